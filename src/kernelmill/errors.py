@@ -1,0 +1,71 @@
+"""How kernelmill fails.
+
+Three kinds of trouble, and one way to treat each:
+
+1. *The user can mend it* (a wrong path, a missing key, a bad config value, a full disk). Raise a
+   `MillError`. The command line prints it as one line that says what is wrong and what to do next,
+   without a traceback, and exits with the class's `exit_code`.
+2. *One row is bad* (a torn line, an answer that does not parse). That is data, not a crash: the row goes
+   to the rejected file with its reason. `BadRow` carries where it stands and what was expected; it stops
+   the command unless the user said `--on-bad-row reject`.
+3. *We have a bug.* Every other exception propagates with its traceback. Nothing catches `Exception` to
+   carry on.
+
+    MillError
+    ├── ConfigError        a flag, an environment variable or a config key is wrong
+    ├── SourceError        the input cannot be opened, or is not what it says it is
+    │   └── BadRow         one row of it is bad: file, line, field, what was expected
+    ├── OutputError        the output cannot be written, or another process is writing it
+    ├── EndpointError      the model endpoint refused in a way that asking again will not mend
+    └── Stopped            the run ended early and can be resumed: the budget, the circuit breaker
+        └── Interrupted    … by Ctrl-C or a signal
+"""
+
+from __future__ import annotations
+
+
+class MillError(Exception):
+    """A failure that the user can mend. `str()` of it is one line."""
+
+    exit_code = 1
+
+
+class ConfigError(MillError):
+    exit_code = 2
+
+
+class SourceError(MillError):
+    pass
+
+
+class BadRow(SourceError):
+    """One row of the input is bad. `where` is `file:line`, `field` a path such as `$.reward`."""
+
+    def __init__(self, where: str, problem: str, field: str | None = None) -> None:
+        self.where = where
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{where}: {f'field {field}: ' if field else ''}{problem}")
+
+    @property
+    def reason(self) -> str:
+        """The reason as it stands in a rejected file: without the place, which has a column of its own."""
+        return f"{f'field {self.field}: ' if self.field else ''}{self.problem}"
+
+
+class OutputError(MillError):
+    pass
+
+
+class EndpointError(MillError):
+    pass
+
+
+class Stopped(MillError):
+    """The run ended before all rows were answered. Everything paid for is in the journal."""
+
+    exit_code = 3
+
+
+class Interrupted(Stopped):
+    exit_code = 130
