@@ -1,0 +1,3 @@
+from kernelmill.cli import main
+
+raise SystemExit(main())

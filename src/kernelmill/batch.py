@@ -1,0 +1,235 @@
+"""A stage over all its rows: plan, answer, write.
+
+The source is streamed three times, so that memory does not grow with it:
+
+    plan     every row is read, checked and dropped or given a key; the journal says which keys are answered.
+             A bad row is found here, before anything is paid for, and `--dry-run` ends here.
+    answer   what is owed is answered, many at once; each answer is durable in the journal before it counts.
+    write    rows and answers are joined in the order of the source, so the same answers give the same bytes.
+
+Killed at any moment, the same command plans again, finds what is answered, and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from kernelmill.control import Control, Stats
+from kernelmill.errors import BadRow, MillError
+from kernelmill.llm.engine import CallFailed, Done, Failed, Outcome, Owed
+from kernelmill.progress import Progress
+from kernelmill.rows import Row
+from kernelmill.store import Output, Source
+
+Item = TypeVar("Item")
+I_contra = TypeVar("I_contra", contravariant=True)
+TEST_ROWS = 5
+_GRACE = 30.0
+"""Seconds that calls in flight get to finish once the endpoint has refused us for good."""
+
+
+class Drop(NamedTuple):
+    """The row is not for this stage: the reason for this row, and the kind that the summary counts."""
+
+    reason: str
+    kind: str
+
+
+class Stage(Protocol[Item]):
+    """What a stage does with a row before and after it is answered."""
+
+    def take(self, row: Row) -> Item | Drop:
+        """Decode a row. Raises `BadRow`."""
+        ...
+
+    def finish(self, row: Row, item: Item, columns: dict[str, Any]) -> bytes:
+        """The output row."""
+        ...
+
+
+class Answerer(Protocol[I_contra]):
+    """Who answers: a model, or program analysis."""
+
+    concurrency: int
+
+    def key(self, item: I_contra) -> str: ...
+
+    async def settle(self, item: I_contra, key: str) -> Outcome: ...
+
+    def spent(self, key: str) -> list[float | None]: ...
+
+    async def answer(self, item: I_contra, key: str) -> None: ...
+
+    def check_breaker(self) -> None: ...
+
+
+@dataclass
+class Plan:
+    """What is to be done. Holds one key a row and nothing of the rows themselves."""
+
+    rows: int = 0
+    asked: int = 0
+    keys: list[str | None] = field(default_factory=list)
+    owed: dict[str, None] = field(default_factory=dict)
+    dropped: int = 0
+    bad: int = 0
+
+
+class Batch(Generic[Item]):
+    """One run of a stage over a source."""
+
+    def __init__(
+        self,
+        source: Source,
+        stage: Stage[Item],
+        answerer: Answerer[Item],
+        stats: Stats,
+        control: Control,
+        *,
+        reject_bad_rows: bool,
+        test_mode: bool,
+    ) -> None:
+        self.source = source
+        self.stage = stage
+        self.answerer = answerer
+        self.stats = stats
+        self.control = control
+        self._reject = reject_bad_rows
+        self._most = TEST_ROWS if test_mode else None
+        self._failures: dict[str, str] = {}
+
+    def _taken(self, limit: int | None = None) -> Iterator[tuple[Row, Item | Drop | BadRow]]:
+        """Rows as the stage takes them. In test mode, up to the fifth one that is asked about."""
+        asked = 0
+        for row in self.source.rows(limit):
+            taken: Item | Drop | BadRow
+            try:
+                taken = self.stage.take(row)
+            except BadRow as bad:
+                if not self._reject:
+                    raise
+                taken = bad
+            yield row, taken
+            asked += not isinstance(taken, Drop | BadRow)
+            if self._most is not None and asked >= self._most:
+                return
+
+    async def plan(self) -> Plan:
+        plan = Plan()
+        seen: set[str] = set()
+        for _, taken in self._taken():
+            plan.rows += 1
+            if isinstance(taken, Drop | BadRow):
+                plan.keys.append(None)
+                plan.dropped += isinstance(taken, Drop)
+                plan.bad += isinstance(taken, BadRow)
+                continue
+            key = self.answerer.key(taken)
+            plan.keys.append(key)
+            plan.asked += 1
+            if key in seen:
+                continue
+            seen.add(key)
+            self.stats.spent_before += sum(cost or 0.0 for cost in self.answerer.spent(key))
+            if isinstance(await self.answerer.settle(taken, key), Owed):
+                plan.owed[key] = None
+        return plan
+
+    def items(self) -> Iterator[Item]:
+        """What the stage takes of each row, without those it drops."""
+        for _, taken in self._taken():
+            if not isinstance(taken, Drop | BadRow):
+                yield taken
+
+    async def answer(self, plan: Plan, progress: Progress) -> None:
+        """Answer what is owed. Raises what stopped the run, once the work in flight is done."""
+        self.stats.total = len(plan.owed)
+        if not plan.owed:
+            return
+        work = self.owed_items(plan)
+        workers = [
+            asyncio.create_task(self._worker(work))
+            for _ in range(min(self.answerer.concurrency, len(plan.owed)))
+        ]
+        self.control.watch(workers)
+        watcher = asyncio.create_task(self._watch(progress))
+        try:
+            with self.control.signals(), progress:
+                results = await asyncio.gather(*workers, return_exceptions=True)
+        finally:
+            watcher.cancel()
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
+                raise result
+        if self.control.error is not None:
+            raise self.control.error
+
+    def owed_items(self, plan: Plan) -> Iterator[tuple[str, Item]]:
+        """What is owed, each question once."""
+        left = dict(plan.owed)
+        for (_, taken), key in zip(self._taken(), plan.keys, strict=True):
+            if key is not None and key in left:
+                del left[key]
+                assert not isinstance(taken, Drop | BadRow)
+                yield key, taken
+                if not left:
+                    # The rest of the source has nothing to ask: do not read it.
+                    return
+
+    async def _worker(self, work: Iterator[tuple[str, Item]]) -> None:
+        while not self.control.stopping.is_set():
+            job = next(work, None)
+            if job is None:
+                return
+            key, item = job
+            try:
+                await self.answerer.answer(item, key)
+                self.stats.done += 1
+            except CallFailed as failed:
+                self._failures[key] = str(failed)
+                self.stats.failed += 1
+            except MillError as error:
+                self.control.stop(error)
+                return
+            except BaseException:
+                # A bug, or a cancelled run: the other workers must not go on paying.
+                self.control.stopping.set()
+                raise
+
+    async def _watch(self, progress: Progress) -> None:
+        """Once a second: the breaker, the display, and the end of patience after a refusal."""
+        patience = _GRACE
+        while True:
+            await asyncio.sleep(0.5)
+            progress.update()
+            self.answerer.check_breaker()
+            if self.control.error is not None and self.control.hurry:
+                patience -= 0.5
+                if patience <= 0:
+                    self.control.cancel()
+
+    async def write(self, plan: Plan, output: Output) -> None:
+        """Join rows and answers in the order of the source."""
+        for (row, taken), key in zip(self._taken(), plan.keys, strict=True):
+            if isinstance(taken, BadRow):
+                output.reject(row, taken.reason, "the row cannot be read", torn=taken.field is None)
+            elif isinstance(taken, Drop):
+                output.reject(row, taken.reason, taken.kind)
+            else:
+                assert key is not None
+                outcome = await self.answerer.settle(taken, key)
+                if isinstance(outcome, Done):
+                    output.keep(self.stage.finish(row, taken, outcome.columns))
+                elif isinstance(outcome, Failed):
+                    output.reject(row, outcome.reason, "no usable answer", outcome.attempts)
+                else:
+                    reason = self._failures.get(key, "not answered")
+                    output.reject(row, reason, "the call failed; run again to ask again")
+
+    @property
+    def owed_after(self) -> int:
+        """Questions that this run could not get answered."""
+        return len(self._failures)

@@ -1,0 +1,199 @@
+"""The command line. Flags come from the settings classes, commands from `flow.py`.
+
+`kernelmill --help` imports nothing but the standard library, so it answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+from kernelmill import __version__
+from kernelmill.errors import ConfigError, MillError
+from kernelmill.flow import COMMANDS, STAGES, TOOLS, Command
+
+if TYPE_CHECKING:
+    from kernelmill.config import Settings
+
+_DISK = {
+    errno.ENOSPC: "no space left on the disk",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "read-only disk",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code; prints a `MillError` as one line."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(arguments)
+    except MillError as error:
+        return _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `head` does.
+        sys.stderr.close()
+        return 141
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        return _fail(
+            f"{_DISK[error.errno]} ({error.filename or 'while writing'}): what was paid for is in the journal",
+            1,
+        )
+
+
+def _fail(message: str, code: int) -> int:
+    from kernelmill.config import redact
+
+    print(f"kernelmill: {' '.join(redact(message).split())}", file=sys.stderr, flush=True)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(f"kernelmill {__version__}")
+        return 0
+    command = COMMANDS.get(arguments[0])
+    if command is None:
+        import difflib
+
+        close = difflib.get_close_matches(arguments[0], COMMANDS, 1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(COMMANDS)}"
+        raise ConfigError(f"unknown command {arguments[0]} ({hint})")
+    module, _, function = command.run.partition(":")
+    if command in TOOLS:
+        code: int = getattr(importlib.import_module(module), function)(arguments[1:])
+        return code
+    return _run_stage(command, arguments[1:], module, function)
+
+
+def _run_stage(command: Command, arguments: list[str], module: str, function: str) -> int:
+    import asyncio
+
+    from kernelmill.config import STAGES as SETTINGS
+    from kernelmill.config import load
+
+    kind = SETTINGS[command.name]
+    file, arguments = _config_file(arguments)
+    flags = vars(stage_parser(command, kind).parse_args(arguments))
+    if "sampling" in flags:
+        flags["sampling"] = dict(flags["sampling"])
+    settings = load(command.name, kind, flags, file)
+    asyncio.run(getattr(importlib.import_module(module), function)(settings))
+    return 0
+
+
+def _config_file(arguments: list[str]) -> tuple[Path | None, list[str]]:
+    """Take `@ file` (or `@file`, or `--config file`) out of the arguments."""
+    rest: list[str] = []
+    file: Path | None = None
+    waiting = False
+    for argument in arguments:
+        if waiting:
+            file, waiting = Path(argument), False
+        elif argument in ("@", "--config"):
+            waiting = True
+        elif argument.startswith("@"):
+            file = Path(argument[1:])
+        elif argument.startswith("--config="):
+            file = Path(argument.removeprefix("--config="))
+        else:
+            rest.append(argument)
+    if waiting:
+        raise ConfigError("@ needs a config file: kernelmill rate @ configs/pipeline.toml")
+    return file, rest
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise ConfigError(f"{message} (see {self.prog} --help)")
+
+
+def stage_parser(command: Command, kind: type[Settings]) -> argparse.ArgumentParser:
+    """A parser with one flag a setting. What is not given is not in the result, so that it does not override a file."""
+    parser = _Parser(
+        prog=f"kernelmill {command.name}",
+        description=f"{command.what[0].upper()}{command.what[1:]}.",
+        epilog="Settings also come from a config file (@ file.toml), .env and KERNELMILL_… variables; a flag wins.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="TOML file, or the manifest of an earlier run (same as @ FILE)"
+    )
+    for name, field in kind.model_fields.items():
+        if name == "source":
+            parser.add_argument(
+                "source",
+                nargs="?",
+                metavar="SOURCE",
+                help=f"{field.description}: file, folder or Hub dataset (default: {field.default})",
+            )
+            continue
+        if name == "sampling":
+            parser.add_argument(
+                "--sampling",
+                metavar="KEY=VALUE",
+                action="append",
+                type=_pair,
+                help="temperature, top_p, max_tokens, seed, …",
+            )
+            continue
+        if field.description is None:
+            continue
+        _add_flag(parser, name, field)
+    return parser
+
+
+def _add_flag(parser: argparse.ArgumentParser, name: str, field: Any) -> None:
+    extra = field.json_schema_extra or {}
+    flags = [flag for flag in (extra.get("flag"), f"--{name.replace('_', '-')}") if flag]
+    shown = "" if field.default in (None, False) else f" (default: {field.default})"
+    text = f"{field.description}{shown}".replace("%", "%%")
+    if field.annotation is bool:
+        parser.add_argument(*flags, action=argparse.BooleanOptionalAction, help=text)
+        return
+    choices = get_args(field.annotation) if get_origin(field.annotation) is not None else ()
+    words = [choice for choice in choices if isinstance(choice, str)]
+    metavar = (
+        "|".join(words)
+        if words
+        else {"concurrency": "N", "output": "FILE"}.get(name, name.split("_")[-1].upper())
+    )
+    parser.add_argument(*flags, metavar=metavar, dest=name, help=text)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text}: expected KEY=VALUE, such as temperature=0.6")
+    return key, value
+
+
+def _overview() -> str:
+    def lines(commands: list[Command]) -> str:
+        return "\n".join(f"  {command.name:<12}{command.what}" for command in commands)
+
+    return (
+        "kernelmill: verified PyTorch-to-Triton training data\n\n"
+        "usage: kernelmill COMMAND [SOURCE] [options]      (kernelmill COMMAND --help says which)\n\n"
+        f"stages, in the order in which data moves:\n{lines(STAGES)}\n\n"
+        f"tools:\n{lines(TOOLS)}\n\n"
+        "A source is a file (.jsonl, .jsonl.gz, .jsonl.zst, .parquet), a folder, or a Hub dataset (org/name).\n"
+        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 stopped or rows still owed (run again), 130 interrupted."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

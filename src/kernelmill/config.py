@@ -1,0 +1,286 @@
+"""Settings: one class a stage, resolved from five places.
+
+    default  <  TOML file  <  .env  <  environment  <  flag
+
+A TOML file has one table a stage (`[rate]`, `[specs]`), a table `[llm]` for what the stages that call a model
+share, and `[prices]`. The resolved settings are saved in the output's manifest, and a manifest may stand in for
+the TOML file, so that a run can be repeated from its own folder. An unknown key is an error, wherever it stands.
+
+Environment variables are `KERNELMILL_` + the key in capitals (`KERNELMILL_CONCURRENCY=64`); the names of the
+pipeline that kernelmill replaces are kept as well (`DATASET_PATH` …), declared on the field they set.
+
+Secrets are no settings: `secret()` reads them from `.env` or the environment when they are needed, and
+`redact()` takes their values out of any text that is shown or saved.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kernelmill.errors import ConfigError
+
+PRIME_URL = "https://api.pinference.ai/api/v1"
+Rater = Literal["llm", "static"]
+
+
+class Settings(BaseModel):
+    """Base of all settings: no unknown keys, no change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+def setting(
+    default: Any, help: str, *, env: str | None = None, flag: str | None = None, **bounds: float
+) -> Any:
+    """A field with its help text; `env` is an old variable name that sets it, `flag` a short flag."""
+    extra = {"env": env, "flag": flag}
+    return Field(default, description=help, json_schema_extra=extra, **bounds)  # type: ignore[call-overload]
+
+
+class Price(Settings):
+    """US dollars for a million tokens."""
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+    cached_input: float | None = Field(None, ge=0)
+
+    @classmethod
+    def parse(cls, text: str) -> Price:
+        """`1.75,14` → input and output price."""
+        try:
+            into, out = (float(part) for part in text.split(","))
+            return cls(input=into, output=out, cached_input=None)
+        except ValueError:
+            raise ConfigError(
+                f"--price {text}: expected two numbers, INPUT,OUTPUT, such as 1.75,14"
+            ) from None
+
+
+class Sampling(Settings):
+    """What is sent with each request. What is not set is not sent: the server's own default holds."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    seed: int | None = None
+    reasoning_effort: str | None = None
+    extra_body: dict[str, Any] = {}
+
+
+class LLMSettings(Settings):
+    """What every stage that calls a model can be told."""
+
+    base_url: str = setting(PRIME_URL, "OpenAI-compatible endpoint")
+    model: str = setting("openai/gpt-5.2", "model to ask")
+    api_key_var: str | None = setting(
+        None, "variable that holds the key (default: by endpoint; PRIME_API_KEY, OPENAI_API_KEY, or no key)"
+    )
+    concurrency: int = setting(256, "calls in flight at most", flag="-c", ge=1)
+    timeout: float = setting(600.0, "seconds one call may take", gt=0)
+    tries: int = setting(3, "times a question is asked before an unusable answer rejects its row", ge=1)
+    server_retries: int = setting(
+        8, "times a failing call (5xx, time-out, broken connection) is made again", ge=0
+    )
+    give_up_after: float = setting(10.0, "minutes without one success after which the run stops", gt=0)
+    price: str | None = setting(
+        None, "US dollars for a million tokens of the model, INPUT,OUTPUT (or [prices] in the config)"
+    )
+    max_cost: float | None = setting(
+        None, "stop cleanly before this many US dollars are spent on the job", ge=0
+    )
+    sampling: Sampling = Sampling()
+    prices: dict[str, Price] = {}
+
+
+class StageSettings(LLMSettings):
+    """What every stage that reads rows, has them answered and writes rows can be told."""
+
+    source: str
+    output: Path
+
+    split: str | None = setting(None, "one split of a Hub dataset (default: all)")
+    on_bad_row: Literal["stop", "reject"] = setting("stop", "what to do with a row that cannot be read")
+    test_mode: bool = setting(False, "first 5 rows only, written beside the real output", env="TEST_MODE")
+    journal: Path | None = setting(None, "file that keeps every answer (default: beside the output)")
+    dry_run: bool = setting(False, "say what would be asked and what it would cost; call nothing")
+    trace: bool = setting(
+        True, "run modules in an isolated process to learn their shapes (where torch is there)"
+    )
+    trace_timeout: float = setting(30.0, "seconds one module may take there", gt=0)
+
+
+class RateSettings(StageSettings):
+    """Keep the good rows, and say how hard each one's task is."""
+
+    source: str = setting("siro1/kernelbook-glm4_7-evals", "evals rows", env="DATASET_PATH")
+    output: Path = setting(
+        Path("outputs/filtered_dataset.jsonl"), "file to write", env="FILTERED_DATASET_PATH", flag="-o"
+    )
+    rater: Rater = setting("llm", "who rates: a model, or program analysis")
+    threshold: float = setting(0.85, "rows with a reward above this are kept")
+    prompt: Path | None = setting(None, "your own prompt template (Jinja)")
+    compare: bool = setting(False, "run both raters and print how far they agree")
+
+
+class SpecsSettings(StageSettings):
+    """Write a task specification for each module."""
+
+    source: str = setting("GPUMODE/KernelBook", "KernelBook rows, evals rows or problem files")
+    output: Path = setting(
+        Path("outputs/synthetic_prompts.jsonl"), "file to write", env="SYNTHETIC_DATASET_PATH", flag="-o"
+    )
+    writer: Rater = setting("llm", "who writes: a model, or program analysis", flag="--rater")
+    threshold: float | None = setting(
+        None, "of rows that have a reward, take those above this (default: all)"
+    )
+    prompt: Path | None = setting(None, "your own prompt template (Jinja)")
+
+
+STAGES: dict[str, type[Settings]] = {"rate": RateSettings, "specs": SpecsSettings}
+SECRETS = ("PRIME_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "KERNELMILL_API_KEY")
+# Known to the old pipeline or to later stages; setting them is no mistake.
+OTHER_VARIABLES = ("PRIME_TEAM_ID", "UNIQUE_DATASET_PATH", *SECRETS)
+
+S = TypeVar("S", bound=Settings)
+
+
+def load(stage: str, kind: type[S], flags: Mapping[str, Any], file: Path | None = None) -> S:
+    """The settings of a stage. `flags` holds only what was given on the command line."""
+    merged: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for origin, values in (
+        (str(file), _from_file(file, stage, kind) if file else {}),
+        ("environment", _from_environment(kind)),
+        ("flag", dict(flags)),
+    ):
+        for key, value in values.items():
+            if isinstance(value, dict) and isinstance(merged.get(key), dict):
+                value = {**merged[key], **value}
+            merged[key] = value
+            origins[key] = origin
+    try:
+        return kind.model_validate(merged)
+    except ValidationError as error:
+        raise _config_error(error, kind, origins) from None
+
+
+def _config_error(error: ValidationError, kind: type[Settings], origins: Mapping[str, str]) -> ConfigError:
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    origin = origins.get(path[0], "config")
+    if first["type"] == "extra_forbidden":
+        return ConfigError(_unknown(origin, ".".join(path), list(kind.model_fields)))
+    name = ".".join(path)
+    shown = {"flag": f"--{name.replace('_', '-')}", "environment": f"environment: {name}"}.get(
+        origin, f"{origin}: {name}"
+    )
+    return ConfigError(f"{shown}: {first['msg'][0].lower()}{first['msg'][1:]} (got {first['input']!r})")
+
+
+def _unknown(origin: str, key: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(key.split(".")[-1], known, 1)
+    return f"{origin}: unknown key {key}" + (
+        f" (did you mean {close[0]}?)" if close else f" (known: {', '.join(known)})"
+    )
+
+
+def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
+    """The tables that concern this stage: `[llm]`, `[prices]`, `[<stage>]`, the last one winning."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror})") from None
+    try:
+        if file.suffix == ".json":
+            content = json.loads(text)
+            return (
+                dict(content["config"])
+                if content.get("stage") == stage
+                else _wrong_manifest(file, stage, content)
+            )
+        content = tomllib.loads(text)
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"{file}: not valid {file.suffix.lstrip('.').upper() or 'TOML'} ({error})"
+        ) from None
+    for table, values in content.items():
+        if table not in ("llm", "prices", *STAGES):
+            raise ConfigError(_unknown(str(file), table, ["llm", "prices", *STAGES]))
+        if not isinstance(values, dict):
+            raise ConfigError(f"{file}: {table} must be a table ([{table}])")
+        tables: dict[str, type[Settings]] = {"llm": LLMSettings, **STAGES}
+        known = list(tables[table].model_fields) if table in tables else list(values)
+        for key in values:
+            if key not in known:
+                raise ConfigError(_unknown(str(file), f"{table}.{key}", known))
+    merged: dict[str, Any] = {}
+    if issubclass(kind, LLMSettings):
+        merged |= content.get("llm", {})
+        if "prices" in content:
+            merged["prices"] = content["prices"]
+    merged |= content.get(stage, {})
+    return merged
+
+
+def _wrong_manifest(file: Path, stage: str, content: dict[str, Any]) -> dict[str, Any]:
+    made_by = content.get("stage")
+    raise ConfigError(
+        f"{file} is not the manifest of a {stage} run" + (f" but of {made_by}" if made_by else "")
+    )
+
+
+@lru_cache(1)
+def environment() -> Mapping[str, str]:
+    """The variables of `.env` in the current folder, and over them those of the process."""
+    from dotenv import dotenv_values
+
+    values = {key: value for key, value in dotenv_values(".env").items() if value is not None}
+    return {**values, **os.environ}
+
+
+def _from_environment(kind: type[Settings]) -> dict[str, Any]:
+    variables = environment()
+    known = {name for stage in STAGES.values() for name in stage.model_fields}
+    for variable in variables:
+        key = variable.removeprefix("KERNELMILL_").lower()
+        if variable.startswith("KERNELMILL_") and variable not in SECRETS and key not in known:
+            raise ConfigError(
+                _unknown("environment", variable, [f"KERNELMILL_{name.upper()}" for name in sorted(known)])
+            )
+    found: dict[str, Any] = {}
+    for name, field in kind.model_fields.items():
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        for variable in (str(extra.get("env") or ""), f"KERNELMILL_{name.upper()}"):
+            if variables.get(variable, ""):
+                found[name] = variables[variable]
+    return found
+
+
+def secret(name: str) -> str | None:
+    """The value of a secret, or None where it is not set."""
+    return environment().get(name, "").strip() or None
+
+
+def redact(text: str) -> str:
+    """The text without the value of any secret we know of, nor a password inside a URL."""
+    for name, value in environment().items():
+        if len(value) >= 8 and (name in SECRETS or re.search(r"(KEY|TOKEN|SECRET|PASSWORD)$", name)):
+            text = text.replace(value, f"[{name}]")
+    return re.sub(r"(https?://)[^/\s@]+@", r"\1[hidden]@", text)
+
+
+def public(settings: Settings) -> dict[str, Any]:
+    """The resolved settings as they are saved: everything but secrets."""
+    saved: dict[str, Any] = json.loads(redact(settings.model_dump_json(exclude_defaults=False)))
+    return saved

@@ -1,0 +1,101 @@
+"""How a running batch is counted, and how it is stopped.
+
+`Stats` is what the progress display reads and the engine writes. `Control` is asked before each new piece of work
+whether the run is to go on. The first Ctrl-C (or SIGTERM) lets the work in flight finish; a second one stops at once.
+Both leave a state that the same command resumes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from kernelmill.errors import Interrupted, MillError
+
+
+@dataclass
+class Stats:
+    """Counts of one run. `cost` is None as soon as one call's price is not known: unknown is not zero."""
+
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    calls: int = 0
+    retries: Counter[str] = field(default_factory=Counter)
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_reasoning: int = 0
+    uncounted_calls: int = 0
+    """Calls whose server did not say how many tokens they took."""
+    cost: float | None = 0.0
+    """Spent by this run."""
+    spent_before: float = 0.0
+    """Spent on the same questions by earlier runs, as far as it is known."""
+    waiting: str = ""
+    """What the run is waiting for, where it is."""
+    started: float = field(default_factory=time.monotonic)
+
+
+class Control:
+    """Says whether to go on. `stop` ends the run with an error once the work in flight is done."""
+
+    def __init__(self) -> None:
+        self.stopping = asyncio.Event()
+        self.error: MillError | None = None
+        self.hurry = False
+        """The endpoint has refused us for good: calls in flight need not be waited for at any length."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def stop(self, error: MillError, hurry: bool = False) -> None:
+        """Take no new work. The first reason given is the one the user sees."""
+        if self.error is None:
+            self.error = error
+            self.hurry = hurry
+        self.stopping.set()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep, but wake at once when the run is to stop."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
+        except TimeoutError:
+            return
+
+    def watch(self, tasks: list[asyncio.Task[None]]) -> None:
+        """The tasks that a second Ctrl-C cancels."""
+        self._tasks = tasks
+
+    def cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Handle Ctrl-C and SIGTERM inside the block."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._interrupt)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def _interrupt(self) -> None:
+        if not self.stopping.is_set():
+            print(
+                "Stopping: finishing what is in flight. Ctrl-C again stops at once.",
+                file=sys.stderr,
+                flush=True,
+            )
+            self.stop(Interrupted("interrupted"))
+        else:
+            self.stop(Interrupted("interrupted"))
+            self.cancel()

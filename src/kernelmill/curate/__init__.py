@@ -1,0 +1,1 @@
+"""From evaluated samples to good rows: threshold, difficulty, specifications."""

@@ -1,0 +1,34 @@
+"""The difficulty of a task, as a model states it.
+
+An answer states it between tags, once or always the same. Case and blanks do not matter; an answer that is the bare word
+is taken too. Anything else (prose, two different levels, another word) is an error, never a null.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, get_args
+
+from kernelmill.llm.engine import BadAnswer
+
+Difficulty = Literal["low", "medium", "high"]
+LEVELS: tuple[Difficulty, ...] = get_args(Difficulty)
+
+_THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL | re.IGNORECASE)
+_TAGGED = re.compile(r"<difficulty>(.*?)</difficulty>", re.DOTALL | re.IGNORECASE)
+
+
+def read_difficulty(text: str) -> Difficulty:
+    """The level that an answer states. Raises `BadAnswer`."""
+    answer = _THOUGHTS.sub("", text)
+    stated = _TAGGED.findall(answer) or ([answer] if len(answer.split()) == 1 else [])
+    words = {re.sub(r"[\W_]+", " ", word).strip().lower() for word in stated}
+    if not words:
+        raise BadAnswer("no <difficulty>…</difficulty> in the answer")
+    if len(words) > 1:
+        raise BadAnswer(f"the answer states several difficulties: {', '.join(sorted(words))}")
+    word = words.pop()
+    for level in LEVELS:
+        if word == level:
+            return level
+    raise BadAnswer(f"{word[:40]!r} is no difficulty (low, medium or high)")

@@ -1,0 +1,193 @@
+"""`kernelmill rate`: keep the rows whose reward is good, and say how hard each one's task is.
+
+Output rows are the input rows, byte for byte, with `difficulty`, `evaluation_raw` and `rater` added. Two raters stand
+behind one interface: a model, and program analysis (`static_rater`). Rows at or under the threshold, rows that cannot be
+read and rows without a usable rating are in the rejected file, each with its reason. Does not look at the candidate's
+kernel: difficulty is the task's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from kernelmill.batch import Answerer, Batch, Drop
+from kernelmill.config import RateSettings, secret
+from kernelmill.curate.difficulty import LEVELS, read_difficulty
+from kernelmill.curate.static_rater import rate_facts
+from kernelmill.errors import ConfigError, SourceError
+from kernelmill.llm.engine import Done, Messages
+from kernelmill.problems.analysis import Analysis
+from kernelmill.problems.facts import ModuleFacts
+from kernelmill.progress import Progress
+from kernelmill.prompts import Prompt
+from kernelmill.rows import EvalsReader, Row, with_columns
+from kernelmill.run_stage import Context, Parts, Session, run_stage
+from kernelmill.store import open_source
+
+
+class Task(NamedTuple):
+    """What a rater sees of a row."""
+
+    module_name: str
+    python_code: str
+
+    @property
+    def entry_point(self) -> str:
+        return self.module_name
+
+
+class Rate:
+    """The stage: the threshold before, the new columns after."""
+
+    def __init__(self, threshold: float) -> None:
+        self._threshold = threshold
+        self.read = EvalsReader()
+        self.levels: Counter[str] = Counter()
+
+    def take(self, row: Row) -> Task | Drop:
+        evals = self.read(row)
+        if not evals.reward > self._threshold:
+            return Drop(
+                f"reward {evals.reward:g} is not above {self._threshold:g}",
+                f"reward not above {self._threshold:g}",
+            )
+        return Task(evals.info.module_name, evals.info.python_code)
+
+    def finish(self, row: Row, item: Task, columns: dict[str, Any]) -> bytes:
+        self.levels[columns["difficulty"]] += 1
+        return with_columns(row.raw, columns)
+
+
+class ModelRater:
+    """What a model is asked, and how its answer is read."""
+
+    def __init__(self, prompt: Prompt, model: str) -> None:
+        self._prompt = prompt
+        self._model = model
+
+    def messages(self, item: Task) -> Messages:
+        return [{"role": "user", "content": self._prompt.render(**item._asdict())}]
+
+    async def prepare(self, item: Task) -> None:
+        """A rating needs nothing but the answer."""
+
+    def fault(self, item: Task) -> str | None:
+        return None
+
+    async def judge(self, item: Task, text: str) -> dict[str, Any]:
+        return _columns(read_difficulty(text), text, f"llm:{self._model}")
+
+    def again(self, messages: Messages, text: str, reason: str) -> Messages:
+        return messages
+
+
+def _columns(difficulty: str, evaluation: str, rater: str) -> dict[str, Any]:
+    return {"difficulty": difficulty, "evaluation_raw": evaluation, "rater": rater}
+
+
+def _judge_facts(item: Task, facts: ModuleFacts) -> dict[str, Any]:
+    rating = rate_facts(facts)
+    return _columns(rating.difficulty, rating.evidence, "static")
+
+
+def _model_rater(context: Context, prompt: Prompt) -> Answerer[Task]:
+    return context.model(ModelRater(prompt, context.settings.model))
+
+
+def _static_rater(context: Context) -> Answerer[Task]:
+    return Analysis(context.facts, _judge_facts, context.stats)
+
+
+async def rate(settings: RateSettings) -> None:
+    if settings.compare:
+        await compare(settings)
+        return
+    by_model = settings.rater == "llm"
+
+    def parts(context: Context) -> Parts[Task]:
+        stage = Rate(settings.threshold)
+        prompts = [Prompt("rate", settings.prompt)] if by_model else []
+        return Parts(
+            stage,
+            _model_rater(context, prompts[0]) if by_model else _static_rater(context),
+            by=f"llm:{settings.model}" if by_model else "static",
+            prompts=prompts,
+            summary=lambda: [("difficulty", _levels(stage.levels)), *_odd(stage)],
+            details=lambda: {
+                "difficulty": {level: stage.levels[level] for level in LEVELS},
+                "odd": stage.read.oddities,
+            },
+        )
+
+    await run_stage("rate", settings, parts, model=by_model, facts=not by_model)
+
+
+def _levels(levels: Counter[str]) -> str:
+    return ", ".join(f"{level} {levels[level]:,}" for level in LEVELS)
+
+
+def _odd(stage: Rate) -> list[tuple[str, str]]:
+    return [("odd", f"{number:,} rows: {oddity}") for oddity, number in stage.read.oddities.items()]
+
+
+async def compare(settings: RateSettings) -> None:
+    """Run both raters over the same rows and print how far they agree. Writes no rows."""
+    if settings.dry_run:
+        raise ConfigError("--compare and --dry-run do not go together: dry-run each rater by itself")
+    stage = Rate(settings.threshold)
+    source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
+    table: Counter[tuple[str, str]] = Counter()
+    unrated = 0
+    async with Session("rate", settings, model=True, facts=True) as context:
+        raters = {
+            "llm": _model_rater(context, Prompt("rate", settings.prompt)),
+            "static": _static_rater(context),
+        }
+        for name, rater in raters.items():
+            batch = Batch(
+                source, stage, rater, context.stats, context.control,
+                reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
+            )  # fmt: skip
+            plan = await batch.plan()
+            context.stats.done = context.stats.failed = 0
+            await batch.answer(plan, Progress(context.stats, f"rate ({name})", priced=name == "llm"))
+        for task in batch.items():
+            llm, static = [await rater.settle(task, rater.key(task)) for rater in raters.values()]
+            if isinstance(llm, Done) and isinstance(static, Done):
+                table[llm.columns["difficulty"], static.columns["difficulty"]] += 1
+            else:
+                unrated += 1
+    if not table:
+        raise SourceError(f"{settings.source}: no row was rated by both raters")
+    _print_comparison(table, unrated, f"llm:{settings.model}")
+
+
+def cohens_kappa(table: Counter[tuple[str, str]]) -> float | None:
+    """Agreement beyond chance; None where chance alone would agree always (both raters gave one level only)."""
+    total = table.total()
+    agreed = sum(table[level, level] for level in LEVELS) / total
+    chance = sum(
+        sum(table[level, other] for other in LEVELS) * sum(table[other, level] for other in LEVELS)
+        for level in LEVELS
+    ) / (total * total)
+    return None if chance == 1 else (agreed - chance) / (1 - chance)
+
+
+def _print_comparison(table: Counter[tuple[str, str]], unrated: int, model: str) -> None:
+    shown = Table(title=f"rows by difficulty: {model} (down) and static (across)", title_justify="left")
+    shown.add_column("")
+    for level in LEVELS:
+        shown.add_column(level, justify="right")
+    for level in LEVELS:
+        shown.add_row(level, *(f"{table[level, other]:,}" for other in LEVELS))
+    console = Console(highlight=False)
+    console.print(shown)
+    total = table.total()
+    kappa = cohens_kappa(table)
+    console.print(f"rated by both: {total:,} rows; {unrated:,} not rated by one of them")
+    console.print(f"agreement: {sum(table[level, level] for level in LEVELS) / total:.1%}")
+    console.print(f"Cohen's kappa: {'undefined (one level only)' if kappa is None else f'{kappa:.3f}'}")

@@ -1,0 +1,124 @@
+"""`kernelmill doctor`: what this machine can do, and what to install or set for the rest."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from kernelmill import __version__
+from kernelmill.config import environment, secret
+from kernelmill.isolate import what_is_missing
+from kernelmill.tokens import embedded_vocabulary_is_installed
+
+
+class Finding(NamedTuple):
+    what: str
+    state: str
+    """`yes`, `no` or `part`."""
+    detail: str
+    remedy: str = ""
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="kernelmill doctor", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="for programs")
+    options = parser.parse_args(arguments)
+    found = list(findings())
+    if options.json:
+        import msgspec
+
+        print(
+            msgspec.json.format(
+                msgspec.json.encode([finding._asdict() for finding in found]), indent=2
+            ).decode()
+        )
+        return 0
+    table = Table(title=f"kernelmill {__version__}, Python {platform.python_version()}", title_justify="left")
+    for name in ("", "here", "what it is", "what to do"):
+        table.add_column(name)
+    colours = {"yes": "green", "no": "yellow", "part": "yellow"}
+    for finding in found:
+        table.add_row(
+            finding.what, f"[{colours[finding.state]}]{finding.state}[/]", finding.detail, finding.remedy
+        )
+    Console(highlight=False).print(table)
+    return 0
+
+
+def findings() -> Iterator[Finding]:
+    python = sys.version_info >= (3, 11)
+    yield Finding(
+        "Python",
+        "yes" if python else "no",
+        platform.python_version(),
+        "" if python else "install 3.11 or newer",
+    )
+    yield _package("torch", "shapes and operations of modules are traced", "pip install 'kernelmill[eval]'")
+    yield _package("triton", "kernels are compiled and interpreted", "pip install 'kernelmill[eval]'")
+    yield _gpu()
+    yield _package("datasets", "what we publish is read back with it", "pip install 'kernelmill[hub]'")
+    embedded = embedded_vocabulary_is_installed()
+    yield Finding(
+        "tokenizer",
+        "yes" if embedded else "no",
+        "the Qwen vocabulary is here: --dry-run counts tokens"
+        if embedded
+        else "--dry-run estimates tokens from characters",
+        "" if embedded else "pip install 'kernelmill[offline]'",
+    )
+    yield _key("PRIME_API_KEY", "Prime Intellect, the default endpoint")
+    yield _key("OPENAI_API_KEY", "api.openai.com")
+    yield _key("HF_TOKEN", "private datasets and publishing on the Hub")
+    missing = what_is_missing()
+    yield Finding(
+        "isolation",
+        "part" if missing else "yes",
+        "modules run in a process with limits"
+        + (f"; this machine lacks: {', '.join(missing)}" if missing else ""),
+        "trace only code that you trust, or --no-trace" if missing else "",
+    )
+
+
+def _package(name: str, use: str, remedy: str) -> Finding:
+    if importlib.util.find_spec(name) is None:
+        return Finding(name, "no", f"without it: not {use}" if not use.startswith("what") else use, remedy)
+    return Finding(name, "yes", f"{importlib.metadata.version(name)}; {use}")
+
+
+def _key(name: str, use: str) -> Finding:
+    if secret(name):
+        return Finding(name, "yes", f"set; for {use}")
+    return Finding(name, "no", f"for {use}", f"set {name} in .env or the environment")
+
+
+def _gpu() -> Finding:
+    """Asked in a process of its own: importing torch takes seconds and may start a CUDA context."""
+    if importlib.util.find_spec("torch") is None:
+        return Finding("GPU", "no", "not looked for: that takes torch", "pip install 'kernelmill[eval]'")
+    code = "import torch; n = torch.cuda.device_count(); print(n, torch.cuda.get_device_name(0) if n else '')"
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=dict(environment())
+        )
+    except subprocess.TimeoutExpired:
+        return Finding("GPU", "no", "torch did not answer within 60 s", "check the driver with nvidia-smi")
+    number, _, name = asked.stdout.strip().partition(" ")
+    if asked.returncode or not number.isdigit():
+        return Finding("GPU", "no", "torch cannot look for one", "run: python -c 'import torch'")
+    if number == "0":
+        return Finding(
+            "GPU",
+            "no",
+            "everything here runs without one",
+            "for timing, a CUDA device and torch built for it",
+        )
+    return Finding("GPU", "yes", f"{number} x {name}")

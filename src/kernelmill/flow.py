@@ -1,0 +1,48 @@
+"""The map: every command on one screen, in the order in which data moves.
+
+The command line, its help and the docs come from this table. A stage is a function from rows to rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    name: str
+    what: str
+    reads: str
+    writes: str
+    run: str
+    """`module:function`, imported only when the command is called."""
+
+
+STAGES = [
+    Command(
+        "rate", "keep the rows with a good reward and say how hard each task is",
+        "evals rows", "outputs/filtered_dataset.jsonl", "kernelmill.curate.rate:rate",
+    ),
+    Command(
+        "specs", "write a task specification for each module",
+        "KernelBook rows, evals rows or problem files", "outputs/synthetic_prompts.jsonl", "kernelmill.curate.specs:specs",
+    ),
+]  # fmt: skip
+
+TOOLS = [
+    Command(
+        "journal",
+        "list, total or export what was paid for",
+        "journals",
+        "JSONL",
+        "kernelmill.llm.inspect:main",
+    ),
+    Command(
+        "doctor",
+        "say what this machine can do, and what to install for the rest",
+        "",
+        "",
+        "kernelmill.doctor:main",
+    ),
+]
+
+COMMANDS = {command.name: command for command in (*STAGES, *TOOLS)}

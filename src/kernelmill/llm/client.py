@@ -1,0 +1,265 @@
+"""One call to an OpenAI-compatible endpoint, and what its failure means.
+
+The official `openai` client does the talking, over its aiohttp transport. The request is built and hashed here, sent
+byte for byte, and the response handed on as the server sent it. Retries are the engine's business: here a failure is
+only told apart as one that may pass (`TransientError`), one that concerns this request alone (`RequestRefused`), and one
+that no retry will mend (`EndpointError`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import hashlib
+import re
+import time
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from kernelmill.config import LLMSettings, Price, redact, secret
+from kernelmill.errors import ConfigError, EndpointError
+
+_KEY_VARIABLES = {"api.pinference.ai": "PRIME_API_KEY", "api.openai.com": "OPENAI_API_KEY"}
+
+
+class Request(NamedTuple):
+    """A question. `key` is the hash of all of it: endpoint, model, messages, sampling."""
+
+    key: str
+    body: bytes
+
+
+class TransientError(Exception):
+    """Asking again may help. `pushed_back` says that the server wants fewer calls."""
+
+    def __init__(self, reason: str, pushed_back: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.pushed_back = pushed_back
+        self.retry_after = retry_after
+
+
+class RequestRefused(Exception):
+    """The server will not answer this request, however often it is asked; others may be fine."""
+
+
+class _Message(Struct):
+    content: str | list[Any] | None = None
+    refusal: str | None = None
+    reasoning: Any = None
+    reasoning_content: Any = None
+
+
+class _Choice(Struct):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _OutDetails(Struct):
+    reasoning_tokens: int | None = None
+
+
+class _InDetails(Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    completion_tokens_details: _OutDetails | None = None
+    prompt_tokens_details: _InDetails | None = None
+
+
+class _Response(Struct):
+    choices: list[_Choice]
+    usage: _Usage | None = None
+
+
+class Reply(NamedTuple):
+    """A response, read. Tokens are None where the server did not count them."""
+
+    text: str
+    finish: str | None
+    refusal: str | None
+    tokens_in: int | None
+    tokens_out: int | None
+    tokens_reasoning: int | None
+    tokens_cached: int | None
+
+
+_decoder = msgspec.json.Decoder(_Response)
+
+
+def read_reply(response: str) -> Reply:
+    """Raises `msgspec.DecodeError` for what is not a chat completion."""
+    decoded = _decoder.decode(response)
+    if not decoded.choices:
+        raise msgspec.ValidationError("Expected at least one choice")
+    choice, usage = decoded.choices[0], decoded.usage or _Usage()
+    content = choice.message.content
+    if isinstance(content, list):
+        content = "".join(part.get("text", "") for part in content if isinstance(part, dict))
+    return Reply(
+        text=content or "",
+        finish=choice.finish_reason,
+        refusal=choice.message.refusal,
+        tokens_in=usage.prompt_tokens,
+        tokens_out=usage.completion_tokens,
+        tokens_reasoning=(usage.completion_tokens_details or _OutDetails()).reasoning_tokens,
+        tokens_cached=(usage.prompt_tokens_details or _InDetails()).cached_tokens,
+    )
+
+
+def cost_of(reply: Reply, price: Price | None) -> float | None:
+    """US dollars, or None where the price or the tokens are not known."""
+    if price is None or reply.tokens_in is None or reply.tokens_out is None:
+        return None
+    cached = min(reply.tokens_cached or 0, reply.tokens_in) if price.cached_input is not None else 0
+    dollars = (reply.tokens_in - cached) * price.input + reply.tokens_out * price.output
+    return (dollars + cached * (price.cached_input or 0.0)) / 1e6
+
+
+class Endpoint:
+    """An endpoint and a model, as the settings name them. Makes requests; sends them once opened."""
+
+    def __init__(self, settings: LLMSettings) -> None:
+        parts = urlsplit(settings.base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(
+                f"--base-url {redact(settings.base_url)}: expected http://host/v1 or https://host/v1"
+            )
+        self.settings = settings
+        self.model = settings.model
+        self.name = redact(settings.base_url)
+        self.price = Price.parse(settings.price) if settings.price else settings.prices.get(settings.model)
+        if settings.max_cost is not None and self.price is None:
+            raise ConfigError(
+                f"--max-cost needs the price of {settings.model}: give --price INPUT,OUTPUT "
+                f'(US dollars for a million tokens), or [prices."{settings.model}"] in the config'
+            )
+        self.key_variable = settings.api_key_var or _KEY_VARIABLES.get(parts.hostname)
+        self._sampling = settings.sampling.model_dump(exclude_none=True, exclude={"extra_body"})
+        self._sampling |= settings.sampling.extra_body
+
+    def check_key(self) -> None:
+        """Fail before any work is done when a key is needed and not there."""
+        if self.key_variable and not secret(self.key_variable):
+            raise ConfigError(
+                f"no key for {self.name}: set {self.key_variable} in the environment or in .env "
+                f"(or name another endpoint with --base-url, or use program analysis instead of a model)"
+            )
+
+    def request(self, messages: list[dict[str, str]], sample: int = 0) -> Request:
+        """The request for these messages. `sample` tells apart several answers wanted to one question."""
+        body = msgspec.json.encode({"model": self.model, "messages": messages, **self._sampling})
+        asked = hashlib.sha256(f"{self.name}\n{sample}\n".encode())
+        asked.update(body)
+        return Request(asked.hexdigest(), body)
+
+    async def __aenter__(self) -> Endpoint:
+        import openai
+
+        most = self.settings.concurrency
+        headers = {"Content-Type": "application/json"}
+        team = secret("PRIME_TEAM_ID")
+        if team and self.key_variable == "PRIME_API_KEY":
+            headers["X-Prime-Team-ID"] = team
+        self._client = openai.AsyncOpenAI(
+            base_url=self.settings.base_url,
+            # vLLM and SGLang take any key; the client insists on one.
+            api_key=(secret(self.key_variable) if self.key_variable else None) or "none",
+            max_retries=0,
+            default_headers=headers,
+            http_client=openai.DefaultAioHttpClient(
+                timeout=_timeouts(self.settings.timeout), limits=_limits(most), trust_env=True
+            ),
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def call(self, body: bytes) -> str:
+        """Send one request; the response as text. Raises one of the three kinds of failure."""
+        import openai
+
+        try:
+            # The client's own time-out is for each read: a server that drips would never reach it.
+            async with asyncio.timeout(self.settings.timeout):
+                return await self._client.post("/chat/completions", cast_to=str, content=body)
+        except (TimeoutError, openai.APITimeoutError):
+            raise TransientError(f"no answer within {self.settings.timeout:g} s") from None
+        except openai.APIConnectionError as error:
+            cause = error.__cause__ or error
+            raise TransientError(redact(f"connection failed ({_one_line(cause)})")) from None
+        except openai.APIStatusError as error:
+            raise self._status(error) from None
+
+    def _status(self, error: Any) -> Exception:
+        status, said = error.status_code, redact(_said(error))
+        code = str(error.code or error.type or "")
+        host = self.name
+        if "insufficient_quota" in (error.code, error.type) or status == 402:
+            return EndpointError(
+                f"{host}: out of credit ({said}): add credit, then run the same command to go on"
+            )
+        if status == 401:
+            hint = (
+                f"check {self.key_variable}"
+                if self.key_variable
+                else "it wants a key: name its variable with --api-key-var"
+            )
+            return EndpointError(f"{host} refused the key (401: {said}): {hint}")
+        if status == 403:
+            return EndpointError(f"{host} forbids this (403: {said}): check what the key and the team may do")
+        if status == 404:
+            return EndpointError(
+                f"{host} does not know model {self.model!r} or this path (404: {said}): check --model and --base-url"
+            )
+        if status in (429, 503, 529):
+            return TransientError(
+                f"{status}: {said}", pushed_back=True, retry_after=_retry_after(error.response.headers)
+            )
+        if status >= 500 or status in (408, 409, 425):
+            return TransientError(f"{status}: {said}", retry_after=_retry_after(error.response.headers))
+        return RequestRefused(f"{status}{f' {code}' if code else ''}: {said}")
+
+
+def _timeouts(seconds: float) -> Any:
+    import httpx2
+
+    # Waiting for a connection of the pool does not count: the limiter has let the call through already.
+    return httpx2.Timeout(seconds, connect=min(30.0, seconds), pool=None)
+
+
+def _limits(most: int) -> Any:
+    import httpx2
+
+    return httpx2.Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=60)
+
+
+def _said(error: Any) -> str:
+    """What the server gave as its reason, on one line."""
+    body = error.body
+    message = body.get("message") if isinstance(body, dict) else body
+    return _one_line(message or error.message)
+
+
+def _one_line(text: object) -> str:
+    line = " ".join(str(text).split()) or type(text).__name__
+    return line if len(line) <= 300 else f"{line[:300]}…"
+
+
+def _retry_after(headers: Any) -> float | None:
+    """`Retry-After` in seconds, as a number or a date; None where there is none, or it makes no sense."""
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    if re.fullmatch(r"\s*\d+(\.\d*)?\s*", value):
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None

@@ -1,0 +1,310 @@
+"""Asking a model, with everything that can go wrong on the way.
+
+`Model` answers the questions of a stage. An answer is written to the journal before it is looked at. One that cannot be
+used (it does not parse, is empty, or ended for any reason but `stop`) is asked for again, up to `tries` times in all,
+over all runs; then the row is rejected and what the model said is kept. A call that fails on the way (5xx, time-out,
+broken connection) is made again after a jittered, growing pause; a 429 also lowers the number of calls in flight. Calls
+that failed are owed: the next run makes them.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from kernelmill.control import Control, Stats
+from kernelmill.errors import EndpointError, Stopped
+from kernelmill.llm.client import Endpoint, Reply, RequestRefused, TransientError, cost_of, read_reply
+from kernelmill.llm.journal import Answer, Call, Journal
+from kernelmill.llm.limiter import Limiter
+
+Item = TypeVar("Item")
+I_contra = TypeVar("I_contra", contravariant=True)
+Messages = list[dict[str, str]]
+
+_PAUSES = (0.5, 60.0)
+"""Seconds: the first pause at most, and the longest."""
+_CONNECT_GRACE = 60.0
+"""Seconds after which a server that was never reached is taken to be at another address."""
+
+
+class BadAnswer(Exception):
+    """The answer cannot be used; the text says why, in words that a model understands too."""
+
+
+class Done(NamedTuple):
+    columns: dict[str, Any]
+
+
+class Failed(NamedTuple):
+    """No usable answer in all tries."""
+
+    reason: str
+    attempts: list[str]
+
+
+class Owed(NamedTuple):
+    """Not answered yet."""
+
+
+Outcome = Done | Failed | Owed
+
+
+class CallFailed(Exception):
+    """This question was not answered in this run; it is owed."""
+
+
+class Asking(Protocol[I_contra]):
+    """What a stage tells the engine about its questions."""
+
+    def messages(self, item: I_contra) -> Messages: ...
+
+    async def prepare(self, item: I_contra) -> None:
+        """Find out what `fault` and `judge` need, before anything is paid."""
+        ...
+
+    def fault(self, item: I_contra) -> str | None:
+        """Why there is no point in asking about this item, as far as it is known."""
+        ...
+
+    async def judge(self, item: I_contra, text: str) -> dict[str, Any]:
+        """The columns that an answer gives. Raises `BadAnswer`."""
+        ...
+
+    def again(self, messages: Messages, text: str, reason: str) -> Messages:
+        """What to ask after an unusable answer: the same again, or with a word about what was wrong."""
+        ...
+
+
+class Model(Generic[Item]):
+    """A model as one who answers. Holds no row and no answer: both stand in the journal and the source."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        asking: Asking[Item],
+        journal: Journal,
+        stage: str,
+        stats: Stats,
+        control: Control,
+    ) -> None:
+        self.endpoint = endpoint
+        self.settings = endpoint.settings
+        self.name = endpoint.model
+        self.concurrency = self.settings.concurrency
+        self._asking = asking
+        self._journal = journal
+        self._stage = stage
+        self._stats = stats
+        self._control = control
+        self._limiter = Limiter(self.settings.concurrency)
+        self._last_success: float | None = None
+        self._first_call: float | None = None
+        self._failing = ""
+
+    def messages(self, item: Item) -> Messages:
+        return self._asking.messages(item)
+
+    def key(self, item: Item) -> str:
+        return self.endpoint.request(self.messages(item)).key
+
+    async def settle(self, item: Item, key: str) -> Outcome:
+        """What the journal says of this question."""
+        answers = self._journal.answers(key)
+        attempts = []
+        reason = ""
+        for answer in answers:
+            try:
+                return Done(await self._judge(item, answer.response))
+            except BadAnswer as bad:
+                reason = str(bad)
+                attempts.append(_shown(answer.response))
+        if not answers and (fault := self._asking.fault(item)):
+            return Failed(fault, [])
+        if len(answers) >= self.settings.tries:
+            return Failed(f"no usable answer in {len(answers)} tries; the last: {reason}", attempts)
+        return Owed()
+
+    def spent(self, key: str) -> list[float | None]:
+        return [answer.cost for answer in self._journal.answers(key)]
+
+    async def answer(self, item: Item, key: str) -> None:
+        """Ask until there is a usable answer or no try is left. Raises `CallFailed` where the question stays owed."""
+        await self._asking.prepare(item)
+        if self._asking.fault(item):
+            return
+        answers = self._journal.answers(key)
+        while len(answers) < self.settings.tries and not self._control.stopping.is_set():
+            messages = self._asking.messages(item)
+            if answers:
+                messages = await self._again(item, messages, answers[-1])
+            body = self.endpoint.request(messages).body
+            response = await self._call(body, key, attempt=len(answers))
+            try:
+                await self._judge(item, response)
+                return
+            except BadAnswer as bad:
+                self._stats.retries[f"unusable answer: {str(bad)[:60]}"] += 1
+                answers.append(Answer(response, None))
+        if len(answers) < self.settings.tries:
+            raise CallFailed("the run was stopped")
+
+    async def _again(self, item: Item, messages: Messages, last: Answer) -> Messages:
+        try:
+            reply = _usable(last.response)
+            await self._asking.judge(item, reply.text)
+        except BadAnswer as bad:
+            text = _shown(last.response)
+            return self._asking.again(messages, text, str(bad)) if text else messages
+        return messages
+
+    async def _judge(self, item: Item, response: str) -> dict[str, Any]:
+        return await self._asking.judge(item, _usable(response).text)
+
+    async def _call(self, body: bytes, key: str, attempt: int) -> str:
+        """One answer, journalled. Failing calls are made again up to `server_retries` times; push-back does not count."""
+        failures = 0
+        while True:
+            await self._wait_for_turn()
+            started = await self._limiter.acquire()
+            if self._first_call is None:
+                self._first_call = started
+            self._stats.in_flight += 1
+            pause: float | None = None
+            try:
+                if self._control.stopping.is_set():
+                    raise CallFailed("the run was stopped")
+                self._check_budget(body)
+                response = await self.endpoint.call(body)
+                reply = _read(response)
+                self._succeeded()
+                await self._record(body, key, attempt, response, reply, time.monotonic() - started)
+                return response
+            except TransientError as error:
+                failures += 0 if error.pushed_back else 1
+                pause = self._after_failure(error, started, failures)
+            except RequestRefused as error:
+                if self._last_success is None:
+                    self._control.stop(
+                        EndpointError(f"{self.endpoint.name} refused the first request ({error})"), hurry=True
+                    )
+                raise CallFailed(f"refused by the server ({error})") from None
+            except EndpointError as error:
+                self._control.stop(error, hurry=True)
+                raise CallFailed(str(error)) from None
+            finally:
+                self._stats.in_flight -= 1
+                self._limiter.release()
+            # Outside the slot: a call that waits is not in flight.
+            await self._control.sleep(pause)
+
+    def _after_failure(self, error: TransientError, started: float, failures: int) -> float:
+        """Count a failure and say how long to pause; raises where the question is given up for this run."""
+        reason = str(error)
+        self._stats.retries[reason[:80]] += 1
+        self._failing = reason
+        if error.pushed_back:
+            self._limiter.pushed_back(started, error.retry_after)
+        if failures > self.settings.server_retries:
+            raise CallFailed(f"the call failed {failures} times; the last: {reason}")
+        self.check_breaker()
+        first, longest = _PAUSES
+        jittered = random.uniform(0.5, 1.0) * min(longest, first * 2.0 ** max(0, failures - 1))
+        return max(error.retry_after or 0.0, jittered)
+
+    async def _wait_for_turn(self) -> None:
+        if wait := self._limiter.held_back:
+            self._stats.waiting = f"the server asked to wait {wait:.0f} s"
+            await self._control.sleep(wait)
+            self._stats.waiting = ""
+
+    def check_breaker(self) -> None:
+        """Stop the run when the server has been failing for too long. Called on each failure and once a second."""
+        if not self._failing or self._first_call is None:
+            return
+        silent = time.monotonic() - (self._last_success or self._first_call)
+        never_reached = self._last_success is None and self._failing.startswith("connection failed")
+        limit = self.settings.give_up_after * 60
+        if never_reached:
+            limit = min(limit, _CONNECT_GRACE)
+        if silent > limit:
+            what = f"{self.endpoint.name} could not be reached" if never_reached else "no call has succeeded"
+            self._control.stop(
+                Stopped(
+                    f"{what} for {silent / 60:.1f} minutes (the last failure: {self._failing}): "
+                    "check the server, then run the same command to go on"
+                ),
+                hurry=True,
+            )
+
+    def _succeeded(self) -> None:
+        self._last_success = time.monotonic()
+        self._failing = ""
+        self._limiter.succeeded()
+
+    async def _record(
+        self, body: bytes, key: str, attempt: int, response: str, reply: Reply, seconds: float
+    ) -> None:
+        cost = cost_of(reply, self.endpoint.price)
+        stats = self._stats
+        stats.calls += 1
+        stats.tokens_in += reply.tokens_in or 0
+        stats.tokens_out += reply.tokens_out or 0
+        stats.tokens_reasoning += reply.tokens_reasoning or 0
+        stats.uncounted_calls += reply.tokens_in is None or reply.tokens_out is None
+        stats.cost = None if cost is None or stats.cost is None else stats.cost + cost
+        call = Call(
+            key, attempt, time.time(), self._stage, self.endpoint.name, self.endpoint.model, seconds,
+            reply.tokens_in, reply.tokens_out, reply.tokens_reasoning, cost, body, response,
+        )  # fmt: skip
+        # No await between the response and this: a run that is cancelled here has its answer queued already.
+        await self._journal.append(call)
+
+    def _check_budget(self, body: bytes) -> None:
+        """Stop before a call that might go over `max_cost`, counting what is in flight at the mean price so far."""
+        most, price, stats = self.settings.max_cost, self.endpoint.price, self._stats
+        if most is None or price is None:
+            return
+        if stats.cost is None:
+            self._control.stop(
+                Stopped("the server does not say how many tokens a call took, so --max-cost cannot be kept")
+            )
+            raise CallFailed("the cost is not known")
+        guess = len(body) / 3.5 * price.input / 1e6
+        mean = max(guess, stats.cost / stats.calls if stats.calls else guess)
+        spent = stats.spent_before + stats.cost
+        if spent + mean * stats.in_flight > most:
+            self._control.stop(
+                Stopped(
+                    f"--max-cost {most:g} would be passed: ${spent:.4f} spent on this job; "
+                    "raise it and run the same command to go on"
+                )
+            )
+            raise CallFailed("the budget is spent")
+
+
+def _read(response: str) -> Reply:
+    try:
+        return read_reply(response)
+    except msgspec.DecodeError as error:
+        raise TransientError(f"the server's answer is not a chat completion ({error})") from None
+
+
+def _usable(response: str) -> Reply:
+    """The reply, if it is a whole one. What is in the journal has been read once, so it decodes."""
+    reply = read_reply(response)
+    if reply.refusal:
+        raise BadAnswer("the model refused to answer")
+    if reply.finish != "stop":
+        raise BadAnswer(f"the answer ended with finish_reason {reply.finish or 'missing'}, not stop")
+    if not reply.text.strip():
+        raise BadAnswer("the answer is empty")
+    return reply
+
+
+def _shown(response: str) -> str:
+    reply = read_reply(response)
+    return reply.text or reply.refusal or ""

@@ -1,0 +1,126 @@
+"""Program analysis as one who answers: facts about a module, and what a stage makes of them.
+
+Facts are slow to find (a module is run in isolation), so they stand in the journal under a hash of the code. What a stage
+makes of them is quick and done anew each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from kernelmill.control import Stats
+from kernelmill.errors import SourceError
+from kernelmill.isolate import Isolate
+from kernelmill.llm.engine import BadAnswer, Done, Failed, Outcome, Owed
+from kernelmill.llm.journal import Journal, JournalReader
+from kernelmill.problems.facts import ModuleFacts, module_facts
+
+VERSION = "facts-1"
+"""Part of every key: raise it when the same code would give other facts."""
+
+
+class Module(Protocol):
+    """What can be analysed."""
+
+    @property
+    def python_code(self) -> str: ...
+
+    @property
+    def entry_point(self) -> str | None: ...
+
+
+Item = TypeVar("Item", bound=Module)
+
+
+class _Found(msgspec.Struct):
+    facts: ModuleFacts | None = None
+    error: str | None = None
+
+
+class FactStore:
+    """Facts about modules, from the journal or found now."""
+
+    def __init__(self, journal: JournalReader, isolate: Isolate | None, traced: bool) -> None:
+        """`traced` is part of the key, so that installing torch later finds the shapes; a dry run has no isolate."""
+        self._journal = journal
+        self._isolate = isolate
+        self._traced = traced
+        self._decoder = msgspec.json.Decoder(_Found)
+
+    def key(self, module: Module) -> str:
+        asked = f"{VERSION}\n{self._traced}\n{module.entry_point}\n{module.python_code}"
+        return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def known(self, key: str) -> _Found | None:
+        found = self._journal.fact(key)
+        return None if found is None else self._decoder.decode(found)
+
+    async def find(self, module: Module) -> ModuleFacts:
+        """Raises `SourceError` where the code cannot be read at all."""
+        key = self.key(module)
+        found = self.known(key)
+        if found is None:
+            try:
+                found = _Found(
+                    facts=await module_facts(module.python_code, module.entry_point, self._isolate)
+                )
+            except SourceError as error:
+                found = _Found(error=str(error))
+            if isinstance(self._journal, Journal):
+                await self._journal.add_fact(key, msgspec.json.encode(found).decode())
+        if found.facts is None:
+            raise SourceError(found.error or "no facts")
+        return found.facts
+
+
+class Analysis(Generic[Item]):
+    """Answers from facts alone. Needs no model; says nothing about what the code does not show."""
+
+    name = "static"
+
+    def __init__(
+        self, store: FactStore, judge: Callable[[Item, ModuleFacts], dict[str, Any]], stats: Stats
+    ) -> None:
+        self.concurrency = max(1, os.cpu_count() or 1)
+        self._store = store
+        self._judge = judge
+        self._stats = stats
+
+    def key(self, item: Item) -> str:
+        return self._store.key(item)
+
+    async def settle(self, item: Item, key: str) -> Outcome:
+        found = self._store.known(key)
+        if found is None:
+            return Owed()
+        if found.facts is None:
+            return Failed(found.error or "no facts", [])
+        try:
+            return Done(self._judge(item, found.facts))
+        except BadAnswer as bad:
+            return Failed(str(bad), [])
+
+    def spent(self, key: str) -> list[float | None]:
+        return []
+
+    async def answer(self, item: Item, key: str) -> None:
+        self._stats.in_flight += 1
+        try:
+            await self._store.find(item)
+        except SourceError:
+            return  # recorded as such, and found by `settle`
+        finally:
+            self._stats.in_flight -= 1
+
+    def check_breaker(self) -> None:
+        """Nothing to break: no server is asked."""
+
+
+def torch_is_installed() -> bool:
+    return importlib.util.find_spec("torch") is not None

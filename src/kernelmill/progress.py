@@ -1,0 +1,118 @@
+"""Progress of a batch: a live bar on a terminal, a plain line now and then elsewhere. Both on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import (
+    Progress as Bar,
+)
+
+from kernelmill.control import Stats
+
+_EVERY = 10.0
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def count(number: float) -> str:
+    """`1234567` → `1.2M`."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= limit:
+            return f"{number / limit:.1f}{unit}"
+    return f"{number:.0f}"
+
+
+def money(cost: float | None) -> str:
+    return "unknown cost" if cost is None else f"${cost:.4f}" if cost < 1 else f"${cost:.2f}"
+
+
+class Progress:
+    """Shows `Stats`. Use as a context manager; `update` is called about twice a second."""
+
+    def __init__(self, stats: Stats, what: str, priced: bool) -> None:
+        self._stats = stats
+        self._what = what
+        self._priced = priced
+        self._console = Console(stderr=True)
+        self._bar: Bar | None = None
+        self._said_at = 0.0
+
+    def __enter__(self) -> Progress:
+        self._stats.started = self._said_at = time.monotonic()
+        if self._console.is_terminal:
+            self._bar = Bar(
+                TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
+                TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[facts]}"),
+                console=self._console, refresh_per_second=4,
+            )  # fmt: skip
+            self._task = self._bar.add_task(self._what, total=self._stats.total, facts="")
+            self._bar.start()
+        else:
+            self._say(f"{self._what}: {self._stats.total:,} to do")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.update()
+        if self._bar is not None:
+            self._bar.stop()
+        else:
+            self._say(self._line())
+
+    def update(self) -> None:
+        stats = self._stats
+        if self._bar is not None:
+            self._bar.update(
+                self._task, completed=stats.done + stats.failed, total=stats.total, facts=self._facts()
+            )
+        elif time.monotonic() - self._said_at >= _EVERY:
+            self._said_at = time.monotonic()
+            self._say(self._line())
+
+    def _facts(self) -> str:
+        stats = self._stats
+        facts = [f"{self._rate():.1f}/s", f"{stats.in_flight} in flight"]
+        if retries := stats.retries.total():
+            facts.append(f"{retries} retries")
+        if self._priced:
+            tokens = f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out"
+            facts.append(
+                tokens + (f" ({count(stats.tokens_reasoning)} reasoning)" if stats.tokens_reasoning else "")
+            )
+            facts.append(money(stats.cost))
+        if stats.waiting:
+            facts.append(stats.waiting)
+        elif retries and not stats.done:
+            facts.append(f"last failure: {next(reversed(stats.retries))}")
+        return "  ".join(facts)
+
+    def _line(self) -> str:
+        stats = self._stats
+        finished = stats.done + stats.failed
+        left = (stats.total - finished) / rate if (rate := self._rate()) else None
+        ahead = f", {duration(left)} left" if left is not None and finished < stats.total else ""
+        return f"{self._what}: {finished:,} of {stats.total:,}{ahead}  {self._facts()}"
+
+    def _rate(self) -> float:
+        elapsed = time.monotonic() - self._stats.started
+        return (self._stats.done + self._stats.failed) / elapsed if elapsed > 0 else 0.0
+
+    @staticmethod
+    def _say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,226 @@
+"""Running one stage from the command line: open everything, plan, answer, write, sum up."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+from kernelmill.batch import Answerer, Batch, Plan, Stage
+from kernelmill.config import StageSettings, public, secret
+from kernelmill.control import Control, Stats
+from kernelmill.errors import Stopped
+from kernelmill.isolate import Isolate
+from kernelmill.llm.client import Endpoint
+from kernelmill.llm.engine import Asking, Model
+from kernelmill.llm.journal import Journal, JournalReader
+from kernelmill.problems.analysis import FactStore, torch_is_installed
+from kernelmill.progress import Progress, count, duration, money
+from kernelmill.prompts import Prompt
+from kernelmill.store import Output, open_source
+from kernelmill.store.output import test_path
+from kernelmill.tokens import token_counter
+
+Item = TypeVar("Item")
+
+
+@dataclass
+class Context:
+    """What a stage is built from."""
+
+    name: str
+    settings: StageSettings
+    journal: JournalReader
+    stats: Stats
+    control: Control
+    facts: FactStore
+    endpoint: Endpoint | None
+
+    def model(self, asking: Asking[Item]) -> Model[Item]:
+        assert self.endpoint is not None
+        # A dry run's journal is read-only; it never comes to an answer that would be written.
+        return Model(self.endpoint, asking, self.journal, self.name, self.stats, self.control)  # type: ignore[arg-type]
+
+
+@dataclass
+class Parts(Generic[Item]):
+    """A stage, who answers it, and what the summary and the manifest say of it beyond the counts."""
+
+    stage: Stage[Item]
+    answerer: Answerer[Item]
+    by: str
+    prompts: list[Prompt] = field(default_factory=list)
+    summary: Callable[[], list[tuple[str, str]]] = list
+    details: Callable[[], dict[str, Any]] = dict
+    expected_output_tokens: int = 300
+
+
+class Session:
+    """Everything that must be open while a stage runs. Use as an async context manager."""
+
+    def __init__(self, name: str, settings: StageSettings, *, model: bool, facts: bool) -> None:
+        self._name = name
+        self._settings = settings
+        self._endpoint = Endpoint(settings) if model else None
+        self._facts = facts and settings.trace and torch_is_installed()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Context:
+        settings = self._settings
+        if self._endpoint is not None and not settings.dry_run:
+            self._endpoint.check_key()
+            await self._stack.enter_async_context(self._endpoint)
+        journal = self._stack.enter_context(self._journal())
+        isolate = None
+        if self._facts and not settings.dry_run:
+            isolate = self._stack.enter_context(Isolate(timeout=settings.trace_timeout))
+        facts = FactStore(journal, isolate, traced=self._facts)
+        return Context(self._name, settings, journal, Stats(), Control(), facts, self._endpoint)
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._stack.__aexit__(*error)
+
+    def _journal(self) -> JournalReader:
+        path = self._settings.journal or self._settings.output.parent / f"{self._name}.journal.sqlite"
+        if self._settings.dry_run:
+            return JournalReader(path if path.exists() else None)
+        return Journal(path)
+
+
+async def run_stage(
+    name: str, settings: StageSettings, parts_of: Callable[[Context], Parts[Item]], **needs: bool
+) -> None:
+    """Run a stage and print what came of it. Raises `Stopped` where some rows are still owed."""
+    started = time.monotonic()
+    path = test_path(settings.output) if settings.test_mode else settings.output
+    async with Session(name, settings, **needs) as context, AsyncExitStack() as stack:
+        output = None if settings.dry_run else stack.enter_context(Output(path))
+        parts = parts_of(context)
+        source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
+        batch = Batch(
+            source, parts.stage, parts.answerer, context.stats, context.control,
+            reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
+        )  # fmt: skip
+        plan = await batch.plan()
+        if output is None:
+            _dry_run(batch, plan, parts, context)
+            return
+        _say_plan(plan, parts, settings)
+        try:
+            await batch.answer(plan, Progress(context.stats, name, priced=context.endpoint is not None))
+        except Stopped as stopped:
+            left = context.stats.total - context.stats.done
+            raise type(stopped)(
+                f"{stopped}; {context.stats.done:,} answered in this run, {left:,} left, nothing is lost: "
+                f"the same command goes on from here"
+            ) from None
+        await batch.write(plan, output)
+        manifest = output.commit(
+            name,
+            plan.rows,
+            public(settings),
+            {
+                "by": parts.by,
+                "source": source.origin,
+                "prompts": {prompt.file.name: prompt.sha256 for prompt in parts.prompts},
+                "seconds": round(time.monotonic() - started, 3),
+                "usage": _usage(context.stats) if context.endpoint else None,
+                **parts.details(),
+            },
+        )
+        _summary(name, manifest, parts, context, output, time.monotonic() - started)
+        if batch.owed_after:
+            raise Stopped(
+                f"{batch.owed_after:,} questions could not be answered because of failing calls (see {output.rejected_path}): "
+                "run the same command to ask them again"
+            )
+
+
+def _say_plan(plan: Plan, parts: Parts[Any], settings: StageSettings) -> None:
+    test = " (test mode)" if settings.test_mode else ""
+    answered = len({key for key in plan.keys if key}) - len(plan.owed)
+    print(
+        f"{plan.rows:,} rows{test}: {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {parts.by}; "
+        f"{answered:,} answered already, {len(plan.owed):,} to do",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _dry_run(batch: Batch[Any], plan: Plan, parts: Parts[Any], context: Context) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    endpoint = context.endpoint
+    console.print(
+        f"{plan.rows:,} rows in, {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {parts.by}"
+    )
+    if endpoint is None or not isinstance(parts.answerer, Model):
+        console.print(f"{len(plan.owed):,} modules to analyse; no call is made and nothing is paid")
+        return
+    counter = token_counter()
+    tokens_in = sum(
+        counter.count(message["content"])
+        for _, item in batch.owed_items(plan)
+        for message in parts.answerer.messages(item)
+    )
+    tokens_out = len(plan.owed) * parts.expected_output_tokens
+    cost = None
+    if endpoint.price is not None:
+        cost = (tokens_in * endpoint.price.input + tokens_out * endpoint.price.output) / 1e6
+    console.print(f"calls: {len(plan.owed):,} to {endpoint.model} at {endpoint.name}")
+    console.print(
+        f"estimated tokens: {count(tokens_in)} in ({counter.how}), "
+        f"{count(tokens_out)} out ({parts.expected_output_tokens} an answer)"
+    )
+    hint = "" if cost is not None else " (give --price INPUT,OUTPUT, or [prices] in the config)"
+    console.print(f"estimated cost: {money(cost)}{hint}")
+    if (first := next(batch.items(), None)) is not None:
+        console.print("the first prompt, whole:\n")
+        for message in parts.answerer.messages(first):
+            console.print(f"--- {message['role']} ---", markup=False)
+            console.print(message["content"], markup=False)
+
+
+def _usage(stats: Stats) -> dict[str, Any]:
+    return {
+        "calls": stats.calls,
+        "tokens_in": stats.tokens_in,
+        "tokens_out": stats.tokens_out,
+        "tokens_reasoning": stats.tokens_reasoning,
+        "calls_without_token_counts": stats.uncounted_calls,
+        "cost_usd": stats.cost,
+        "cost_of_earlier_runs_usd": stats.spent_before,
+        "retries": dict(stats.retries.most_common()),
+    }
+
+
+def _summary(
+    name: str, manifest: dict[str, Any], parts: Parts[Any], context: Context, output: Output, seconds: float
+) -> None:
+    rows, stats = manifest["rows"], context.stats
+    table = Table(
+        title=f"{name} by {parts.by}", show_header=False, title_justify="left", box=None, pad_edge=False
+    )
+    table.add_row("rows in", f"{rows['in']:,}")
+    table.add_row("kept", f"{rows['out']:,}")
+    for kind, number in sorted(rows["reasons"].items(), key=lambda pair: -pair[1]):
+        table.add_row("rejected", f"{number:,}  {kind}")
+    for label, value in parts.summary():
+        table.add_row(label, value)
+    if context.endpoint is not None:
+        reasoning = f" ({count(stats.tokens_reasoning)} reasoning)" if stats.tokens_reasoning else ""
+        table.add_row("calls", f"{stats.calls:,}, {stats.retries.total():,} retries")
+        table.add_row("tokens", f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out{reasoning}")
+        earlier = f" (+ {money(stats.spent_before)} in earlier runs)" if stats.spent_before else ""
+        table.add_row("cost", f"{money(stats.cost if stats.calls else 0.0)}{earlier}")
+    table.add_row("time", duration(seconds))
+    table.add_row("output", str(output.path))
+    if rows["rejected"]:
+        table.add_row("", str(output.rejected_path))
+    table.add_row("", str(output.manifest_path))
+    Console(highlight=False, soft_wrap=True).print(table)

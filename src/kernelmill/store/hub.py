@@ -1,0 +1,114 @@
+"""Datasets on the Hugging Face Hub, as local files of one pinned commit.
+
+Files are downloaded into the Hub cache (resumable, shared with other tools) and then streamed from there.
+Which files make up a split is read from the card's `configs`, or else from the file names, as `datasets` does
+it. Does not run loading scripts, and reads the default config only.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from pathlib import Path
+from typing import Any
+
+from kernelmill.errors import SourceError
+from kernelmill.store.source import DATA, DataFile, natural
+
+_FIRST = ["train", "validation", "valid", "val", "dev", "test"]
+
+
+def hub_files(
+    repo: str, revision: str | None, split: str | None, token: str | None, asked_as: str
+) -> tuple[list[DataFile], dict[str, Any]]:
+    """Download the files of a dataset and say where they came from."""
+    import httpx2
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    def failed(error: Exception) -> SourceError:
+        return SourceError(f"{asked_as}: no file or folder of that name here, and {_why(repo, error)}")
+
+    try:
+        api = HfApi(token=token or False)
+        info = api.dataset_info(repo, revision=revision)
+        names = [item.rfilename for item in info.siblings or []]
+        card = info.card_data.to_dict() if info.card_data else {}  # type: ignore[no-untyped-call]
+        splits = find_splits(names, card)
+        if not splits:
+            raise SourceError(f"{repo} on the Hub holds no data file ({', '.join(DATA)})")
+        if split is not None and split not in splits:
+            raise SourceError(f"{repo} has no split {split!r} (it has: {', '.join(splits)})")
+        chosen = [split] if split is not None else list(splits)
+        files = [
+            DataFile(
+                Path(
+                    hf_hub_download(repo, name, repo_type="dataset", revision=info.sha, token=token or False)
+                ),
+                f"{repo}@{(info.sha or 'main')[:7]}:{name}",
+            )
+            for part in chosen
+            for name in splits[part]
+        ]
+    except (HfHubHTTPError, LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
+        raise failed(error) from error
+    return files, {"kind": "hub", "repo": repo, "revision": info.sha, "splits": chosen}
+
+
+def find_splits(names: list[str], card: dict[str, Any]) -> dict[str, list[str]]:
+    """The data files of each split, train first, files in natural order."""
+    data = sorted((name for name in names if name.endswith(DATA)), key=lambda name: natural(Path(name)))
+    splits = _from_card(data, card) or _from_names(data)
+    order = [name for name in _FIRST if name in splits] + sorted(set(splits) - set(_FIRST))
+    return {name: splits[name] for name in order}
+
+
+def _from_card(data: list[str], card: dict[str, Any]) -> dict[str, list[str]]:
+    configs = card.get("configs") or []
+    default = next((c for c in configs if c.get("config_name") == "default" or c.get("default")), None)
+    entry = default or (configs[0] if configs else {})
+    patterns = entry.get("data_files") or []
+    if isinstance(patterns, str):
+        patterns = [{"split": "train", "path": patterns}]
+    splits: dict[str, list[str]] = {}
+    for part in patterns:
+        paths = part["path"] if isinstance(part["path"], list) else [part["path"]]
+        splits[part["split"]] = [name for name in data if any(fnmatch.fnmatch(name, path) for path in paths)]
+    return {name: found for name, found in splits.items() if found}
+
+
+def _from_names(data: list[str]) -> dict[str, list[str]]:
+    splits: dict[str, list[str]] = {}
+    for name in data:
+        words = re.split(r"[\W_]+", name.lower())
+        splits.setdefault(next((word for word in _FIRST if word in words), "train"), []).append(name)
+    # KernelBench's own splits (`level_1` …) are named by the file, as any split of `push_to_hub` is.
+    sharded = [
+        re.match(r"^(?:.*/)?(?P<split>[\w.]+)-\d{5}-of-\d{5}(?:-\w+)?\.parquet$", name) for name in data
+    ]
+    if data and all(sharded):
+        splits = {}
+        for name, match in zip(data, sharded, strict=True):
+            assert match is not None
+            splits.setdefault(match["split"], []).append(name)
+    return splits
+
+
+def _why(repo: str, error: Exception) -> str:
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, RevisionNotFoundError):
+        return f"the Hub's {repo} has no such revision"
+    if isinstance(error, GatedRepoError):
+        return f"{repo} is gated on the Hub: ask for access there and set HF_TOKEN"
+    if isinstance(error, RepositoryNotFoundError) or status in (401, 403, 404):
+        return f"the Hub has no public dataset {repo} (is it private? then set HF_TOKEN)"
+    if isinstance(error, HfHubHTTPError):
+        return f"the Hub answered {status} for {repo}: try again later"
+    return f"the Hub cannot be reached ({type(error).__name__}): check the name, or the network"

@@ -1,0 +1,333 @@
+"""An OpenAI-compatible endpoint that misbehaves on script: a real HTTP server on loopback.
+
+    with FakeEndpoint(reply=lambda request: "hello", script=["429", "ok", "drop"]) as endpoint:
+        ...  # point a client at endpoint.base_url
+        assert endpoint.answered.total() == 1
+
+or, in a process of its own, which prints its address and answers `GET /fake/stats`:
+
+    python -m kernelmill.testing.fake_endpoint --port 0 --latency 1.0 --script '{"500": 0.1, "hang": 0.02}'
+
+The script decides what each call meets: a list (call by call, then `ok`), rates (`{"500": 0.1}`, drawn from a seed and
+the request, so the same request meets the same fate at the same attempt), or a function of the call. `BEHAVIOURS` names
+all of them. It takes any key and any model, and does not stream.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import importlib
+import json
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+BEHAVIOURS = {
+    "ok": "an answer that ends with `stop`",
+    "429": "too many requests, with no word about when to come back",
+    "429-retry-after": "too many requests, with Retry-After",
+    "500": "internal error",
+    "503": "overloaded",
+    "hang": "nothing at all, until the client gives up",
+    "drop": "the connection breaks in the middle of the body",
+    "malformed": "status 200, and a body that is not JSON",
+    "length": "an answer that was cut: finish_reason is `length`",
+    "empty": "an answer with no text",
+    "tags": "an answer whose tags are not the ones asked for",
+    "refusal": "the model declines",
+    "slow": "an answer that starts late",
+    "400": "bad request",
+    "401": "wrong key",
+    "403": "forbidden",
+    "404": "no such model",
+    "quota": "429 with insufficient_quota",
+}
+CHAOS = (
+    "429",
+    "429-retry-after",
+    "500",
+    "hang",
+    "drop",
+    "malformed",
+    "length",
+    "empty",
+    "tags",
+    "refusal",
+    "slow",
+)
+"""The ones that pass: a good client gets through all of them."""
+
+_ERRORS = {
+    "429": (429, "rate_limit_exceeded", "Rate limit reached"),
+    "429-retry-after": (429, "rate_limit_exceeded", "Rate limit reached"),
+    "500": (500, "server_error", "The server had an error"),
+    "503": (503, "overloaded", "The server is overloaded"),
+    "400": (400, "invalid_request_error", "Unsupported parameter"),
+    "401": (401, "invalid_api_key", "Incorrect API key provided"),
+    "403": (403, "permission_denied", "This key may not use this model"),
+    "404": (404, "model_not_found", "The model does not exist"),
+    "quota": (429, "insufficient_quota", "You exceeded your current quota"),
+}
+
+
+class Seen(NamedTuple):
+    """One call as the server saw it."""
+
+    key: str
+    """Hash of the request's body."""
+    number: int
+    """How many calls came before it."""
+    attempt: int
+    """How many calls with the same body came before it."""
+    behaviour: str
+    body: dict[str, Any]
+    headers: dict[str, str]
+
+
+Script = Sequence[str] | Mapping[str, float] | Callable[[str, int, int], str]
+Reply = Callable[[dict[str, Any]], str]
+
+
+def difficulty_for(text: str) -> str:
+    """A difficulty that depends on the text alone, so that a test can tell a right answer from a wrong one."""
+    return ("low", "medium", "high")[hashlib.sha256(text.encode()).digest()[0] % 3]
+
+
+def rate_reply(body: dict[str, Any]) -> str:
+    """Answers a rating prompt by `difficulty_for` of the user's message."""
+    return f"Rated by its hash.\n<difficulty>{difficulty_for(body['messages'][-1]['content'])}</difficulty>"
+
+
+class FakeEndpoint:
+    """The server, in a thread of this process. Use as a context manager."""
+
+    def __init__(
+        self,
+        reply: Reply = rate_reply,
+        script: Script = (),
+        *,
+        latency: float = 0.0,
+        slow: float = 1.0,
+        retry_after: float = 1.0,
+        port: int = 0,
+        seed: int = 0,
+        remember: bool = True,
+    ) -> None:
+        unknown = set() if callable(script) else set(script) - set(BEHAVIOURS)
+        if unknown:
+            raise ValueError(
+                f"no such behaviour: {', '.join(sorted(unknown))} (known: {', '.join(BEHAVIOURS)})"
+            )
+        self._reply = reply
+        self._script = script
+        self._latency = latency
+        self._slow = slow
+        self._retry_after = retry_after
+        self._port = port
+        self._seed = seed
+        self._remember = remember
+        self.seen: list[Seen] = []
+        """All calls, where `remember` is on."""
+        self.asked: Counter[str] = Counter()
+        """Calls by the hash of their body."""
+        self.answered: Counter[str] = Counter()
+        """Good answers that were sent whole, by the hash of the request's body."""
+        self.behaved: Counter[str] = Counter()
+        self.in_flight = 0
+        self.most_in_flight = 0
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    def __enter__(self) -> FakeEndpoint:
+        ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, args=(ready,), name="fake-endpoint", daemon=True)
+        self._thread.start()
+        if not ready.wait(10):
+            raise RuntimeError("the fake endpoint did not start")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+    def _serve(self, ready: threading.Event) -> None:
+        with contextlib.closing(self._loop):
+            self._loop.run_until_complete(self.run(ready.set))
+
+    async def run(self, ready: Callable[[], object]) -> None:
+        """Serve until `stop` is called; `ready` is called once the port is open."""
+        self._stop = asyncio.Event()
+        app = web.Application(client_max_size=1 << 30)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/fake/stats", self._stats)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", self._port, backlog=4096)
+        await site.start()
+        self._port = runner.addresses[0][1]
+        ready()
+        try:
+            await self._stop.wait()
+        finally:
+            await runner.cleanup()
+
+    async def _models(self, _: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "fake", "object": "model"}]})
+
+    async def _stats(self, _: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "calls": self.asked.total(),
+                "asked": self.asked,
+                "answered": self.answered,
+                "behaved": self.behaved,
+                "in_flight": self.in_flight,
+                "most_in_flight": self.most_in_flight,
+            }
+        )
+
+    def _choose(self, key: str, number: int, attempt: int) -> str:
+        if callable(self._script):
+            return self._script(key, number, attempt)
+        if isinstance(self._script, Mapping):
+            draw = random.Random(f"{self._seed}/{key}/{attempt}").random()
+            for behaviour, rate in self._script.items():
+                draw -= rate
+                if draw < 0:
+                    return behaviour
+            return "ok"
+        return self._script[number] if number < len(self._script) else "ok"
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        key = hashlib.sha256(raw).hexdigest()
+        number, attempt = self.asked.total(), self.asked[key]
+        self.asked[key] += 1
+        behaviour = self._choose(key, number, attempt)
+        self.behaved[behaviour] += 1
+        body = json.loads(raw)
+        if self._remember:
+            self.seen.append(Seen(key, number, attempt, behaviour, body, dict(request.headers)))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            return await self._behave(request, behaviour, body, key)
+        finally:
+            self.in_flight -= 1
+
+    async def _behave(
+        self, request: web.Request, behaviour: str, body: dict[str, Any], key: str
+    ) -> web.StreamResponse:
+        if behaviour == "hang":
+            await asyncio.sleep(3600)
+        if behaviour in _ERRORS:
+            status, code, message = _ERRORS[behaviour]
+            headers = {"Retry-After": f"{self._retry_after:g}"} if behaviour == "429-retry-after" else {}
+            error = {"error": {"message": message, "type": code, "code": code}}
+            return web.json_response(error, status=status, headers=headers)
+        await asyncio.sleep(self._latency + (self._slow if behaviour == "slow" else 0.0))
+        if behaviour == "malformed":
+            return web.Response(text='{"id": "x", "choices": [{"mess', content_type="application/json")
+        answer = json.dumps(self._completion(behaviour, body)).encode()
+        if behaviour == "drop":
+            response = web.StreamResponse(
+                headers={"Content-Length": str(len(answer)), "Content-Type": "application/json"}
+            )
+            await response.prepare(request)
+            await response.write(answer[: len(answer) // 2])
+            if request.transport is not None:
+                request.transport.abort()
+            return response
+        if behaviour in ("ok", "slow"):
+            self.answered[key] += 1
+        return web.Response(body=answer, content_type="application/json")
+
+    def _completion(self, behaviour: str, body: dict[str, Any]) -> dict[str, Any]:
+        text: str | None = self._reply(body)
+        assert text is not None
+        finish, refusal = "stop", None
+        prompt = sum(len(str(message.get("content", ""))) for message in body["messages"])
+        tokens = len(text) // 4 + 1
+        if behaviour == "length":
+            text, finish = text[: len(text) // 2], "length"
+        elif behaviour == "empty":
+            text = ""
+        elif behaviour == "tags":
+            text = text.replace("<", "[").replace(">", "]")
+        elif behaviour == "refusal":
+            text, refusal = None, "I cannot help with that."
+        return {
+            "id": "fake",
+            "object": "chat.completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": text, "refusal": refusal},
+                    "finish_reason": finish,
+                }
+            ],
+            "usage": {
+                "prompt_tokens": prompt // 4 + 1,
+                "completion_tokens": tokens,
+                "total_tokens": prompt // 4 + 1 + tokens,
+                "completion_tokens_details": {"reasoning_tokens": tokens // 2},
+            },
+        }
+
+
+def _named_reply(name: str) -> Reply:
+    """`rate`, `text:…` (always that text), or `package.module:function`."""
+    if name == "rate":
+        return rate_reply
+    if name.startswith("text:"):
+        return lambda _: name.removeprefix("text:")
+    module, _, function = name.partition(":")
+    reply: Reply = getattr(importlib.import_module(module), function)
+    return reply
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m kernelmill.testing.fake_endpoint",
+        description="An OpenAI-compatible endpoint on loopback that misbehaves on script.",
+        epilog="behaviours: " + "; ".join(f"{name}: {what}" for name, what in BEHAVIOURS.items()),
+    )
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one (default)")
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds each answer takes")
+    parser.add_argument("--slow", type=float, default=1.0, help="seconds more for `slow`")
+    parser.add_argument("--retry-after", type=float, default=1.0, help="seconds in Retry-After")
+    parser.add_argument(
+        "--script", default="[]", help='JSON: a list of behaviours, or rates such as {"500": 0.1}'
+    )
+    parser.add_argument("--seed", type=int, default=0, help="for the rates")
+    parser.add_argument("--reply", default="rate", help="rate, text:…, or package.module:function")
+    options = parser.parse_args()
+    endpoint = FakeEndpoint(
+        _named_reply(options.reply),
+        json.loads(options.script),
+        latency=options.latency,
+        slow=options.slow,
+        retry_after=options.retry_after,
+        port=options.port,
+        seed=options.seed,
+        remember=False,
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(endpoint.run(lambda: print(endpoint.base_url, flush=True)))
+
+
+if __name__ == "__main__":
+    main()
