@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import queue
 import sqlite3
 import threading
@@ -24,10 +23,11 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple, Self
+from typing import NamedTuple, Self
 from urllib.parse import quote
 
 from kernelmill.errors import OutputError, SourceError
+from kernelmill.store.lock import take_lock
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS calls (
@@ -115,6 +115,7 @@ class JournalReader:
         try:
             self._reader.execute("SELECT 1 FROM calls LIMIT 1")
         except sqlite3.DatabaseError as error:
+            self._reader.close()
             raise SourceError(f"{path} is not a journal ({error})") from None
 
     def __enter__(self) -> Self:
@@ -158,20 +159,17 @@ class Journal(JournalReader):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
-        self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
+        self._lock = take_lock(
+            self.path,
+            f"the journal {self.path} is in use by another kernelmill process: wait for it, or give --journal",
+        )
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = self.path.with_name(f".{self.path.name}.lock").open("ab")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputError(
-                f"the journal {self.path} is in use by another kernelmill process: wait for it, or give --journal"
-            ) from None
-        except OSError as error:
-            raise OutputError(f"the journal {self.path} cannot be written ({error.strerror})") from None
-        self._reader = _connect(self.path)
+            self._reader = _connect(self.path)
+        except BaseException:
+            self._lock.close()
+            raise
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
         self._thread.start()
         return self
@@ -180,7 +178,6 @@ class Journal(JournalReader):
         self._queue.put(None)
         self._thread.join()
         self._reader.close()
-        assert self._lock is not None
         self._lock.close()
 
     async def append(self, call: Call) -> None:

@@ -2,8 +2,8 @@
 
 A 429 (or 503, 529) halves the limit, at most once for the calls that were in flight together, and `Retry-After`
 holds every new call back until then. Successes raise it again: by one each below the level at which the server last
-complained (so it doubles in one round), by one a round above it. Does not count tokens a minute: a server that
-limits those says so with a 429.
+complained (so it doubles in one round), by a twentieth each above it, and after a minute without complaint that level is
+forgotten. Does not count tokens a minute: a server that limits those says so with a 429.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+
+
+_FORGET = 60.0
 
 
 class Limiter:
@@ -48,7 +51,8 @@ class Limiter:
 
     def succeeded(self) -> None:
         if self.limit < self.most:
-            self.limit = min(self.most, self.limit + (1.0 if self.limit < self._calm else 1.0 / self.limit))
+            quick = self.limit < self._calm or time.monotonic() - self._shrunk_at > _FORGET
+            self.limit = min(self.most, self.limit + (1.0 if quick else max(0.05, 1.0 / self.limit)))
             self._wake()
 
     def pushed_back(self, started: float, retry_after: float | None) -> None:

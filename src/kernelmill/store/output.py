@@ -12,7 +12,6 @@ never write the same output: the second is told so.
 from __future__ import annotations
 
 import datetime
-import fcntl
 import hashlib
 import os
 from collections import Counter
@@ -25,6 +24,7 @@ import msgspec
 from kernelmill import __version__
 from kernelmill.errors import OutputError
 from kernelmill.rows import RejectedRow, Row
+from kernelmill.store.lock import take_lock
 
 
 def beside(path: Path, suffix: str) -> Path:
@@ -60,18 +60,7 @@ class Output:
 
     def __enter__(self) -> Output:
         """Take the output for this process. Fails at once where it cannot be written."""
-        # Never removed: unlinking a lock file lets a third process lock a new one beside the old.
-        lock = self.path.with_name(f".{self.path.name}.lock")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = lock.open("ab")
-        except OSError as error:
-            raise OutputError(f"{self.path} cannot be written ({error.strerror})") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise OutputError(f"{self.path} is being written by another kernelmill process") from None
+        self._lock = take_lock(self.path, f"{self.path} is being written by another kernelmill process")
         return self
 
     def __exit__(

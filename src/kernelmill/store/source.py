@@ -58,7 +58,10 @@ class Source:
                 index += 1
 
     def _check_unchanged(self, file: DataFile) -> None:
-        stat = file.path.stat()
+        try:
+            stat = file.path.stat()
+        except OSError as error:
+            raise SourceError(f"{file.label}: cannot be read ({error.strerror})") from error
         now = (stat.st_size, stat.st_mtime_ns)
         if self._seen.setdefault(file.path, now) != now:
             raise SourceError(f"{file.label} changed while it was being used: run the same command again")

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelmill.errors import OutputError, SourceError
+from kernelmill.llm.journal import Call, Journal, JournalReader
+
+
+def a_call(key: str, attempt: int = 0, cost: float | None = 0.5) -> Call:
+    return Call(key, attempt, 1.0, "rate", "http://x", "m", 0.1, 10, 5, None, cost, b'{"q": 1}', '{"a": 1}')
+
+
+def test_an_appended_answer_is_found_again_in_order(tmp_path: Path) -> None:
+    async def run() -> None:
+        with Journal(tmp_path / "j.sqlite") as journal:
+            await journal.append(a_call("k", 0, 0.25))
+            await journal.append(a_call("k", 1, None))
+            assert [answer.cost for answer in journal.answers("k")] == [0.25, None]
+            assert journal.answers("other") == []
+
+    asyncio.run(run())
+
+
+def test_the_same_attempt_cannot_be_written_twice(tmp_path: Path) -> None:
+    async def run() -> None:
+        with Journal(tmp_path / "j.sqlite") as journal:
+            await journal.append(a_call("k"))
+            with pytest.raises(OutputError, match="UNIQUE"):
+                await journal.append(a_call("k"))
+
+    asyncio.run(run())
+
+
+def test_a_second_process_is_refused_while_one_writes(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j.sqlite"), pytest.raises(OutputError, match="in use"), Journal(tmp_path / "j.sqlite"):
+        pass
+
+
+def test_it_can_be_read_while_it_is_written(tmp_path: Path) -> None:
+    async def run() -> None:
+        with Journal(tmp_path / "j.sqlite") as journal:
+            await journal.append(a_call("k"))
+            with JournalReader(tmp_path / "j.sqlite") as reader:
+                assert [call.request for call in reader.calls()] == [b'{"q": 1}']
+
+    asyncio.run(run())
+
+
+def test_unknown_cost_is_never_counted_as_zero(tmp_path: Path) -> None:
+    async def run() -> None:
+        with Journal(tmp_path / "j.sqlite") as journal:
+            await journal.append(a_call("a", cost=None))
+            assert journal.totals()[0].cost is None
+            await journal.append(a_call("b", cost=1.0))
+            totals = journal.totals()[0]
+            assert (totals.cost, totals.unknown_cost, totals.calls) == (1.0, 1, 2)
+
+    asyncio.run(run())
+
+
+def test_another_file_is_not_taken_for_a_journal(tmp_path: Path) -> None:
+    (tmp_path / "x.sqlite").write_text("this is a text file, not a database" * 100)
+    with pytest.raises(SourceError, match="not a journal"):
+        JournalReader(tmp_path / "x.sqlite")
+    with pytest.raises(SourceError, match="not a journal"), Journal(tmp_path / "x.sqlite"):
+        pass
+
+
+def test_a_path_with_odd_characters_opens(tmp_path: Path) -> None:
+    path = tmp_path / "a?b #c%20.sqlite"
+    with Journal(path):
+        pass
+    with JournalReader(path) as reader:
+        assert list(reader.calls()) == []
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from kernelmill.llm.journal import Call, Journal
+
+async def main():
+    with Journal(Path(sys.argv[1])) as journal:
+        async def one(n):
+            await journal.append(Call(f"k{n}", 0, 1.0, "s", "e", "m", 0.1, 1, 1, None, None, b"{}", "x" * 2000))
+            print(n, flush=True)
+        for start in range(0, 1000000, 50):
+            await asyncio.gather(*(one(n) for n in range(start, start + 50)))
+
+asyncio.run(main())
+"""
+
+
+def test_every_append_that_returned_survives_kill_nine(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    time.sleep(0.5)
+    os.kill(writer.pid, signal.SIGKILL)
+    said = [0, *(int(line) for line in writer.stdout.read().splitlines() if line)]
+    writer.wait()
+    writer.stdout.close()
+    with JournalReader(path) as reader:
+        kept = {call.key for call in reader.calls()}
+    assert len(said) > 50
+    assert {f"k{n}" for n in said} <= kept
+
+
+def test_answers_that_arrive_together_share_a_commit(tmp_path: Path) -> None:
+    """Otherwise durable writes would cost more than the calls: 256 at once must not take 256 syncs."""
+
+    async def run() -> int:
+        with Journal(tmp_path / "j.sqlite") as journal:
+            before = _commits(tmp_path / "j.sqlite-wal")
+            await asyncio.gather(*(journal.append(a_call(f"k{n}")) for n in range(256)))
+            return _commits(tmp_path / "j.sqlite-wal") - before
+
+    assert asyncio.run(run()) < 128
+
+
+def _commits(wal: Path) -> int:
+    """Frames of a write-ahead log that end a transaction: their header states the size of the database."""
+    data = wal.read_bytes()
+    page = int.from_bytes(data[8:12], "big")
+    return sum(data[at + 4 : at + 8] != b"\0\0\0\0" for at in range(32, len(data), page + 24))
+
+
+def test_a_full_disk_is_an_error_for_whoever_appends(tmp_path: Path) -> None:
+    async def run() -> None:
+        with Journal(tmp_path / "j.sqlite") as journal:
+            await journal.append(a_call("a"))
+            # The nearest thing to a full disk: the database may not grow any more.
+            await journal._submit("PRAGMA max_page_count=1", ())
+            with pytest.raises(OutputError, match="is the disk full"):
+                await journal.append(a_call("b" * 100_000))
+
+    asyncio.run(run())
