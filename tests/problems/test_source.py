@@ -112,6 +112,7 @@ def test_layers_come_from_the_classes_and_methods_that_building_reaches() -> Non
 def test_operations_come_from_everything_forward_reaches_and_from_nothing_else() -> None:
     operations = read(ATTENTION).operations
     assert operations["@"] == 1
+    assert operations["-"] == 1  # of `-q`; the one of `dim=-1` is part of a number
     assert operations["+"] == 3  # in forward, in attend, in the MLP
     assert operations["*"] == 1  # the augmented assignment; `4 * d` is construction
     for name in ("torch.softmax", "F.relu", ".mean", "math.sqrt", "/", "-", ".T"):

@@ -395,6 +395,8 @@ class _Reach:
         for node in _in_text_order(*function.body):
             if isinstance(node, ast.Call):
                 self._call(node.func)
+            elif isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant):
+                pass  # a negative number, not an operation
             elif isinstance(node, ast.BinOp | ast.UnaryOp | ast.AugAssign):
                 self._count(_OPERATORS.get(type(node.op)))
             elif isinstance(node, ast.Compare):

@@ -1,0 +1,598 @@
+"""What the isolating server promises, each promise tried by code that wants to break it.
+
+The worker here runs the text it is sent, so that a test can be the stranger. No torch: the server is up in a
+tenth of a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from kernelmill import isolate as isolate_module
+from kernelmill.errors import ConfigError
+from kernelmill.isolate import MAX_OUTPUT, MAX_REPLY, Isolate, Reply, what_is_missing
+
+WORKER = """
+import textwrap
+
+def handle(request):
+    space = {}
+    exec(textwrap.dedent(request["code"]), space)
+    return {"value": space.get("value")}
+"""
+TIMEOUT = 2.0
+# landlock answers EXDEV, a plain OSError, where a file would move from one part of the tree to another.
+REFUSED = ("PermissionError", "OSError")
+
+
+@pytest.fixture(scope="session")
+def worker_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("worker")
+    (folder / "run_text_worker.py").write_text(WORKER)
+    sys.path.append(str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+
+
+@pytest.fixture(scope="module")
+def isolate(worker_folder: Path) -> Iterator[Isolate]:
+    with Isolate("run_text_worker", timeout=TIMEOUT, memory_mb=512) as warm:
+        yield warm
+    assert psutil.Process().children(recursive=True) == []
+
+
+def run(isolate: Isolate, code: str) -> Reply:
+    return isolate.run_sync({"code": code})
+
+
+def value(isolate: Isolate, code: str) -> object:
+    reply = run(isolate, code)
+    assert reply["kind"] == "ok", reply
+    return reply["result"]["value"]
+
+
+def error(isolate: Isolate, code: str) -> str:
+    """The type of the exception that a request ended in."""
+    reply = run(isolate, code)
+    assert reply["kind"] == "error", reply
+    return reply["type"]
+
+
+def assert_only_the_server_is_left(isolate: Isolate) -> None:
+    """The next request works, and no process of an earlier one lives."""
+    assert value(isolate, "value = 6 * 7") == 42
+    assert len(psutil.Process().children(recursive=True)) == 1
+
+
+def has(isolate: Isolate, protection: str) -> bool:
+    return not any(line.startswith(protection) for line in isolate.what_is_missing())
+
+
+# ------------------------------------------------------------------------------------------ secrets and files
+
+
+def test_no_variable_of_the_parent_reaches_the_child(
+    worker_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_API_KEY", "sk-secret-in-the-parent")
+    with Isolate("run_text_worker", timeout=TIMEOUT) as fresh:
+        environment = value(fresh, "import os; value = dict(os.environ)")
+        assert isinstance(environment, dict)
+        assert set(environment) == {"PATH", "LANG", "HOME", "TMPDIR", "OMP_NUM_THREADS"}
+        reads = f"""
+            import os
+            value = []
+            for pid in ("self", os.getppid(), {os.getpid()}):
+                try:
+                    value.append("sk-secret" in open(f"/proc/{{pid}}/environ").read())
+                except OSError:
+                    value.append(False)
+        """
+        assert value(fresh, reads) == [False, False, False]
+
+
+def test_files_of_the_user_can_be_neither_read_nor_listed(isolate: Isolate, tmp_path: Path) -> None:
+    if not has(isolate, "landlock"):
+        pytest.skip("this kernel has no landlock")
+    token = tmp_path / ".cache" / "huggingface" / "token"
+    token.parent.mkdir(parents=True)
+    for secret in (token, tmp_path / ".env"):
+        secret.write_text("secret")
+        assert error(isolate, f"open({str(secret)!r}).read()") == "PermissionError"
+    assert error(isolate, f"import os; os.listdir({str(tmp_path)!r})") == "PermissionError"
+    assert (
+        error(isolate, f"import os; os.symlink({str(token)!r}, 'x'); open('x').read()") == "PermissionError"
+    )
+    assert error(isolate, f"import os; os.link({str(token)!r}, 'x')") in REFUSED
+
+
+def test_the_folder_the_parent_stands_in_and_its_home_stay_closed(isolate: Isolate) -> None:
+    if not has(isolate, "landlock"):
+        pytest.skip("this kernel has no landlock")
+    for folder in (os.getcwd(), os.path.expanduser("~"), "/proc", "/etc", "/tmp", "/"):
+        assert error(isolate, f"import os; os.listdir({folder!r})") == "PermissionError", folder
+
+
+def test_python_itself_can_be_read_and_the_scratch_folder_written(isolate: Isolate) -> None:
+    code = """
+        import os, tempfile, colorsys, wave, inspect, threading
+        assert "def rgb_to_hsv" in inspect.getsource(colorsys)
+        assert os.getcwd() == os.environ["HOME"] == os.environ["TMPDIR"] == tempfile.gettempdir()
+        with tempfile.TemporaryDirectory() as folder:
+            open(os.path.join(folder, "x"), "w").write("y")
+        open("/dev/null", "w").write("y")
+        threads = [threading.Thread(target=os.getpid) for _ in range(3)]
+        [t.start() for t in threads], [t.join() for t in threads]
+        assert open("/dev/urandom", "rb").read(1)
+        value = os.getcwd()
+    """
+    folder = value(isolate, code)
+    assert isinstance(folder, str)
+    assert not os.path.exists(folder)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "open(path, 'w')",
+        "open(path, 'a')",
+        "os.truncate(path, 0)",
+        "os.unlink(path)",
+        "os.rename(path, 'mine')",
+        "os.rename(path, path + '2')",
+        "os.chmod(path, 0)",
+        "os.utime(path, (0, 0))",
+        "os.setxattr(path, 'user.x', b'y')",
+        "os.rmdir(os.path.dirname(path) + '/empty')",
+        "os.mkdir(path + '.d')",
+        "os.symlink('/', path + '.link')",
+        "import shutil; shutil.rmtree(os.path.dirname(path))",
+    ],
+)
+def test_nothing_outside_the_scratch_folder_can_be_changed(
+    isolate: Isolate, tmp_path: Path, attack: str
+) -> None:
+    if not (has(isolate, "landlock") and has(isolate, "seccomp")):
+        pytest.skip("this kernel has no landlock or no seccomp")
+    (tmp_path / "empty").mkdir()
+    file = tmp_path / "file"
+    file.write_text("kept")
+    before = file.stat()
+    assert error(isolate, f"import os\npath = {str(file)!r}\n{attack}") in REFUSED
+    assert file.read_text() == "kept"
+    assert (file.stat().st_mode, file.stat().st_mtime) == (before.st_mode, before.st_mtime)
+    assert sorted(os.listdir(tmp_path)) == ["empty", "file"]
+
+
+# ---------------------------------------------------------------------------------------------------- network
+
+
+def test_a_listener_on_loopback_cannot_be_reached(isolate: Isolate, tmp_path: Path) -> None:
+    unix = str(tmp_path / "s")
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as local:
+        local.bind(unix)
+        local.listen()
+        port = tcp.getsockname()[1]
+        reply = run(isolate, f"import socket; socket.create_connection(('127.0.0.1', {port}), 1)")
+        assert reply["kind"] == "error"
+        assert reply["type"] in ("PermissionError", "OSError", "ConnectionRefusedError")
+        if has(isolate, "seccomp"):
+            assert error(isolate, f"import socket; socket.socket(1).connect({unix!r})") == "PermissionError"
+        for listener in (tcp, local):
+            listener.settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                listener.accept()
+
+
+def test_the_network_namespace_alone_keeps_the_child_in(worker_folder: Path) -> None:
+    patched = "import kernelmill.isolate as i\ni._filter_system_calls = i._restrict_files = lambda *a: None\n"
+    (worker_folder / "no_seccomp_worker.py").write_text(patched + WORKER)
+    with Isolate("no_seccomp_worker", timeout=TIMEOUT) as weak:
+        if not has(weak, "network"):
+            pytest.skip("no network namespace here")
+        with socket.create_server(("127.0.0.1", 0)) as tcp:
+            port = tcp.getsockname()[1]
+            reply = run(weak, f"import socket; socket.create_connection(('127.0.0.1', {port}), 1)")
+        assert (reply["kind"], reply["type"]) == ("error", "OSError")
+        assert "unreachable" in reply["message"]
+
+
+# ------------------------------------------------------------------------- each of these costs one request only
+
+ENDS = {
+    "an exception": ("raise KeyError('x')", "error", "KeyError"),
+    "an exception without text": ("class E(Exception):\n def __str__(s): 1/0\nraise E", "error", "E"),
+    "exit": ("import sys; sys.exit(0)", "error", "SystemExit"),
+    "interrupt": ("raise KeyboardInterrupt", "error", "KeyboardInterrupt"),
+    "recursion": ("def f(): f()\nf()", "error", "RecursionError"),
+    "a value that is not JSON": ("value = {1, 2}", "error", "TypeError"),
+    "a huge reply": ("value = 'x' * (100 << 20)", "error", "ValueError"),
+    "a deep reply": ("value = []\nfor _ in range(10**5): value = [value]", "error", "RecursionError"),
+    "endless loop": ("while True: pass", "timeout", ""),
+    "endless sleep": ("import time; time.sleep(1000)", "timeout", ""),
+    "ignored signals": (
+        "import signal, time\nfor s in range(1, 65):\n try: signal.signal(s, signal.SIG_IGN)\n"
+        " except (OSError, ValueError): pass\ntime.sleep(1000)",
+        "timeout",
+        "",
+    ),
+    "hard exit": ("import os; os._exit(0)", "crashed", "status 0"),
+    "abort": ("import os; os.abort()", "crashed", "SIGABRT"),
+    "segmentation fault": ("import ctypes; ctypes.string_at(0)", "crashed", "SIGSEGV"),
+    "suicide": ("import os; os.kill(os.getpid(), 9)", "crashed", "SIGKILL"),
+    "a big allocation": ("bytearray(100 << 30)", "out_of_memory", "MemoryError"),
+    "many allocations": ("x = []\nwhile True: x.append(bytearray(1 << 24))", "out_of_memory", "MemoryError"),
+    "a shared mapping": ("import mmap; mmap.mmap(-1, 1 << 30)", "error", "OSError"),
+    "fork": ("import os\nwhile True: os.fork()", "error", "PermissionError"),
+    "spawn": ("import subprocess; subprocess.run(['/bin/true'])", "error", "PermissionError"),
+    "exec": ("import os; os.execv('/bin/sh', ['sh', '-c', 'sleep 99'])", "error", "PermissionError"),
+    "killing the server": ("import os; os.kill(os.getppid(), 9)", "error", "PermissionError"),
+    "killing everybody": ("import os; os.kill(-1, 9)", "error", "PermissionError"),
+    "limits of the server": (
+        "import os, resource; resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0))",
+        "error",
+        "PermissionError",
+    ),
+    "own limits": (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
+        "error",
+        "ValueError",
+    ),
+    "a big file": ("open('x', 'wb').write(bytes(100 << 20))", "error", "OSError"),
+    "many files": ("x = [open('/dev/null') for _ in range(999)]", "error", "OSError"),
+    "shared memory that stays": (
+        "import ctypes\nif ctypes.CDLL(None).shmget(0, 4096, 0o1600) < 0: raise PermissionError",
+        "error",
+        "PermissionError",
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "kind", "says"), ENDS.values(), ids=ENDS.keys())
+def test_a_bad_end_costs_one_request_in_bounded_time(
+    isolate: Isolate, code: str, kind: str, says: str
+) -> None:
+    start = time.monotonic()
+    reply = run(isolate, code)
+    assert reply["kind"] == kind, reply
+    assert says in f"{reply['type']}: {reply['message']}"
+    assert len(reply["message"].splitlines()) <= 1
+    assert time.monotonic() - start < TIMEOUT + 5
+    assert_only_the_server_is_left(isolate)
+
+
+def test_a_reply_that_is_printed_or_written_to_every_descriptor_is_not_believed(isolate: Isolate) -> None:
+    forged = """
+        import json, os, struct
+        body = json.dumps({"kind": "ok", "result": {"value": "forged"}}).encode()
+        frames = [bytes(16) + struct.pack(">I", len(body)) + body, struct.pack(">I", len(body)) + body, body]
+    """
+    printed = run(
+        isolate, forged + "\n        for f in frames: os.write(1, f), os.write(2, f)\n        value = 'true'"
+    )
+    assert (printed["kind"], printed["result"]) == ("ok", {"value": "true"})
+    everywhere = """
+        for fd in range(3, 256):
+            for frame in frames:
+                try: os.write(fd, frame)
+                except OSError: pass
+        os._exit(0)
+    """
+    assert run(isolate, forged + everywhere)["kind"] == "crashed"
+    assert_only_the_server_is_left(isolate)
+
+
+def test_what_is_printed_comes_back_cut_to_its_end(isolate: Isolate) -> None:
+    reply = run(
+        isolate, "for i in range(200_000): print('line', i)\nimport sys; print('last', file=sys.stderr)"
+    )
+    assert reply["kind"] == "ok"
+    assert len(reply["output"].encode()) <= MAX_OUTPUT
+    assert "line 199" in reply["output"] or "last" in reply["output"]
+
+
+def test_a_reply_just_under_the_limit_arrives_whole(isolate: Isolate) -> None:
+    size = MAX_REPLY - 100
+    assert value(isolate, f"value = 'x' * {size}") == "x" * size
+
+
+def test_a_request_over_the_limit_is_refused_and_not_sent(isolate: Isolate) -> None:
+    reply = run(isolate, "#" * (isolate_module.MAX_REQUEST + 1))
+    assert (reply["kind"], reply["type"]) == ("error", "ValueError")
+    assert_only_the_server_is_left(isolate)
+
+
+def test_a_scratch_folder_is_removed_however_deep_and_closed_it_is(isolate: Isolate) -> None:
+    code = """
+        import os
+        value = os.getcwd()
+        os.symlink("/", "root")
+        os.mkdir("closed", 0)
+        os.mkfifo("pipe")
+        for i in range({depth}):
+            os.mkdir("deep"), open("file", "w").close(), os.chdir("deep")
+    """
+    small = value(isolate, code.replace("{depth}", "3"))
+    assert isinstance(small, str)
+    assert os.path.exists(os.path.dirname(small))
+    assert not os.path.exists(small)
+    large = value(isolate, code.replace("{depth}", "800"))
+    # Somebody else removes so much, and the next request does not wait for it.
+    start = time.monotonic()
+    assert value(isolate, "value = 1") == 1
+    assert time.monotonic() - start < 0.5
+    assert isinstance(large, str)
+    while os.path.exists(large):
+        assert time.monotonic() - start < 20
+        time.sleep(0.05)
+    time.sleep(1.1)
+    assert_only_the_server_is_left(isolate)
+
+
+# ------------------------------------------------------------------------------------------- servers and parents
+
+
+def test_two_requests_run_at_once_and_the_third_waits(isolate: Isolate) -> None:
+    async def three() -> list[Reply]:
+        request = {"code": "import time; time.sleep(0.5)"}
+        return await asyncio.gather(*(isolate.run(request) for _ in range(3)))
+
+    assert value(isolate, "value = 1") == 1
+    start = time.monotonic()
+    replies = asyncio.run(three())
+    assert [reply["kind"] for reply in replies] == ["ok"] * 3
+    assert 0.95 < time.monotonic() - start < 1.45
+
+
+def test_cancelling_a_request_kills_its_child(isolate: Isolate) -> None:
+    async def cancelled() -> None:
+        async with asyncio.timeout(0.3):
+            await isolate.run({"code": "import time; time.sleep(1000)"})
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(cancelled())
+    start = time.monotonic()
+    assert_only_the_server_is_left(isolate)
+    assert time.monotonic() - start < 1
+
+
+def test_a_server_that_is_killed_fails_its_requests_and_is_started_again(isolate: Isolate) -> None:
+    assert value(isolate, "value = 1") == 1
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        future = pool.submit(run, isolate, "import time; time.sleep(1000)")
+        while len(processes := psutil.Process().children(recursive=True)) < 2:
+            time.sleep(0.02)
+        psutil.Process().children()[0].kill()
+        reply = future.result(timeout=10)
+    assert psutil.wait_procs(processes, timeout=5)[1] == []
+    assert (reply["kind"], "SIGKILL" in reply["message"]) == ("crashed", True)
+    assert_only_the_server_is_left(isolate)
+
+
+PARENT = """
+import os, subprocess, sys, threading, time
+import psutil
+from kernelmill.isolate import Isolate
+isolate = Isolate("run_text_worker", timeout=100).__enter__()
+isolate.what_is_missing()
+threading.Thread(target=isolate.run_sync, args=({"code": "import time; time.sleep(1000)"},), daemon=True).start()
+while len(psutil.Process().children(recursive=True)) < 2:
+    time.sleep(0.02)
+pids = [p.pid for p in psutil.Process().children(recursive=True)]
+if "keep" in sys.argv:
+    # A process that keeps a copy of every descriptor of the parent, the server's socket among them.
+    fds = [int(fd) for fd in os.listdir("/proc/self/fd") if int(fd) > 2]
+    keeper = subprocess.Popen(["sleep", "20"], stdout=-3, pass_fds=[fd for fd in fds if os.path.exists(f"/proc/self/fd/{fd}")])
+    print("keeper", keeper.pid, flush=True)
+print("pids", *pids, isolate._connection._scratch, flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("how", ["plain", "keep"])
+def test_no_process_and_no_file_outlives_a_parent_that_is_killed(worker_folder: Path, how: str) -> None:
+    path = os.pathsep.join(p for p in sys.path if p)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, how],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    keeper: psutil.Process | None = None
+    try:
+        assert parent.stdout is not None
+        words = parent.stdout.readline().split()
+        if words[0] == "keeper":
+            keeper = psutil.Process(int(words[1]))
+            words = parent.stdout.readline().split()
+        processes = [psutil.Process(int(pid)) for pid in words[1:-1]]
+        assert len(processes) >= 2
+        assert os.path.isdir(words[-1])
+    finally:
+        parent.kill()
+        parent.communicate()
+    _, alive = psutil.wait_procs(processes, timeout=5)
+    if keeper is not None:
+        keeper.kill()
+    assert alive == []
+    assert not os.path.exists(words[-1])
+
+
+def test_a_worker_that_cannot_be_imported_is_a_config_error_that_says_why() -> None:
+    with Isolate("no_such_worker_anywhere") as broken, pytest.raises(ConfigError, match="No module named"):
+        broken.run_sync({})
+
+
+def test_a_python_that_cannot_be_started_is_a_config_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(ConfigError, match="cannot start .*none: No such file"):
+        Isolate("run_text_worker").run_sync({})
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_closed_isolate_leaves_nothing_and_refuses_work(worker_folder: Path) -> None:
+    isolate = Isolate("run_text_worker")
+    with isolate:
+        assert value(isolate, "value = 1") == 1
+        scratch = isolate._connection._scratch if isolate._connection else ""
+        assert os.path.isdir(scratch)
+        server = psutil.Process().children()[-1]
+    assert not server.is_running()
+    assert not os.path.exists(scratch)
+    with pytest.raises(RuntimeError, match="closed"):
+        isolate.run_sync({})
+
+
+# --------------------------------------------------------------------------------------- what a machine cannot give
+
+
+def test_this_machine_names_what_it_cannot_give(isolate: Isolate) -> None:
+    missing = what_is_missing()
+    assert missing == isolate.what_is_missing()
+    for line in missing:
+        assert line.split(":")[0] in ("network namespace", "landlock", "capabilities", "seccomp")
+
+
+def test_a_protection_that_cannot_be_had_is_named_and_the_others_still_hold(worker_folder: Path) -> None:
+    lacking = """
+        import kernelmill.isolate as i
+        def absent(*a): raise OSError(38, "Function not implemented")
+        i._restrict_files = absent
+    """
+    (worker_folder / "lacking_worker.py").write_text(textwrap.dedent(lacking) + WORKER)
+    with Isolate("lacking_worker", timeout=TIMEOUT) as weak:
+        assert "landlock: Function not implemented" in weak.what_is_missing()
+        assert error(weak, "import os; os.fork()") == "PermissionError"
+
+
+def test_a_child_that_lacks_a_protection_the_machine_has_runs_nothing(worker_folder: Path) -> None:
+    failing = """
+        import os
+        import kernelmill.isolate as i
+        real = i._drop_capabilities
+        def later(*a):
+            if not os.getcwd().endswith("probe"): raise OSError(1, "Operation not permitted")
+            real()
+        i._drop_capabilities = later
+    """
+    (worker_folder / "failing_worker.py").write_text(textwrap.dedent(failing) + WORKER)
+    with Isolate("failing_worker", timeout=TIMEOUT) as weak:
+        reply = run(weak, "value = 1")
+    assert (reply["kind"], reply["type"]) == ("error", "RuntimeError")
+    assert reply["message"] == "not confined: capabilities: Operation not permitted"
+
+
+def test_a_machine_without_namespaces_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(isolate_module, "_call", refuse)
+    assert isolate_module._leave_network() == ["network namespace: Operation not permitted"]
+
+
+AS_NOBODY = """
+import json, os, sys
+from kernelmill.isolate import Isolate
+with Isolate("run_text_worker", timeout=5) as isolate:
+    def ask(code):
+        reply = isolate.run_sync({"code": code})
+        return reply["type"] or reply["result"].get("value")
+    print(json.dumps({
+        "uid": os.getuid(),
+        "missing": isolate.what_is_missing(),
+        "environ": ask("import os; value = sorted(os.environ)"),
+        "etc": ask("import os; os.listdir('/etc')"),
+        "tmp": ask("open('/tmp/written-by-nobody', 'w')"),
+        "scratch": ask("value = open('x', 'w').write('yes')"),
+        "fork": ask("import os; os.fork()"),
+        "socket": ask("import socket; socket.socket()"),
+        "parent": ask(f"open('/proc/{os.getpid()}/environ').read()"),
+    }))
+"""
+
+
+def test_all_of_it_works_for_a_user_who_is_not_root(worker_folder: Path) -> None:
+    if os.getuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root and setpriv to become somebody else (every other test here runs as you)")
+    nobody = pwd.getpwnam("nobody")
+    become = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
+    candidates = [
+        sys.executable,
+        f"/usr/bin/python3.{sys.version_info[1]}",
+        f"/usr/local/bin/python3.{sys.version_info[1]}",
+    ]
+    for python in candidates:
+        # It must be able to start itself: setpriv may read more than the user it turns into.
+        again = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'], check=True)"
+        tried = subprocess.run([*become, python, "-c", again], capture_output=True, cwd="/", check=False)
+        if tried.returncode == 0:
+            break
+    else:
+        pytest.skip("no Python of this version that another user may run")
+    folder = Path("/tmp") / f"nobody-{os.getpid()}"
+    folder.mkdir(mode=0o755)
+    try:
+        package = Path(isolate_module.__file__).parent
+        shutil.copytree(package, folder / "kernelmill", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(worker_folder / "run_text_worker.py", folder)
+        done = subprocess.run(
+            [*become, python, "-c", AS_NOBODY],
+            env={"PYTHONPATH": str(folder), "FAKE_API_KEY": "secret", "HOME": "/nonexistent"},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        shutil.rmtree(folder)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said.pop("uid") == nobody.pw_uid
+    missing = said.pop("missing")
+    if missing:
+        pytest.skip(f"as nobody this machine lacks: {missing}")
+    assert said == {
+        "environ": ["HOME", "LANG", "OMP_NUM_THREADS", "PATH", "TMPDIR"],
+        "etc": "PermissionError",
+        "tmp": "PermissionError",
+        "scratch": 3,
+        "fork": "PermissionError",
+        "socket": "PermissionError",
+        "parent": "PermissionError",
+    }
+
+
+def test_a_small_request_takes_milliseconds(isolate: Isolate) -> None:
+    run(isolate, "")
+    times = []
+    for _ in range(20):
+        start = time.perf_counter()
+        assert run(isolate, "")["kind"] == "ok"
+        times.append(time.perf_counter() - start)
+    assert sorted(times)[10] < 0.1
+
+
+def test_signals_have_names() -> None:
+    assert isolate_module._signal_name(signal.SIGKILL) == "SIGKILL"
+    assert isolate_module._signal_name(63) == "signal 63"
