@@ -1,0 +1,1 @@
+"""Servers on the loopback that stand in for the real ones in tests."""

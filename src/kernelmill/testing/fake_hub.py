@@ -1,0 +1,582 @@
+"""A Hugging Face Hub on the loopback, for tests: real clients in, no network out.
+
+It serves what `huggingface_hub` and `datasets` ask for when they create a repo, upload, commit, list, tag,
+download and stream. Everything is in memory and goes when the hub closes. A commit is applied whole or not at
+all, and its sha follows from the repo, the history and the content, so that it is the same in every run.
+
+    with FakeHub(faults=[Fault("/commit/", action=503)]) as hub:
+        hub.put("dataset", "org/name", {"data/train.jsonl": b'{"a": 1}'})
+        subprocess.run([...], env={**os.environ, **hub.environment()})
+
+Both clients read `HF_ENDPOINT` and `HF_HUB_DISABLE_XET` when they are imported: run them in a subprocess with
+`environment()`, or pass `endpoint=` to them and set `huggingface_hub.constants.HF_HUB_DISABLE_XET`.
+
+Not covered: Xet storage, redirects to a CDN, pull requests, gated repos, deleting repos and refs, `.gitignore`,
+the `.gitattributes` that the real Hub puts into a new repo, listings of more than one page, searching, and
+dates (every commit bears the same one). What is uploaded is not written back to `--folder`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import hashlib
+import json
+import re
+import select
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from kernelmill.errors import ConfigError, MillError, SourceError
+
+TOKEN = "hf_loopback_owner"  # sees and writes everything
+STRANGER_TOKEN = "hf_loopback_stranger"  # valid, but sees public repos only and writes nothing
+KINDS = ("model", "dataset", "space")
+LFS_SUFFIXES = (".parquet", ".arrow", ".bin", ".gz", ".zip", ".zst", ".tar", ".npy", ".pt", ".safetensors")
+LFS_BYTES = 10 * 1024 * 1024  # larger files are LFS whatever their name, as on the real Hub
+DATE = "2026-01-01T00:00:00.000Z"
+# The client takes any other 401 to mean that the repo is missing.
+BAD_TOKEN = "Invalid credentials in Authorization header"
+NO_TOKEN = "Invalid username or password."
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One misbehaviour on script: of the requests that match, let `skip` pass, then spoil `times`.
+
+    `path` is a regular expression searched in the decoded path, without the query; `method` `*` means any.
+    `action` is an HTTP error status to answer (with `retry_after` as its Retry-After header), or
+    `drop`: a write is not carried out, and the connection closes in the middle of the answer's body;
+    `lose`: the same, but the write is carried out, so that the client cannot know;
+    `hang`: nothing is said for `seconds`, then the request is served, if the client is still there.
+    """
+
+    path: str
+    method: str = "*"
+    times: int = 1
+    action: int | Literal["drop", "lose", "hang"] = 503
+    retry_after: int | None = None
+    seconds: float = 0.0
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        if self.action not in ("drop", "lose", "hang") and self.action not in range(400, 600):
+            raise ValueError(f"action must be 400 to 599, drop, lose or hang, not {self.action!r}")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A state of a repo: `files` is all that it holds, not what the commit changed."""
+
+    sha: str
+    message: str
+    files: Mapping[str, bytes]
+    parent: Commit | None = field(default=None, repr=False)
+
+    def history(self) -> Iterator[Commit]:
+        """This commit and those before it, newest first."""
+        commit: Commit | None = self
+        while commit is not None:
+            yield commit
+            commit = commit.parent
+
+
+class _Answer(Exception):
+    """What the hub says to a request. Returned, or raised where it is a refusal."""
+
+    def __init__(self, value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        self.status = status
+        self.body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.headers = dict(headers or {})
+        super().__init__(status, self.body)
+
+
+def _refusal(status: int, message: str, code: str | None = None) -> _Answer:
+    # A path in the message may hold what a header cannot.
+    answer = _Answer({"error": message}, status, {"X-Error-Message": ascii(message)[1:-1]})
+    if code:  # by this the client tells a missing repo from a missing revision or file
+        answer.headers["X-Error-Code"] = code
+    return answer
+
+
+@dataclass
+class _Repo:
+    kind: str
+    id: str
+    private: bool
+    branches: dict[str, Commit] = field(default_factory=dict)
+    tags: dict[str, Commit] = field(default_factory=dict)
+
+    def add(self, branch: str, message: str, files: Mapping[str, bytes]) -> Commit:
+        parent = self.branches.get(branch)
+        blobs = [(path, _git_oid(data)) for path, data in sorted(files.items())]
+        seed = json.dumps([self.kind, self.id, parent.sha if parent else None, message, blobs])
+        self.branches[branch] = Commit(hashlib.sha1(seed.encode()).hexdigest(), message, dict(files), parent)
+        return self.branches[branch]
+
+    def find(self, revision: str) -> Commit:
+        """The commit that a branch, a tag, a full ref name or a sha (at least 7 digits) stands for."""
+        for prefix, refs in (("refs/heads/", self.branches), ("refs/tags/", self.tags)):
+            if commit := refs.get(revision.removeprefix(prefix)):
+                return commit
+        for head in [*self.branches.values(), *self.tags.values()]:
+            for commit in head.history():
+                if len(revision) >= 7 and commit.sha.startswith(revision):
+                    return commit
+        raise _refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+
+
+class FakeHub:
+    """The hub. Serves between `__enter__` and `__exit__`; can be filled with `put` before that.
+
+    `requests` lists the (method, decoded path) of all requests in order of arrival, spoiled ones included.
+    `faults` may be added to at any time; the first one that is due spoils the request.
+    """
+
+    token = TOKEN
+
+    def __init__(self, faults: Iterable[Fault] = (), *, port: int = 0) -> None:
+        self.faults = list(faults)
+        self.requests: list[tuple[str, str]] = []
+        self._matched: Counter[int] = Counter()
+        self._repos: dict[tuple[str, str], _Repo] = {}
+        self._lfs: dict[str, bytes] = {}
+        self._port = port
+        self._lock = threading.RLock()  # held for the whole of a request's effect: that makes commits atomic
+        self._closing = threading.Event()
+
+    def __enter__(self) -> FakeHub:
+        try:
+            self._server = _Server(("127.0.0.1", self._port), _Handler)
+        except OSError as error:
+            raise ConfigError(f"cannot serve on 127.0.0.1:{self._port}: {error.strerror}") from error
+        self._server.hub, self._port = self, self._server.server_address[1]
+        self._home = tempfile.TemporaryDirectory(prefix="fake-hub-")
+        # The default poll would make every close wait half a second.
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="fake-hub")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._closing.set()
+        self._server.shutdown()
+        for connection in self._server.connections:
+            with contextlib.suppress(OSError):  # most of them have ended already
+                connection.shutdown(socket.SHUT_RDWR)
+        self._server.server_close()  # waits for the threads of all connections
+        self._thread.join()
+        self._home.cleanup()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def environment(self) -> dict[str, str]:
+        """Variables that turn a subprocess's clients to this hub, with caches in a folder that goes with it."""
+        home = self._home.name
+        aim = {"HF_ENDPOINT": self.endpoint, "HF_TOKEN": TOKEN, "HF_HOME": home}
+        # Where the caller has these set they would win over HF_HOME, or keep the clients from asking at all.
+        caches = {"HF_HUB_CACHE": f"{home}/hub", "HF_DATASETS_CACHE": f"{home}/datasets"}
+        online = {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
+        online.update(NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
+        return {**aim, **caches, **online, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+
+    def put(
+        self,
+        kind: str,
+        repo_id: str,
+        files: Mapping[str, bytes],
+        private: bool = False,
+        message: str = "Seed",
+    ) -> str:
+        """Add one commit to main that writes `files` over what is there, and return its sha.
+
+        The first makes the repo; `private` counts only then.
+        """
+        if kind not in KINDS or not re.fullmatch(r"[\w.-]+/[\w.-]+", repo_id):
+            raise ValueError(f"not a kind of repo and its org/name: {kind!r}, {repo_id!r}")
+        with self._lock:
+            repo = self._repos.setdefault((kind, repo_id), _Repo(kind, repo_id, private))
+            before = repo.branches["main"].files if repo.branches else {}
+            self._lfs.update(
+                {_oid(path, data): data for path, data in files.items() if _is_lfs(path, len(data))}
+            )
+            return repo.add("main", message, {**before, **files}).sha
+
+    def commits(self, kind: str, repo_id: str, revision: str = "main") -> list[Commit]:
+        """The history of a revision, oldest first. KeyError where there is no such repo or revision."""
+        with self._lock:
+            try:
+                return list(self._repos[kind, repo_id].find(revision).history())[::-1]
+            except _Answer as refusal:
+                raise KeyError(revision) from refusal
+
+    def files(self, kind: str, repo_id: str, revision: str = "main") -> dict[str, bytes]:
+        """What the repo holds at a revision. KeyError where there is no such repo or revision."""
+        return dict(self.commits(kind, repo_id, revision)[-1].files)
+
+    def _arrived(self, method: str, path: str) -> Fault | None:
+        with self._lock:
+            self.requests.append((method, path))
+            for index, fault in enumerate(self.faults):
+                if fault.method in ("*", method) and re.search(fault.path, path):
+                    self._matched[index] += 1
+                    if fault.skip < self._matched[index] <= fault.skip + fault.times:
+                        return fault
+        return None
+
+
+class _Server(ThreadingHTTPServer):
+    hub: FakeHub
+    daemon_threads = False  # so that closing waits for them
+    request_queue_size = 64
+
+    def __init__(self, *args: Any) -> None:
+        self.connections: list[Any] = []
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections.append(request)
+        super().process_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # a client that hangs up is no error of ours
+            super().handle_error(request, client_address)
+
+
+def _git_oid(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def _is_lfs(path: str, size: int) -> bool:
+    return size > LFS_BYTES or (size > 0 and path.endswith(LFS_SUFFIXES))
+
+
+def _oid(path: str, data: bytes) -> str:
+    """What the clients compare to see whether a file has changed, and what they cache it under."""
+    return hashlib.sha256(data).hexdigest() if _is_lfs(path, len(data)) else _git_oid(data)
+
+
+def _entry(path: str, data: bytes | None) -> dict[str, Any]:
+    if data is None:
+        return {"type": "directory", "path": path, "size": 0, "oid": _git_oid(path.encode())}
+    lfs = {"oid": _oid(path, data), "sha256": _oid(path, data), "size": len(data), "pointerSize": 134}
+    extra = {"lfs": lfs} if _is_lfs(path, len(data)) else {}
+    return {"type": "file", "path": path, "size": len(data), "oid": _git_oid(data), **extra}
+
+
+def _tree(commit: Commit, top: str, recursive: bool) -> list[dict[str, Any]]:
+    prefix, found = f"{top}/" if top else "", dict[str, bytes | None]()
+    for path, data in sorted(commit.files.items()):
+        if path.startswith(prefix):
+            *parents, _ = path.removeprefix(prefix).split("/")
+            for depth in range(len(parents) if recursive else min(len(parents), 1)):
+                found[prefix + "/".join(parents[: depth + 1])] = None
+            if recursive or not parents:
+                found[path] = data
+    if top and not found:
+        raise _refusal(404, f"{top} does not exist at this revision", "EntryNotFound")
+    return [_entry(path, data) for path, data in found.items()]
+
+
+def _part(data: bytes, wanted: str, headers: dict[str, str]) -> _Answer:
+    """The answer to a Range header. Several ranges at once are not served: the whole is sent, as HTTP allows."""
+    match, size = re.fullmatch(r"bytes=(\d*)-(\d*)", wanted), len(data)
+    if match is None or match[0] == "bytes=-":
+        return _Answer(data, 200, headers)
+    first = int(match[1]) if match[1] else max(size - int(match[2]), 0)
+    last = min(int(match[2]), size - 1) if match[1] and match[2] else size - 1
+    if first > last:
+        return _Answer(b"", 416, {**headers, "Content-Range": f"bytes */{size}"})
+    return _Answer(data[first : last + 1], 206, {**headers, "Content-Range": f"bytes {first}-{last}/{size}"})
+
+
+def _apply(base: Commit, body: bytes, lfs: Mapping[str, bytes]) -> tuple[str, dict[str, bytes]]:
+    """The message and the files that a commit request asks for. `base` is not touched."""
+    files, message = dict(base.files), ""
+    for line in body.splitlines():
+        operation = json.loads(line)
+        key, value = operation["key"], operation["value"]
+        path = value.get("path", "")
+        if key == "header":
+            message = value["summary"]
+            if not base.sha.startswith(value.get("parentCommit") or ""):
+                raise _refusal(412, "A commit has happened since. Please refresh and try again.")
+        elif key == "file":
+            files[path] = base64.b64decode(value["content"])
+        elif key == "lfsFile":
+            if value["oid"] not in lfs:
+                raise _refusal(400, f"the LFS object of {path} was never uploaded: {value['oid']}")
+            files[path] = lfs[value["oid"]]
+        elif key in ("deletedFile", "deletedFolder"):
+            inside = path.rstrip("/") + "/"
+            gone = [f for f in files if (f == path if key == "deletedFile" else f.startswith(inside))]
+            if not gone:
+                raise _refusal(404, f"A file with this name doesn't exist: {path}", "EntryNotFound")
+            files = {name: data for name, data in files.items() if name not in gone}
+        else:
+            raise _refusal(400, f"the fake hub does not know the operation {key}")
+    return message, files
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else every answer waits for the client's delayed acknowledgement
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing on stderr: the hub keeps `requests`."""
+
+    def _serve(self) -> None:
+        self.hub, self.url, self.body = self.server.hub, urlsplit(self.path), self._read_body()
+        fault = self.hub._arrived(self.command, unquote(self.url.path))
+        action = fault.action if fault else None
+        if fault and action == "hang":
+            closing = self.hub._closing.wait(fault.seconds)
+            readable, _, _ = select.select([self.connection], [], [], 0)
+            if closing or (readable and not self.connection.recv(1, socket.MSG_PEEK)):  # the client gave up
+                self.close_connection = True
+                return
+        if fault and isinstance(action, int):
+            answer = _refusal(action, BAD_TOKEN if action == 401 else f"scripted fault {action}")
+            if fault.retry_after is not None:
+                answer.headers["Retry-After"] = str(fault.retry_after)
+        elif action == "drop" and self.command not in ("GET", "HEAD"):
+            answer = _Answer({"dropped": True})
+        else:
+            with self.hub._lock:
+                try:
+                    answer = self._route([unquote(part) for part in self.url.path.split("/")[1:]])
+                except _Answer as refusal:
+                    answer = refusal
+        self._send(answer, cut=action in ("drop", "lose"))
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve
+
+    def _read_body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self._read(int(self.headers.get("Content-Length") or 0))
+        body = bytearray()
+        while size := int(self.rfile.readline() or b"0", 16):
+            body += self._read(size)
+            self._read(2)  # the line end after a chunk
+        self._read(2)  # the empty line after the last
+        return bytes(body)
+
+    def _read(self, size: int) -> bytes:
+        data = self.rfile.read(size)
+        if len(data) < size:  # half a request must have no effect
+            raise ConnectionAbortedError("the client left before the end of its request")
+        return data
+
+    def _send(self, answer: _Answer, cut: bool) -> None:
+        self.close_connection = self.close_connection or cut
+        size = len(answer.body)
+        if cut and (self.command == "HEAD" or size == 0):  # no middle to stop in: close without a word
+            return
+        self.send_response(answer.status)
+        for name, value in {"Content-Length": str(size), **answer.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body[: size // 2] if cut else answer.body)
+
+    def _token(self, must_write: bool = False) -> str:
+        """The token of the request, which is valid or empty."""
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token not in ("", TOKEN, STRANGER_TOKEN):
+            raise _refusal(401, BAD_TOKEN)
+        if must_write and token != TOKEN:
+            raise _refusal(403, "This token may not write here") if token else _refusal(401, NO_TOKEN)
+        return token
+
+    def _repo(self, kind: str, repo_id: str, write: bool = False) -> _Repo:
+        """The repo, if the request may see it: to others it is missing, as the real Hub has it."""
+        token, repo = self._token(), self.hub._repos.get((kind, repo_id))
+        if repo is None or (repo.private and token != TOKEN):
+            raise _refusal(404 if token else 401, "Repository not found", "RepoNotFound")
+        self._token(must_write=write)
+        return repo
+
+    def _route(self, parts: Sequence[str]) -> _Answer:
+        match parts:
+            case ["api", "whoami-v2"]:
+                if not (token := self._token()):
+                    raise _refusal(401, NO_TOKEN)
+                name, role = ("owner", "write") if token == TOKEN else ("stranger", "read")
+                access = {"accessToken": {"displayName": "loopback", "role": role}}
+                return _Answer({"type": "user", "name": name, "orgs": [], "auth": access})
+            case ["api", "validate-yaml"]:
+                return _Answer({"errors": [], "warnings": []})
+            case ["api", "repos", "create"]:
+                return self._create(json.loads(self.body))
+            case ["api", kinds, *rest] if kinds[:-1] in KINDS:
+                # A repo without an org, which the real Hub has a few of, is one that we do not have.
+                write = self.command not in ("GET", "HEAD") and rest[2:3] != ["paths-info"]
+                repo = self._repo(kinds[:-1], "/".join(rest[:2]), write)
+                return self._write(repo, rest[2:]) if write else self._look(repo, rest[2:])
+            case ["lfs-objects", oid]:  # stands for a signed URL: asks for no token
+                if hashlib.sha256(self.body).hexdigest() != oid:
+                    raise _refusal(400, "the content does not have the sha256 that it was announced with")
+                self.hub._lfs[oid] = self.body
+                return _Answer({})
+        kind = parts[0].removesuffix("s") if parts[0] in ("datasets", "spaces") else "model"
+        match parts if kind == "model" else parts[1:]:
+            case [org, name, "info", "lfs", "objects", "batch" | "verify"]:
+                self._repo(kind, f"{org}/{name.removesuffix('.git')}", write=True)
+                return self._lfs(json.loads(self.body))
+            case [org, name, "resolve", revision, *path]:
+                return self._resolve(self._repo(kind, f"{org}/{name}").find(revision), "/".join(path))
+        raise self._unserved()
+
+    def _unserved(self) -> _Answer:
+        return _refusal(404, f"the fake hub does not serve {self.command} {self.url.path}")
+
+    def _web(self, kind: str, repo_id: str) -> str:
+        return f"{self.hub.endpoint}/{'' if kind == 'model' else f'{kind}s/'}{repo_id}"
+
+    def _create(self, wish: dict[str, Any]) -> _Answer:
+        self._token(must_write=True)
+        kind, repo_id = wish.get("type") or "model", f"{wish.get('organization') or 'owner'}/{wish['name']}"
+        url = self._web(kind, repo_id)
+        if (kind, repo_id) in self.hub._repos:  # the client reads the URL from this refusal too
+            raise _Answer({"error": "You already created this repo", "url": url}, 409)
+        self.hub.put(kind, repo_id, {}, private=wish.get("visibility") == "private", message="initial commit")
+        return _Answer({"url": url, "name": repo_id})
+
+    def _lfs(self, wish: dict[str, Any]) -> _Answer:
+        """An upload batch, or, as it has no objects, the check that follows an upload."""
+        have, objects = self.hub._lfs, []
+        if "objects" not in wish and len(have.get(wish["oid"], b"")) != wish["size"]:
+            raise _refusal(404, f"no such LFS object: {wish['oid']}")
+        verify = {"href": f"{self.hub.endpoint}{self.url.path.removesuffix('batch')}verify"}
+        for item in wish.get("objects", []):
+            actions = {"upload": {"href": f"{self.hub.endpoint}/lfs-objects/{item['oid']}"}, "verify": verify}
+            # An object without actions is one that the hub has: the client does not send it again.
+            objects.append({**item, **({} if item["oid"] in have else {"actions": actions})})
+        return _Answer({"transfer": "basic", "objects": objects})
+
+    def _resolve(self, commit: Commit, path: str) -> _Answer:
+        data = commit.files.get(path)
+        if data is None:
+            refusal = _refusal(404, f"no such file: {path}", "EntryNotFound")
+            refusal.headers["X-Repo-Commit"] = commit.sha  # for which the client remembers the answer
+            raise refusal
+        etag = f'"{_oid(path, data)}"'
+        headers = {"ETag": etag, "X-Repo-Commit": commit.sha, "Accept-Ranges": "bytes"}
+        if _is_lfs(path, len(data)):
+            headers.update({"X-Linked-Etag": etag, "X-Linked-Size": str(len(data))})
+        if self.headers.get("If-None-Match") == etag:
+            return _Answer(b"", 304, headers)
+        return _part(data, self.headers.get("Range", ""), headers)
+
+    def _look(self, repo: _Repo, parts: list[str]) -> _Answer:
+        query = parse_qs(self.url.query)
+        match parts:
+            case [] | ["revision", _]:
+                commit = repo.find(parts[1] if parts else "main")
+                siblings: list[dict[str, Any]] = [{"rfilename": path} for path in sorted(commit.files)]
+                for sibling in siblings if "blobs" in query else []:
+                    entry = _entry(sibling["rfilename"], commit.files[sibling["rfilename"]])
+                    sibling.update(entry, blobId=entry["oid"])
+                facts = {"id": repo.id, "sha": commit.sha, "private": repo.private, "siblings": siblings}
+                return _Answer({**facts, "createdAt": DATE, "lastModified": DATE, "gated": False, "tags": []})
+            case ["tree", revision, *path]:
+                recursive = query.get("recursive", ["false"])[0].lower() in ("true", "1")
+                return _Answer(_tree(repo.find(revision), "/".join(path).strip("/"), recursive))
+            case ["paths-info", revision]:
+                found = {entry["path"]: entry for entry in _tree(repo.find(revision), "", recursive=True)}
+                wanted = [path.rstrip("/") for path in parse_qs(self.body.decode()).get("paths", [])]
+                return _Answer([found[path] for path in wanted if path in found])
+            case ["refs"]:
+                branches, tags = (
+                    [{"name": n, "ref": f"refs/{word}/{n}", "targetCommit": c.sha} for n, c in refs.items()]
+                    for word, refs in (("heads", repo.branches), ("tags", repo.tags))
+                )
+                return _Answer({"branches": branches, "tags": tags, "converts": [], "pullRequests": []})
+            case ["commits", revision]:
+                history = repo.find(revision).history()
+                common: dict[str, Any] = {"message": "", "date": DATE, "authors": [{"user": "owner"}]}
+                return _Answer([{"id": commit.sha, "title": commit.message, **common} for commit in history])
+        raise self._unserved()
+
+    def _write(self, repo: _Repo, parts: list[str]) -> _Answer:
+        wish = {} if parts[:1] == ["commit"] else json.loads(self.body or b"{}")
+        match self.command, parts:
+            case "POST", ["preupload", revision]:
+                have, files = repo.find(revision).files, []
+                for item in wish["files"]:
+                    path, mode = item["path"], "lfs" if _is_lfs(item["path"], item["size"]) else "regular"
+                    # With the oid of what is there the client leaves unchanged files out of the commit.
+                    oid = {"oid": _oid(path, have[path])} if path in have else {}
+                    files.append({"path": path, "uploadMode": mode, "shouldIgnore": False, **oid})
+                return _Answer({"files": files})
+            case "POST", ["commit", branch] if "create_pr" not in parse_qs(self.url.query):
+                if branch not in repo.branches:
+                    raise _refusal(404, f"no such branch: {branch}", "RevisionNotFound")
+                commit = repo.add(branch, *_apply(repo.branches[branch], self.body, self.hub._lfs))
+                url = f"{self._web(repo.kind, repo.id)}/commit/{commit.sha}"
+                return _Answer({"success": True, "commitOid": commit.sha, "commitUrl": url})
+            case "POST", ["branch" | "tag" as word, name]:
+                refs, start = repo.branches, wish.get("startingPoint", "main")
+                if word == "tag":  # the path says where it points, the body what it is called
+                    refs, start, name = repo.tags, name, wish["tag"]
+                if name in refs:
+                    raise _refusal(409, f"{word} {name} already exists")
+                refs[name] = repo.find(start)
+                return _Answer({})
+        raise self._unserved()
+
+
+def put_folder(hub: FakeHub, folder: Path) -> None:
+    """Put `folder`/datasets/ORG/NAME/… and the same under models and spaces, each as a repo of one commit."""
+    repos = [(kind, path) for kind in KINDS for path in sorted(folder.glob(f"{kind}s/*/*")) if path.is_dir()]
+    if not repos:
+        raise SourceError(f"{folder}: no repos found; expected folders such as {folder}/datasets/ORG/NAME")
+    for kind, path in repos:
+        try:
+            files = {
+                str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()
+            }
+        except OSError as error:
+            raise SourceError(f"cannot read {error.filename}: {error.strerror}") from error
+        hub.put(kind, f"{path.parent.name}/{path.name}", files)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        "python -m kernelmill.testing.fake_hub", description=__doc__.split("\n")[0]
+    )
+    ports = range(65536)
+    parser.add_argument("--port", type=int, default=0, choices=ports, metavar="N", help="0 takes a free port")
+    parser.add_argument(
+        "--folder", type=Path, metavar="DIR", help="serve the repos in DIR/datasets/ORG/NAME/…"
+    )
+    options = parser.parse_args(arguments)
+    hub, stop = FakeHub(port=options.port), {signal.SIGINT, signal.SIGTERM}
+    try:
+        if options.folder:
+            put_folder(hub, options.folder)
+        signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # before the hub's threads start, which inherit it
+        with hub:
+            print(hub.endpoint, flush=True)
+            signal.sigwait(stop)
+    except MillError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
