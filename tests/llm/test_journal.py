@@ -40,7 +40,11 @@ def test_the_same_attempt_cannot_be_written_twice(tmp_path: Path) -> None:
 
 
 def test_a_second_process_is_refused_while_one_writes(tmp_path: Path) -> None:
-    with Journal(tmp_path / "j.sqlite"), pytest.raises(OutputError, match="in use"), Journal(tmp_path / "j.sqlite"):
+    with (
+        Journal(tmp_path / "j.sqlite"),
+        pytest.raises(OutputError, match="in use"),
+        Journal(tmp_path / "j.sqlite"),
+    ):
         pass
 
 

@@ -189,13 +189,22 @@ class Endpoint:
             # The client's own time-out is for each read: a server that drips would never reach it.
             async with asyncio.timeout(self.settings.timeout):
                 return await self._client.post("/chat/completions", cast_to=str, content=body)
-        except (TimeoutError, openai.APITimeoutError):
+        except TimeoutError:
             raise TransientError(f"no answer within {self.settings.timeout:g} s") from None
         except openai.APIConnectionError as error:
-            cause = error.__cause__ or error
-            raise TransientError(redact(f"connection failed ({_one_line(cause)})")) from None
+            raise self._connection(error) from None
         except openai.APIStatusError as error:
             raise self._status(error) from None
+
+    def _connection(self, error: BaseException) -> TransientError:
+        """The client calls a refused connection a time-out, so look at what lies beneath."""
+        import aiohttp
+
+        while error.__cause__ is not None:
+            error = error.__cause__
+        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
+            return TransientError(f"no answer within {self.settings.timeout:g} s")
+        return TransientError(redact(f"connection failed ({_one_line(error)})"))
 
     def _status(self, error: Any) -> Exception:
         status, said = error.status_code, redact(_said(error))

@@ -89,6 +89,7 @@ class Seen(NamedTuple):
     behaviour: str
     body: dict[str, Any]
     headers: dict[str, str]
+    """Names in lower case."""
 
 
 Script = Sequence[str] | Mapping[str, float] | Callable[[str, int, int], str]
@@ -218,7 +219,16 @@ class FakeEndpoint:
         self.behaved[behaviour] += 1
         body = json.loads(raw)
         if self._remember:
-            self.seen.append(Seen(key, number, attempt, behaviour, body, dict(request.headers)))
+            self.seen.append(
+                Seen(
+                    key,
+                    number,
+                    attempt,
+                    behaviour,
+                    body,
+                    {name.lower(): value for name, value in request.headers.items()},
+                )
+            )
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:

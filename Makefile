@@ -1,0 +1,45 @@
+# Everything here works in a fresh clone: each target installs what it needs into .venv, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := eval,hub,offline,dev
+
+.PHONY: help setup demo test test-all lint format bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## make .venv with every extra the tests need
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "kernelmill needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## rate and specify the bundled sample: no GPU, no key, no network
+	@$(BIN)/python scripts/demo.py
+
+test: $(STAMP) lint  ## lint, types and tests (minutes)
+	$(BIN)/python -m pytest -n 2 -m "not heavy"
+
+test-all: $(STAMP) lint  ## all tests, also the long ones
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)  ## put the code in shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## run the benchmarks of this machine; results go to bench/results
+	$(BIN)/python bench/llm_engine.py
+	$(BIN)/python bench/rerun_and_memory.py
+
+clean:  ## remove what was built here
+	rm -rf $(VENV) demo_outputs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,28 @@
+"""One process at a time for a file."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import IO
+
+from kernelmill.errors import OutputError
+
+
+def take_lock(path: Path, busy: str) -> IO[bytes]:
+    """Lock `path` for this process until the returned file is closed; makes its folder where it is missing.
+
+    The lock ends with the process, however it ends. The lock file is never removed: unlinking it would let a third
+    process lock a new one beside the old.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_name(f".{path.name}.lock").open("ab")
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written ({error.strerror})") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise OutputError(busy) from None
+    return lock

@@ -1,0 +1,96 @@
+"""A smallest stage, to test the engine by itself: row n asks about n, and the right answer is known."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from kernelmill.batch import Batch, Drop, Plan
+from kernelmill.config import LLMSettings
+from kernelmill.control import Control, Stats
+from kernelmill.llm.client import Endpoint
+from kernelmill.llm.engine import BadAnswer, Messages, Model
+from kernelmill.llm.journal import Journal
+from kernelmill.progress import Progress
+from kernelmill.rows import Row
+from kernelmill.store import Output, open_source
+from kernelmill.testing.fake_endpoint import difficulty_for
+
+
+class Ask:
+    def messages(self, item: int) -> Messages:
+        return [{"role": "user", "content": f"question {item}"}]
+
+    async def prepare(self, item: int) -> None:
+        pass
+
+    def fault(self, item: int) -> str | None:
+        return "cannot be asked" if item < 0 else None
+
+    async def judge(self, item: int, text: str) -> dict[str, Any]:
+        if "<difficulty>" not in text:
+            raise BadAnswer("no tag")
+        return {"said": text.split("<difficulty>")[1].split("<")[0]}
+
+    def again(self, messages: Messages, text: str, reason: str) -> Messages:
+        return messages
+
+
+class Numbers:
+    def take(self, row: Row) -> int | Drop:
+        number: int = json.loads(row.raw)["n"]
+        return Drop("a seven", "seven") if number == 7 else number
+
+    def finish(self, row: Row, item: int, columns: dict[str, Any]) -> bytes:
+        return json.dumps({"n": item, **columns}).encode()
+
+
+def right(n: int) -> str:
+    return difficulty_for(f"question {n}")
+
+
+class Run:
+    """One run over numbers; what is left of it can be looked at afterwards."""
+
+    def __init__(self, folder: Path, numbers: list[int], base_url: str, **settings: Any) -> None:
+        self.folder = folder
+        self.settings = LLMSettings(
+            base_url=base_url, model="fake", **{"concurrency": 16, "timeout": 2.0, **settings}
+        )
+        self.source_path = folder / "numbers.jsonl"
+        if not self.source_path.exists():
+            self.source_path.write_text("".join(f'{{"n": {n}}}\n' for n in numbers))
+        self.stats = Stats()
+        self.output = Output(folder / "out.jsonl")
+
+    async def go(self) -> Plan:
+        control = Control()
+        self.control = control
+        endpoint = Endpoint(self.settings)
+        with self.output, Journal(self.folder / "journal.sqlite") as journal:
+            async with endpoint:
+                model = Model(endpoint, Ask(), journal, "test", self.stats, control)
+                batch = Batch(
+                    open_source(str(self.source_path)), Numbers(), model, self.stats, control,
+                    reject_bad_rows=False, test_mode=False,
+                )  # fmt: skip
+                plan = await batch.plan()
+                await batch.answer(plan, Progress(self.stats, "test", priced=True))
+                await batch.write(plan, self.output)
+                self.owed = batch.owed_after
+            self.output.commit("test", plan.rows, {}, {})
+        return plan
+
+    def __call__(self) -> Run:
+        asyncio.run(self.go())
+        return self
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "out.jsonl").read_text().splitlines()]
+
+    @property
+    def rejected(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "out.rejected.jsonl").read_text().splitlines()]

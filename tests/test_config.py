@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmill import config
+from kernelmill.config import RateSettings, SpecsSettings, load, public, redact
+from kernelmill.errors import ConfigError
+
+
+def rate(flags: dict[str, Any] | None = None, file: Path | None = None) -> RateSettings:
+    config.environment.cache_clear()
+    return load("rate", RateSettings, flags or {}, file)
+
+
+def test_each_place_wins_over_the_one_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("[llm]\nconcurrency = 2\n[rate]\nthreshold = 0.1\n")
+    assert rate().concurrency == 256
+    assert rate(file=file).concurrency == 2
+    (tmp_path / ".env").write_text("KERNELMILL_CONCURRENCY=3\n")
+    assert rate(file=file).concurrency == 3
+    monkeypatch.setenv("KERNELMILL_CONCURRENCY", "4")
+    assert rate(file=file).concurrency == 4
+    assert rate({"concurrency": "5"}, file).concurrency == 5
+    assert rate(file=file).threshold == 0.1
+
+
+def test_the_table_of_a_stage_wins_over_the_shared_one(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[llm]\nmodel = "a"\n[rate]\nmodel = "b"\n')
+    assert rate(file=file).model == "b"
+    assert load("specs", SpecsSettings, {}, file).model == "a"
+
+
+def test_the_variables_of_the_old_pipeline_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATASET_PATH", "in.jsonl")
+    monkeypatch.setenv("FILTERED_DATASET_PATH", "x/filtered.jsonl")
+    monkeypatch.setenv("SYNTHETIC_DATASET_PATH", "x/synthetic.jsonl")
+    monkeypatch.setenv("UNIQUE_DATASET_PATH", "x/unique.jsonl")
+    monkeypatch.setenv("TEST_MODE", "true")
+    settings = rate()
+    assert (settings.source, settings.output, settings.test_mode) == (
+        "in.jsonl",
+        Path("x/filtered.jsonl"),
+        True,
+    )
+    assert load("specs", SpecsSettings, {}).output == Path("x/synthetic.jsonl")
+
+
+def test_prices_and_sampling_come_from_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[llm.sampling]\ntemperature = 0.5\n[prices."m"]\ninput = 1\noutput = 2\n')
+    settings = rate({"sampling": {"seed": "7"}}, file)
+    assert settings.sampling.model_dump(exclude_none=True) == {
+        "temperature": 0.5,
+        "seed": 7,
+        "extra_body": {},
+    }
+    assert settings.prices["m"].output == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[rate]\nthreshhold = 1\n", r"unknown key rate.threshhold \(did you mean threshold\?\)"),
+        ("[llm]\nthreshold = 1\n", "unknown key llm.threshold"),
+        ("[rating]\n", r"unknown key rating \(did you mean rate\?\)"),
+        ("threshold = 1\n", "unknown key threshold"),
+        ("rate = 1\n", "must be a table"),
+        ("[rate\n", "not valid TOML"),
+        ('[rate]\nthreshold = "high"\n', "threshold: input should be a valid number"),
+        ("[llm.sampling]\ntemprature = 1\n", "unknown key sampling.temprature"),
+        ("[llm]\nconcurrency = 0\n", "greater than or equal to 1"),
+    ],
+)
+def test_a_wrong_file_is_told_in_one_line_that_names_it(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        rate(file=file)
+    assert "\n" not in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+def test_an_unknown_variable_of_ours_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELMILL_CONCURENCY", "4")
+    with pytest.raises(ConfigError, match="did you mean KERNELMILL_CONCURRENCY"):
+        rate()
+
+
+def test_a_missing_file_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read"):
+        rate(file=Path("nowhere.toml"))
+
+
+def test_saved_settings_hold_no_secret_and_load_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIME_API_KEY", "sk-very-secret-value")
+    settings = rate(
+        {"base_url": "http://user:hunter2@127.0.0.1:1/v1?k=sk-very-secret-value", "threshold": "0.5"}
+    )
+    saved = public(settings)
+    text = json.dumps(saved)
+    assert "sk-very-secret-value" not in text
+    assert "hunter2" not in text
+    manifest = tmp_path / "m.json"
+    manifest.write_text(json.dumps({"stage": "rate", "config": public(rate({"threshold": "0.5"}))}))
+    assert rate(file=manifest).threshold == 0.5
+    manifest.write_text(json.dumps({"stage": "specs", "config": {}}))
+    with pytest.raises(ConfigError, match="not the manifest of a rate run but of specs"):
+        rate(file=manifest)
+
+
+def test_secrets_are_taken_out_of_any_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijk")
+    monkeypatch.setenv("MY_OTHER_API_KEY", "another-secret")
+    config.environment.cache_clear()
+    assert redact("a hf_abcdefghijk b another-secret c") == "a [HF_TOKEN] b [MY_OTHER_API_KEY] c"
