@@ -389,6 +389,9 @@ def describe(device: str) -> dict[str, Any]:
     import torch
     import triton
 
+    if device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("no CUDA device here: use --device cpu for correctness alone")
+
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "device": torch.cuda.get_device_name()
