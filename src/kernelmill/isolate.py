@@ -188,7 +188,7 @@ class _Connection:
                 # Not PR_SET_PDEATHSIG: it would fire at the end of the thread that happens to start the
                 # server. The server ends when this socket or this process does.
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-c", boot, json.dumps(config)],
+                    [sys.executable, "-I", "-u", "-c", boot, json.dumps(config)],
                     env=environment,
                     cwd=self._scratch,
                     pass_fds=[theirs.fileno()],

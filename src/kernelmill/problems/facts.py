@@ -1,0 +1,127 @@
+"""What a PyTorch module takes, returns, computes and holds, as facts that other stages can rely on.
+
+`module_facts` reads the source text (`source`) and, given an `Isolate`, has the module traced in a confined
+process (`trace`). A trace is of one run, on the module's own inputs: a branch not taken is not in it, and a
+module that inspects how it is run can show what it likes. Facts of text and facts of the run are kept apart.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Literal
+
+import msgspec
+
+from kernelmill.isolate import Isolate, Reply
+from kernelmill.problems.source import ModuleSource, read_source
+
+OpKind = Literal[
+    "view",  # the same memory, seen otherwise
+    "copy",  # data moved or repeated, nothing computed: cat, pad, clone, a change of type
+    "elementwise",
+    "reduction",  # losses too
+    "normalization",
+    "softmax",
+    "matmul",
+    "convolution",
+    "pooling",
+    "attention",
+    "recurrent",
+    "gather",  # reads or writes at computed places: embedding, index, scatter, interpolation
+    "scan_sort",
+    "random",
+    "creation",
+    "other",
+]
+Convention = Literal["kernelbench", "kernelbook"]
+
+
+class TensorFact(msgspec.Struct, frozen=True):
+    """A tensor: `x`, `output[0]`, `output["loss"]`; the dtype as in `float32`."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+
+
+class ParameterFact(TensorFact, frozen=True):
+    learnable: bool
+
+
+class ValueFact(msgspec.Struct, frozen=True):
+    """A value that is not a tensor, as Python would write it, cut to a few hundred characters."""
+
+    name: str
+    repr: str
+
+
+class OpFact(msgspec.Struct, frozen=True):
+    """One ATen operation that ran.
+
+    `shape` is that of its first output. `flops` counts multiplications and additions of matmul, convolution,
+    attention and recurrent operations; it is None for the others, which memory bounds. `module` is the path
+    of the submodule that called it, empty for the module itself.
+    """
+
+    op: str
+    kind: OpKind
+    shape: list[int]
+    flops: int | None
+    module: str
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """One run of `forward`.
+
+    In mode `fake` no memory was used and no number computed, so sizes are the original ones whatever they
+    are. Mode `real` ran the numbers, because the module looks at them. `ops` holds the first operations of a
+    long run; `ops_left_out` counts the others. `submodule_types` counts modules: `nn.Linear`, `MyBlock`.
+    """
+
+    convention: Convention
+    mode: Literal["fake", "real"]
+    init_values: list[ValueFact]
+    inputs: list[TensorFact]
+    input_values: list[ValueFact]
+    outputs: list[TensorFact]
+    output_values: list[ValueFact]
+    parameters: list[ParameterFact]
+    buffers: list[TensorFact]
+    ops: list[OpFact]
+    ops_left_out: int
+    submodule_types: dict[str, int]
+    seconds: float
+
+
+class ModuleFacts(msgspec.Struct, frozen=True):
+    """`trace_error` says, in one line, why `trace` is None."""
+
+    source: ModuleSource
+    trace: Trace | None
+    trace_error: str | None
+
+
+async def module_facts(code: str, entry_point: str | None, isolate: Isolate | None) -> ModuleFacts:
+    """Everything that can be known of a module.
+
+    Raises `SourceError` when the text cannot be read. A module that cannot be traced is no error: the reason
+    is in the facts. Never runs the module in this process.
+    """
+    source = read_source(code, entry_point)
+    if isolate is None:
+        return ModuleFacts(source, None, "not traced: no isolated process was given")
+    if importlib.util.find_spec("torch") is None:
+        return ModuleFacts(source, None, "not traced: torch is not installed (the extra `eval` has it)")
+    reply = await isolate.run({"code": code, "entry_point": source.entry_point})
+    if reply["kind"] != "ok":
+        return ModuleFacts(source, None, _why_not(reply))
+    try:
+        return ModuleFacts(source, msgspec.convert(reply["result"], Trace), None)
+    except msgspec.ValidationError as error:
+        return ModuleFacts(source, None, f"the traced process answered something else: {error}")
+
+
+def _why_not(reply: Reply) -> str:
+    if reply["kind"] != "error":
+        return f"{reply['kind'].replace('_', ' ')}: {reply['message']}"
+    return reply["message"] if reply["type"] == "TraceFailed" else f"{reply['type']}: {reply['message']}"
