@@ -1,0 +1,117 @@
+"""What holds when the process dies and when the server misbehaves: real processes, real kill -9, a real server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmill.llm.journal import JournalReader
+from kernelmill.prompts import Prompt
+from kernelmill.testing.fake_endpoint import CHAOS, FakeEndpoint, difficulty_for
+from tests.conftest import command, evals_row, read_rows, write_rows
+
+ROWS = 2000
+KILLS = 10
+CONCURRENCY = 64
+
+
+def right(row: dict[str, Any]) -> str:
+    """What the fake endpoint answers for this row's prompt."""
+    return difficulty_for(Prompt("rate").render(**{key: row["info"][key] for key in ("module_name", "python_code")}))
+
+
+def journalled(path: Path) -> set[str]:
+    """Hashes of the requests that the journal holds an answer to, as the server counts them."""
+    if not path.exists():
+        return set()
+    with JournalReader(path) as journal:
+        return {hashlib.sha256(call.request).hexdigest() for call in journal.calls()}
+
+
+@pytest.mark.timeout(300)
+def test_kill_nine_ten_times_then_resume_pays_nothing_twice(tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "evals.jsonl", [evals_row(n) for n in range(ROWS)])
+    output = tmp_path / "out" / "rows.jsonl"
+    journal = tmp_path / "out" / "rate.journal.sqlite"
+    moments = random.Random(time.time_ns())
+    with FakeEndpoint(latency=0.25, remember=False) as endpoint:
+        line = command("rate", source, "-o", output, "--base-url", endpoint.base_url, "-c", CONCURRENCY, "--model", "fake")
+        paid: list[tuple[set[str], Counter[str]]] = []
+        for _ in range(KILLS):
+            before = endpoint.asked.total()
+            process = subprocess.Popen(line, stderr=subprocess.DEVNULL)
+            while endpoint.asked.total() == before and process.poll() is None:
+                time.sleep(0.01)
+            time.sleep(moments.uniform(0.0, 0.9))
+            assert process.poll() is None, "the run was over before it could be killed"
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            assert not output.exists()
+            paid.append((journalled(journal), endpoint.asked.copy()))
+        finished = subprocess.run(line, capture_output=True, text=True, timeout=120)
+        assert finished.returncode == 0, finished.stderr
+        asked = endpoint.asked
+    for keys, counts in paid:
+        assert all(asked[key] == counts[key] for key in keys), "an answered call was made again"
+    assert len(paid[-1][0]) > ROWS / 20
+    assert len(asked) == ROWS
+    assert asked.total() - ROWS <= KILLS * CONCURRENCY, "more calls were repeated than were in flight at the kills"
+    rows = read_rows(output)
+    assert [row["example_id"] for row in rows] == list(range(ROWS))
+    assert all(row["difficulty"] == right(row) for row in rows)
+
+
+@pytest.mark.timeout(300)
+def test_no_row_is_lost_or_wrong_when_a_fifth_of_the_calls_fails_in_every_way(
+    tmp_path: Path, mill: Callable[..., Any]
+) -> None:
+    rows = [evals_row(n, reward=0.5 if n % 10 == 0 else 1.0) for n in range(1500)]
+    source = write_rows(tmp_path / "evals.jsonl", rows)
+    rates = {behaviour: 0.2 / len(CHAOS) for behaviour in CHAOS}
+    with FakeEndpoint(script=rates, latency=0.02, retry_after=0.3, slow=0.5, seed=time.time_ns()) as endpoint:
+        done = mill(
+            "rate", source, "-o", "out/rows.jsonl", "--base-url", endpoint.base_url, "--model", "fake", "-c", 64,
+            "--timeout", 1, timeout=250,
+        )  # fmt: skip
+        assert set(endpoint.behaved) == {"ok", *CHAOS}, "not every misbehaviour was met"
+    assert done.returncode == 0, done.stderr
+    kept, rejected = read_rows(tmp_path / "out/rows.jsonl"), read_rows(tmp_path / "out/rows.rejected.jsonl")
+    assert sorted(row["example_id"] for row in kept + [bad["row"] for bad in rejected]) == list(range(1500))
+    assert all(row["difficulty"] == right(row) for row in kept)
+    assert all(bad["reason"] for bad in rejected)
+    unusable = [bad for bad in rejected if "reward" not in bad["reason"]]
+    assert len(unusable) < 15
+    assert all(len(bad["attempts"]) == 3 for bad in unusable)
+    manifest = json.loads((tmp_path / "out/rows.manifest.json").read_bytes())
+    assert manifest["rows"]["in"] == 1500 == len(kept) + len(rejected)
+
+
+def test_ctrl_c_says_what_is_left_and_the_same_command_finishes(tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "evals.jsonl", [evals_row(n) for n in range(200)])
+    with FakeEndpoint(latency=0.3) as endpoint:
+        line = command("rate", source, "-o", "out/rows.jsonl", "--base-url", endpoint.base_url, "--model", "fake", "-c", 16)
+        process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+        while not endpoint.answered:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert "finishing what is in flight" in said
+        assert "the same command goes on from here" in said.splitlines()[-1]
+        assert "Traceback" not in said
+        assert not (tmp_path / "out/rows.jsonl").exists()
+        assert endpoint.answered.total() == endpoint.asked.total() < 200
+        assert subprocess.run(line, cwd=tmp_path, capture_output=True, timeout=60).returncode == 0
+        assert endpoint.asked.total() == 200
+    assert len(read_rows(tmp_path / "out/rows.jsonl")) == 200
