@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -337,7 +338,7 @@ def test_a_scratch_folder_is_removed_however_deep_and_closed_it_is(isolate: Isol
     # Somebody else removes so much, and the next request does not wait for it.
     start = time.monotonic()
     assert value(isolate, "value = 1") == 1
-    assert time.monotonic() - start < 0.5
+    assert time.monotonic() - start < 1
     assert isinstance(large, str)
     while os.path.exists(large):
         assert time.monotonic() - start < 20
@@ -349,16 +350,29 @@ def test_a_scratch_folder_is_removed_however_deep_and_closed_it_is(isolate: Isol
 # ------------------------------------------------------------------------------------------- servers and parents
 
 
-def test_two_requests_run_at_once_and_the_third_waits(isolate: Isolate) -> None:
-    async def three() -> list[Reply]:
-        request = {"code": "import time; time.sleep(0.5)"}
-        return await asyncio.gather(*(isolate.run(request) for _ in range(3)))
+def test_two_requests_run_at_once_and_the_others_wait(isolate: Isolate) -> None:
+    request = {"code": "import time; a = time.monotonic(); time.sleep(0.3); value = [a, time.monotonic()]"}
 
-    assert value(isolate, "value = 1") == 1
-    start = time.monotonic()
-    replies = asyncio.run(three())
-    assert [reply["kind"] for reply in replies] == ["ok"] * 3
-    assert 0.95 < time.monotonic() - start < 1.45
+    async def four() -> list[Reply]:
+        return await asyncio.gather(*(isolate.run(request) for _ in range(4)))
+
+    spans = [reply["result"]["value"] for reply in asyncio.run(four())]
+    at_once = [sum(start <= moment < end for start, end in spans) for moment, _ in spans]
+    assert max(at_once) == 2
+
+
+def test_the_server_outlives_the_thread_that_started_it(worker_folder: Path) -> None:
+    fresh = Isolate("run_text_worker", timeout=TIMEOUT)
+    pids: list[int] = []
+    code = "import os; value = os.getppid()"
+    thread = threading.Thread(target=lambda: pids.append(int(str(value(fresh, code)))))
+    thread.start()
+    thread.join()
+    try:
+        time.sleep(0.1)
+        assert [value(fresh, code)] == pids
+    finally:
+        fresh.close()
 
 
 def test_cancelling_a_request_kills_its_child(isolate: Isolate) -> None:
@@ -370,7 +384,7 @@ def test_cancelling_a_request_kills_its_child(isolate: Isolate) -> None:
         asyncio.run(cancelled())
     start = time.monotonic()
     assert_only_the_server_is_left(isolate)
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < TIMEOUT
 
 
 def test_a_server_that_is_killed_fails_its_requests_and_is_started_again(isolate: Isolate) -> None:
@@ -470,7 +484,9 @@ def test_this_machine_names_what_it_cannot_give(isolate: Isolate) -> None:
     missing = what_is_missing()
     assert missing == isolate.what_is_missing()
     for line in missing:
-        assert line.split(":")[0] in ("network namespace", "landlock", "capabilities", "seccomp")
+        protection, _, reason = line.partition(": ")
+        assert protection
+        assert reason
 
 
 def test_a_protection_that_cannot_be_had_is_named_and_the_others_still_hold(worker_folder: Path) -> None:
@@ -483,6 +499,9 @@ def test_a_protection_that_cannot_be_had_is_named_and_the_others_still_hold(work
     with Isolate("lacking_worker", timeout=TIMEOUT) as weak:
         assert "landlock: Function not implemented" in weak.what_is_missing()
         assert error(weak, "import os; os.fork()") == "PermissionError"
+        if os.getuid() == 0 or has(weak, "network"):
+            # Even without landlock: the parent has capabilities, or a user namespace, that the child has not.
+            assert error(weak, f"open('/proc/{os.getpid()}/environ').read()") == "PermissionError"
 
 
 def test_a_child_that_lacks_a_protection_the_machine_has_runs_nothing(worker_folder: Path) -> None:
@@ -590,7 +609,7 @@ def test_a_small_request_takes_milliseconds(isolate: Isolate) -> None:
         start = time.perf_counter()
         assert run(isolate, "")["kind"] == "ok"
         times.append(time.perf_counter() - start)
-    assert sorted(times)[10] < 0.1
+    assert sorted(times)[10] < 0.25
 
 
 def test_signals_have_names() -> None:

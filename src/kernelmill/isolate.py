@@ -645,21 +645,19 @@ def _leave_network() -> list[str]:
 
 def _confine(config: dict[str, Any], readable: list[str], scratch: str) -> list[str]:
     """Give up everything a child does not need; names what could not be given up."""
-    _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != config["server"]:
-        os._exit(1)  # the server died before the line above
     os.setsid()
     os.chdir(scratch)
     os.environ.update(HOME=scratch, TMPDIR=scratch)
     tempfile.tempdir = scratch
-    # Where memory runs out, let the kernel take this process and not the user's.
-    Path("/proc/self/oom_score_adj").write_text("1000")
-    _limit_resources(config)
-    _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    steps: list[tuple[str, Callable[[], None]]] = [
+    steps: list[tuple[str, Callable[[], object]]] = [
+        ("end with the server", lambda: _end_with(config["server"])),
+        # Where memory runs out, let the kernel take this process and not the user's.
+        ("first to go without memory", lambda: Path("/proc/self/oom_score_adj").write_text("1000")),
+        ("resource limits", lambda: _limit_resources(config)),
+        ("no new privileges", lambda: _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)),
         ("landlock", lambda: _restrict_files(readable, scratch)),
-        ("capabilities", _drop_capabilities),
-        ("seccomp", _filter_system_calls),
+        ("capabilities", lambda: _drop_capabilities()),
+        ("seccomp", lambda: _filter_system_calls()),
     ]
     missing = []
     for name, step in steps:
@@ -667,9 +665,15 @@ def _confine(config: dict[str, Any], readable: list[str], scratch: str) -> list[
             step()
         except OSError as error:
             missing.append(f"{name}: {error.strerror}")
-            if step is _filter_system_calls:  # the next best: no thread either, and no bound on root
+            if name == "seccomp":  # the next best: no thread either, and no bound on root
                 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
     return missing
+
+
+def _end_with(server: int) -> None:
+    _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != server:
+        os._exit(1)  # it died before the line above
 
 
 def _limit_resources(config: dict[str, Any]) -> None:

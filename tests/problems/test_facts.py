@@ -561,5 +561,4 @@ def test_a_small_module_is_traced_in_tens_of_milliseconds(isolate: Isolate) -> N
         start = time.perf_counter()
         trace(isolate, code)
         times.append(time.perf_counter() - start)
-    print(f"median {statistics.median(times) * 1000:.0f} ms")
     assert statistics.median(times) < 0.5
