@@ -26,9 +26,10 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from kernelmill import isolate as isolate_module
+import kernelmill
 from kernelmill.errors import ConfigError
-from kernelmill.isolate import MAX_OUTPUT, MAX_REPLY, Isolate, Reply, what_is_missing
+from kernelmill.isolate import MAX_OUTPUT, MAX_REPLY, MAX_REQUEST, Isolate, Reply, confine, what_is_missing
+from kernelmill.isolate.parent import _signal_name
 
 WORKER = """
 import textwrap
@@ -203,7 +204,7 @@ def test_a_listener_on_loopback_cannot_be_reached(isolate: Isolate, tmp_path: Pa
 
 
 def test_the_network_namespace_alone_keeps_the_child_in(worker_folder: Path) -> None:
-    patched = "import kernelmill.isolate as i\ni._filter_system_calls = i._restrict_files = lambda *a: None\n"
+    patched = "from kernelmill.isolate import confine\nconfine._filter_system_calls = confine._restrict_files = lambda *a: None\n"
     (worker_folder / "no_seccomp_worker.py").write_text(patched + WORKER)
     with Isolate("no_seccomp_worker", timeout=TIMEOUT) as weak:
         if not has(weak, "network"):
@@ -315,7 +316,7 @@ def test_a_reply_just_under_the_limit_arrives_whole(isolate: Isolate) -> None:
 
 
 def test_a_request_over_the_limit_is_refused_and_not_sent(isolate: Isolate) -> None:
-    reply = run(isolate, "#" * (isolate_module.MAX_REQUEST + 1))
+    reply = run(isolate, "#" * (MAX_REQUEST + 1))
     assert (reply["kind"], reply["type"]) == ("error", "ValueError")
     assert_only_the_server_is_left(isolate)
 
@@ -491,9 +492,9 @@ def test_this_machine_names_what_it_cannot_give(isolate: Isolate) -> None:
 
 def test_a_protection_that_cannot_be_had_is_named_and_the_others_still_hold(worker_folder: Path) -> None:
     lacking = """
-        import kernelmill.isolate as i
+        from kernelmill.isolate import confine
         def absent(*a): raise OSError(38, "Function not implemented")
-        i._restrict_files = absent
+        confine._restrict_files = absent
     """
     (worker_folder / "lacking_worker.py").write_text(textwrap.dedent(lacking) + WORKER)
     with Isolate("lacking_worker", timeout=TIMEOUT) as weak:
@@ -507,12 +508,12 @@ def test_a_protection_that_cannot_be_had_is_named_and_the_others_still_hold(work
 def test_a_child_that_lacks_a_protection_the_machine_has_runs_nothing(worker_folder: Path) -> None:
     failing = """
         import os
-        import kernelmill.isolate as i
-        real = i._drop_capabilities
+        from kernelmill.isolate import confine
+        real = confine._drop_capabilities
         def later(*a):
             if not os.getcwd().endswith("probe"): raise OSError(1, "Operation not permitted")
             real()
-        i._drop_capabilities = later
+        confine._drop_capabilities = later
     """
     (worker_folder / "failing_worker.py").write_text(textwrap.dedent(failing) + WORKER)
     with Isolate("failing_worker", timeout=TIMEOUT) as weak:
@@ -525,8 +526,8 @@ def test_a_machine_without_namespaces_says_so(monkeypatch: pytest.MonkeyPatch) -
     def refuse(*arguments: object) -> int:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(isolate_module, "_call", refuse)
-    assert isolate_module._leave_network() == ["network namespace: Operation not permitted"]
+    monkeypatch.setattr(confine, "_call", refuse)
+    assert confine.leave_network() == ["network namespace: Operation not permitted"]
 
 
 AS_NOBODY = """
@@ -571,7 +572,7 @@ def test_all_of_it_works_for_a_user_who_is_not_root(worker_folder: Path) -> None
     folder = Path("/tmp") / f"nobody-{os.getpid()}"
     folder.mkdir(mode=0o755)
     try:
-        package = Path(isolate_module.__file__).parent
+        package = Path(kernelmill.__file__).parent
         shutil.copytree(package, folder / "kernelmill", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(worker_folder / "run_text_worker.py", folder)
         done = subprocess.run(
@@ -613,5 +614,5 @@ def test_a_small_request_takes_milliseconds(isolate: Isolate) -> None:
 
 
 def test_signals_have_names() -> None:
-    assert isolate_module._signal_name(signal.SIGKILL) == "SIGKILL"
-    assert isolate_module._signal_name(63) == "signal 63"
+    assert _signal_name(signal.SIGKILL) == "SIGKILL"
+    assert _signal_name(63) == "signal 63"

@@ -1,0 +1,41 @@
+"""Run a stranger's code in a process that has no secrets, no network and little else.
+
+    with Isolate() as isolate:
+        reply = await isolate.run({"code": code, "entry_point": "Model"})
+
+The parent (`parent`) starts one *server* with an environment made from scratch. The server (`server`) imports
+the worker module once (for torch that takes seconds) and forks one *child* a request, which takes
+milliseconds. The child gives up what it does not need (`confine`), then calls the worker's `handle(request)`
+and writes its reply to a private pipe, behind a nonce, so that nothing it prints can pass for a reply. What it
+gives up:
+
+    environment   PATH, LANG, HOME and TMPDIR in a scratch folder of its own, OMP_NUM_THREADS
+    files         landlock: reads Python, its packages and the system's libraries; writes its scratch folder
+    network       a network namespace of the server's own; seccomp refuses sockets as well
+    processes     seccomp: no new process, no program, no signal to another process
+    resources     rlimits: processor time, memory, file size, open files; no core dump
+    privileges    no capabilities, and none to be had (no_new_privs)
+    life          a time-out, the server's end or the parent's end (also by kill -9) kills it
+
+What a machine cannot give is not silently missing: `what_is_missing` names it. A child in which a protection
+fails that the server has found to work runs nothing.
+
+Not covered: a child can lie about the code it ran, for that code shares its process; it can fill the disk
+under its scratch folder until its time is up; and flaws of the kernel or the processor are what they are.
+
+The server imports this package before its worker: only the standard library and `kernelmill.errors` may be
+imported here.
+"""
+
+from kernelmill.isolate.parent import START_SECONDS, Isolate, Reply, what_is_missing
+from kernelmill.isolate.wire import MAX_OUTPUT, MAX_REPLY, MAX_REQUEST
+
+__all__ = [
+    "MAX_OUTPUT",
+    "MAX_REPLY",
+    "MAX_REQUEST",
+    "START_SECONDS",
+    "Isolate",
+    "Reply",
+    "what_is_missing",
+]

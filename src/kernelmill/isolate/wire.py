@@ -1,0 +1,56 @@
+"""What the parent and the server say to each other: frames, each a length and that many bytes.
+
+A frame to the server is one JSON object, a request or a cancellation. A frame to the parent is one JSON
+object, a line end, and the bytes that the child sent as its reply.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO, TypedDict
+
+MAX_REPLY = 8 << 20
+MAX_REQUEST = 16 << 20
+MAX_OUTPUT = 8 << 10
+
+LENGTH = struct.Struct(">I")
+
+
+class Settings(TypedDict):
+    """What the user of an `Isolate` chooses."""
+
+    worker: str
+    workers: int
+    timeout: float
+    memory_mb: int
+
+
+class Config(Settings):
+    """What a server is started with: `fd` is its end of the socket, `parent` the process at the other end."""
+
+    path: list[str]
+    scratch: str
+    parent: int
+    fd: int
+
+
+def pack(data: bytes) -> bytes:
+    return LENGTH.pack(len(data)) + data
+
+
+def read_frames(stream: BinaryIO) -> Iterator[bytes]:
+    """The frames of a stream to its end. The last one is short where the stream was cut."""
+    while len(head := stream.read(LENGTH.size)) == LENGTH.size:
+        yield stream.read(LENGTH.unpack(head)[0])
+
+
+def take_frames(received: bytearray) -> Iterator[bytearray]:
+    """Remove the whole frames that stand at the start of `received`, and give them."""
+    while len(received) >= LENGTH.size:
+        end = LENGTH.size + LENGTH.unpack_from(received)[0]
+        if len(received) < end:
+            return
+        frame = received[LENGTH.size : end]
+        del received[:end]
+        yield frame
