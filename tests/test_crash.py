@@ -28,7 +28,9 @@ CONCURRENCY = 64
 
 def right(row: dict[str, Any]) -> str:
     """What the fake endpoint answers for this row's prompt."""
-    return difficulty_for(Prompt("rate").render(**{key: row["info"][key] for key in ("module_name", "python_code")}))
+    return difficulty_for(
+        Prompt("rate").render(**{key: row["info"][key] for key in ("module_name", "python_code")})
+    )
 
 
 def journalled(path: Path) -> set[str]:
@@ -46,7 +48,18 @@ def test_kill_nine_ten_times_then_resume_pays_nothing_twice(tmp_path: Path) -> N
     journal = tmp_path / "out" / "rate.journal.sqlite"
     moments = random.Random(time.time_ns())
     with FakeEndpoint(latency=0.25, remember=False) as endpoint:
-        line = command("rate", source, "-o", output, "--base-url", endpoint.base_url, "-c", CONCURRENCY, "--model", "fake")
+        line = command(
+            "rate",
+            source,
+            "-o",
+            output,
+            "--base-url",
+            endpoint.base_url,
+            "-c",
+            CONCURRENCY,
+            "--model",
+            "fake",
+        )
         paid: list[tuple[set[str], Counter[str]]] = []
         for _ in range(KILLS):
             before = endpoint.asked.total()
@@ -66,7 +79,9 @@ def test_kill_nine_ten_times_then_resume_pays_nothing_twice(tmp_path: Path) -> N
         assert all(asked[key] == counts[key] for key in keys), "an answered call was made again"
     assert len(paid[-1][0]) > ROWS / 20
     assert len(asked) == ROWS
-    assert asked.total() - ROWS <= KILLS * CONCURRENCY, "more calls were repeated than were in flight at the kills"
+    assert asked.total() - ROWS <= KILLS * CONCURRENCY, (
+        "more calls were repeated than were in flight at the kills"
+    )
     rows = read_rows(output)
     assert [row["example_id"] for row in rows] == list(range(ROWS))
     assert all(row["difficulty"] == right(row) for row in rows)
@@ -100,7 +115,18 @@ def test_no_row_is_lost_or_wrong_when_a_fifth_of_the_calls_fails_in_every_way(
 def test_ctrl_c_says_what_is_left_and_the_same_command_finishes(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "evals.jsonl", [evals_row(n) for n in range(200)])
     with FakeEndpoint(latency=0.3) as endpoint:
-        line = command("rate", source, "-o", "out/rows.jsonl", "--base-url", endpoint.base_url, "--model", "fake", "-c", 16)
+        line = command(
+            "rate",
+            source,
+            "-o",
+            "out/rows.jsonl",
+            "--base-url",
+            endpoint.base_url,
+            "--model",
+            "fake",
+            "-c",
+            16,
+        )
         process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
         while not endpoint.answered:
             time.sleep(0.02)

@@ -55,7 +55,9 @@ def test_an_empty_object_takes_columns() -> None:
         ({"completion": [{"content": "x"}]}, "$.completion[0].role", "the column is missing"),
     ],
 )
-def test_a_bad_value_names_the_place_the_field_and_what_was_expected(change: Any, field: str, problem: str) -> None:
+def test_a_bad_value_names_the_place_the_field_and_what_was_expected(
+    change: Any, field: str, problem: str
+) -> None:
     with pytest.raises(BadRow) as caught:
         read(evals_row(1) | change)
     assert caught.value.where == "rows.jsonl:7"
@@ -72,7 +74,9 @@ def test_a_missing_column_is_named(column: str) -> None:
         read(row)
 
 
-@pytest.mark.parametrize("raw", [b'{"a": 1', b"", b"nonsense", b"\xff\xfe", b'{"reward": NaN}', b"[" * 200_000, b"[1]", b"3"])
+@pytest.mark.parametrize(
+    "raw", [b'{"a": 1', b"", b"nonsense", b"\xff\xfe", b'{"reward": NaN}', b"[" * 200_000, b"[1]", b"3"]
+)
 def test_what_is_not_an_object_is_a_bad_row(raw: bytes) -> None:
     with pytest.raises(BadRow):
         read(raw)

@@ -100,6 +100,8 @@ def _config_file(arguments: list[str]) -> tuple[Path | None, list[str]]:
     waiting = False
     for argument in arguments:
         if waiting:
+            if argument.startswith("-"):
+                break
             file, waiting = Path(argument), False
         elif argument in ("@", "--config"):
             waiting = True

@@ -41,6 +41,8 @@ class Stats:
     waiting: str = ""
     """What the run is waiting for, where it is."""
     started: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+    """How long the asking took."""
 
 
 class Control:

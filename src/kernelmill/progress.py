@@ -69,6 +69,7 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stats.seconds += time.monotonic() - self._stats.started
         self.update()
         if self._bar is not None:
             self._bar.stop()

@@ -189,6 +189,7 @@ def _dry_run(batch: Batch[Any], plan: Plan, parts: Parts[Any], context: Context)
 def _usage(stats: Stats) -> dict[str, Any]:
     return {
         "calls": stats.calls,
+        "seconds_asking": round(stats.seconds, 3),
         "tokens_in": stats.tokens_in,
         "tokens_out": stats.tokens_out,
         "tokens_reasoning": stats.tokens_reasoning,

@@ -110,19 +110,27 @@ def test_a_module_is_described_by_what_it_takes_holds_computes_and_returns(isola
     assert found.inputs == [TensorFact("x", [5, 8], "float32")]
     assert found.outputs == [TensorFact("output", [5, 3], "float32")]
     assert found.parameters == [
-        ParameterFact("inner.0.weight", [16, 8], "float32", True),
-        ParameterFact("head.weight", [3, 16], "float32", True),
-        ParameterFact("head.bias", [3], "float32", False),
+        ParameterFact("inner.0.weight", [16, 8], "float32", True, "nn.Linear"),
+        ParameterFact("head.weight", [3, 16], "float32", True, "nn.Linear"),
+        ParameterFact("head.bias", [3], "float32", False, "nn.Linear"),
     ]
     assert found.buffers == [TensorFact("scale", [3], "float16")]
     assert found.submodule_types == {"nn.Sequential": 1, "nn.Linear": 2, "nn.ReLU": 1}
     computed = [op for op in found.ops if op.kind not in ("view", "copy")]
     assert computed == [
-        OpFact("aten.mm", "matmul", [5, 16], 2 * 5 * 8 * 16, "inner.0"),
-        OpFact("aten.relu", "elementwise", [5, 16], None, "inner.1"),
-        OpFact("aten.addmm", "matmul", [5, 3], 2 * 5 * 16 * 3, "head"),
-        OpFact("aten.mul", "elementwise", [5, 3], None, ""),
+        OpFact("aten.mm", "matmul", [5, 16], 2 * 5 * 8 * 16, "inner.0", {"self": "x", "mat2": "[1]"}),
+        OpFact("aten.relu", "elementwise", [5, 16], None, "inner.1", {"self": "[2]"}),
+        OpFact(
+            "aten.addmm",
+            "matmul",
+            [5, 3],
+            2 * 5 * 16 * 3,
+            "head",
+            {"self": "head.bias", "mat1": "[3]", "mat2": "[4]"},
+        ),
+        OpFact("aten.mul", "elementwise", [5, 3], None, "", {"self": "[5]", "other": "[6]"}),
     ]
+    assert found.returned == ["[7]"]
     assert found.ops_left_out == 0
 
 
@@ -386,7 +394,7 @@ def test_a_recurrent_module_is_one_operation_with_the_shapes_of_a_real_run(
     assert found.mode == ("real" if "item" in look else "fake")
     weights = 2 * gates * 6 * (8 + 6) + 2 * gates * 6 * (12 + 6)
     inside = [o for o in found.ops if o.module == "rnn"]
-    assert inside == [OpFact(op, "recurrent", [2, 50, 12], 2 * weights * 2 * 50, "rnn")]
+    assert inside == [OpFact(op, "recurrent", [2, 50, 12], 2 * weights * 2 * 50, "rnn", inside[0].arguments)]
     states = [o.shape for o in found.outputs if o.name.startswith("output[0][1]")]
     assert states == [[4, 2, 6]] * (2 if layer == "LSTM" else 1)
 

@@ -28,7 +28,12 @@ def test_kept_and_rejected_rows_and_the_manifest_are_there_after_commit(tmp_path
         {"index": 3, "where": "x:4", "reason": "no answer", "row": {"a": 4}, "attempts": ["what it said"]},
     ]
     manifest = json.loads((tmp_path / "deep" / "rows.manifest.json").read_bytes())
-    assert manifest["rows"] == {"in": 4, "out": 1, "rejected": 3, "reasons": {"small": 1, "bad": 1, "failed": 1}}
+    assert manifest["rows"] == {
+        "in": 4,
+        "out": 1,
+        "rejected": 3,
+        "reasons": {"small": 1, "bad": 1, "failed": 1},
+    }
     assert manifest["output"]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert manifest["config"] == {"threshold": 1}
 
@@ -67,7 +72,10 @@ def test_two_writers_of_one_output_are_told_apart(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize(("name", "message"), [("", "is a folder"), ("rows.csv", "must end in .jsonl"), ("file/rows.jsonl", "cannot be written")])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("", "is a folder"), ("rows.csv", "must end in .jsonl"), ("file/rows.jsonl", "cannot be written")],
+)
 def test_an_output_that_cannot_be_is_refused_before_any_work(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(OutputError, match=message), Output(tmp_path / name):
@@ -75,4 +83,6 @@ def test_an_output_that_cannot_be_is_refused_before_any_work(tmp_path: Path, nam
 
 
 def test_test_mode_writes_beside_the_real_output() -> None:
-    assert path_in_test_mode(Path("outputs/filtered_dataset.jsonl")) == Path("outputs/filtered_dataset.test.jsonl")
+    assert path_in_test_mode(Path("outputs/filtered_dataset.jsonl")) == Path(
+        "outputs/filtered_dataset.test.jsonl"
+    )

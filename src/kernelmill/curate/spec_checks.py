@@ -64,8 +64,8 @@ def sections_of(text: str) -> dict[str, str]:
         for found in _HEADING.finditer(text)
         if (title := found["title"].strip(" *_`").lower()) in wanted
     ]
-    ends = [start for start, _, _ in marks[1:]] + [len(text)]
-    return {title: text[end:stop].strip() for (_, end, title), stop in zip(marks, ends, strict=True)}
+    ends = [*(start for start, _, _ in marks), len(text)][1:]
+    return {title: text[end:stop].strip() for (_, end, title), stop in zip(marks, ends, strict=False)}
 
 
 def check_spec(text: str, class_name: str, source: ModuleSource, trace: Trace | None) -> None:

@@ -41,9 +41,10 @@ def main(arguments: list[str]) -> int:
     console = Console(highlight=False)
     for path in journals:
         with JournalReader(path) as journal:
-            console.print(
-                _listed(path, journal, options.last) if options.action == "list" else _totals(path, journal)
-            )
+            if options.action == "list":
+                print(path, *_listed(journal, options.last), sep="\n")
+            else:
+                console.print(_totals(path, journal))
     return 0
 
 
@@ -63,19 +64,16 @@ def _totals(path: Path, journal: JournalReader) -> Table:
     return table
 
 
-def _listed(path: Path, journal: JournalReader, last: int) -> Table:
-    table = Table(title=str(path), title_justify="left")
-    for name in ("when", "stage", "model", "try", "seconds", "tokens", "cost", "answer"):
-        table.add_column(name, no_wrap=name != "answer")
+def _listed(journal: JournalReader, last: int) -> Iterator[str]:
+    """A line a call, for eyes and for grep."""
     for call in journal.calls(last):
         reply = read_reply(call.response)
         text = " ".join((reply.text or reply.refusal or "").split())
-        table.add_row(
-            _when(call), call.stage, call.model, str(call.attempt + 1), f"{call.seconds:.1f}",
-            f"{_known(call.tokens_in)}/{_known(call.tokens_out)}", money(call.cost),
-            f"[{reply.finish}] {text[:100]}".replace("[", "\\["),
-        )  # fmt: skip
-    return table
+        yield (
+            f"{_when(call)}  {call.stage}  {call.model}  try {call.attempt + 1}  {call.seconds:.1f} s  "
+            f"{_known(call.tokens_in)} in, {_known(call.tokens_out)} out  {money(call.cost)}  "
+            f"[{reply.finish}] {text if len(text) <= 100 else text[:100] + '…'}"
+        )
 
 
 def _known(tokens: int | None) -> str:

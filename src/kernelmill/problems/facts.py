@@ -45,7 +45,10 @@ class TensorFact(msgspec.Struct, frozen=True):
 
 
 class ParameterFact(TensorFact, frozen=True):
+    """`owner` is the type of the submodule that holds it: `nn.Linear`, `MyBlock`."""
+
     learnable: bool
+    owner: str
 
 
 class ValueFact(msgspec.Struct, frozen=True):
@@ -60,7 +63,8 @@ class OpFact(msgspec.Struct, frozen=True):
 
     `shape` is that of its first output. `flops` counts multiplications and additions of matmul, convolution,
     attention and recurrent operations; it is None for the others, which memory bounds. `module` is the path
-    of the submodule that called it, empty for the module itself.
+    of the submodule that called it, empty for the module itself. `arguments` are by name, as text: a tensor by
+    where it comes from (`x`, `fc.weight`, `[3]` for the result of the third operation), a constant as it is.
     """
 
     op: str
@@ -68,6 +72,7 @@ class OpFact(msgspec.Struct, frozen=True):
     shape: list[int]
     flops: int | None
     module: str
+    arguments: dict[str, str]
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -75,7 +80,8 @@ class Trace(msgspec.Struct, frozen=True):
 
     In mode `fake` no memory was used and no number computed, so sizes are the original ones whatever they
     are. Mode `real` ran the numbers, because the module looks at them. `ops` holds the first operations of a
-    long run; `ops_left_out` counts the others. `submodule_types` counts modules: `nn.Linear`, `MyBlock`.
+    long run; `ops_left_out` counts the others. `returned` says where each output tensor comes from, as the
+    arguments of an operation do. `submodule_types` counts modules: `nn.Linear`, `MyBlock`.
     """
 
     convention: Convention
@@ -85,6 +91,7 @@ class Trace(msgspec.Struct, frozen=True):
     input_values: list[ValueFact]
     outputs: list[TensorFact]
     output_values: list[ValueFact]
+    returned: list[str]
     parameters: list[ParameterFact]
     buffers: list[TensorFact]
     ops: list[OpFact]

@@ -12,14 +12,13 @@ import inspect
 import linecache
 import math
 import os
-import re
 import resource
 import sys
 import time
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from kernelmill.problems.facts import (
     Convention,
@@ -44,6 +44,7 @@ from kernelmill.problems.facts import (
     Trace,
     ValueFact,
 )
+from kernelmill.problems.op_kinds import kind_of
 
 MAX_OPS = 20_000
 MAX_FACTS = 10_000
@@ -103,16 +104,18 @@ def _trace(code: str, entry_point: str, mode: str, sizes: list[int]) -> dict[str
             stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         convention, init_args, init_kwargs = _init_inputs(module)
         inputs, input_kwargs = _inputs(module)
-        _, init_values = _named(kind.__init__, (None, *init_args), init_kwargs)
-        given, given_values = _named(kind.forward, (None, *inputs), input_kwargs)
+        _, init_values = _facts(_bound(kind.__init__, init_args, init_kwargs))
+        arguments = _bound(kind.forward, inputs, input_kwargs)
+        given, given_values = _facts(arguments)
         model = kind(*init_args, **init_kwargs)
         held = [*_lazy_free(model.parameters()), *_lazy_free(model.buffers()), *_tensors(inputs)]
         sizes.extend(t.numel() * t.element_size() for t in held)
-        recorder = stack.enter_context(_Recorder(model))
+        recorder = stack.enter_context(_Recorder(model, arguments))
         stack.enter_context(_WholeCalls(recorder, mode == "fake"))
         with recorder.following_modules():
             output = model(*inputs, **input_kwargs)
-    outputs, output_values = _flatten("output", output)
+    outputs, output_values = _facts([("output", output)])
+    returned = [recorder.name_of(tensor) for tensor in _tensors(output)]
     return {
         "convention": convention,
         "mode": mode,
@@ -121,8 +124,10 @@ def _trace(code: str, entry_point: str, mode: str, sizes: list[int]) -> dict[str
         "input_values": given_values,
         "outputs": outputs,
         "output_values": output_values,
+        "returned": returned,
         "parameters": [
-            ParameterFact(n, list(p.shape), _dtype(p), p.requires_grad) for n, p in model.named_parameters()
+            ParameterFact(n, list(p.shape), _dtype(p), p.requires_grad, _owner(model, n))
+            for n, p in model.named_parameters()
         ],
         "buffers": [TensorFact(n, list(b.shape), _dtype(b)) for n, b in model.named_buffers()],
         "ops": recorder.ops,
@@ -216,6 +221,10 @@ def _type_name(module: nn.Module) -> str:
     return f"nn.{kind.__name__}" if kind.__module__.startswith("torch.nn.") else kind.__name__
 
 
+def _owner(model: nn.Module, parameter: str) -> str:
+    return _type_name(model.get_submodule(parameter.rpartition(".")[0]))
+
+
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
@@ -229,80 +238,108 @@ def _lazy_free(tensors: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
     return (t for t in tensors if not nn.parameter.is_lazy(t))
 
 
-def _flatten(name: str, value: Any) -> tuple[list[TensorFact], list[ValueFact]]:
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every tensor inside a value by its path, and whatever holds no tensor as it is."""
+    if isinstance(value, torch.Tensor) or next(_tensors(value), None) is None:
+        yield name, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(f'{name}["{key}"]' if isinstance(key, str) else f"{name}[{key!r}]", item)
+    else:
+        for index, item in enumerate(value):
+            yield from _leaves(f"{name}[{index}]", item)
+
+
+def _facts(values: Iterable[tuple[str, Any]]) -> tuple[list[TensorFact], list[ValueFact]]:
     tensors: list[TensorFact] = []
-    values: list[ValueFact] = []
-
-    def add(name: str, value: Any) -> None:
-        if len(tensors) + len(values) > MAX_FACTS:
-            raise ValueError(f"more than {MAX_FACTS} values in {name.partition('[')[0]}")
-        if isinstance(value, torch.Tensor):
-            tensors.append(TensorFact(name, list(value.shape), _dtype(value)))
-        elif next(_tensors(value), None) is None:
-            values.append(ValueFact(name, repr(value)[:MAX_REPR]))
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                add(f'{name}["{key}"]' if isinstance(key, str) else f"{name}[{key!r}]", item)
-        else:
-            for index, item in enumerate(value):
-                add(f"{name}[{index}]", item)
-
-    add(name, value)
-    return tensors, values
+    others: list[ValueFact] = []
+    for name, value in values:
+        for path, leaf in _leaves(name, value):
+            if len(tensors) + len(others) > MAX_FACTS:
+                raise ValueError(f"more than {MAX_FACTS} values in {name}")
+            if isinstance(leaf, torch.Tensor):
+                tensors.append(TensorFact(path, list(leaf.shape), _dtype(leaf)))
+            else:
+                others.append(ValueFact(path, repr(leaf)[:MAX_REPR]))
+    return tensors, others
 
 
-def _named(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[list[TensorFact], list[ValueFact]]:
-    """Arguments by the names of the parameters they go to; the first, `self`, is left out."""
+def _bound(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Arguments of a method by the names of the parameters they go to, without `self`."""
     try:
-        bound = list(inspect.signature(function).bind(*args, **kwargs).arguments.items())[1:]
+        return list(inspect.signature(function).bind(None, *args, **kwargs).arguments.items())[1:]
     except (TypeError, ValueError):  # they do not fit; the call itself will say so better
-        bound = [(f"args[{i}]", value) for i, value in enumerate(args[1:])] + list(kwargs.items())
-    tensors: list[TensorFact] = []
-    values: list[ValueFact] = []
-    for name, value in bound:
-        more_tensors, more_values = _flatten(name, value)
-        tensors += more_tensors
-        values += more_values
-    return tensors, values
+        return [(f"args[{i}]", value) for i, value in enumerate(args)] + list(kwargs.items())
 
 
 # --------------------------------------------------------------------------------------------------- operations
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """Notes every ATen operation, with the submodule that called it."""
+    """Notes every ATen operation, with the submodule that called it and where its arguments come from."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, arguments: list[tuple[str, Any]]) -> None:
         super().__init__()
         self.ops: list[OpFact] = []
         self.left_out = 0
         self._muted = 0
         self._paths = {module: name for name, module in model.named_modules()}
         self._stack: list[str] = []
+        # Weak, so that what the module drops is freed in a real run too.
+        self._names: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            self._names[tensor] = name
+        for name, value in arguments:
+            for path, leaf in _leaves(name, value):
+                if isinstance(leaf, torch.Tensor):
+                    self._names[leaf] = path
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        # `prim` operations ask a tensor for its device and the like.
+        muted = self._muted or func.namespace == "prim"
+        # Before the call: an in-place operation gives its argument a new name.
+        given = {} if muted else self.describe(func._schema, args, kwargs or {})
         output = func(*args, **(kwargs or {}))
-        if not self._muted and func.namespace != "prim":  # that asks for a tensor's device and the like
+        if not muted:
             name = func._schema.name.replace("::", ".")
             flops: int | None = None
             if "scaled_dot_product" in name:
                 flops = _attention_flops(*args, **(kwargs or {}))
             elif (count := flop_registry.get(func._overloadpacket)) is not None:
                 flops = int(count(*args, **(kwargs or {}), out_val=output))
-            self.add(name, _kind(func), output, flops)
+            self.add(name, kind_of(func), output, flops, given)
         return output
 
-    def add(self, op: str, kind: OpKind, output: Any, flops: int | None) -> None:
+    def add(self, op: str, kind: OpKind, output: Any, flops: int | None, arguments: dict[str, str]) -> None:
         if len(self.ops) >= MAX_OPS:
             self.left_out += 1
             return
-        first = next(_tensors(output), None)
-        shape = [] if first is None else list(first.shape)
-        self.ops.append(OpFact(op, kind, shape, flops, self._stack[-1] if self._stack else ""))
+        tensors = list(_tensors(output))
+        shape = list(tensors[0].shape) if tensors else []
+        self.ops.append(OpFact(op, kind, shape, flops, self._stack[-1] if self._stack else "", arguments))
+        for index, tensor in enumerate(tensors):
+            self._names[tensor] = f"[{len(self.ops)}]" + (f" (part {index + 1})" if index else "")
+
+    def name_of(self, tensor: torch.Tensor) -> str:
+        """`x`, `fc.weight`, `[3]` for the result of the third operation; a tensor from elsewhere is a constant."""
+        return self._names.get(tensor) or f"a constant of shape {tuple(tensor.shape)}"
+
+    def describe(self, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, str]:
+        """The arguments of an operation by name; those that are None are left out."""
+        names = [argument.name for argument in schema.arguments]
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        return {name: self.text(value) for name, value in given.items() if value is not None}
+
+    def text(self, value: Any) -> str:
+        if isinstance(value, torch.Tensor):
+            return self.name_of(value)
+        if isinstance(value, list | tuple):
+            if any(True for _ in _tensors(value)):
+                return ", ".join("everything" if item is None else self.text(item) for item in value)
+            return f"({', '.join(self.text(item) for item in value)})"
+        return str(value).removeprefix("torch.")[:MAX_REPR]
 
     @contextmanager
     def muted(self) -> Iterator[bool]:
@@ -324,7 +361,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
             if isinstance(module, nn.RNNBase | nn.RNNCellBase):
                 self._muted -= 1
                 if not self._muted:
-                    self.add(_recurrent_name(module), "recurrent", output, _recurrent_flops(module, output))
+                    flops = _recurrent_flops(module, output)
+                    self.add(_recurrent_name(module), "recurrent", output, flops, {"input": self.text(args)})
             self._stack.pop()
 
         with register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True):
@@ -353,7 +391,10 @@ class _WholeCalls(TorchFunctionMode):  # type: ignore[misc]
                 output = func(*args, **kwargs)
         if not already:
             flops = _attention_flops(*args, **kwargs) if _WHOLE[name] == "attention" else None
-            self._recorder.add(f"aten.{name}", _WHOLE[name], output, flops)
+            names = ("query", "key", "value") if _WHOLE[name] == "attention" else ("input", "hidden")
+            given = {**dict(zip(names, args, strict=False)), **kwargs}
+            arguments = {key: self._recorder.text(value) for key, value in given.items() if value is not None}
+            self._recorder.add(f"aten.{name}", _WHOLE[name], output, flops, arguments)
         return output
 
 
@@ -395,59 +436,6 @@ def _recurrent_flops(module: nn.Module, output: Any) -> int | None:
         return None
     weights = sum(p.numel() for p in module.parameters() if p.dim() == 2)
     return int(2 * weights * math.prod(first.shape[:-1]))
-
-
-# The first pattern that a name matches decides. Names are without the namespace and the underscore of in-place.
-_KINDS: tuple[tuple[OpKind, str], ...] = (
-    ("attention", r".*(scaled_dot_product|(flash|efficient|flex)_attention|multi_head_attention)|_transformer_enc"),
-    ("recurrent", r"(.*_)?(lstm|gru|rnn)(_|$)"),
-    ("convolution", r".*(convolution|conv_?(transpose|depthwise|tbc|[123]d))"),
-    ("normalization", r".*(layer|batch|group|instance|rms|weight)_norm|renorm$"),
-    ("softmax", r".*softmax$"),
-    ("pooling", r".*pool"),
-    ("matmul", r"(.*_)?(add|b|baddb|addb)?mm($|_)|(add)?mv$|v?dot$|(.*_)?matmul|(.*_)?(bi|tri)?linear$|addr$|einsum$"),
-    ("random", r".*dropout|rand|bernoulli$|multinomial$|(.*_)?(normal|uniform)$|poisson$|rrelu"),
-    ("scan_sort", r"(log)?cum|(.*_)?sort$|topk$|kthvalue$|_?unique|searchsorted$|bucketize$|(nan)?median$|mode$"),
-    ("gather", r"_?embedding|_?(unsafe_)?(masked_)?index|gather$|scatter|take|masked_(select|scatter)$|nonzero|"
-               r"_?upsample|grid_sampler|one_hot$|put$|_pack_padded"),
-    ("copy", r"clone$|(.*_)?copy$|contiguous$|cat$|_chunk_cat$|stack$|(.*_)?(constant|reflection|replication)_pad|"
-             r"flip$|roll$|rot90$|repeat|tile$|pixel_|channel_shuffle$|im2col$|col2im$|resize|block_diag$|"
-             r"diag_embed$|(as_strided|select|slice|diagonal)_scatter$|pad_sequence$|lift$"),
-    ("reduction", r"(nan)?(sum|mean)$|a?(max|min)$|aminmax$|prod$|std|var|(.*_)?norm$|arg(max|min)$|any$|all$|"
-                  r"logsumexp$|count_nonzero$|.*_loss|.*_cross_entropy|(.*_)?dist$|_?[cp]dist|trace$|bincount$|histc$"),
-    ("creation", r"(new_)?(zeros|ones|empty|full)|arange$|linspace$|logspace$|eye$|scalar_tensor$|lift_fresh|"
-                 r"tri[lu]_indices$|fill$|zero$|.*_window$"),
-    ("view", r"_unsafe_view$|reshape$|_reshape_alias$|t$|transpose$|(un)?squeeze$|as_strided$|unsafe_(split|chunk)|"
-             r"broadcast_tensors$|meshgrid$"),
-    ("elementwise", r"floor_divide$|rsub$|glu$|isin|tri[lu]$|log_sigmoid|threshold$|__[a-z]+|.*_?prelu|hardswish$|"
-                    r"where$|masked_fill$|polar$|complex$|special_|_add_relu$|quantize_per"),
-)  # fmt: skip
-_COMPILED = [(kind, re.compile(pattern)) for kind, pattern in _KINDS]
-_KIND_CACHE: dict[Any, OpKind] = {}
-
-
-def _kind(func: Any) -> OpKind:
-    if func not in _KIND_CACHE:
-        _KIND_CACHE[func] = _classify(func)
-    return _KIND_CACHE[func]
-
-
-def _classify(func: Any) -> OpKind:
-    """By what torch says of an operation where it says something certain, else by its name."""
-    full = func._schema.name.partition("::")[2]
-    name, tags = full.rstrip("_"), set(func.tags)
-    if func.is_view:
-        return "view"
-    if full != name and not full.startswith("__"):  # in place: torch may say it of the other form only
-        other = getattr(getattr(torch.ops.aten, name, None), func._overloadname, None)
-        tags |= set(getattr(other, "tags", ()))
-    found = next((kind for kind, pattern in _COMPILED if pattern.match(name)), None)
-    # torch also calls those elementwise which only move numbers, make them, or draw them.
-    if torch.Tag.pointwise in tags and found not in ("copy", "creation", "random"):
-        return "elementwise"
-    if torch.Tag.nondeterministic_seeded in tags and found not in ("attention", "recurrent"):
-        return "random"
-    return found or "other"
 
 
 _WARM_UP = """

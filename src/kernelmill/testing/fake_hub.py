@@ -19,7 +19,6 @@ dates (every commit bears the same one). What is uploaded is not written back to
 from __future__ import annotations
 
 import argparse
-import base64
 import contextlib
 import hashlib
 import json
@@ -31,21 +30,21 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from kernelmill.errors import ConfigError, MillError, SourceError
+from kernelmill.testing.fake_hub_repo import Commit, Refusal, Repo, is_lfs, oid
+
+__all__ = ["STRANGER_TOKEN", "TOKEN", "Commit", "FakeHub", "Fault", "main", "put_folder"]
 
 TOKEN = "hf_loopback_owner"  # sees and writes everything
 STRANGER_TOKEN = "hf_loopback_stranger"  # valid, but sees public repos only and writes nothing
 KINDS = ("model", "dataset", "space")
-LFS_SUFFIXES = (".parquet", ".arrow", ".bin", ".gz", ".zip", ".zst", ".tar", ".npy", ".pt", ".safetensors")
-LFS_BYTES = 10 * 1024 * 1024  # larger files are LFS whatever their name, as on the real Hub
-DATE = "2026-01-01T00:00:00.000Z"
 # The client takes any other 401 to mean that the repo is missing.
 BAD_TOKEN = "Invalid credentials in Authorization header"
 NO_TOKEN = "Invalid username or password."
@@ -75,68 +74,6 @@ class Fault:
             raise ValueError(f"action must be 400 to 599, drop, lose or hang, not {self.action!r}")
 
 
-@dataclass(frozen=True)
-class Commit:
-    """A state of a repo: `files` is all that it holds, not what the commit changed."""
-
-    sha: str
-    message: str
-    files: Mapping[str, bytes]
-    parent: Commit | None = field(default=None, repr=False)
-
-    def history(self) -> Iterator[Commit]:
-        """This commit and those before it, newest first."""
-        commit: Commit | None = self
-        while commit is not None:
-            yield commit
-            commit = commit.parent
-
-
-class _Answer(Exception):
-    """What the hub says to a request. Returned, or raised where it is a refusal."""
-
-    def __init__(self, value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        self.status = status
-        self.body = value if isinstance(value, bytes) else json.dumps(value).encode()
-        self.headers = dict(headers or {})
-        super().__init__(status, self.body)
-
-
-def _refusal(status: int, message: str, code: str | None = None) -> _Answer:
-    # A path in the message may hold what a header cannot.
-    answer = _Answer({"error": message}, status, {"X-Error-Message": ascii(message)[1:-1]})
-    if code:  # by this the client tells a missing repo from a missing revision or file
-        answer.headers["X-Error-Code"] = code
-    return answer
-
-
-@dataclass
-class _Repo:
-    kind: str
-    id: str
-    private: bool
-    branches: dict[str, Commit] = field(default_factory=dict)
-    tags: dict[str, Commit] = field(default_factory=dict)
-
-    def add(self, branch: str, message: str, files: Mapping[str, bytes]) -> Commit:
-        parent = self.branches.get(branch)
-        blobs = [(path, _git_oid(data)) for path, data in sorted(files.items())]
-        seed = json.dumps([self.kind, self.id, parent.sha if parent else None, message, blobs])
-        self.branches[branch] = Commit(hashlib.sha1(seed.encode()).hexdigest(), message, dict(files), parent)
-        return self.branches[branch]
-
-    def find(self, revision: str) -> Commit:
-        """The commit that a branch, a tag, a full ref name or a sha (at least 7 digits) stands for."""
-        for prefix, refs in (("refs/heads/", self.branches), ("refs/tags/", self.tags)):
-            if commit := refs.get(revision.removeprefix(prefix)):
-                return commit
-        for head in [*self.branches.values(), *self.tags.values()]:
-            for commit in head.history():
-                if len(revision) >= 7 and commit.sha.startswith(revision):
-                    return commit
-        raise _refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
-
-
 class FakeHub:
     """The hub. Serves between `__enter__` and `__exit__`; can be filled with `put` before that.
 
@@ -150,7 +87,7 @@ class FakeHub:
         self.faults = list(faults)
         self.requests: list[tuple[str, str]] = []
         self._matched: Counter[int] = Counter()
-        self._repos: dict[tuple[str, str], _Repo] = {}
+        self._repos: dict[tuple[str, str], Repo] = {}
         self._lfs: dict[str, bytes] = {}
         self._port = port
         self._lock = threading.RLock()  # held for the whole of a request's effect: that makes commits atomic
@@ -207,10 +144,10 @@ class FakeHub:
         if kind not in KINDS or not re.fullmatch(r"[\w.-]+/[\w.-]+", repo_id):
             raise ValueError(f"not a kind of repo and its org/name: {kind!r}, {repo_id!r}")
         with self._lock:
-            repo = self._repos.setdefault((kind, repo_id), _Repo(kind, repo_id, private))
+            repo = self._repos.setdefault((kind, repo_id), Repo(kind, repo_id, private))
             before = repo.branches["main"].files if repo.branches else {}
             self._lfs.update(
-                {_oid(path, data): data for path, data in files.items() if _is_lfs(path, len(data))}
+                {oid(path, data): data for path, data in files.items() if is_lfs(path, len(data))}
             )
             return repo.add("main", message, {**before, **files}).sha
 
@@ -219,7 +156,7 @@ class FakeHub:
         with self._lock:
             try:
                 return list(self._repos[kind, repo_id].find(revision).history())[::-1]
-            except _Answer as refusal:
+            except Refusal as refusal:
                 raise KeyError(revision) from refusal
 
     def files(self, kind: str, repo_id: str, revision: str = "main") -> dict[str, bytes]:
@@ -255,39 +192,19 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def _git_oid(data: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+class _Answer:
+    def __init__(self, value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        self.status = status
+        self.body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.headers = dict(headers or {})
 
 
-def _is_lfs(path: str, size: int) -> bool:
-    return size > LFS_BYTES or (size > 0 and path.endswith(LFS_SUFFIXES))
-
-
-def _oid(path: str, data: bytes) -> str:
-    """What the clients compare to see whether a file has changed, and what they cache it under."""
-    return hashlib.sha256(data).hexdigest() if _is_lfs(path, len(data)) else _git_oid(data)
-
-
-def _entry(path: str, data: bytes | None) -> dict[str, Any]:
-    if data is None:
-        return {"type": "directory", "path": path, "size": 0, "oid": _git_oid(path.encode())}
-    lfs = {"oid": _oid(path, data), "sha256": _oid(path, data), "size": len(data), "pointerSize": 134}
-    extra = {"lfs": lfs} if _is_lfs(path, len(data)) else {}
-    return {"type": "file", "path": path, "size": len(data), "oid": _git_oid(data), **extra}
-
-
-def _tree(commit: Commit, top: str, recursive: bool) -> list[dict[str, Any]]:
-    prefix, found = f"{top}/" if top else "", dict[str, bytes | None]()
-    for path, data in sorted(commit.files.items()):
-        if path.startswith(prefix):
-            *parents, _ = path.removeprefix(prefix).split("/")
-            for depth in range(len(parents) if recursive else min(len(parents), 1)):
-                found[prefix + "/".join(parents[: depth + 1])] = None
-            if recursive or not parents:
-                found[path] = data
-    if top and not found:
-        raise _refusal(404, f"{top} does not exist at this revision", "EntryNotFound")
-    return [_entry(path, data) for path, data in found.items()]
+def _refuse(refusal: Refusal) -> _Answer:
+    # A path in the message may hold what a header cannot.
+    headers = {"X-Error-Message": ascii(refusal.message)[1:-1]}
+    if refusal.code:
+        headers["X-Error-Code"] = refusal.code
+    return _Answer({"error": refusal.message}, refusal.status, headers)
 
 
 def _part(data: bytes, wanted: str, headers: dict[str, str]) -> _Answer:
@@ -300,34 +217,6 @@ def _part(data: bytes, wanted: str, headers: dict[str, str]) -> _Answer:
     if first > last:
         return _Answer(b"", 416, {**headers, "Content-Range": f"bytes */{size}"})
     return _Answer(data[first : last + 1], 206, {**headers, "Content-Range": f"bytes {first}-{last}/{size}"})
-
-
-def _apply(base: Commit, body: bytes, lfs: Mapping[str, bytes]) -> tuple[str, dict[str, bytes]]:
-    """The message and the files that a commit request asks for. `base` is not touched."""
-    files, message = dict(base.files), ""
-    for line in body.splitlines():
-        operation = json.loads(line)
-        key, value = operation["key"], operation["value"]
-        path = value.get("path", "")
-        if key == "header":
-            message = value["summary"]
-            if not base.sha.startswith(value.get("parentCommit") or ""):
-                raise _refusal(412, "A commit has happened since. Please refresh and try again.")
-        elif key == "file":
-            files[path] = base64.b64decode(value["content"])
-        elif key == "lfsFile":
-            if value["oid"] not in lfs:
-                raise _refusal(400, f"the LFS object of {path} was never uploaded: {value['oid']}")
-            files[path] = lfs[value["oid"]]
-        elif key in ("deletedFile", "deletedFolder"):
-            inside = path.rstrip("/") + "/"
-            gone = [f for f in files if (f == path if key == "deletedFile" else f.startswith(inside))]
-            if not gone:
-                raise _refusal(404, f"A file with this name doesn't exist: {path}", "EntryNotFound")
-            files = {name: data for name, data in files.items() if name not in gone}
-        else:
-            raise _refusal(400, f"the fake hub does not know the operation {key}")
-    return message, files
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -349,7 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
         if fault and isinstance(action, int):
-            answer = _refusal(action, BAD_TOKEN if action == 401 else f"scripted fault {action}")
+            answer = _refuse(Refusal(action, BAD_TOKEN if action == 401 else f"scripted fault {action}"))
             if fault.retry_after is not None:
                 answer.headers["Retry-After"] = str(fault.retry_after)
         elif action == "drop" and self.command not in ("GET", "HEAD"):
@@ -358,8 +247,8 @@ class _Handler(BaseHTTPRequestHandler):
             with self.hub._lock:
                 try:
                     answer = self._route([unquote(part) for part in self.url.path.split("/")[1:]])
-                except _Answer as refusal:
-                    answer = refusal
+                except Refusal as refusal:
+                    answer = _refuse(refusal)
         self._send(answer, cut=action in ("drop", "lose"))
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve
@@ -396,16 +285,16 @@ class _Handler(BaseHTTPRequestHandler):
         """The token of the request, which is valid or empty."""
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if token not in ("", TOKEN, STRANGER_TOKEN):
-            raise _refusal(401, BAD_TOKEN)
+            raise Refusal(401, BAD_TOKEN)
         if must_write and token != TOKEN:
-            raise _refusal(403, "This token may not write here") if token else _refusal(401, NO_TOKEN)
+            raise Refusal(403, "This token may not write here") if token else Refusal(401, NO_TOKEN)
         return token
 
-    def _repo(self, kind: str, repo_id: str, write: bool = False) -> _Repo:
+    def _repo(self, kind: str, repo_id: str, write: bool = False) -> Repo:
         """The repo, if the request may see it: to others it is missing, as the real Hub has it."""
         token, repo = self._token(), self.hub._repos.get((kind, repo_id))
         if repo is None or (repo.private and token != TOKEN):
-            raise _refusal(404 if token else 401, "Repository not found", "RepoNotFound")
+            raise Refusal(404 if token else 401, "Repository not found", "RepoNotFound")
         self._token(must_write=write)
         return repo
 
@@ -413,7 +302,7 @@ class _Handler(BaseHTTPRequestHandler):
         match parts:
             case ["api", "whoami-v2"]:
                 if not (token := self._token()):
-                    raise _refusal(401, NO_TOKEN)
+                    raise Refusal(401, NO_TOKEN)
                 name, role = ("owner", "write") if token == TOKEN else ("stranger", "read")
                 access = {"accessToken": {"displayName": "loopback", "role": role}}
                 return _Answer({"type": "user", "name": name, "orgs": [], "auth": access})
@@ -428,7 +317,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._write(repo, rest[2:]) if write else self._look(repo, rest[2:])
             case ["lfs-objects", oid]:  # stands for a signed URL: asks for no token
                 if hashlib.sha256(self.body).hexdigest() != oid:
-                    raise _refusal(400, "the content does not have the sha256 that it was announced with")
+                    raise Refusal(400, "the content does not have the sha256 that it was announced with")
                 self.hub._lfs[oid] = self.body
                 return _Answer({})
         kind = parts[0].removesuffix("s") if parts[0] in ("datasets", "spaces") else "model"
@@ -440,8 +329,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._resolve(self._repo(kind, f"{org}/{name}").find(revision), "/".join(path))
         raise self._unserved()
 
-    def _unserved(self) -> _Answer:
-        return _refusal(404, f"the fake hub does not serve {self.command} {self.url.path}")
+    def _unserved(self) -> Refusal:
+        return Refusal(404, f"the fake hub does not serve {self.command} {self.url.path}")
 
     def _web(self, kind: str, repo_id: str) -> str:
         return f"{self.hub.endpoint}/{'' if kind == 'model' else f'{kind}s/'}{repo_id}"
@@ -451,7 +340,7 @@ class _Handler(BaseHTTPRequestHandler):
         kind, repo_id = wish.get("type") or "model", f"{wish.get('organization') or 'owner'}/{wish['name']}"
         url = self._web(kind, repo_id)
         if (kind, repo_id) in self.hub._repos:  # the client reads the URL from this refusal too
-            raise _Answer({"error": "You already created this repo", "url": url}, 409)
+            return _Answer({"error": "You already created this repo", "url": url}, 409)
         self.hub.put(kind, repo_id, {}, private=wish.get("visibility") == "private", message="initial commit")
         return _Answer({"url": url, "name": repo_id})
 
@@ -459,7 +348,7 @@ class _Handler(BaseHTTPRequestHandler):
         """An upload batch, or, as it has no objects, the check that follows an upload."""
         have, objects = self.hub._lfs, []
         if "objects" not in wish and len(have.get(wish["oid"], b"")) != wish["size"]:
-            raise _refusal(404, f"no such LFS object: {wish['oid']}")
+            raise Refusal(404, f"no such LFS object: {wish['oid']}")
         verify = {"href": f"{self.hub.endpoint}{self.url.path.removesuffix('batch')}verify"}
         for item in wish.get("objects", []):
             actions = {"upload": {"href": f"{self.hub.endpoint}/lfs-objects/{item['oid']}"}, "verify": verify}
@@ -470,62 +359,42 @@ class _Handler(BaseHTTPRequestHandler):
     def _resolve(self, commit: Commit, path: str) -> _Answer:
         data = commit.files.get(path)
         if data is None:
-            refusal = _refusal(404, f"no such file: {path}", "EntryNotFound")
-            refusal.headers["X-Repo-Commit"] = commit.sha  # for which the client remembers the answer
-            raise refusal
-        etag = f'"{_oid(path, data)}"'
+            answer = _refuse(Refusal(404, f"no such file: {path}", "EntryNotFound"))
+            answer.headers["X-Repo-Commit"] = commit.sha  # for which the client remembers it
+            return answer
+        etag = f'"{oid(path, data)}"'
         headers = {"ETag": etag, "X-Repo-Commit": commit.sha, "Accept-Ranges": "bytes"}
-        if _is_lfs(path, len(data)):
+        if is_lfs(path, len(data)):
             headers.update({"X-Linked-Etag": etag, "X-Linked-Size": str(len(data))})
         if self.headers.get("If-None-Match") == etag:
             return _Answer(b"", 304, headers)
         return _part(data, self.headers.get("Range", ""), headers)
 
-    def _look(self, repo: _Repo, parts: list[str]) -> _Answer:
+    def _look(self, repo: Repo, parts: list[str]) -> _Answer:
         query = parse_qs(self.url.query)
         match parts:
             case [] | ["revision", _]:
-                commit = repo.find(parts[1] if parts else "main")
-                siblings: list[dict[str, Any]] = [{"rfilename": path} for path in sorted(commit.files)]
-                for sibling in siblings if "blobs" in query else []:
-                    entry = _entry(sibling["rfilename"], commit.files[sibling["rfilename"]])
-                    sibling.update(entry, blobId=entry["oid"])
-                facts = {"id": repo.id, "sha": commit.sha, "private": repo.private, "siblings": siblings}
-                return _Answer({**facts, "createdAt": DATE, "lastModified": DATE, "gated": False, "tags": []})
+                return _Answer(repo.info(parts[1] if parts else "main", blobs="blobs" in query))
             case ["tree", revision, *path]:
                 recursive = query.get("recursive", ["false"])[0].lower() in ("true", "1")
-                return _Answer(_tree(repo.find(revision), "/".join(path).strip("/"), recursive))
+                return _Answer(repo.tree(revision, "/".join(path).strip("/"), recursive))
             case ["paths-info", revision]:
-                found = {entry["path"]: entry for entry in _tree(repo.find(revision), "", recursive=True)}
+                found = {entry["path"]: entry for entry in repo.tree(revision, "", recursive=True)}
                 wanted = [path.rstrip("/") for path in parse_qs(self.body.decode()).get("paths", [])]
                 return _Answer([found[path] for path in wanted if path in found])
             case ["refs"]:
-                branches, tags = (
-                    [{"name": n, "ref": f"refs/{word}/{n}", "targetCommit": c.sha} for n, c in refs.items()]
-                    for word, refs in (("heads", repo.branches), ("tags", repo.tags))
-                )
-                return _Answer({"branches": branches, "tags": tags, "converts": [], "pullRequests": []})
+                return _Answer(repo.refs())
             case ["commits", revision]:
-                history = repo.find(revision).history()
-                common: dict[str, Any] = {"message": "", "date": DATE, "authors": [{"user": "owner"}]}
-                return _Answer([{"id": commit.sha, "title": commit.message, **common} for commit in history])
+                return _Answer(repo.log(revision))
         raise self._unserved()
 
-    def _write(self, repo: _Repo, parts: list[str]) -> _Answer:
+    def _write(self, repo: Repo, parts: list[str]) -> _Answer:
         wish = {} if parts[:1] == ["commit"] else json.loads(self.body or b"{}")
         match self.command, parts:
             case "POST", ["preupload", revision]:
-                have, files = repo.find(revision).files, []
-                for item in wish["files"]:
-                    path, mode = item["path"], "lfs" if _is_lfs(item["path"], item["size"]) else "regular"
-                    # With the oid of what is there the client leaves unchanged files out of the commit.
-                    oid = {"oid": _oid(path, have[path])} if path in have else {}
-                    files.append({"path": path, "uploadMode": mode, "shouldIgnore": False, **oid})
-                return _Answer({"files": files})
+                return _Answer({"files": repo.upload_modes(revision, wish["files"])})
             case "POST", ["commit", branch] if "create_pr" not in parse_qs(self.url.query):
-                if branch not in repo.branches:
-                    raise _refusal(404, f"no such branch: {branch}", "RevisionNotFound")
-                commit = repo.add(branch, *_apply(repo.branches[branch], self.body, self.hub._lfs))
+                commit = repo.commit(branch, self.body, self.hub._lfs)
                 url = f"{self._web(repo.kind, repo.id)}/commit/{commit.sha}"
                 return _Answer({"success": True, "commitOid": commit.sha, "commitUrl": url})
             case "POST", ["branch" | "tag" as word, name]:
@@ -533,7 +402,7 @@ class _Handler(BaseHTTPRequestHandler):
                 if word == "tag":  # the path says where it points, the body what it is called
                     refs, start, name = repo.tags, name, wish["tag"]
                 if name in refs:
-                    raise _refusal(409, f"{word} {name} already exists")
+                    raise Refusal(409, f"{word} {name} already exists")
                 refs[name] = repo.find(start)
                 return _Answer({})
         raise self._unserved()

@@ -1,0 +1,119 @@
+"""What the benchmarks share: a server process, made-up rows, a measured child process, a results file."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+RESULTS = Path(__file__).parent / "results"
+MODULE = '''import torch
+import torch.nn as nn
+
+
+class Scale{n}(nn.Module):
+    """Padding so that the row has a realistic size: {padding}"""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return x * self.factor + {n}
+
+
+def get_inputs():
+    return [torch.rand([4, 4, 4, 4])]
+
+
+def get_init_inputs():
+    return [[], {{'factor': 2.0}}]
+'''
+
+
+class Measured(NamedTuple):
+    seconds: float
+    cpu: float
+    peak_mb: float
+    stdout: str
+
+
+@contextmanager
+def server(latency: float) -> Iterator[str]:
+    """The fake endpoint in a process of its own; gives its base URL."""
+    line = [sys.executable, "-m", "kernelmill.testing.fake_endpoint", "--latency", str(latency)]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+def write_evals(path: Path, rows: int, code_bytes: int, row_bytes: int) -> None:
+    """Evals rows whose module has about `code_bytes` of source and which have about `row_bytes` in all."""
+    with path.open("w", encoding="utf-8") as file:
+        for n in range(rows):
+            code = MODULE.format(n=n, padding="kernel " * ((code_bytes - 400) // 7))
+            filler = "the model thought about it. " * ((row_bytes - 2 * len(code) - 600) // 28)
+            row = {
+                "example_id": n,
+                "prompt": [{"role": "user", "content": f"Write this in Triton.\n{code}"}],
+                "completion": [{"role": "assistant", "content": f"{filler}<answer>kernel {n}</answer>"}],
+                "task": "kernelbook",
+                "reward": 1.25,
+                "generation_ms": 1.0,
+                "scoring_ms": 1.0,
+                "total_ms": 2.0,
+                "info": {"module_name": f"Scale{n}", "python_code": code, "triton_code": "kernel"},
+                "answer": "kernel",
+                "speedup_reward": 1.25,
+                "num_turns": 1.0,
+                "oai_tools": None,
+            }
+            file.write(json.dumps(row) + "\n")
+
+
+def measured(line: list[str], **more: Any) -> Measured:
+    """Run a command to its end; its wall time, CPU time and peak memory, its own children not counted."""
+    started = time.monotonic()
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    stdout, stderr = process.stdout.read(), process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stdout.close()
+    process.stderr.close()
+    if process.returncode:
+        sys.exit(f"{' '.join(line)}\n{stderr}")
+    return Measured(time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, stdout)
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "python": platform.python_version(),
+        "openai": version("openai"),
+        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    }
+
+
+def save(name: str, result: dict[str, Any]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine(), **result}, indent=2) + "\n")
+    print(json.dumps(result, indent=2))
