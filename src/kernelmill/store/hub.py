@@ -23,35 +23,30 @@ def hub_files(
 ) -> tuple[list[DataFile], dict[str, Any]]:
     """Download the files of a dataset and say where they came from."""
     import httpx2
-    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub import HfApi, hf_hub_download, metadata_load
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    def failed(error: Exception) -> SourceError:
-        return SourceError(f"{asked_as}: no file or folder of that name here, and {_why(repo, error)}")
-
     try:
-        api = HfApi(token=token or False)
-        info = api.dataset_info(repo, revision=revision)
+        info = HfApi(token=token or False).dataset_info(repo, revision=revision)
+
+        def download(name: str) -> Path:
+            return Path(
+                hf_hub_download(repo, name, repo_type="dataset", revision=info.sha, token=token or False)
+            )
+
         names = [item.rfilename for item in info.siblings or []]
-        card = info.card_data.to_dict() if info.card_data else {}  # type: ignore[no-untyped-call]
-        splits = find_splits(names, card)
+        card = metadata_load(download("README.md")) if "README.md" in names else None
+        splits = find_splits(names, card or {})
         if not splits:
             raise SourceError(f"{repo} on the Hub holds no data file ({', '.join(DATA)})")
         if split is not None and split not in splits:
             raise SourceError(f"{repo} has no split {split!r} (it has: {', '.join(splits)})")
         chosen = [split] if split is not None else list(splits)
-        files = [
-            DataFile(
-                Path(
-                    hf_hub_download(repo, name, repo_type="dataset", revision=info.sha, token=token or False)
-                ),
-                f"{repo}@{(info.sha or 'main')[:7]}:{name}",
-            )
-            for part in chosen
-            for name in splits[part]
-        ]
+        label = f"{repo}@{(info.sha or 'main')[:7]}"
+        files = [DataFile(download(name), f"{label}:{name}") for part in chosen for name in splits[part]]
     except (HfHubHTTPError, LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
-        raise failed(error) from error
+        reason = _why(repo, error)
+        raise SourceError(f"{asked_as}: no file or folder of that name here, and {reason}") from error
     return files, {"kind": "hub", "repo": repo, "revision": info.sha, "splits": chosen}
 
 
