@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import json
 import re
 import select
@@ -32,19 +31,19 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from kernelmill.errors import ConfigError, MillError, SourceError
-from kernelmill.testing.fake_hub_repo import Commit, Refusal, Repo, is_lfs, oid
+from kernelmill.errors import ConfigError, MillError
+from kernelmill.testing.fake_hub_http import Answer, Handler, answer_range
+from kernelmill.testing.fake_hub_repo import KINDS, Commit, Refusal, Repo, Store, file_oid, is_lfs, read_repos
 
 __all__ = ["STRANGER_TOKEN", "TOKEN", "Commit", "FakeHub", "Fault", "main", "put_folder"]
 
 TOKEN = "hf_loopback_owner"  # sees and writes everything
 STRANGER_TOKEN = "hf_loopback_stranger"  # valid, but sees public repos only and writes nothing
-KINDS = ("model", "dataset", "space")
 # The client takes any other 401 to mean that the repo is missing.
 BAD_TOKEN = "Invalid credentials in Authorization header"
 NO_TOKEN = "Invalid username or password."
@@ -87,8 +86,7 @@ class FakeHub:
         self.faults = list(faults)
         self.requests: list[tuple[str, str]] = []
         self._matched: Counter[int] = Counter()
-        self._repos: dict[tuple[str, str], Repo] = {}
-        self._lfs: dict[str, bytes] = {}
+        self._store = Store()
         self._port = port
         self._lock = threading.RLock()  # held for the whole of a request's effect: that makes commits atomic
         self._closing = threading.Event()
@@ -141,21 +139,14 @@ class FakeHub:
 
         The first makes the repo; `private` counts only then.
         """
-        if kind not in KINDS or not re.fullmatch(r"[\w.-]+/[\w.-]+", repo_id):
-            raise ValueError(f"not a kind of repo and its org/name: {kind!r}, {repo_id!r}")
         with self._lock:
-            repo = self._repos.setdefault((kind, repo_id), Repo(kind, repo_id, private))
-            before = repo.branches["main"].files if repo.branches else {}
-            self._lfs.update(
-                {oid(path, data): data for path, data in files.items() if is_lfs(path, len(data))}
-            )
-            return repo.add("main", message, {**before, **files}).sha
+            return self._store.put(kind, repo_id, files, private, message)
 
     def commits(self, kind: str, repo_id: str, revision: str = "main") -> list[Commit]:
         """The history of a revision, oldest first. KeyError where there is no such repo or revision."""
         with self._lock:
             try:
-                return list(self._repos[kind, repo_id].find(revision).history())[::-1]
+                return list(self._store.repos[kind, repo_id].find(revision).history())[::-1]
             except Refusal as refusal:
                 raise KeyError(revision) from refusal
 
@@ -192,43 +183,19 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Answer:
-    def __init__(self, value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        self.status = status
-        self.body = value if isinstance(value, bytes) else json.dumps(value).encode()
-        self.headers = dict(headers or {})
-
-
-def _refuse(refusal: Refusal) -> _Answer:
+def _refuse(refusal: Refusal) -> Answer:
     # A path in the message may hold what a header cannot.
     headers = {"X-Error-Message": ascii(refusal.message)[1:-1]}
     if refusal.code:
         headers["X-Error-Code"] = refusal.code
-    return _Answer({"error": refusal.message}, refusal.status, headers)
+    return Answer({"error": refusal.message}, refusal.status, headers)
 
 
-def _part(data: bytes, wanted: str, headers: dict[str, str]) -> _Answer:
-    """The answer to a Range header. Several ranges at once are not served: the whole is sent, as HTTP allows."""
-    match, size = re.fullmatch(r"bytes=(\d*)-(\d*)", wanted), len(data)
-    if match is None or match[0] == "bytes=-":
-        return _Answer(data, 200, headers)
-    first = int(match[1]) if match[1] else max(size - int(match[2]), 0)
-    last = min(int(match[2]), size - 1) if match[1] and match[2] else size - 1
-    if first > last:
-        return _Answer(b"", 416, {**headers, "Content-Range": f"bytes */{size}"})
-    return _Answer(data[first : last + 1], 206, {**headers, "Content-Range": f"bytes {first}-{last}/{size}"})
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: _Server
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else every answer waits for the client's delayed acknowledgement
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing on stderr: the hub keeps `requests`."""
 
     def _serve(self) -> None:
-        self.hub, self.url, self.body = self.server.hub, urlsplit(self.path), self._read_body()
+        self.hub, self.url, self.body = self.server.hub, urlsplit(self.path), self.read_body()
         fault = self.hub._arrived(self.command, unquote(self.url.path))
         action = fault.action if fault else None
         if fault and action == "hang":
@@ -242,44 +209,16 @@ class _Handler(BaseHTTPRequestHandler):
             if fault.retry_after is not None:
                 answer.headers["Retry-After"] = str(fault.retry_after)
         elif action == "drop" and self.command not in ("GET", "HEAD"):
-            answer = _Answer({"dropped": True})
+            answer = Answer({"dropped": True})
         else:
             with self.hub._lock:
                 try:
                     answer = self._route([unquote(part) for part in self.url.path.split("/")[1:]])
                 except Refusal as refusal:
                     answer = _refuse(refusal)
-        self._send(answer, cut=action in ("drop", "lose"))
+        self.send_answer(answer, cut=action in ("drop", "lose"))
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve
-
-    def _read_body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            return self._read(int(self.headers.get("Content-Length") or 0))
-        body = bytearray()
-        while size := int(self.rfile.readline() or b"0", 16):
-            body += self._read(size)
-            self._read(2)  # the line end after a chunk
-        self._read(2)  # the empty line after the last
-        return bytes(body)
-
-    def _read(self, size: int) -> bytes:
-        data = self.rfile.read(size)
-        if len(data) < size:  # half a request must have no effect
-            raise ConnectionAbortedError("the client left before the end of its request")
-        return data
-
-    def _send(self, answer: _Answer, cut: bool) -> None:
-        self.close_connection = self.close_connection or cut
-        size = len(answer.body)
-        if cut and (self.command == "HEAD" or size == 0):  # no middle to stop in: close without a word
-            return
-        self.send_response(answer.status)
-        for name, value in {"Content-Length": str(size), **answer.headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.body[: size // 2] if cut else answer.body)
 
     def _token(self, must_write: bool = False) -> str:
         """The token of the request, which is valid or empty."""
@@ -292,22 +231,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _repo(self, kind: str, repo_id: str, write: bool = False) -> Repo:
         """The repo, if the request may see it: to others it is missing, as the real Hub has it."""
-        token, repo = self._token(), self.hub._repos.get((kind, repo_id))
+        token, repo = self._token(), self.hub._store.repos.get((kind, repo_id))
         if repo is None or (repo.private and token != TOKEN):
             raise Refusal(404 if token else 401, "Repository not found", "RepoNotFound")
         self._token(must_write=write)
         return repo
 
-    def _route(self, parts: Sequence[str]) -> _Answer:
+    def _route(self, parts: Sequence[str]) -> Answer:
         match parts:
             case ["api", "whoami-v2"]:
                 if not (token := self._token()):
                     raise Refusal(401, NO_TOKEN)
                 name, role = ("owner", "write") if token == TOKEN else ("stranger", "read")
                 access = {"accessToken": {"displayName": "loopback", "role": role}}
-                return _Answer({"type": "user", "name": name, "orgs": [], "auth": access})
+                return Answer({"type": "user", "name": name, "orgs": [], "auth": access})
             case ["api", "validate-yaml"]:
-                return _Answer({"errors": [], "warnings": []})
+                return Answer({"errors": [], "warnings": []})
             case ["api", "repos", "create"]:
                 return self._create(json.loads(self.body))
             case ["api", kinds, *rest] if kinds[:-1] in KINDS:
@@ -316,10 +255,8 @@ class _Handler(BaseHTTPRequestHandler):
                 repo = self._repo(kinds[:-1], "/".join(rest[:2]), write)
                 return self._write(repo, rest[2:]) if write else self._look(repo, rest[2:])
             case ["lfs-objects", oid]:  # stands for a signed URL: asks for no token
-                if hashlib.sha256(self.body).hexdigest() != oid:
-                    raise Refusal(400, "the content does not have the sha256 that it was announced with")
-                self.hub._lfs[oid] = self.body
-                return _Answer({})
+                self.hub._store.put_lfs(oid, self.body)
+                return Answer({})
         kind = parts[0].removesuffix("s") if parts[0] in ("datasets", "spaces") else "model"
         match parts if kind == "model" else parts[1:]:
             case [org, name, "info", "lfs", "objects", "batch" | "verify"]:
@@ -335,18 +272,18 @@ class _Handler(BaseHTTPRequestHandler):
     def _web(self, kind: str, repo_id: str) -> str:
         return f"{self.hub.endpoint}/{'' if kind == 'model' else f'{kind}s/'}{repo_id}"
 
-    def _create(self, wish: dict[str, Any]) -> _Answer:
+    def _create(self, wish: dict[str, Any]) -> Answer:
         self._token(must_write=True)
         kind, repo_id = wish.get("type") or "model", f"{wish.get('organization') or 'owner'}/{wish['name']}"
         url = self._web(kind, repo_id)
-        if (kind, repo_id) in self.hub._repos:  # the client reads the URL from this refusal too
-            return _Answer({"error": "You already created this repo", "url": url}, 409)
+        if (kind, repo_id) in self.hub._store.repos:  # the client reads the URL from this refusal too
+            return Answer({"error": "You already created this repo", "url": url}, 409)
         self.hub.put(kind, repo_id, {}, private=wish.get("visibility") == "private", message="initial commit")
-        return _Answer({"url": url, "name": repo_id})
+        return Answer({"url": url, "name": repo_id})
 
-    def _lfs(self, wish: dict[str, Any]) -> _Answer:
+    def _lfs(self, wish: dict[str, Any]) -> Answer:
         """An upload batch, or, as it has no objects, the check that follows an upload."""
-        have, objects = self.hub._lfs, []
+        have, objects = self.hub._store.lfs, []
         if "objects" not in wish and len(have.get(wish["oid"], b"")) != wish["size"]:
             raise Refusal(404, f"no such LFS object: {wish['oid']}")
         verify = {"href": f"{self.hub.endpoint}{self.url.path.removesuffix('batch')}verify"}
@@ -354,73 +291,62 @@ class _Handler(BaseHTTPRequestHandler):
             actions = {"upload": {"href": f"{self.hub.endpoint}/lfs-objects/{item['oid']}"}, "verify": verify}
             # An object without actions is one that the hub has: the client does not send it again.
             objects.append({**item, **({} if item["oid"] in have else {"actions": actions})})
-        return _Answer({"transfer": "basic", "objects": objects})
+        return Answer({"transfer": "basic", "objects": objects})
 
-    def _resolve(self, commit: Commit, path: str) -> _Answer:
+    def _resolve(self, commit: Commit, path: str) -> Answer:
         data = commit.files.get(path)
         if data is None:
             answer = _refuse(Refusal(404, f"no such file: {path}", "EntryNotFound"))
             answer.headers["X-Repo-Commit"] = commit.sha  # for which the client remembers it
             return answer
-        etag = f'"{oid(path, data)}"'
+        etag = f'"{file_oid(path, data)}"'
         headers = {"ETag": etag, "X-Repo-Commit": commit.sha, "Accept-Ranges": "bytes"}
         if is_lfs(path, len(data)):
             headers.update({"X-Linked-Etag": etag, "X-Linked-Size": str(len(data))})
         if self.headers.get("If-None-Match") == etag:
-            return _Answer(b"", 304, headers)
-        return _part(data, self.headers.get("Range", ""), headers)
+            return Answer(b"", 304, headers)
+        return answer_range(data, self.headers.get("Range", ""), headers)
 
-    def _look(self, repo: Repo, parts: list[str]) -> _Answer:
+    def _look(self, repo: Repo, parts: list[str]) -> Answer:
         query = parse_qs(self.url.query)
         match parts:
             case [] | ["revision", _]:
-                return _Answer(repo.info(parts[1] if parts else "main", blobs="blobs" in query))
+                return Answer(repo.info(parts[1] if parts else "main", blobs="blobs" in query))
             case ["tree", revision, *path]:
                 recursive = query.get("recursive", ["false"])[0].lower() in ("true", "1")
-                return _Answer(repo.tree(revision, "/".join(path).strip("/"), recursive))
+                return Answer(repo.tree(revision, "/".join(path).strip("/"), recursive))
             case ["paths-info", revision]:
                 found = {entry["path"]: entry for entry in repo.tree(revision, "", recursive=True)}
                 wanted = [path.rstrip("/") for path in parse_qs(self.body.decode()).get("paths", [])]
-                return _Answer([found[path] for path in wanted if path in found])
+                return Answer([found[path] for path in wanted if path in found])
             case ["refs"]:
-                return _Answer(repo.refs())
+                return Answer(repo.refs())
             case ["commits", revision]:
-                return _Answer(repo.log(revision))
+                return Answer(repo.log(revision))
         raise self._unserved()
 
-    def _write(self, repo: Repo, parts: list[str]) -> _Answer:
+    def _write(self, repo: Repo, parts: list[str]) -> Answer:
         wish = {} if parts[:1] == ["commit"] else json.loads(self.body or b"{}")
         match self.command, parts:
             case "POST", ["preupload", revision]:
-                return _Answer({"files": repo.upload_modes(revision, wish["files"])})
+                return Answer({"files": repo.upload_modes(revision, wish["files"])})
             case "POST", ["commit", branch] if "create_pr" not in parse_qs(self.url.query):
-                commit = repo.commit(branch, self.body, self.hub._lfs)
+                commit = repo.commit(branch, self.body, self.hub._store.lfs)
                 url = f"{self._web(repo.kind, repo.id)}/commit/{commit.sha}"
-                return _Answer({"success": True, "commitOid": commit.sha, "commitUrl": url})
-            case "POST", ["branch" | "tag" as word, name]:
-                refs, start = repo.branches, wish.get("startingPoint", "main")
-                if word == "tag":  # the path says where it points, the body what it is called
-                    refs, start, name = repo.tags, name, wish["tag"]
-                if name in refs:
-                    raise Refusal(409, f"{word} {name} already exists")
-                refs[name] = repo.find(start)
-                return _Answer({})
+                return Answer({"success": True, "commitOid": commit.sha, "commitUrl": url})
+            case "POST", ["branch", name]:
+                repo.refer("branch", name, wish.get("startingPoint", "main"))
+                return Answer({})
+            case "POST", ["tag", revision]:
+                repo.refer("tag", wish["tag"], revision)
+                return Answer({})
         raise self._unserved()
 
 
 def put_folder(hub: FakeHub, folder: Path) -> None:
     """Put `folder`/datasets/ORG/NAME/… and the same under models and spaces, each as a repo of one commit."""
-    repos = [(kind, path) for kind in KINDS for path in sorted(folder.glob(f"{kind}s/*/*")) if path.is_dir()]
-    if not repos:
-        raise SourceError(f"{folder}: no repos found; expected folders such as {folder}/datasets/ORG/NAME")
-    for kind, path in repos:
-        try:
-            files = {
-                str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()
-            }
-        except OSError as error:
-            raise SourceError(f"cannot read {error.filename}: {error.strerror}") from error
-        hub.put(kind, f"{path.parent.name}/{path.name}", files)
+    for kind, repo_id, files in read_repos(folder):
+        hub.put(kind, repo_id, files)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

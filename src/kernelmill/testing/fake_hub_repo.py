@@ -8,10 +8,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from kernelmill.errors import SourceError
+
+KINDS = ("model", "dataset", "space")
 LFS_SUFFIXES = (".parquet", ".arrow", ".bin", ".gz", ".zip", ".zst", ".tar", ".npy", ".pt", ".safetensors")
 LFS_BYTES = 10 * 1024 * 1024  # larger files are LFS whatever their name, as on the real Hub
 DATE = "2026-01-01T00:00:00.000Z"
@@ -77,6 +82,13 @@ class Repo:
                     return commit
         raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
 
+    def refer(self, word: Literal["branch", "tag"], name: str, revision: str) -> None:
+        """Make a new branch or tag."""
+        refs = self.branches if word == "branch" else self.tags
+        if name in refs:
+            raise Refusal(409, f"{word} {name} already exists")
+        refs[name] = self.find(revision)
+
     def info(self, revision: str, blobs: bool) -> dict[str, Any]:
         """The repo at a revision and the names of its files; with `blobs` their sizes and oids too."""
         commit = self.find(revision)
@@ -119,16 +131,54 @@ class Repo:
         for item in wanted:
             path, mode = item["path"], "lfs" if is_lfs(item["path"], item["size"]) else "regular"
             # With the oid of what is there the client leaves unchanged files out of the commit.
-            there = {"oid": oid(path, have[path])} if path in have else {}
+            there = {"oid": file_oid(path, have[path])} if path in have else {}
             files.append({"path": path, "uploadMode": mode, "shouldIgnore": False, **there})
         return files
+
+
+class Store:
+    """The repos of a hub by kind and org/name, and the LFS objects, which are sent ahead of their commits."""
+
+    def __init__(self) -> None:
+        self.repos: dict[tuple[str, str], Repo] = {}
+        self.lfs: dict[str, bytes] = {}
+
+    def put(self, kind: str, repo_id: str, files: Mapping[str, bytes], private: bool, message: str) -> str:
+        if kind not in KINDS or not re.fullmatch(r"[\w.-]+/[\w.-]+", repo_id):
+            raise ValueError(f"not a kind of repo and its org/name: {kind!r}, {repo_id!r}")
+        repo = self.repos.setdefault((kind, repo_id), Repo(kind, repo_id, private))
+        before = repo.branches["main"].files if repo.branches else {}
+        self.lfs.update(
+            {file_oid(path, data): data for path, data in files.items() if is_lfs(path, len(data))}
+        )
+        return repo.add("main", message, {**before, **files}).sha
+
+    def put_lfs(self, oid: str, data: bytes) -> None:
+        if hashlib.sha256(data).hexdigest() != oid:
+            raise Refusal(400, "the content does not have the sha256 that it was announced with")
+        self.lfs[oid] = data
+
+
+def read_repos(folder: Path) -> Iterator[tuple[str, str, dict[str, bytes]]]:
+    """The kind, the org/name and the files of each repo in `folder`/datasets/ORG/NAME/… and the like."""
+    repos = [(kind, path) for kind in KINDS for path in sorted(folder.glob(f"{kind}s/*/*")) if path.is_dir()]
+    if not repos:
+        raise SourceError(f"{folder}: no repos found; expected folders such as {folder}/datasets/ORG/NAME")
+    for kind, path in repos:
+        try:
+            files = {
+                str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()
+            }
+        except OSError as error:
+            raise SourceError(f"cannot read {error.filename}: {error.strerror}") from error
+        yield kind, f"{path.parent.name}/{path.name}", files
 
 
 def is_lfs(path: str, size: int) -> bool:
     return size > LFS_BYTES or (size > 0 and path.endswith(LFS_SUFFIXES))
 
 
-def oid(path: str, data: bytes) -> str:
+def file_oid(path: str, data: bytes) -> str:
     """What the clients compare to see whether a file has changed, and what they cache it under."""
     return hashlib.sha256(data).hexdigest() if is_lfs(path, len(data)) else _git_oid(data)
 
@@ -141,7 +191,7 @@ def _entry(path: str, data: bytes | None) -> dict[str, Any]:
     """A file, or where there is no data a folder."""
     if data is None:
         return {"type": "directory", "path": path, "size": 0, "oid": _git_oid(path.encode())}
-    lfs = {"oid": oid(path, data), "sha256": oid(path, data), "size": len(data), "pointerSize": 134}
+    lfs = {"oid": file_oid(path, data), "sha256": file_oid(path, data), "size": len(data), "pointerSize": 134}
     extra = {"lfs": lfs} if is_lfs(path, len(data)) else {}
     return {"type": "file", "path": path, "size": len(data), "oid": _git_oid(data), **extra}
 
