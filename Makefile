@@ -20,7 +20,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## rate and specify the bundled sample: no GPU, no key, no network
-	@$(BIN)/python scripts/demo.py
+	$(BIN)/kernelmill rate @ configs/offline.toml
+	$(BIN)/kernelmill specs @ configs/offline.toml
+	$(BIN)/kernelmill show demo_outputs/filtered_dataset.jsonl -n 2 --columns info.module_name,reward,difficulty,evaluation_raw
+	$(BIN)/kernelmill show demo_outputs/synthetic_prompts.jsonl -n 1 --columns name,prompt --lines 40
+	@printf '\nRated rows: demo_outputs/filtered_dataset.jsonl; specifications: demo_outputs/synthetic_prompts.jsonl\nTry next:\n  .venv/bin/kernelmill doctor\n  .venv/bin/kernelmill rate data/samples/evals.jsonl --dry-run\n  .venv/bin/kernelmill show data/samples/evals.jsonl -n 1\n'
 
 test: $(STAMP) lint  ## lint, types and tests (minutes)
 	$(BIN)/python -m pytest -n 2 -m "not heavy"

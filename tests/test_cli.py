@@ -252,3 +252,15 @@ def test_doctor_names_what_is_here_and_what_to_do_about_the_rest(mill: Mill) -> 
     assert (
         "sk-secret-value" not in done.stdout + mill("doctor", env={"PRIME_API_KEY": "sk-secret-value"}).stdout
     )
+
+
+def test_show_prints_rows_and_names_a_column_that_is_not_there(tmp_path: Path, mill: Mill) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(n) for n in range(5)])
+    done = mill("show", "rows.jsonl", "--from", "1", "-n", "2", "--columns", "info.module_name,reward")
+    assert done.returncode == 0, done.stderr
+    assert "Scale1" in done.stdout
+    assert "Scale2" in done.stdout
+    assert "Scale3" not in done.stdout
+    wrong = mill("show", "rows.jsonl", "--columns", "difficulty")
+    assert wrong.returncode == 2
+    assert "no column difficulty" in wrong.stderr

@@ -29,6 +29,7 @@ STAGES = [
 ]  # fmt: skip
 
 TOOLS = [
+    Command("show", "look at rows of any source", "any rows", "", "kernelmill.show:main"),
     Command(
         "journal",
         "list, total or export what was paid for",

@@ -1,0 +1,71 @@
+"""`kernelmill show`: look at rows of any source, in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+from itertools import islice
+from typing import Any
+
+import msgspec
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.text import Text
+
+from kernelmill.config import secret
+from kernelmill.errors import ConfigError
+from kernelmill.rows import Row, RowReader
+from kernelmill.store import open_source
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="kernelmill show", description=__doc__)
+    parser.add_argument("source", metavar="SOURCE", help="file, folder or Hub dataset")
+    parser.add_argument("-n", type=int, default=3, help="how many rows (default 3)")
+    parser.add_argument(
+        "--from", dest="start", type=int, default=0, metavar="ROW", help="first row, counted from 0"
+    )
+    parser.add_argument(
+        "--columns", default="", metavar="A,B", help="only these; a dot goes inside: info.module_name"
+    )
+    parser.add_argument("--lines", type=int, default=12, help="lines of a long text that are shown (0: all)")
+    options = parser.parse_args(arguments)
+    source = open_source(options.source, None, secret("HF_TOKEN"))
+    columns = [name for name in options.columns.split(",") if name]
+    read = RowReader(dict[str, Any])
+    console = Console(highlight=False)
+    shown = 0
+    for row in islice(source.rows(), options.start, options.start + options.n):
+        console.print(_panel(row, read(row), columns, options.lines))
+        shown += 1
+    if not shown:
+        console.print("no rows" if options.start == 0 else f"no row {options.start}: the source has fewer")
+    return 0
+
+
+def _panel(row: Row, values: dict[str, Any], columns: list[str], lines: int) -> Panel:
+    chosen = {name: _at(values, name) for name in columns} if columns else values
+    parts = []
+    for name, value in chosen.items():
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        parts.append(
+            Text.assemble((name, "bold cyan"), "  " if "\n" not in text else "\n", _cut(text, lines))
+        )
+    return Panel(Group(*parts), title=row.where, title_align="left", border_style="dim")
+
+
+def _at(values: dict[str, Any], path: str) -> Any:
+    value: Any = values
+    for name in path.split("."):
+        if not isinstance(value, dict) or name not in value:
+            raise ConfigError(f"no column {path} (there are: {', '.join(values)})")
+        value = value[name]
+    return value
+
+
+def _cut(text: str, lines: int) -> str:
+    all_lines = text.splitlines() or [""]
+    if lines == 0:
+        return text
+    kept = [line if len(line) <= 400 else f"{line[:400]}…" for line in all_lines[:lines]]
+    left = len(all_lines) - len(kept)
+    return "\n".join(kept) + (f"\n… {left} lines more (--lines 0 shows all)" if left else "")

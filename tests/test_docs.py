@@ -1,0 +1,98 @@
+"""The README and the docs are true: commands run, option lists are the program's own, files exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelmill.cli import stage_parser
+from kernelmill.config import STAGES
+from kernelmill.flow import COMMANDS
+from kernelmill.testing.fake_endpoint import FakeEndpoint
+from tests.conftest import ROOT, command
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLE_URL = "http://127.0.0.1:8000/v1"
+
+
+def commands_of(page: Path) -> list[str]:
+    blocks = re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line and not line.startswith(("make ", "python -m kernelmill.testing"))]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=lambda page: page.stem)
+def test_every_command_of_a_page_runs_in_the_order_it_stands(tmp_path: Path, page: Path) -> None:
+    for folder in ("data", "configs", "prompts"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    with FakeEndpoint() as endpoint:
+        # The config names the real endpoint and the real dataset, which no test may call.
+        env = {
+            **os.environ,
+            "KERNELMILL_BASE_URL": endpoint.base_url,
+            "DATASET_PATH": "data/samples/evals.jsonl",
+        }
+        if page.stem == "llm":
+            subprocess.run(
+                command("rate", "data/samples/evals.jsonl"),
+                cwd=tmp_path,
+                env=env,
+                check=True,
+                capture_output=True,
+            )
+        for line in commands_of(page):
+            words = shlex.split(line.replace(EXAMPLE_URL, endpoint.base_url))
+            assert words[0] == "kernelmill", f"{page.name}: {line}"
+            done = subprocess.run(
+                command(*words[1:]), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+            )
+            assert done.returncode == 0, f"{page.name}: {line}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_option_list_in_the_docs_is_the_programs_own(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    page = ROOT / "docs" / f"{stage}.md"
+    text = page.read_text(encoding="utf-8")
+    block = f"<!-- help: {stage} -->\n```\n{stage_parser(COMMANDS[stage], STAGES[stage]).format_help()}```\n<!-- /help -->"
+    new = re.sub(rf"<!-- help: {stage} -->.*?<!-- /help -->", lambda _: block, text, flags=re.DOTALL)
+    if os.environ.get("UPDATE_DOCS"):
+        page.write_text(new, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == new, "run UPDATE_DOCS=1 pytest tests/test_docs.py"
+
+
+def test_links_and_paths_in_the_pages_lead_somewhere() -> None:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    tree = (ROOT / "README.md").read_text(encoding="utf-8").split("## Where things are")[1]
+    for name in re.findall(r"^(?:  )?([\w./]+?/?)\s{2,}", tree, re.MULTILINE):
+        assert any((base / name).exists() for base in (ROOT, ROOT / "src/kernelmill")), f"README names {name}"
+
+
+def test_every_command_is_in_the_readme() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"`kernelmill {name}`" not in text] == []
+
+
+def test_the_testing_page_runs() -> None:
+    text = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        subprocess.run([sys.executable, "-c", block], check=True, timeout=60)
+    served = subprocess.Popen(
+        [sys.executable, "-m", "kernelmill.testing.fake_endpoint", "--script", '{"500": 0.1}'],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert served.stdout is not None
+    assert served.stdout.readline().startswith("http://127.0.0.1:")
+    served.terminate()
+    served.wait(10)
+    served.stdout.close()
