@@ -99,7 +99,9 @@ def measured(line: list[str], **more: Any) -> Measured:
     process.stderr.close()
     if process.returncode:
         sys.exit(f"{' '.join(line)}\n{stderr}")
-    return Measured(time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, stdout)
+    return Measured(
+        time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, stdout
+    )
 
 
 def machine() -> dict[str, Any]:

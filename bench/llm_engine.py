@@ -55,9 +55,13 @@ def main() -> None:
             ours = measured(line)
             manifest = json.loads(output.with_name("rows.manifest.json").read_text())
             assert manifest["rows"]["out"] == manifest["usage"]["calls"] == CALLS
-            sides["kernelmill"].append(_figures(manifest["usage"]["seconds_asking"], ours.seconds, ours.cpu, ours.peak_mb))
+            sides["kernelmill"].append(
+                _figures(manifest["usage"]["seconds_asking"], ours.seconds, ours.cpu, ours.peak_mb)
+            )
             plain = measured([sys.executable, "-c", PLAIN, str(source), base_url, str(CONCURRENCY)])
-            sides["plain"].append(_figures(json.loads(plain.stdout)["asking"], plain.seconds, plain.cpu, plain.peak_mb))
+            sides["plain"].append(
+                _figures(json.loads(plain.stdout)["asking"], plain.seconds, plain.cpu, plain.peak_mb)
+            )
     best = {name: max(runs, key=lambda run: run["calls_per_second"]) for name, runs in sides.items()}
     ours = best["kernelmill"]
     save(

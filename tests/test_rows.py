@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernelmill.errors import BadRow
 from kernelmill.rows import EvalsReader, Row, with_columns

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernelmill.curate.difficulty import LEVELS, read_difficulty
 from kernelmill.curate.rate import cohens_kappa

@@ -12,7 +12,6 @@ import asyncio
 import time
 from collections import deque
 
-
 _FORGET = 60.0
 
 
