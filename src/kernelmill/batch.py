@@ -190,7 +190,8 @@ class Batch(Generic[Item]):
                 self.stats.done += 1
             except CallFailed as failed:
                 self._failures[key] = str(failed)
-                self.stats.failed += 1
+                # A call that was held back when the run stopped has not failed: it was not made.
+                self.stats.failed += not self.control.stopping.is_set()
             except MillError as error:
                 self.control.stop(error)
                 return

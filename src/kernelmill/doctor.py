@@ -62,10 +62,12 @@ def findings() -> Iterator[Finding]:
         platform.python_version(),
         "" if python else "install 3.11 or newer",
     )
-    yield _package("torch", "shapes and operations of modules are traced", "pip install 'kernelmill[eval]'")
-    yield _package("triton", "kernels are compiled and interpreted", "pip install 'kernelmill[eval]'")
+    yield _package("torch", "modules can be traced: shapes, operations", "pip install 'kernelmill[eval]'")
+    yield _package(
+        "triton", "Triton kernels can be compiled and interpreted here", "pip install 'kernelmill[eval]'"
+    )
     yield _gpu()
-    yield _package("datasets", "what we publish is read back with it", "pip install 'kernelmill[hub]'")
+    yield _package("datasets", "what is on the Hub opens with it", "pip install 'kernelmill[hub]'")
     embedded = embedded_vocabulary_is_installed()
     yield Finding(
         "tokenizer",
@@ -77,7 +79,7 @@ def findings() -> Iterator[Finding]:
     )
     yield _key("PRIME_API_KEY", "Prime Intellect, the default endpoint")
     yield _key("OPENAI_API_KEY", "api.openai.com")
-    yield _key("HF_TOKEN", "private datasets and publishing on the Hub")
+    yield _key("HF_TOKEN", "private datasets on the Hub")
     missing = what_is_missing()
     yield Finding(
         "isolation",
@@ -90,7 +92,7 @@ def findings() -> Iterator[Finding]:
 
 def _package(name: str, use: str, remedy: str) -> Finding:
     if importlib.util.find_spec(name) is None:
-        return Finding(name, "no", f"without it: not {use}" if not use.startswith("what") else use, remedy)
+        return Finding(name, "no", f"with it: {use}", remedy)
     return Finding(name, "yes", f"{importlib.metadata.version(name)}; {use}")
 
 

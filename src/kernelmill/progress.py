@@ -6,10 +6,12 @@ import sys
 import time
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -17,6 +19,7 @@ from rich.progress import (
 from rich.progress import (
     Progress as Bar,
 )
+from rich.text import Text
 
 from kernelmill.control import Stats
 
@@ -49,19 +52,20 @@ class Progress:
         self._what = what
         self._priced = priced
         self._console = Console(stderr=True)
-        self._bar: Bar | None = None
+        self._live: Live | None = None
         self._said_at = 0.0
 
     def __enter__(self) -> Progress:
         self._stats.started = self._said_at = time.monotonic()
         if self._console.is_terminal:
             self._bar = Bar(
-                TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
-                TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[facts]}"),
-                console=self._console, refresh_per_second=4,
+                TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), TaskProgressColumn(),
+                TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+                console=self._console, auto_refresh=False, expand=True,
             )  # fmt: skip
-            self._task = self._bar.add_task(self._what, total=self._stats.total, facts="")
-            self._bar.start()
+            self._task = self._bar.add_task(self._what, total=self._stats.total)
+            self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
+            self._live.start()
         else:
             self._say(f"{self._what}: {self._stats.total:,} to do")
         return self
@@ -71,20 +75,21 @@ class Progress:
     ) -> None:
         self._stats.seconds += time.monotonic() - self._stats.started
         self.update()
-        if self._bar is not None:
-            self._bar.stop()
+        if self._live is not None:
+            self._live.stop()
         else:
             self._say(self._line())
 
     def update(self) -> None:
         stats = self._stats
-        if self._bar is not None:
-            self._bar.update(
-                self._task, completed=stats.done + stats.failed, total=stats.total, facts=self._facts()
-            )
+        if self._live is not None:
+            self._bar.update(self._task, completed=stats.done + stats.failed, total=stats.total)
         elif time.monotonic() - self._said_at >= _EVERY:
             self._said_at = time.monotonic()
             self._say(self._line())
+
+    def _render(self) -> Group:
+        return Group(self._bar, Text(self._facts(), style="dim", overflow="ellipsis", no_wrap=True))
 
     def _facts(self) -> str:
         stats = self._stats

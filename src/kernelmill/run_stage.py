@@ -144,9 +144,11 @@ async def run_stage(
 
 def _say_plan(plan: Plan, parts: Parts[Any], settings: StageSettings) -> None:
     test = " (test mode)" if settings.test_mode else ""
-    answered = len({key for key in plan.keys if key}) - len(plan.owed)
+    different = len({key for key in plan.keys if key})
+    answered = different - len(plan.owed)
+    same = "" if different == plan.asked else f" ({different:,} different)"
     print(
-        f"{plan.rows:,} rows{test}: {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {parts.by}; "
+        f"{plan.rows:,} rows{test}: {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {parts.by}{same}; "
         f"{answered:,} answered already, {len(plan.owed):,} to do",
         file=sys.stderr,
         flush=True,

@@ -217,7 +217,8 @@ class Model(Generic[Item]):
 
     async def _wait_for_turn(self) -> None:
         if wait := self._limiter.held_back:
-            self._stats.waiting = f"the server asked to wait {wait:.0f} s"
+            if wait >= 1:
+                self._stats.waiting = f"the server asked to wait {wait:.0f} s"
             await self._control.sleep(wait)
             self._stats.waiting = ""
 
