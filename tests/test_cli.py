@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from kernelmill.rows import FilteredRow
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, command, evals_row, read_rows, write_rows
 
@@ -180,6 +182,7 @@ def test_the_output_is_the_input_with_three_columns_more(tmp_path: Path, mill: M
     with FakeEndpoint() as endpoint:
         assert mill("rate", "rows.jsonl", "-o", "out.jsonl", "--base-url", endpoint.base_url).returncode == 0
     for before, after in zip(lines, (tmp_path / "out.jsonl").read_text().splitlines(), strict=True):
+        msgspec.json.decode(after, type=FilteredRow)
         assert after.startswith(before[:-1] + ',"difficulty":"')
         assert list(json.loads(after))[-3:] == ["difficulty", "evaluation_raw", "rater"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -20,6 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from kernelmill.errors import BadRow
 
 T = TypeVar("T")
+Difficulty = Literal["low", "medium", "high"]
 
 
 class Row(Struct, frozen=True, gc=False):
@@ -76,20 +77,44 @@ class _LooseEvalsRow(EvalsRow):
 EVALS_COLUMNS = EvalsRow.__struct_fields__
 
 
-class KernelBookRow(Struct):
-    """A module to write a kernel for: a KernelBook row (SCHEMA 2), or a problem file read as a row.
+class FilteredRow(EvalsRow, kw_only=True):
+    """An evals row that was kept and rated (SCHEMA 4). `rater` is ours: `llm:<model>` or `static`."""
 
-    `entry_point` is the class; a KernelBench problem's is `Model`.
-    """
+    difficulty: Difficulty
+    evaluation_raw: str
+    rater: str | UnsetType = UNSET
+
+
+class KernelBookRow(Struct):
+    """A row of KernelBook (SCHEMA 2). Only the module itself is needed; the class is `entry_point`."""
 
     python_code: str
     entry_point: str | None = None
     module_name: str | None = None
+    original_triton_code: str | UnsetType | None = UNSET
     triton_code: str | UnsetType | None = UNSET
-    uuid: int | str | UnsetType | None = UNSET
+    repo_name: str | UnsetType | None = UNSET
+    synthetic: bool | UnsetType | None = UNSET
+    uuid: int | UnsetType | None = UNSET
+    licenses: list[str] | UnsetType | None = UNSET
+    stars: int | UnsetType | None = UNSET
+    sha: str | UnsetType | None = UNSET
+    repo_link: str | UnsetType | None = UNSET
+
+
+class SyntheticRow(Struct):
+    """A task specification (SCHEMA 4), with what is known of its source, who wrote it and what was checked."""
+
+    prompt: str
+    module_name: str
+    python_code: str
+    triton_code: str | UnsetType | None = UNSET
+    uuid: int | UnsetType | None = UNSET
     name: str | UnsetType = UNSET
     level: int | UnsetType | None = UNSET
     problem_id: int | UnsetType | None = UNSET
+    writer: str | UnsetType = UNSET
+    checked: str | UnsetType = UNSET
 
 
 class RejectedRow(Struct, omit_defaults=True):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kernelmill.curate.spec_checks import SECTIONS, check_spec, sections_of
@@ -15,6 +16,7 @@ from kernelmill.isolate import Isolate
 from kernelmill.llm.engine import BadAnswer
 from kernelmill.problems.facts import ModuleFacts, module_facts
 from kernelmill.prompts import Prompt
+from kernelmill.rows import SyntheticRow
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, evals_row, read_rows, write_rows
 
@@ -271,4 +273,13 @@ def test_every_kind_of_source_gives_specifications(tmp_path: Path, mill: Callabl
         rows["level2.jsonl"]["level"],
         rows["level2.jsonl"]["problem_id"],
     ) == ("Gate", 2, 3)
-    assert all(json.dumps(row).count("Triton") for row in rows.values())
+    for row in rows.values():
+        msgspec.json.decode(json.dumps(row), type=SyntheticRow)
+        assert "Triton" in row["prompt"]
+
+
+def test_the_static_writer_says_that_it_needs_a_trace(tmp_path: Path, mill: Callable[..., Any]) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(0)])
+    done = mill("specs", "rows.jsonl", "-o", "specs.jsonl", "--writer", "static", "--no-trace")
+    assert done.returncode == 2
+    assert "leave --no-trace out" in done.stderr

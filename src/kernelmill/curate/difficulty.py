@@ -7,11 +7,11 @@ is taken too. Anything else (prose, two different levels, another word) is an er
 from __future__ import annotations
 
 import re
-from typing import Literal, get_args
+from typing import get_args
 
 from kernelmill.llm.engine import BadAnswer
+from kernelmill.rows import Difficulty
 
-Difficulty = Literal["low", "medium", "high"]
 LEVELS: tuple[Difficulty, ...] = get_args(Difficulty)
 
 _THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL | re.IGNORECASE)

@@ -11,28 +11,28 @@ import contextlib
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from kernelmill.batch import Answerer, Drop
 from kernelmill.config import SpecsSettings
 from kernelmill.curate.spec_checks import check_spec
 from kernelmill.curate.spec_writer import write_spec
-from kernelmill.errors import BadRow, SourceError
+from kernelmill.errors import BadRow, ConfigError, SourceError
 from kernelmill.llm.engine import BadAnswer, Messages
-from kernelmill.problems.analysis import Analysis, FactStore
+from kernelmill.problems.analysis import Analysis, FactStore, torch_is_installed
 from kernelmill.problems.facts import ModuleFacts
 from kernelmill.problems.source import read_source
 from kernelmill.prompts import Prompt
-from kernelmill.rows import Info, KernelBookRow, Row, RowReader
+from kernelmill.rows import Info, KernelBookRow, Row, RowReader, SyntheticRow
 from kernelmill.run_stage import Context, Parts, run_stage
 
 
 class Module(NamedTuple):
-    """A module to specify."""
+    """A module to specify, and what its row knows of it."""
 
     module_name: str
     python_code: str
-    extras: dict[str, Any]
+    given: _AnyRow
 
     @property
     def entry_point(self) -> str:
@@ -44,12 +44,15 @@ class Module(NamedTuple):
 
 
 class _AnyRow(KernelBookRow, kw_only=True):
-    """Any of the row kinds that hold a module."""
+    """Any of the row kinds that hold a module: KernelBook's, KernelBench's (`code`), an evals row (`info`)."""
 
     python_code: str | None = None  # type: ignore[assignment]
     code: str | None = None
     info: Info | None = None
     reward: float | None = None
+    name: str | UnsetType = UNSET
+    level: int | UnsetType | None = UNSET
+    problem_id: int | UnsetType | None = UNSET
 
 
 class Specs:
@@ -61,7 +64,8 @@ class Specs:
 
     def take(self, row: Row) -> Module | Drop:
         given = self._read(row)
-        code = given.python_code or given.code or (given.info.python_code if given.info else None)
+        info = given.info
+        code = given.python_code or given.code or (info.python_code if info else None)
         if not code:
             raise BadRow(
                 row.where, "the column is missing, and so are code and info.python_code", "$.python_code"
@@ -70,28 +74,30 @@ class Specs:
             return Drop(
                 f"reward {given.reward:g} is not above {self._threshold:g}", "reward not above the threshold"
             )
-        name = given.entry_point or given.module_name or (given.info.module_name if given.info else None)
+        name = given.entry_point or given.module_name or (info.module_name if info else None)
         if name is None:
             try:
                 name = read_source(code).entry_point
             except SourceError as error:
                 return Drop(f"the module cannot be read: {error}", "the module cannot be read")
-        triton_code = given.triton_code
-        if triton_code is UNSET and given.info is not None and given.info.triton_code is not None:
-            triton_code = given.info.triton_code
-        extras = {
-            "triton_code": triton_code,
-            "uuid": given.uuid,
-            "name": given.name,
-            "level": given.level,
-            "problem_id": given.problem_id,
-        }
-        return Module(name, code, {key: value for key, value in extras.items() if value is not UNSET})
+        if given.triton_code is UNSET and info is not None and info.triton_code is not None:
+            given.triton_code = info.triton_code
+        return Module(name, code, given)
 
     def finish(self, row: Row, item: Module, columns: dict[str, Any]) -> bytes:
-        prompt = columns.pop("prompt")
-        listed = {"prompt": prompt, "module_name": item.module_name, "python_code": item.python_code}
-        return msgspec.json.encode({**listed, **item.extras, **columns})
+        given = item.given
+        return msgspec.json.encode(
+            SyntheticRow(
+                module_name=item.module_name,
+                python_code=item.python_code,
+                triton_code=given.triton_code,
+                uuid=given.uuid,
+                name=given.name,
+                level=given.level,
+                problem_id=given.problem_id,
+                **columns,
+            )
+        )
 
 
 class ModelWriter:
@@ -139,6 +145,10 @@ def _write_static(item: Module, facts: ModuleFacts) -> dict[str, Any]:
 
 async def specs(settings: SpecsSettings) -> None:
     by_model = settings.writer == "llm"
+    if not by_model and not settings.trace:
+        raise ConfigError("the static writer writes from a trace: leave --no-trace out")
+    if not by_model and not torch_is_installed():
+        raise ConfigError("the static writer traces modules with torch: pip install 'kernelmill[eval]'")
 
     def parts(context: Context) -> Parts[Module]:
         prompts = [Prompt("specs", settings.prompt), Prompt("specs_again")] if by_model else []

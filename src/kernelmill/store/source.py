@@ -6,6 +6,7 @@ A source is named on the command line as one of
     some/folder                                                 its data files, or its problem files (*.py)
     org/name  org/name@revision                                 a dataset on the Hugging Face Hub
     hub:org/name@revision                                       the same, where a folder has that name too
+    bundled:samples/evals.jsonl  bundled:problems               what ships with kernelmill
 
 `Source.rows()` may be called again and again, and always gives the same rows: the files of a Hub dataset are
 pinned to one commit, and a local file that changed between two passes is an error. Memory does not grow with
@@ -22,6 +23,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from kernelmill.errors import SourceError
+from kernelmill.resources import bundled
 from kernelmill.rows import Row
 
 JSONL = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")
@@ -72,6 +74,17 @@ def open_source(spec: str, split: str | None = None, token: str | None = None) -
 
     `split` chooses one split of a Hub dataset; without it all splits are read, train first.
     """
+    if spec.startswith("bundled:"):
+        _no_split(spec, split)
+        top = bundled("data")
+        path = top / spec.removeprefix("bundled:")
+        if not path.exists():
+            raise SourceError(
+                f"{spec}: not among what ships (there are: bundled:samples/evals.jsonl, bundled:problems)"
+            )
+        found = _folder(path) if path.is_dir() else [_data_file(path)]
+        files = [DataFile(file.path, f"bundled:{file.path.relative_to(top)}") for file in found]
+        return Source(spec, files, {"kind": "bundled", "path": spec})
     path = Path(spec).expanduser()
     hub = _HUB.match(spec)
     if hub is None or not hub["hub"]:
