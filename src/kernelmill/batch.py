@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kernelmill.control import Control, Stats
-from kernelmill.errors import BadRow, MillError
+from kernelmill.errors import BadRow, MillError, Stopped
 from kernelmill.llm.engine import CallFailed, Done, Failed, Outcome, Owed
 from kernelmill.progress import Progress
 from kernelmill.rows import Row
@@ -136,6 +136,7 @@ class Batch(Generic[Item]):
             self.stats.spent_before += sum(cost or 0.0 for cost in self.answerer.spent(key))
             if isinstance(await self.answerer.settle(taken, key), Owed):
                 plan.owed[key] = None
+        self.stats.answered_before = len(seen) - len(plan.owed)
         return plan
 
     def items(self) -> Iterator[Item]:
@@ -197,7 +198,7 @@ class Batch(Generic[Item]):
                 return
             except BaseException:
                 # A bug, or a cancelled run: the other workers must not go on paying.
-                self.control.stopping.set()
+                self.control.stop(Stopped("stopped by a fault of kernelmill's own"))
                 raise
 
     async def _watch(self, progress: Progress) -> None:

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -38,6 +38,8 @@ class Stats:
     """Spent by this run."""
     spent_before: float = 0.0
     """Spent on the same questions by earlier runs, as far as it is known."""
+    answered_before: int = 0
+    """Questions of this job that earlier runs have answered."""
     waiting: str = ""
     """What the run is waiting for, where it is."""
     started: float = field(default_factory=time.monotonic)
@@ -54,6 +56,7 @@ class Control:
         self.hurry = False
         """The endpoint has refused us for good: calls in flight need not be waited for at any length."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._on_stop: list[Callable[[], None]] = []
 
     def stop(self, error: MillError, hurry: bool = False) -> None:
         """Take no new work. The first reason given is the one the user sees."""
@@ -61,6 +64,12 @@ class Control:
             self.error = error
             self.hurry = hurry
         self.stopping.set()
+        for tell in self._on_stop:
+            tell()
+
+    def on_stop(self, tell: Callable[[], None]) -> None:
+        """Call this when the run is to stop."""
+        self._on_stop.append(tell)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep, but wake at once when the run is to stop."""

@@ -104,6 +104,7 @@ CASES = [
     ("medium", "", "return x @ x.t()"),
     ("medium", "self.n = nn.LayerNorm(16)", "return self.n(x) + x"),
     ("medium", "", "return F.mse_loss(x, x * 2)"),
+    ("medium", "self.loss = nn.SmoothL1Loss()", "return self.loss(x, x * 2)"),
     ("high", "self.a = nn.Linear(16, 8); self.b = nn.Linear(8, 4)", "return self.b(torch.relu(self.a(x)))"),
     ("high", "self.fc = nn.Linear(16, 8)", "return torch.softmax(self.fc(x) * 2, -1)"),
     ("high", "", "return F.scaled_dot_product_attention(x, x, x)"),

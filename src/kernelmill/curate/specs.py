@@ -122,7 +122,11 @@ class ModelWriter:
         return found.error if found is not None else None
 
     async def judge(self, item: Module, text: str) -> dict[str, Any]:
-        return _checked(item, text.strip(), await self._facts.find(item), f"llm:{self._model}")
+        try:
+            facts = await self._facts.find(item)
+        except SourceError as error:
+            raise BadAnswer(f"the module cannot be read: {error}") from None
+        return _checked(item, text.strip(), facts, f"llm:{self._model}")
 
     def again(self, messages: Messages, text: str, reason: str) -> Messages:
         feedback = self._again.render(reason=reason)

@@ -146,4 +146,6 @@ def _read(source: ModuleSource) -> tuple[Counter[OpKind], Counter[str]]:
 
 def _layer_kind(name: str) -> OpKind | None:
     last = name.rsplit(".", 1)[-1]
+    if last.endswith("Loss"):
+        return "reduction"
     return None if last in _NOT_LAYERS else _LAYERS.get(last, "elementwise")

@@ -42,7 +42,17 @@ class TransientError(Exception):
 
 
 class RequestRefused(Exception):
-    """The server will not answer this request, however often it is asked; others may be fine."""
+    """The server will not answer this request, however often it is asked; others may be fine.
+
+    `about_size` says that this one is too long for the model, which tells nothing about the others.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.about_size = (
+            re.search(r"context.?(length|window)|too (long|large)|maximum.*tokens|413", reason, re.I)
+            is not None
+        )
 
 
 class _Message(Struct):

@@ -31,6 +31,11 @@ _CONNECT_GRACE = 60.0
 """Seconds after which a server that was never reached is taken to be at another address."""
 
 
+_REFUSALS = 3
+_LONG_ANSWER = 4096
+_KNOWN_AFTER = 8
+
+
 class BadAnswer(Exception):
     """The answer cannot be used; the text says why, in words that a model understands too."""
 
@@ -104,6 +109,9 @@ class Model(Generic[Item]):
         self._last_success: float | None = None
         self._first_call: float | None = None
         self._failing = ""
+        self._refused = 0
+        self._dearest = 0.0
+        control.on_stop(self._limiter.let_go)
 
     def messages(self, item: Item) -> Messages:
         return self._asking.messages(item)
@@ -166,31 +174,30 @@ class Model(Generic[Item]):
 
     async def _call(self, body: bytes, key: str, attempt: int) -> str:
         """One answer, journalled. Failing calls are made again up to `server_retries` times; push-back does not count."""
-        failures = 0
+        failures = pushes = 0
         while True:
-            await self._wait_for_turn()
+            await self._wait_for_turn(body)
             started = await self._limiter.acquire()
             if self._first_call is None:
                 self._first_call = started
             self._stats.in_flight += 1
-            pause: float | None = None
             try:
                 if self._control.stopping.is_set():
                     raise CallFailed("the run was stopped")
-                self._check_budget(body)
                 response = await self.endpoint.call(body)
                 reply = _read(response)
                 self._succeeded()
                 await self._record(body, key, attempt, response, reply, time.monotonic() - started)
                 return response
             except TransientError as error:
-                failures += 0 if error.pushed_back else 1
-                pause = self._after_failure(error, started, failures)
+                failures += not error.pushed_back
+                pushes += error.pushed_back
+                self._failed(error, started)
+                if failures > self.settings.server_retries:
+                    raise CallFailed(f"the call failed {failures} times; the last: {error}") from None
+                pause = _pause(failures + pushes, error.retry_after)
             except RequestRefused as error:
-                if self._last_success is None:
-                    self._control.stop(
-                        EndpointError(f"{self.endpoint.name} refused the first request ({error})"), hurry=True
-                    )
+                self._refuse(error)
                 raise CallFailed(f"refused by the server ({error})") from None
             except EndpointError as error:
                 self._control.stop(error, hurry=True)
@@ -201,21 +208,36 @@ class Model(Generic[Item]):
             # Outside the slot: a call that waits is not in flight.
             await self._control.sleep(pause)
 
-    def _after_failure(self, error: TransientError, started: float, failures: int) -> float:
-        """Count a failure and say how long to pause; raises where the question is given up for this run."""
-        reason = str(error)
-        self._stats.retries[reason[:80]] += 1
-        self._failing = reason
+    def _failed(self, error: TransientError, started: float) -> None:
+        self._failing = str(error)
+        self._stats.retries[self._failing[:80]] += 1
         if error.pushed_back:
             self._limiter.pushed_back(started, error.retry_after)
-        if failures > self.settings.server_retries:
-            raise CallFailed(f"the call failed {failures} times; the last: {reason}")
         self.check_breaker()
-        first, longest = _PAUSES
-        jittered = random.uniform(0.5, 1.0) * min(longest, first * 2.0 ** max(0, failures - 1))
-        return max(error.retry_after or 0.0, jittered)
 
-    async def _wait_for_turn(self) -> None:
+    def _refuse(self, error: RequestRefused) -> None:
+        """One refused request is a row's trouble; several, with nothing ever answered, are the settings'."""
+        self._refused += not error.about_size
+        answered = self._last_success is not None or self._stats.answered_before
+        if not answered and self._refused >= min(_REFUSALS, self._stats.total):
+            self._control.stop(
+                EndpointError(
+                    f"{self.endpoint.name} refuses our requests ({error}): check --model and --sampling"
+                ),
+                hurry=True,
+            )
+
+    async def _wait_for_turn(self, body: bytes) -> None:
+        while not self._control.stopping.is_set() and not self._affordable(body):
+            # What is in flight may turn out cheap enough for one more; only when nothing is left is the budget spent.
+            if self._stats.in_flight == 0:
+                self._control.stop(
+                    Stopped(
+                        f"--max-cost {self.settings.max_cost:g} would be passed: ${self._spent():.4f} spent on this job; "
+                        "raise it and run the same command to go on"
+                    )
+                )
+            await self._control.sleep(0.05)
         if wait := self._limiter.held_back:
             if wait >= 1:
                 self._stats.waiting = f"the server asked to wait {wait:.0f} s"
@@ -257,6 +279,7 @@ class Model(Generic[Item]):
         stats.tokens_reasoning += reply.tokens_reasoning or 0
         stats.uncounted_calls += reply.tokens_in is None or reply.tokens_out is None
         stats.cost = None if cost is None or stats.cost is None else stats.cost + cost
+        self._dearest = max(self._dearest, cost or 0.0)
         call = Call(
             key, attempt, time.time(), self._stage, self.endpoint.name, self.endpoint.model, seconds,
             reply.tokens_in, reply.tokens_out, reply.tokens_reasoning, cost, body, response,
@@ -264,27 +287,38 @@ class Model(Generic[Item]):
         # No await between the response and this: a run that is cancelled here has its answer queued already.
         await self._journal.append(call)
 
-    def _check_budget(self, body: bytes) -> None:
-        """Stop before a call that might go over `max_cost`, counting what is in flight at the mean price so far."""
+    def _spent(self) -> float:
+        return self._stats.spent_before + (self._stats.cost or 0.0)
+
+    def _affordable(self, body: bytes) -> bool:
+        """Whether one call more fits `max_cost`, with all that are in flight as dear as the dearest so far.
+
+        Before the first answers the length of one is not known: then it is taken to be long, but for a call that would be
+        alone in flight. So the budget is passed at the most by what one call is dearer than all before it.
+        """
         most, price, stats = self.settings.max_cost, self.endpoint.price, self._stats
         if most is None or price is None:
-            return
+            return True
         if stats.cost is None:
             self._control.stop(
                 Stopped("the server does not say how many tokens a call took, so --max-cost cannot be kept")
             )
-            raise CallFailed("the cost is not known")
-        guess = len(body) / 3.5 * price.input / 1e6
-        mean = max(guess, stats.cost / stats.calls if stats.calls else guess)
-        spent = stats.spent_before + stats.cost
-        if spent + mean * stats.in_flight > most:
-            self._control.stop(
-                Stopped(
-                    f"--max-cost {most:g} would be passed: ${spent:.4f} spent on this job; "
-                    "raise it and run the same command to go on"
-                )
-            )
-            raise CallFailed("the budget is spent")
+            return False
+        question = len(body) / 3.5 * price.input / 1e6
+        if stats.in_flight == 0:
+            return self._spent() + max(self._dearest, question) <= most
+        limit = (
+            self.settings.sampling.max_completion_tokens or self.settings.sampling.max_tokens or _LONG_ANSWER
+        )
+        dearest = self._dearest if stats.calls >= _KNOWN_AFTER else question + limit * price.output / 1e6
+        return self._spent() + dearest * (stats.in_flight + 1) <= most
+
+
+def _pause(failures: int, retry_after: float | None) -> float:
+    """Seconds to wait after so many failures: growing, jittered, never less than the server asked for."""
+    first, longest = _PAUSES
+    jittered = random.uniform(0.5, 1.0) * min(longest, first * 2.0 ** min(20, failures - 1))
+    return max(retry_after or 0.0, jittered)
 
 
 def _read(response: str) -> Reply:

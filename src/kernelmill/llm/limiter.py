@@ -28,6 +28,7 @@ class Limiter:
         self._shrunk_at = 0.0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._open = False
 
     async def acquire(self) -> float:
         """Wait for a slot; returns the time at which the call starts."""
@@ -64,13 +65,21 @@ class Limiter:
             self._calm = max(1.0, self.limit * 0.75)
             self.limit = max(1.0, min(self.limit, float(self.in_flight)) / 2)
 
+    def let_go(self) -> None:
+        """Hold nobody back any more: the run is stopping, and who waits here must learn of it."""
+        self._open = True
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+
     @property
     def held_back(self) -> float:
         """Seconds until the server wants to hear from us again."""
         return max(0.0, self._not_before - time.monotonic())
 
     def _free(self) -> bool:
-        return self.in_flight < int(self.limit) and self.held_back == 0.0
+        return self._open or (self.in_flight < int(self.limit) and self.held_back == 0.0)
 
     def _wake(self) -> None:
         if wait := self.held_back:
