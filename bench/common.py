@@ -16,29 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kernelmill.testing.example_rows import evals_row
+
 RESULTS = Path(__file__).parent / "results"
-MODULE = '''import torch
-import torch.nn as nn
-
-
-class Scale{n}(nn.Module):
-    """Padding so that the row has a realistic size: {padding}"""
-
-    def __init__(self, factor):
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x):
-        return x * self.factor + {n}
-
-
-def get_inputs():
-    return [torch.rand([4, 4, 4, 4])]
-
-
-def get_init_inputs():
-    return [[], {{'factor': 2.0}}]
-'''
 
 
 class Measured(NamedTuple):
@@ -66,23 +46,7 @@ def write_evals(path: Path, rows: int, code_bytes: int, row_bytes: int) -> None:
     """Evals rows whose module has about `code_bytes` of source and which have about `row_bytes` in all."""
     with path.open("w", encoding="utf-8") as file:
         for n in range(rows):
-            code = MODULE.format(n=n, padding="kernel " * ((code_bytes - 400) // 7))
-            filler = "the model thought about it. " * ((row_bytes - 2 * len(code) - 600) // 28)
-            row = {
-                "example_id": n,
-                "prompt": [{"role": "user", "content": f"Write this in Triton.\n{code}"}],
-                "completion": [{"role": "assistant", "content": f"{filler}<answer>kernel {n}</answer>"}],
-                "task": "kernelbook",
-                "reward": 1.25,
-                "generation_ms": 1.0,
-                "scoring_ms": 1.0,
-                "total_ms": 2.0,
-                "info": {"module_name": f"Scale{n}", "python_code": code, "triton_code": "kernel"},
-                "answer": "kernel",
-                "speedup_reward": 1.25,
-                "num_turns": 1.0,
-                "oai_tools": None,
-            }
+            row = evals_row(n, 1.25, code_bytes=code_bytes, answer_bytes=row_bytes - code_bytes - 1000)
             file.write(json.dumps(row) + "\n")
 
 

@@ -13,28 +13,11 @@ from typing import Any
 import pytest
 
 from kernelmill import config
+from kernelmill.testing.example_rows import evals_row
+
+__all__ = ["ROOT", "command", "evals_row", "read_rows", "write_rows"]
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULE = """import torch
-import torch.nn as nn
-
-
-class Scale{n}(nn.Module):
-    def __init__(self, factor):
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x):
-        return x * self.factor + {n}
-
-
-def get_inputs():
-    return [torch.rand([4, 4])]
-
-
-def get_init_inputs():
-    return [[], {{'factor': 2.0}}]
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -49,27 +32,6 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
     config.environment.cache_clear()
     yield
     config.environment.cache_clear()
-
-
-def evals_row(n: int, reward: float | None = 1.0, **more: Any) -> dict[str, Any]:
-    """An evals row in the order of the schema; `n` makes its module one of a kind."""
-    code = MODULE.format(n=n)
-    return {
-        "example_id": n,
-        "prompt": [{"role": "user", "content": f"Write Scale{n} in Triton."}],
-        "completion": [{"role": "assistant", "content": f"<answer>kernel {n}</answer>"}],
-        "task": "kernelbook",
-        "reward": reward,
-        "generation_ms": 1.5,
-        "scoring_ms": 2.0,
-        "total_ms": 3.5,
-        "info": {"module_name": f"Scale{n}", "python_code": code, "triton_code": "kernel"},
-        "answer": "kernel",
-        "speedup_reward": reward,
-        "num_turns": 1.0,
-        "oai_tools": None,
-        **more,
-    }
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:

@@ -19,7 +19,9 @@ ROWS, LIMIT_MB = 6000, 300
 
 def peak_mb(folder: Path, *arguments: object) -> float:
     """The high-water mark of the process, polled: what `wait4` tells includes the memory of whoever started it."""
-    process = subprocess.Popen(command(*arguments), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command(*arguments), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     peak = 0
     while process.poll() is None:
         status = Path(f"/proc/{process.pid}/status").read_text()
