@@ -73,6 +73,7 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["bad.md", "'modul' is undefined", "module_name, python_code"],
     ),
     "a journal that is none": (["rate", "good.jsonl", "--rater", "static", "--journal", "good.jsonl"], ["not a journal"]),
+    "the source as output": (["rate", "out/rows.jsonl", "--rater", "static"], ["out/rows.jsonl is the source"]),
     "an empty module": (["specs", "column.jsonl", "--writer", "static"], ["column.jsonl:2", "$.python_code", "missing"]),
 }  # fmt: skip
 
@@ -255,6 +256,17 @@ def test_doctor_names_what_is_here_and_what_to_do_about_the_rest(mill: Mill) -> 
     assert (
         "sk-secret-value" not in done.stdout + mill("doctor", env={"PRIME_API_KEY": "sk-secret-value"}).stdout
     )
+
+
+def test_brackets_in_names_and_texts_are_shown_as_they_are(tmp_path: Path, mill: Mill) -> None:
+    folder = tmp_path / "a [bold] b [/red]"
+    folder.mkdir(parents=True)
+    write_rows(folder / "rows.jsonl", [evals_row(0, answer="[/bold] text [red]")])
+    done = mill("rate", folder / "rows.jsonl", "-o", folder / "out.jsonl", "--rater", "static", "--no-trace")
+    assert done.returncode == 0, done.stderr
+    assert "a [bold] b [/red]/out.jsonl" in done.stdout
+    shown = mill("show", folder / "rows.jsonl", "--columns", "answer")
+    assert "[/bold] text [red]" in shown.stdout
 
 
 def test_show_prints_rows_and_names_a_column_that_is_not_there(tmp_path: Path, mill: Mill) -> None:

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from rich.console import Console
-from rich.table import Table
 
 from kernelmill.batch import Answerer, Batch, Plan, Stage
 from kernelmill.config import StageSettings, public, secret
 from kernelmill.control import Control, Stats
-from kernelmill.errors import Stopped
+from kernelmill.errors import OutputError, Stopped
 from kernelmill.isolate import Isolate
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.engine import Asking, Model
@@ -103,6 +102,8 @@ async def run_stage(
         output = None if settings.dry_run else stack.enter_context(Output(path))
         parts = parts_of(context)
         source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
+        if any(file.path.resolve() == path.resolve() for file in source.files):
+            raise OutputError(f"{path} is the source: name another output with -o")
         batch = Batch(
             source, parts.stage, parts.answerer, context.stats, context.control,
             reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
@@ -156,7 +157,7 @@ def _say_plan(plan: Plan, parts: Parts[Any], settings: StageSettings) -> None:
 
 
 def _dry_run(batch: Batch[Any], plan: Plan, parts: Parts[Any], context: Context) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(markup=False, highlight=False, soft_wrap=True)
     endpoint = context.endpoint
     console.print(
         f"{plan.rows:,} rows in, {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {parts.by}"
@@ -184,8 +185,8 @@ def _dry_run(batch: Batch[Any], plan: Plan, parts: Parts[Any], context: Context)
     if (first := next(batch.items(), None)) is not None:
         console.print("the first prompt, whole:\n")
         for message in parts.answerer.messages(first):
-            console.print(f"--- {message['role']} ---", markup=False)
-            console.print(message["content"], markup=False)
+            console.print(f"--- {message['role']} ---")
+            console.print(message["content"])
 
 
 def _usage(stats: Stats) -> dict[str, Any]:
@@ -206,24 +207,20 @@ def _summary(
     name: str, manifest: dict[str, Any], parts: Parts[Any], context: Context, output: Output, seconds: float
 ) -> None:
     rows, stats = manifest["rows"], context.stats
-    table = Table(
-        title=f"{name} by {parts.by}", show_header=False, title_justify="left", box=None, pad_edge=False
-    )
-    table.add_row("rows in", f"{rows['in']:,}")
-    table.add_row("kept", f"{rows['out']:,}")
-    for kind, number in sorted(rows["reasons"].items(), key=lambda pair: -pair[1]):
-        table.add_row("rejected", f"{number:,}  {kind}")
-    for label, value in parts.summary():
-        table.add_row(label, value)
+    lines = [("rows in", f"{rows['in']:,}"), ("kept", f"{rows['out']:,}")]
+    lines += [("rejected", f"{number:,}  {kind}") for kind, number in output.reasons.most_common()]
+    lines += parts.summary()
     if context.endpoint is not None:
         reasoning = f" ({count(stats.tokens_reasoning)} reasoning)" if stats.tokens_reasoning else ""
-        table.add_row("calls", f"{stats.calls:,}, {stats.retries.total():,} retries")
-        table.add_row("tokens", f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out{reasoning}")
         earlier = f" (+ {money(stats.spent_before)} in earlier runs)" if stats.spent_before else ""
-        table.add_row("cost", f"{money(stats.cost if stats.calls else 0.0)}{earlier}")
-    table.add_row("time", duration(seconds))
-    table.add_row("output", str(output.path))
+        lines.append(("calls", f"{stats.calls:,}, {stats.retries.total():,} retries"))
+        lines.append(("tokens", f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out{reasoning}"))
+        lines.append(("cost", f"{money(stats.cost if stats.calls else 0.0)}{earlier}"))
+    lines += [("time", duration(seconds)), ("output", str(output.path))]
     if rows["rejected"]:
-        table.add_row("", str(output.rejected_path))
-    table.add_row("", str(output.manifest_path))
-    Console(highlight=False, soft_wrap=True).print(table)
+        lines.append(("", str(output.rejected_path)))
+    lines.append(("", str(output.manifest_path)))
+    # Plain lines, not a table: a path must not be cut at the width of the terminal.
+    print(f"{name} by {parts.by}")
+    for label, value in lines:
+        print(f"{label:<12}{value}")

@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     source = open_source(options.source, None, secret("HF_TOKEN"))
     columns = [name for name in options.columns.split(",") if name]
     read = RowReader(dict[str, Any])
-    console = Console(highlight=False)
+    console = Console(markup=False, highlight=False)
     shown = 0
     for row in islice(source.rows(), options.start, options.start + options.n):
         console.print(_panel(row, read(row), columns, options.lines))
@@ -50,7 +50,7 @@ def _panel(row: Row, values: dict[str, Any], columns: list[str], lines: int) -> 
         parts.append(
             Text.assemble((name, "bold cyan"), "  " if "\n" not in text else "\n", _cut(text, lines))
         )
-    return Panel(Group(*parts), title=row.where, title_align="left", border_style="dim")
+    return Panel(Group(*parts), title=Text(row.where), title_align="left", border_style="dim")
 
 
 def _at(values: dict[str, Any], path: str) -> Any:

@@ -184,7 +184,7 @@ def _print_comparison(table: Counter[tuple[str, str]], unrated: int, model: str)
         shown.add_column(level, justify="right")
     for level in LEVELS:
         shown.add_row(level, *(f"{table[level, other]:,}" for other in LEVELS))
-    console = Console(highlight=False)
+    console = Console(markup=False, highlight=False)
     console.print(shown)
     total = table.total()
     kappa = cohens_kappa(table)

@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
     if options.action == "export":
         _export(journals, options.output)
         return 0
-    console = Console(highlight=False)
+    console = Console(markup=False, highlight=False)
     for path in journals:
         with JournalReader(path) as journal:
             if options.action == "list":
