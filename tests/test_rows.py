@@ -1,14 +1,25 @@
 from __future__ import annotations
 
 import json
+import timeit
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelmill.errors import BadRow
-from kernelmill.rows import EvalsReader, Row, with_columns
+from kernelmill.rows import (
+    EvalsReader,
+    Info,
+    Row,
+    RowReader,
+    SyntheticRow,
+    is_json_object,
+    read_info,
+    with_columns,
+)
 from tests.conftest import evals_row
 
 json_values = st.recursive(
@@ -37,8 +48,67 @@ def test_a_row_is_spliced_not_rewritten() -> None:
 
 
 def test_a_column_that_is_there_already_is_replaced_not_doubled() -> None:
-    out = with_columns(b'{"difficulty": null, "x": 1.50}', {"difficulty": "high"})
-    assert out == b'{"x":1.50,"difficulty":"high"}'
+    out = with_columns(b'{"difficulty": null, "x": 1.50 ,"x":2}', {"difficulty": "high"})
+    assert out == b'{ "x": 1.50 ,"x":2,"difficulty":"high"}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"answer": "difficulty",  "a":1',
+        b'{"a": {"difficulty" : 1.50, "b": ["difficulty", {"difficulty": "]}"}]}',
+        b'{"a": "quote \\" and \\\\", "b": "\\"difficulty\\":", "b":  "x"',
+        b'{"a": "\\u0064ifficulty"',
+    ],
+)
+def test_the_name_of_a_column_elsewhere_in_the_row_changes_nothing(body: bytes) -> None:
+    assert with_columns(body + b" }", {"difficulty": "low"}) == body + b',"difficulty":"low"}'
+
+
+spaces = st.text(" \t\r", max_size=2)
+NAMES = ["difficulty", "rater", "evaluation_raw", "x", "a b", "é", "", "\ud800"]
+
+
+def spelt(name: str, escapes: list[bool]) -> str:
+    """A JSON string, with some letters as escapes."""
+    letters = [f"\\u{ord(c):04x}" if e or ord(c) > 0xD7FF else c for c, e in zip(name, escapes, strict=False)]
+    return f'"{"".join(letters)}"'
+
+
+def member(name: str, escapes: list[bool], value: Any, ascii_only: bool, gaps: list[str]) -> tuple[str, str]:
+    shown = json.dumps(value, ensure_ascii=ascii_only)
+    return name, f"{gaps[0]}{spelt(name, escapes)}{gaps[1]}:{gaps[2]}{shown}{gaps[3]}"
+
+
+members = st.builds(
+    member,
+    st.sampled_from(NAMES),
+    st.lists(st.booleans(), min_size=14, max_size=14),
+    json_values | st.sampled_from(NAMES[:3]),
+    st.booleans(),
+    st.lists(spaces, min_size=4, max_size=4),
+)
+
+
+@given(st.lists(members, max_size=8), spaces, spaces, st.booleans())
+def test_only_the_replaced_members_are_cut_out_of_any_object(
+    row: list[tuple[str, str]], before: str, after: str, two: bool
+) -> None:
+    columns = {"difficulty": "low", "rater": "static"} if two else {"difficulty": "low"}
+    raw = f"{before}{{{','.join(text for _, text in row) or before}}}{after}".encode()
+    out = with_columns(raw, columns)
+    kept = ",".join(text for name, text in row if name not in columns).rstrip()
+    added = json.dumps(columns, separators=(",", ":"))[1:]
+    assert out.decode() == "{" + kept + ("," if kept else "") + added
+    assert json.loads(out) == {k: v for k, v in json.loads(raw).items() if k not in columns} | columns
+
+
+def test_a_row_without_the_columns_is_added_to_in_microseconds() -> None:
+    raw = json.dumps(evals_row(1, code_bytes=50_000, answer_bytes=100_000)).encode()
+    best = min(
+        timeit.repeat(lambda: with_columns(raw, {"difficulty": "low", "rater": "x"}), number=20, repeat=5)
+    )
+    assert best / 20 < 0.002
 
 
 def test_an_empty_object_takes_columns() -> None:
@@ -99,3 +169,63 @@ def test_odd_rows_are_read_and_counted_once() -> None:
     for _ in range(3):
         assert reader(Row(0, "x:1", json.dumps(row).encode())).info.module_name == "Scale1"
     assert reader.oddities == {"info is a JSON string, not an object": 1, "no column task": 1}
+
+
+def test_a_row_with_a_fault_is_bad_for_every_reader() -> None:
+    row = Row(0, "a.parquet: row 3", b"{}", "column loss: NaN")
+    for reader in (RowReader(dict[str, Any]), EvalsReader()):
+        with pytest.raises(BadRow, match=r"^a\.parquet: row 3: column loss: NaN$"):
+            reader(row)  # type: ignore[operator]
+
+
+def test_a_file_of_another_encoding_is_named_as_such() -> None:
+    text = json.dumps(evals_row(1))
+    with pytest.raises(BadRow, match="not UTF-8; it looks like UTF-16"):
+        read(text.encode("utf-16").strip())
+    with pytest.raises(BadRow, match="not UTF-8; it looks like UTF-16"):
+        read(text.encode("utf-16-be").strip())
+    with pytest.raises(BadRow, match=r"not UTF-8 \(invalid"):
+        read(json.dumps(evals_row(1, answer="é!!!"), ensure_ascii=False).encode("latin-1"))
+
+
+def test_a_column_that_nobody_asked_for_must_be_utf8_too() -> None:
+    raw = json.dumps(evals_row(1)).encode()[:-1] + b', "more": "\xff"}'
+    with pytest.raises(BadRow, match=r"not UTF-8 \(invalid"):
+        read(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "whole"),
+    [
+        (b"{}", True),
+        (b' {"a": [1e999, "\\n", {"b": null}]} ', True),
+        ('{"é": "ü"}'.encode(), True),
+        (b'{"example_id":"a", garbage', False),
+        (b'{"a": 1} 2', False),
+        (b"[1]", False),
+        (b"", False),
+        (b'{"a": "\xff"}', False),
+        (b'{"\xff": 1}', False),
+        (b'{"a": NaN}', False),
+        (b'{"a": "x\ny"}', False),
+        (b'{"a": ' + b"[" * 100_000, False),
+    ],
+)
+def test_a_whole_json_object_is_told_from_anything_else(raw: bytes, whole: bool) -> None:
+    assert is_json_object(raw) is whole
+
+
+def test_info_is_read_as_an_object_and_as_a_string_of_one() -> None:
+    info = Info("A", "code")
+    assert read_info("x:1", info) == read_info("x:1", '{"module_name": "A", "python_code": "code"}') == info
+    for wrong in ("", "{", "[1]", "[" * 100_000, '{"module_name": 1}'):
+        with pytest.raises(BadRow, match=r"^x:1: field \$\.info: "):
+            read_info("x:1", wrong)
+
+
+def test_labels_that_pandas_made_floats_are_written_as_integers_again() -> None:
+    row = SyntheticRow("p", "A", "code", uuid=7.0, level=1.5, problem_id="2b", name=None)
+    assert json.loads(msgspec.json.encode(row)) == {
+        "prompt": "p", "module_name": "A", "python_code": "code", "uuid": 7, "name": None, "level": 1.5, "problem_id": "2b",
+    }  # fmt: skip
+    assert b'"uuid":7,' in msgspec.json.encode(row)

@@ -1,7 +1,7 @@
 """The row formats that other people's tools depend on, and the row itself.
 
 A `Row` is the bytes of one JSON object and the place it came from. Stages decode only what they need from
-it (`decode`), and write it back either unchanged or with columns added at the end (`with_columns`): a value
+it (`RowReader`), and write it back either unchanged or with columns added at the end (`with_columns`): a value
 that a stage does not own is never parsed and written again, so it cannot change.
 
 Reading is tolerant: columns that a stage does not need may be missing, `info` may be a JSON string, and
@@ -10,8 +10,11 @@ what was odd is counted (`oddities`). A column that is there must have its type.
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -21,6 +24,8 @@ from kernelmill.errors import BadRow
 
 T = TypeVar("T")
 Difficulty = Literal["low", "medium", "high"]
+Label = int | float | str | None
+"""An identifier. pandas makes floats of the integers in a column with gaps; `SyntheticRow` writes them as integers again."""
 
 
 class Row(Struct, frozen=True, gc=False):
@@ -32,6 +37,9 @@ class Row(Struct, frozen=True, gc=False):
     """For people: `file:line`, or `file: row n` for Parquet."""
     raw: bytes
     """One JSON object, no line end."""
+    fault: str | None = None
+    """Why the row cannot be used, where its reader found that already: a Parquet value that JSON cannot hold. `raw` then
+    has null in its place."""
 
 
 class Message(Struct):
@@ -71,7 +79,7 @@ class EvalsRow(Struct):
 
 
 class _LooseEvalsRow(EvalsRow):
-    info: Info | str  # type: ignore[assignment]  # some producers store it as a JSON string
+    info: Info | str  # type: ignore[assignment]  # see read_info
 
 
 EVALS_COLUMNS = EvalsRow.__struct_fields__
@@ -95,9 +103,9 @@ class KernelBookRow(Struct):
     triton_code: str | UnsetType | None = UNSET
     repo_name: str | UnsetType | None = UNSET
     synthetic: bool | UnsetType | None = UNSET
-    uuid: int | UnsetType | None = UNSET
+    uuid: Label | UnsetType = UNSET
     licenses: list[str] | UnsetType | None = UNSET
-    stars: int | UnsetType | None = UNSET
+    stars: int | float | UnsetType | None = UNSET
     sha: str | UnsetType | None = UNSET
     repo_link: str | UnsetType | None = UNSET
 
@@ -109,12 +117,20 @@ class SyntheticRow(Struct):
     module_name: str
     python_code: str
     triton_code: str | UnsetType | None = UNSET
-    uuid: int | UnsetType | None = UNSET
-    name: str | UnsetType = UNSET
-    level: int | UnsetType | None = UNSET
-    problem_id: int | UnsetType | None = UNSET
+    uuid: Label | UnsetType = UNSET
+    name: str | UnsetType | None = UNSET
+    level: Label | UnsetType = UNSET
+    problem_id: Label | UnsetType = UNSET
     writer: str | UnsetType = UNSET
     checked: str | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        self.uuid, self.level, self.problem_id = map(_whole, (self.uuid, self.level, self.problem_id))
+
+
+def _whole(label: Label | UnsetType) -> Label | UnsetType:
+    # From 2 ** 53 on a float stands for several integers, and nobody knows which was meant.
+    return int(label) if isinstance(label, float) and label.is_integer() and abs(label) < 2**53 else label
 
 
 class RejectedRow(Struct, omit_defaults=True):
@@ -133,8 +149,8 @@ _FIELD = re.compile(r"^(?P<problem>.*) - at `(?P<field>[^`]+)`$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<name>[^`]+)`$")
 
 
-def bad_row(where: str, error: Exception) -> BadRow:
-    """A decoding error of msgspec as a `BadRow`: the field's path and what was expected there."""
+def bad_row(where: str, error: Exception, raw: bytes = b"") -> BadRow:
+    """A decoding error as a `BadRow`: the field's path and what was expected there. `raw` is what was decoded."""
     problem, field = str(error), None
     if found := _FIELD.match(problem):
         problem, field = found["problem"], found["field"]
@@ -143,6 +159,10 @@ def bad_row(where: str, error: Exception) -> BadRow:
         problem = "the column is missing"
     elif isinstance(error, msgspec.ValidationError):
         problem = problem[0].lower() + problem[1:].replace("`", "")
+    elif raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:2]:
+        problem = "not UTF-8; it looks like UTF-16: save the file as UTF-8"
+    elif isinstance(error, UnicodeDecodeError):
+        problem = f"not UTF-8 ({error.reason})"
     else:
         problem = f"not a JSON object on one line ({problem})"
     return BadRow(where, problem, field)
@@ -155,10 +175,33 @@ class RowReader(Generic[T]):
         self._decoder = msgspec.json.Decoder(row_type)
 
     def __call__(self, row: Row) -> T:
+        if row.fault is not None:
+            raise BadRow(row.where, row.fault)
         try:
-            return self._decoder.decode(row.raw)
+            value = self._decoder.decode(row.raw)
+            _check_utf8(row.raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise bad_row(row.where, error) from None
+            raise bad_row(row.where, error, row.raw) from None
+        return value
+
+
+def _check_utf8(raw: bytes) -> None:
+    """Raises UnicodeDecodeError. msgspec does not look into the strings of columns that nobody asked for."""
+    if not raw.isascii():
+        raw.decode()
+
+
+_info = msgspec.json.Decoder(Info)
+
+
+def read_info(where: str, value: Info | str) -> Info:
+    """`info` as it stands in a row, an object or a JSON string of one (some producers store it so). Raises `BadRow`."""
+    if isinstance(value, Info):
+        return value
+    try:
+        return _info.decode(value)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRow(where, bad_row("", error).reason, "$.info") from None
 
 
 class EvalsReader:
@@ -166,7 +209,6 @@ class EvalsReader:
 
     def __init__(self) -> None:
         self._read = RowReader(_LooseEvalsRow)
-        self._info = msgspec.json.Decoder(Info)
         self._next = 0
         self.oddities: Counter[str] = Counter()
 
@@ -176,27 +218,68 @@ class EvalsReader:
         loose = self._read(row)
         if isinstance(loose.info, str):
             self.oddities["info is a JSON string, not an object"] += new
-            try:
-                loose.info = self._info.decode(loose.info)
-            except msgspec.DecodeError as error:
-                raise BadRow(row.where, bad_row("", error).reason, "$.info") from None
+        loose.info = read_info(row.where, loose.info)
         for name in EVALS_COLUMNS[5:]:
             if getattr(loose, name) is UNSET:
                 self.oddities[f"no column {name}"] += new
         return loose
 
 
-_columns = msgspec.json.Decoder(dict[str, Raw])
+_object = msgspec.json.Decoder(dict[str, Raw])
+
+
+def is_json_object(raw: bytes) -> bool:
+    """Whether this is one JSON object, whole, in UTF-8: what may stand inside another row."""
+    try:
+        _object.decode(raw)
+        _check_utf8(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_MARK = re.compile(_STRING + rb"|[{}\[\],]", re.DOTALL)
+_KEY = re.compile(rb"\s*(" + _STRING + rb")", re.DOTALL)
+_ESCAPED_LETTER = re.compile(rb"\\u00[3-7]")
 
 
 def with_columns(raw: bytes, columns: dict[str, Any]) -> bytes:
-    """The row with columns added at its end. Every other value keeps its bytes.
+    """The row, a JSON object, with columns added at its end. Every other byte stays as it is.
 
-    A column that the row already has is replaced, and moves to the end.
+    A column that the row already has, however its name is spelt there and however often, is cut out.
     """
-    if any(f'"{name}"'.encode() in raw for name in columns):
-        old = _columns.decode(raw)
-        raw = msgspec.json.encode({name: value for name, value in old.items() if name not in columns})
-    added = msgspec.json.encode(columns)
-    body = raw.strip()[:-1].rstrip()
-    return body + (b"" if body == b"{" else b",") + added[1:]
+    body = raw.strip()[:-1]
+    if _may_have(raw, columns):
+        body = b"{" + b",".join(member for member in _members(raw) if _name(member) not in columns)
+    body = body.rstrip()
+    return body + (b"" if body == b"{" else b",") + msgspec.json.encode(columns)[1:]
+
+
+def _may_have(raw: bytes, names: Iterable[str]) -> bool:
+    """Whether the row may have one of these columns. Quick, and wrong only by saying yes."""
+    if b"\\u00" in raw and _ESCAPED_LETTER.search(raw):
+        return True
+    return any(f'"{name}"'.encode() in raw or not (name.isidentifier() and name.isascii()) for name in names)
+
+
+def _members(raw: bytes) -> Iterator[bytes]:
+    """What stands between the commas of the outermost object: `"name": value`, and the space around it."""
+    start, depth = raw.index(b"{") + 1, 0
+    for mark in _MARK.finditer(raw, start):
+        at = mark.start()
+        match raw[at : at + 1]:
+            case b"{" | b"[":
+                depth += 1
+            case b"," | b"}" if depth == 0:
+                yield raw[start:at]
+                start = at + 1
+            case b"}" | b"]":
+                depth -= 1
+
+
+def _name(member: bytes) -> str | None:
+    """The name, decoded; None for the blank between the braces of an empty object."""
+    key = _KEY.match(member)
+    # json and not msgspec, for half a surrogate pair in a name is none of our business.
+    return None if key is None else str(json.loads(key[1].decode("utf-8", "replace"), strict=False))
