@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.errors import SourceError
+from kernelmill.store.parquet import first_line
 from kernelmill.store.source import DATA, DataFile, natural
 
 _FIRST = ["train", "validation", "valid", "val", "dev", "test"]
@@ -23,8 +24,9 @@ def hub_files(
 ) -> tuple[list[DataFile], dict[str, Any]]:
     """Download the files of a dataset and say where they came from."""
     import httpx2
+    import yaml  # type: ignore[import-untyped]
     from huggingface_hub import HfApi, hf_hub_download, metadata_load
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         info = HfApi(token=token or False).dataset_info(repo, revision=revision)
@@ -35,7 +37,10 @@ def hub_files(
             )
 
         names = [item.rfilename for item in info.siblings or []]
-        card = metadata_load(download("README.md")) if "README.md" in names else None
+        try:
+            card = metadata_load(download("README.md")) if "README.md" in names else None
+        except (ValueError, yaml.YAMLError) as error:
+            raise SourceError(f"{repo}: its card cannot be read ({first_line(error)})") from error
         splits = find_splits(names, card or {})
         if not splits:
             raise SourceError(f"{repo} on the Hub holds no data file ({', '.join(DATA)})")
@@ -44,6 +49,10 @@ def hub_files(
         chosen = [split] if split is not None else list(splits)
         label = f"{repo}@{(info.sha or 'main')[:7]}"
         files = [DataFile(download(name), f"{label}:{name}") for part in chosen for name in splits[part]]
+    except HFValidationError as error:
+        raise SourceError(
+            f"{asked_as}: no such file or folder, nor a name on the Hub ({first_line(error)})"
+        ) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
         reason = _why(repo, error)
         raise SourceError(f"{asked_as}: no file or folder of that name here, and {reason}") from error
@@ -59,17 +68,24 @@ def find_splits(names: list[str], card: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def _from_card(data: list[str], card: dict[str, Any]) -> dict[str, list[str]]:
-    configs = card.get("configs") or []
+    """By the card's default config. What is not as the Hub documents it there is passed over: file names then decide."""
+    configs = card.get("configs")
+    configs = [entry for entry in configs if isinstance(entry, dict)] if isinstance(configs, list) else []
     default = next((c for c in configs if c.get("config_name") == "default" or c.get("default")), None)
     entry = default or (configs[0] if configs else {})
-    patterns = entry.get("data_files") or []
-    if isinstance(patterns, str):
+    patterns = entry.get("data_files")
+    if isinstance(patterns, dict):
+        patterns = [{"split": split, "path": path} for split, path in patterns.items()]
+    elif not (isinstance(patterns, list) and all(isinstance(part, dict) for part in patterns)):
         patterns = [{"split": "train", "path": patterns}]
     splits: dict[str, list[str]] = {}
     for part in patterns:
-        paths = part["path"] if isinstance(part["path"], list) else [part["path"]]
-        splits[part["split"]] = [name for name in data if any(fnmatch.fnmatch(name, path) for path in paths)]
-    return {name: found for name, found in splits.items() if found}
+        path = part.get("path")
+        paths = [p for p in (path if isinstance(path, list) else [path]) if isinstance(p, str)]
+        found = [name for name in data if any(fnmatch.fnmatch(name, p) for p in paths)]
+        if found:
+            splits.setdefault(str(part.get("split", "train")), []).extend(found)
+    return splits
 
 
 def _from_names(data: list[str]) -> dict[str, list[str]]:

@@ -11,11 +11,15 @@ A source is named on the command line as one of
 `Source.rows()` may be called again and again, and always gives the same rows: the files of a Hub dataset are
 pinned to one commit, and a local file that changed between two passes is an error. Memory does not grow with
 the number of rows. Does not read JSON arrays, CSV or Arrow IPC.
+How Parquet values that JSON has no type for are written, and which are faults of their row, is in `parquet`.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import stat
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -25,6 +29,7 @@ import msgspec
 from kernelmill.errors import SourceError
 from kernelmill.resources import bundled
 from kernelmill.rows import Row
+from kernelmill.store.parquet import first_line, read_parquet
 
 JSONL = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")
 DATA = (*JSONL, ".parquet")
@@ -53,18 +58,20 @@ class Source:
         index = 0
         for file in self.files:
             self._check_unchanged(file)
-            for where, raw in _read(file):
+            for where, raw, fault in _read(file):
                 if limit is not None and index >= limit:
                     return
-                yield Row(index, where, raw)
+                yield Row(index, where, raw, fault)
                 index += 1
 
     def _check_unchanged(self, file: DataFile) -> None:
         try:
-            stat = file.path.stat()
+            found = file.path.stat()
         except OSError as error:
             raise SourceError(f"{file.label}: cannot be read ({error.strerror})") from error
-        now = (stat.st_size, stat.st_mtime_ns)
+        if not stat.S_ISREG(found.st_mode):
+            raise SourceError(f"{file.label}: not a plain file")
+        now = (found.st_size, found.st_mtime_ns)
         if self._seen.setdefault(file.path, now) != now:
             raise SourceError(f"{file.label} changed while it was being used: run the same command again")
 
@@ -74,26 +81,40 @@ def open_source(spec: str, split: str | None = None, token: str | None = None) -
 
     `split` chooses one split of a Hub dataset; without it all splits are read, train first.
     """
+    if not spec or not _is_text(spec):
+        raise SourceError(
+            f"{_shown(spec)}: not the name of a source (is it UTF-8?)" if spec else "the source has no name"
+        )
     if spec.startswith("bundled:"):
         _no_split(spec, split)
-        top = bundled("data")
-        path = top / spec.removeprefix("bundled:")
-        if not path.exists():
+        top = bundled("data").resolve()
+        path = (top / spec.removeprefix("bundled:")).resolve()
+        if not (path.is_relative_to(top) and path.exists()):
             raise SourceError(
                 f"{spec}: not among what ships (there are: bundled:samples/evals.jsonl, bundled:problems)"
             )
         found = _folder(path) if path.is_dir() else [_data_file(path)]
         files = [DataFile(file.path, f"bundled:{file.path.relative_to(top)}") for file in found]
         return Source(spec, files, {"kind": "bundled", "path": spec})
-    path = Path(spec).expanduser()
     hub = _HUB.match(spec)
     if hub is None or not hub["hub"]:
-        if path.is_file():
+        try:
+            path = Path(spec).expanduser()
+            kind = stat.S_IFMT(path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            kind = 0
+        except OSError as error:
+            raise SourceError(f"{spec}: cannot be read ({error.strerror})") from error
+        except (RuntimeError, ValueError) as error:  # ~nobody-of-that-name, or a zero byte
+            raise SourceError(f"{spec}: not a path ({error})") from error
+        if kind == stat.S_IFREG:
             _no_split(spec, split)
             return Source(spec, [_data_file(path)], {"kind": "file", "path": spec})
-        if path.is_dir():
+        if kind == stat.S_IFDIR:
             _no_split(spec, split)
             return Source(spec, _folder(path), {"kind": "folder", "path": spec})
+        if kind:
+            raise SourceError(f"{spec}: neither a file nor a folder (rows are read more than once)")
     if hub is None or spec.endswith((*DATA, ".py", ".json", ".csv")):
         raise SourceError(f"{spec}: no such file or folder")
     from kernelmill.store.hub import hub_files
@@ -118,25 +139,48 @@ def natural(path: Path) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", str(path)) if part]
 
 
+def _is_text(name: str) -> bool:
+    """Whether a name is UTF-8: file names need not be, but manifests and messages must."""
+    return _shown(name) == name
+
+
+def _shown(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
 def _folder(folder: Path) -> list[DataFile]:
-    found = [
-        path
-        for path in folder.rglob("*")
-        if path.is_file()
-        and not any(p in _SKIPPED_FOLDERS or p.startswith(".") for p in path.parts[len(folder.parts) :])
-    ]
-    data = [path for path in found if path.name.endswith(DATA) and not path.name.endswith(".rejected.jsonl")]
-    problems = [path for path in found if path.suffix == ".py"]
+    found = []
+    try:
+        # Path.rglob skips in silence what it may not list; rows must not be missing because of that.
+        for top, folders, names in os.walk(folder, onerror=_raise):
+            folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS and name[0] != "."]
+            found += [os.path.join(top, name) for name in names if name[0] != "."]
+    except OSError as error:
+        where = _shown(str(error.filename or folder))
+        raise SourceError(f"{folder}: cannot be listed ({where}: {error.strerror})") from error
+    data = [name for name in found if name.endswith(DATA) and not name.endswith(".rejected.jsonl")]
+    problems = [name for name in found if name.endswith(".py")]
     if data and problems:
         raise SourceError(f"{folder} holds both data files and problem files (*.py): name one of them")
     if not data and not problems:
         raise SourceError(f"{folder} holds no data file ({', '.join(DATA)}) and no problem file (*.py)")
-    return [DataFile(path, str(path)) for path in sorted(data or problems, key=natural)]
+    for name in data or problems:
+        if not _is_text(name):
+            raise SourceError(f"{_shown(name)}: the file's name is not UTF-8: rename it")
+    return [DataFile(path, str(path)) for path in sorted(map(Path, data or problems), key=natural)]
 
 
-def _read(file: DataFile) -> Iterator[tuple[str, bytes]]:
+def _raise(error: OSError) -> None:
+    raise error
+
+
+_Read = Iterator[tuple[str, bytes, str | None]]
+
+
+def _read(file: DataFile) -> _Read:
+    """Where each row stands, its bytes, and its fault if it has one."""
     name = file.path.name
-    reader: Callable[[DataFile], Iterator[tuple[str, bytes]]]
+    reader: Callable[[DataFile], _Read]
     if name.endswith(JSONL):
         reader = _read_jsonl
     elif name.endswith(".parquet"):
@@ -146,7 +190,7 @@ def _read(file: DataFile) -> Iterator[tuple[str, bytes]]:
     try:
         yield from reader(file)
     except OSError as error:
-        raise SourceError(f"{file.label}: cannot be read ({error.strerror or error})") from error
+        raise SourceError(f"{file.label}: cannot be read ({error.strerror or first_line(error)})") from error
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -164,40 +208,29 @@ def _open(path: Path) -> IO[bytes]:
     return path.open("rb", buffering=1 << 20)
 
 
-def _read_jsonl(file: DataFile) -> Iterator[tuple[str, bytes]]:
+def _read_jsonl(file: DataFile) -> _Read:
     with _open(file.path) as lines:
         try:
             for number, line in enumerate(lines, 1):
                 if number == 1:
                     line = line.removeprefix(b"\xef\xbb\xbf")
                 if raw := line.strip():
-                    yield f"{file.label}:{number}", raw
+                    yield f"{file.label}:{number}", raw, None
         except EOFError as error:
             raise SourceError(f"{file.label}: the compressed file is cut off ({error})") from error
+        except zlib.error as error:
+            raise SourceError(f"{file.label}: the compressed file is damaged ({error})") from error
 
 
-def _read_parquet(file: DataFile) -> Iterator[tuple[str, bytes]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    encode = msgspec.json.Encoder().encode
-    try:
-        # Small batches and no pre-buffering: a row group may be hundreds of megabytes.
-        with pq.ParquetFile(file.path, pre_buffer=False, buffer_size=1 << 20) as table:
-            number = 0
-            for batch in table.iter_batches(batch_size=64, use_threads=False):
-                for values in batch.to_pylist():
-                    yield f"{file.label}: row {number}", encode(values)
-                    number += 1
-    except pa.ArrowInvalid as error:
-        raise SourceError(f"{file.label}: not a Parquet file ({_first_line(error)})") from error
+def _read_parquet(file: DataFile) -> _Read:
+    return read_parquet(file.path, file.label)
 
 
 _PROBLEM_NAME = re.compile(r"^(?P<id>\d+)_(?P<name>.+)$")
 _LEVEL_FOLDER = re.compile(r"^level_?(?P<level>\d+)$")
 
 
-def _read_problem(file: DataFile) -> Iterator[tuple[str, bytes]]:
+def _read_problem(file: DataFile) -> _Read:
     """A problem file as one row: the columns of KernelBench's Hub dataset, and the code as `python_code`."""
     try:
         code = file.path.read_text(encoding="utf-8")
@@ -211,8 +244,4 @@ def _read_problem(file: DataFile) -> Iterator[tuple[str, bytes]]:
         "level": int(level["level"]) if level else None,
         "problem_id": int(named["id"]) if named else None,
     }
-    yield file.label, msgspec.json.encode(row)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    yield file.label, msgspec.json.encode(row), None
