@@ -74,6 +74,17 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "a journal that is none": (["rate", "good.jsonl", "--rater", "static", "--journal", "good.jsonl"], ["not a journal"]),
     "the source as output": (["rate", "out/rows.jsonl", "--rater", "static"], ["out/rows.jsonl is the source"]),
+    "the journal among the outputs": (
+        ["rate", "good.jsonl", "--rater", "static", "--journal", "out/rows.rejected.jsonl"], ["is the journal"]
+    ),
+    "a journal that is a folder": (["rate", "good.jsonl", "--rater", "static", "--journal", "out"], ["out is a folder"]),
+    "a journal without a name": (["rate", "good.jsonl", "--rater", "static", "--journal", ""], ["is a folder"]),
+    "a config that is not UTF-8": (["rate", "@", "latin.toml"], ["latin.toml", "not valid TOML"]),
+    "a manifest without settings": (["rate", "@", "empty.json"], ["empty.json", "not the manifest of a rate run"]),
+    "a manifest that is a list": (["rate", "@", "list.json"], ["list.json", "not the manifest of a rate run"]),
+    "a threshold that is no number": (["rate", "good.jsonl", "--threshold", "nan"], ["--threshold", "finite"]),
+    "a time without end": (["rate", "good.jsonl", "--trace-timeout", "inf"], ["--trace-timeout", "finite"]),
+    "a body of ours": (["rate", "@", "body.toml"], ["extra_body may not set messages"]),
     "an empty module": (["specs", "column.jsonl", "--writer", "static"], ["column.jsonl:2", "$.python_code", "missing"]),
 }  # fmt: skip
 
@@ -90,6 +101,10 @@ def test_a_mistake_gets_one_clear_line_and_overwrites_nothing(
     (tmp_path / "column.jsonl").write_text(good + "\n" + spoil(row, info=...) + "\n")
     (tmp_path / "bad.toml").write_text("[rate]\ntreshold = 1\n")
     (tmp_path / "bad.md").write_text("{{ modul }}")
+    (tmp_path / "latin.toml").write_bytes("# é".encode("latin-1"))
+    (tmp_path / "empty.json").write_text('{"stage": "rate", "config": null}')
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "body.toml").write_text("[llm.sampling.extra_body]\nmessages = []\n")
     arguments, expected = MISTAKES[mistake]
     stage = arguments[0] in ("rate", "specs")
     done = mill(*arguments, *(["-o", str(precious)] if stage else []))
@@ -279,3 +294,83 @@ def test_show_prints_rows_and_names_a_column_that_is_not_there(tmp_path: Path, m
     wrong = mill("show", "rows.jsonl", "--columns", "difficulty")
     assert wrong.returncode == 2
     assert "no column difficulty" in wrong.stderr
+
+
+def test_a_wrong_output_leaves_nothing_behind(tmp_path: Path, mill: Mill) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(0)])
+    for output in ("new/o.json", "new/.jsonl"):
+        assert mill("rate", "rows.jsonl", "-o", output, "--rater", "static").returncode == 1
+    assert mill("rate", "missing.jsonl", "-o", "new/o.jsonl", "--rater", "static").returncode == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_home_folder_is_found_in_every_path(tmp_path: Path, mill: Mill) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(0)])
+    done = mill(
+        "rate",
+        "rows.jsonl",
+        "-o",
+        "~/o.jsonl",
+        "--rater",
+        "static",
+        "--no-trace",
+        env={"HOME": str(tmp_path / "home")},
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "home" / "o.jsonl").exists()
+
+
+def test_a_model_may_be_called_by_an_at_sign(tmp_path: Path, mill: Mill) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(0)])
+    with FakeEndpoint() as endpoint:
+        assert (
+            mill(
+                "rate", "rows.jsonl", "--model", "@cf/meta/llama", "--base-url", endpoint.base_url
+            ).returncode
+            == 0
+        )
+        assert endpoint.seen[0].body["model"] == "@cf/meta/llama"
+
+
+def test_a_terminal_that_knows_no_letters_shows_their_codes(tmp_path: Path, mill: Mill) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(0, answer="größe 漢字")])
+    done = mill("show", "rows.jsonl", "--columns", "answer", env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert "\\xf6" in done.stdout
+
+
+def test_nobody_watching_does_not_stop_the_work(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(n) for n in range(60)])
+    with FakeEndpoint(latency=0.2) as endpoint:
+        line = " ".join(
+            command("rate", "rows.jsonl", "-o", "o.jsonl", "--base-url", endpoint.base_url, "-c", 4)
+        )
+        subprocess.run(f"{line} 2>&1 | true", shell=True, cwd=tmp_path, timeout=60, check=False)
+        assert endpoint.asked.total() == 60
+    assert len(read_rows(tmp_path / "o.jsonl")) == 60
+
+
+def test_dry_run_leaves_nothing_beside_the_journal(tmp_path: Path, mill: Mill) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(0)])
+    with FakeEndpoint() as endpoint:
+        line = ("rate", "rows.jsonl", "-o", "out/o.jsonl", "--base-url", endpoint.base_url)
+        assert mill(*line).returncode == 0
+        before = sorted(path.name for path in (tmp_path / "out").iterdir())
+        assert mill(*line, "--dry-run").returncode == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == before
+
+
+def test_a_trace_that_took_too_long_is_tried_again_by_the_next_run(tmp_path: Path, mill: Mill) -> None:
+    row = evals_row(0)
+    row["info"]["python_code"] = row["info"]["python_code"].replace(
+        "import torch\n", "import time\nimport torch\n", 1
+    )
+    row["info"]["python_code"] = row["info"]["python_code"].replace(
+        "return x *", "time.sleep(2)\n        return x *"
+    )
+    write_rows(tmp_path / "rows.jsonl", [row])
+    line = ("rate", "rows.jsonl", "-o", "o.jsonl", "--rater", "static", "--trace-timeout")
+    assert mill(*line, "0.5").returncode == 0
+    assert "not traced (timeout" in read_rows(tmp_path / "o.jsonl")[0]["evaluation_raw"]
+    assert mill(*line, "30").returncode == 0
+    assert "traced on fake tensors" in read_rows(tmp_path / "o.jsonl")[0]["evaluation_raw"]

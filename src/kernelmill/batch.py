@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kernelmill.control import Control, Stats
-from kernelmill.errors import BadRow, MillError, Stopped
+from kernelmill.errors import BadRow, Interrupted, MillError, Stopped
 from kernelmill.llm.engine import CallFailed, Done, Failed, Outcome, Owed
 from kernelmill.progress import Progress
 from kernelmill.rows import Row
@@ -27,8 +27,6 @@ from kernelmill.store import Output, Source
 Item = TypeVar("Item")
 I_contra = TypeVar("I_contra", contravariant=True)
 TEST_ROWS = 5
-_GRACE = 30.0
-"""Seconds that calls in flight get to finish once the endpoint has refused us for good."""
 
 
 class Drop(NamedTuple):
@@ -133,7 +131,9 @@ class Batch(Generic[Item]):
             if key in seen:
                 continue
             seen.add(key)
-            self.stats.spent_before += sum(cost or 0.0 for cost in self.answerer.spent(key))
+            for cost in self.answerer.spent(key):
+                self.stats.spent_before += cost or 0.0
+                self.stats.unknown_before += cost is None
             if isinstance(await self.answerer.settle(taken, key), Owed):
                 plan.owed[key] = None
         self.stats.answered_before = len(seen) - len(plan.owed)
@@ -202,22 +202,29 @@ class Batch(Generic[Item]):
                 raise
 
     async def _watch(self, progress: Progress) -> None:
-        """Once a second: the breaker, the display, and the end of patience after a refusal."""
-        patience = _GRACE
+        """Twice a second: the display and the breaker; and a word where a stop takes a while."""
+        told, stopping = False, 0
         while True:
             await asyncio.sleep(0.5)
             progress.update()
             self.answerer.check_breaker()
-            if self.control.error is not None and self.control.hurry:
-                patience -= 0.5
-                if patience <= 0:
-                    self.control.cancel()
+            stopping += self.control.stopping.is_set()
+            if (
+                stopping > 4
+                and not told
+                and self.stats.in_flight
+                and not isinstance(self.control.error, Interrupted)
+            ):
+                told = True
+                progress.say(
+                    f"Stopping: {self.control.error}. Finishing {self.stats.in_flight} in flight; Ctrl-C stops at once."
+                )
 
     async def write(self, plan: Plan, output: Output) -> None:
         """Join rows and answers in the order of the source."""
         for (row, taken), key in zip(self._taken(), plan.keys, strict=True):
             if isinstance(taken, BadRow):
-                output.reject(row, taken.reason, "the row cannot be read", torn=taken.field is None)
+                output.reject(row, taken.reason, "the row cannot be read")
             elif isinstance(taken, Drop):
                 output.reject(row, taken.reason, taken.kind)
             else:
@@ -228,7 +235,7 @@ class Batch(Generic[Item]):
                 elif isinstance(outcome, Failed):
                     output.reject(row, outcome.reason, "no usable answer", outcome.attempts)
                 else:
-                    reason = self._failures.get(key, "not answered")
+                    reason = self._failures.setdefault(key, "not answered")
                     output.reject(row, reason, "the call failed; run again to ask again")
 
     @property

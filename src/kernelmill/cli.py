@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import io
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +18,13 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 from kernelmill import __version__
 from kernelmill.errors import ConfigError, MillError
 from kernelmill.flow import COMMANDS, STAGES, TOOLS, Command
+from kernelmill.terminal import say
 
 if TYPE_CHECKING:
     from kernelmill.config import Settings
 
 _DISK = {
+    errno.ENAMETOOLONG: "the name is too long",
     errno.ENOSPC: "no space left on the disk",
     errno.EDQUOT: "the disk quota is used up",
     errno.EROFS: "read-only disk",
@@ -30,15 +34,21 @@ _DISK = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code; prints a `MillError` as one line."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a letter shows its code: it must not end the run.
+            stream.reconfigure(errors="backslashreplace")
     try:
-        return _run(arguments)
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
     except MillError as error:
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does.
-        sys.stderr.close()
+        # Whoever read our output has gone, as `head` does. Python would complain once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
         if error.errno not in _DISK:
@@ -52,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _fail(message: str, code: int) -> int:
     from kernelmill.config import redact
 
-    print(f"kernelmill: {' '.join(redact(message).split())}", file=sys.stderr, flush=True)
+    say(f"kernelmill: {' '.join(redact(message).split())}")
     return code
 
 
@@ -98,14 +108,15 @@ def _config_file(arguments: list[str]) -> tuple[Path | None, list[str]]:
     rest: list[str] = []
     file: Path | None = None
     waiting = False
-    for argument in arguments:
+    for before, argument in zip(["", *arguments], arguments, strict=False):
         if waiting:
             if argument.startswith("-"):
                 break
             file, waiting = Path(argument), False
         elif argument in ("@", "--config"):
             waiting = True
-        elif argument.startswith("@"):
+        elif argument.startswith("@") and (not before.startswith("-") or Path(argument[1:]).is_file()):
+            # After an option it may be a value: some models are called `@org/name`.
             file = Path(argument[1:])
         elif argument.startswith("--config="):
             file = Path(argument.removeprefix("--config="))

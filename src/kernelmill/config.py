@@ -25,7 +25,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from kernelmill.errors import ConfigError
 
@@ -36,7 +36,7 @@ Rater = Literal["llm", "static"]
 class Settings(BaseModel):
     """Base of all settings: no unknown keys, no change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
 
 
 def setting(
@@ -77,6 +77,17 @@ class Sampling(Settings):
     reasoning_effort: str | None = None
     extra_body: dict[str, Any] = {}
 
+    @field_validator("extra_body")
+    @classmethod
+    def _nothing_of_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if taken := {"model", "messages", "stream", "n"} & set(value):
+            raise ValueError(f"extra_body may not set {', '.join(sorted(taken))}")
+        return value
+
+
+def _at_home(path: Path | None) -> Path | None:
+    return path.expanduser() if path is not None else None
+
 
 class LLMSettings(Settings):
     """What every stage that calls a model can be told."""
@@ -108,6 +119,7 @@ class StageSettings(LLMSettings):
 
     source: str
     output: Path
+    _home = field_validator("output", "journal", "prompt", check_fields=False)(_at_home)
 
     split: str | None = setting(None, "one split of a Hub dataset (default: all)")
     on_bad_row: Literal["stop", "reject"] = setting("stop", "what to do with a row that cannot be read")
@@ -199,18 +211,12 @@ def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
     """The tables that concern this stage: `[llm]`, `[prices]`, `[<stage>]`, the last one winning."""
     try:
         text = file.read_text(encoding="utf-8")
+        if file.suffix == ".json":
+            return _from_manifest(file, stage, json.loads(text))
+        content = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read ({error.strerror})") from None
-    try:
-        if file.suffix == ".json":
-            content = json.loads(text)
-            return (
-                dict(content["config"])
-                if content.get("stage") == stage
-                else _wrong_manifest(file, stage, content)
-            )
-        content = tomllib.loads(text)
-    except (ValueError, AttributeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"{file}: not valid {file.suffix.lstrip('.').upper() or 'TOML'} ({error})"
         ) from None
@@ -233,11 +239,14 @@ def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
     return merged
 
 
-def _wrong_manifest(file: Path, stage: str, content: dict[str, Any]) -> dict[str, Any]:
-    made_by = content.get("stage")
-    raise ConfigError(
-        f"{file} is not the manifest of a {stage} run" + (f" but of {made_by}" if made_by else "")
-    )
+def _from_manifest(file: Path, stage: str, manifest: Any) -> dict[str, Any]:
+    """The settings that a manifest was written with."""
+    made_by = manifest.get("stage") if isinstance(manifest, dict) else None
+    if made_by != stage or not isinstance(manifest.get("config"), dict):
+        raise ConfigError(
+            f"{file} is not the manifest of a {stage} run" + (f" but of {made_by}" if made_by else "")
+        )
+    return dict(manifest["config"])
 
 
 @lru_cache(1)
@@ -245,7 +254,10 @@ def environment() -> Mapping[str, str]:
     """The variables of `.env` in the current folder, and over them those of the process."""
     from dotenv import dotenv_values
 
-    values = {key: value for key, value in dotenv_values(".env").items() if value is not None}
+    try:
+        values = {key: value for key, value in dotenv_values(".env").items() if value is not None}
+    except (ValueError, OSError) as error:
+        raise ConfigError(f".env: cannot be read ({error})") from None
     return {**values, **os.environ}
 
 
@@ -267,17 +279,29 @@ def _from_environment(kind: type[Settings]) -> dict[str, Any]:
     return found
 
 
+_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|CREDS)$")
+_used_secrets: dict[str, str] = {}
+
+
 def secret(name: str) -> str | None:
-    """The value of a secret, or None where it is not set."""
-    return environment().get(name, "").strip() or None
+    """The value of a secret, or None where it is not set. From then on `redact` knows it, whatever it is called."""
+    value = environment().get(name, "").strip()
+    if value:
+        _used_secrets[name] = value
+    return value or None
 
 
 def redact(text: str) -> str:
     """The text without the value of any secret we know of, nor a password inside a URL."""
-    for name, value in environment().items():
-        if len(value) >= 8 and (name in SECRETS or re.search(r"(KEY|TOKEN|SECRET|PASSWORD)$", name)):
+    found = {
+        name: value.strip()
+        for name, value in environment().items()
+        if name in SECRETS or _SECRET_NAME.search(name)
+    }
+    for name, value in {**found, **_used_secrets}.items():
+        if len(value) >= 4:
             text = text.replace(value, f"[{name}]")
-    return re.sub(r"(https?://)[^/\s@]+@", r"\1[hidden]@", text)
+    return re.sub(r"(https?://)[^\s/?#]*@", r"\1[hidden]@", text)
 
 
 def public(settings: Settings) -> dict[str, Any]:

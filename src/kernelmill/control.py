@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kernelmill.errors import Interrupted, MillError
+from kernelmill.terminal import say
 
 
 @dataclass
@@ -38,6 +38,8 @@ class Stats:
     """Spent by this run."""
     spent_before: float = 0.0
     """Spent on the same questions by earlier runs, as far as it is known."""
+    unknown_before: int = 0
+    """Answers of earlier runs whose cost is not known."""
     answered_before: int = 0
     """Questions of this job that earlier runs have answered."""
     waiting: str = ""
@@ -53,16 +55,13 @@ class Control:
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
         self.error: MillError | None = None
-        self.hurry = False
-        """The endpoint has refused us for good: calls in flight need not be waited for at any length."""
         self._tasks: list[asyncio.Task[None]] = []
         self._on_stop: list[Callable[[], None]] = []
 
-    def stop(self, error: MillError, hurry: bool = False) -> None:
-        """Take no new work. The first reason given is the one the user sees."""
+    def stop(self, error: MillError) -> None:
+        """Take no new work; what is in flight is paid for, and finishes. The first reason given is the one the user sees."""
         if self.error is None:
             self.error = error
-            self.hurry = hurry
         self.stopping.set()
         for tell in self._on_stop:
             tell()
@@ -101,11 +100,7 @@ class Control:
 
     def _interrupt(self) -> None:
         if not self.stopping.is_set():
-            print(
-                "Stopping: finishing what is in flight. Ctrl-C again stops at once.",
-                file=sys.stderr,
-                flush=True,
-            )
+            say("Stopping: finishing what is in flight. Ctrl-C again stops at once.")
             self.stop(Interrupted("interrupted"))
         else:
             self.stop(Interrupted("interrupted"))

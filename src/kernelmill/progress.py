@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from types import TracebackType
 
@@ -22,6 +21,7 @@ from rich.progress import (
 from rich.text import Text
 
 from kernelmill.control import Stats
+from kernelmill.terminal import say
 
 _EVERY = 10.0
 
@@ -67,7 +67,7 @@ class Progress:
             self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
             self._live.start()
         else:
-            self._say(f"{self._what}: {self._stats.total:,} to do")
+            self.say(f"{self._what}: {self._stats.total:,} to do")
         return self
 
     def __exit__(
@@ -78,7 +78,7 @@ class Progress:
         if self._live is not None:
             self._live.stop()
         else:
-            self._say(self._line())
+            self.say(self._line())
 
     def update(self) -> None:
         stats = self._stats
@@ -86,7 +86,7 @@ class Progress:
             self._bar.update(self._task, completed=stats.done + stats.failed, total=stats.total)
         elif time.monotonic() - self._said_at >= _EVERY:
             self._said_at = time.monotonic()
-            self._say(self._line())
+            self.say(self._line())
 
     def _render(self) -> Group:
         return Group(self._bar, Text(self._facts(), style="dim", overflow="ellipsis", no_wrap=True))
@@ -119,6 +119,9 @@ class Progress:
         elapsed = time.monotonic() - self._stats.started
         return (self._stats.done + self._stats.failed) / elapsed if elapsed > 0 else 0.0
 
-    @staticmethod
-    def _say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+    def say(self, line: str) -> None:
+        """A line by itself, above the bar where there is one."""
+        if self._live is not None:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        else:
+            say(line)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.console import Console
 from kernelmill.batch import Answerer, Batch, Plan, Stage
 from kernelmill.config import StageSettings, public, secret
 from kernelmill.control import Control, Stats
-from kernelmill.errors import OutputError, Stopped
+from kernelmill.errors import ConfigError, OutputError, Stopped
 from kernelmill.isolate import Isolate
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.engine import Asking, Model
@@ -24,6 +24,7 @@ from kernelmill.progress import Progress, count, duration, money
 from kernelmill.prompts import Prompt
 from kernelmill.store import Output, open_source
 from kernelmill.store.output import test_path
+from kernelmill.terminal import say
 from kernelmill.tokens import token_counter
 
 Item = TypeVar("Item")
@@ -63,9 +64,12 @@ class Parts(Generic[Item]):
 class Session:
     """Everything that must be open while a stage runs. Use as an async context manager."""
 
-    def __init__(self, name: str, settings: StageSettings, *, model: bool, facts: bool) -> None:
+    def __init__(
+        self, name: str, settings: StageSettings, journal: Path, *, model: bool, facts: bool
+    ) -> None:
         self._name = name
         self._settings = settings
+        self._journal_path = journal
         self._endpoint = Endpoint(settings) if model else None
         self._facts = facts and settings.trace and torch_is_installed()
         self._stack = AsyncExitStack()
@@ -86,10 +90,13 @@ class Session:
         await self._stack.__aexit__(*error)
 
     def _journal(self) -> JournalReader:
-        path = self._settings.journal or self._settings.output.parent / f"{self._name}.journal.sqlite"
         if self._settings.dry_run:
-            return JournalReader(path if path.exists() else None)
-        return Journal(path)
+            return JournalReader(self._journal_path if self._journal_path.exists() else None)
+        return Journal(self._journal_path)
+
+
+def journal_path(name: str, settings: StageSettings) -> Path:
+    return settings.journal or settings.output.parent / f"{name}.journal.sqlite"
 
 
 async def run_stage(
@@ -98,21 +105,33 @@ async def run_stage(
     """Run a stage and print what came of it. Raises `Stopped` where some rows are still owed."""
     started = time.monotonic()
     path = test_path(settings.output) if settings.test_mode else settings.output
-    async with Session(name, settings, **needs) as context, AsyncExitStack() as stack:
-        output = None if settings.dry_run else stack.enter_context(Output(path))
+    output = Output(path)
+    journal = journal_path(name, settings)
+    source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
+    for file in (journal, *(file.path for file in source.files)):
+        if output.owns(file):
+            what = "the journal" if file is journal else "the source"
+            raise OutputError(
+                f"{file} is {what}, and one of the files that {path} needs: name another output with -o"
+            )
+    async with AsyncExitStack() as stack:
+        if not settings.dry_run:
+            stack.enter_context(output)
+        context = await stack.enter_async_context(Session(name, settings, journal, **needs))
         parts = parts_of(context)
-        source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
-        if any(file.path.resolve() == path.resolve() for file in source.files):
-            raise OutputError(f"{path} is the source: name another output with -o")
         batch = Batch(
             source, parts.stage, parts.answerer, context.stats, context.control,
             reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
         )  # fmt: skip
         plan = await batch.plan()
-        if output is None:
+        if settings.dry_run:
             _dry_run(batch, plan, parts, context)
             return
         _say_plan(plan, parts, settings)
+        if settings.max_cost is not None and context.stats.unknown_before:
+            raise ConfigError(
+                f"--max-cost cannot be kept: the cost of {context.stats.unknown_before:,} earlier answers of this job is not known"
+            )
         try:
             await batch.answer(plan, Progress(context.stats, name, priced=context.endpoint is not None))
         except Stopped as stopped:
@@ -148,11 +167,9 @@ def _say_plan(plan: Plan, parts: Parts[Any], settings: StageSettings) -> None:
     different = len({key for key in plan.keys if key})
     answered = different - len(plan.owed)
     same = "" if different == plan.asked else f" ({different:,} different)"
-    print(
+    say(
         f"{plan.rows:,} rows{test}: {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {parts.by}{same}; "
-        f"{answered:,} answered already, {len(plan.owed):,} to do",
-        file=sys.stderr,
-        flush=True,
+        f"{answered:,} answered already, {len(plan.owed):,} to do"
     )
 
 

@@ -7,15 +7,19 @@ import json
 import os
 import signal
 import socket
+import socketserver
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernelmill import config
 from kernelmill.errors import ConfigError, EndpointError, Interrupted, Stopped
 from kernelmill.llm import engine
+from kernelmill.llm.client import Endpoint
 from kernelmill.llm.journal import JournalReader
 from kernelmill.testing.fake_endpoint import CHAOS, FakeEndpoint
 from tests.llm.harness import Run, right
@@ -348,3 +352,184 @@ def test_a_dripping_server_does_not_hold_a_call_beyond_its_time(tmp_path: Path) 
         assert time.monotonic() - started < 5
         assert "no answer within 0.5 s" in run.rejected[0]["reason"]
         thread.join(10)
+
+
+ODD_BODIES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "counts beyond any integer": lambda body: (
+        body | {"usage": {"prompt_tokens": 10**19, "completion_tokens": 1}}
+    ),
+    "counts as text": lambda body: body | {"usage": {"prompt_tokens": "12", "completion_tokens": "many"}},
+    "negative counts": lambda body: body | {"usage": {"prompt_tokens": -5, "completion_tokens": 1.5}},
+    "usage as a list": lambda body: body | {"usage": []},
+    "no usage": lambda body: body | {"usage": None},
+    "details as a list": lambda body: body | {"usage": {"completion_tokens_details": [], "prompt_tokens": 1}},
+    "NaN in it": lambda body: body | {"logprobs": float("nan")},
+    "a second choice that is none": lambda body: body | {"choices": [*body["choices"], 7]},
+    "refusal false": lambda body: _message(body, refusal=False),
+    "half a surrogate pair": lambda body: _message(
+        body, content=body["choices"][0]["message"]["content"] + "\ud800"
+    ),
+    "content in parts": lambda body: _message(
+        body, content=[{"text": None}, 3, {"type": "text", "text": body["choices"][0]["message"]["content"]}]
+    ),
+}
+
+
+def _message(body: dict[str, Any], **change: Any) -> dict[str, Any]:
+    body["choices"][0]["message"] |= change
+    return body
+
+
+@pytest.mark.parametrize("odd", ODD_BODIES)
+def test_a_paid_answer_is_not_lost_to_a_field_that_nobody_needs(tmp_path: Path, odd: str) -> None:
+    with FakeEndpoint(amend=ODD_BODIES[odd]) as endpoint:
+        run = Run(tmp_path, [1, 2], endpoint.base_url, price="1,1")()
+        assert [row["said"] for row in run.rows] == [right(1), right(2)]
+        assert endpoint.asked.total() == 2
+        assert run.stats.cost is None or run.stats.cost > 0
+
+
+RAW_ANSWERS = {
+    "not HTTP": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "a strange charset": b"HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=zlib\r\nContent-Length: 2\r\n\r\n{}",
+    "an error page": b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<html></html>",
+    "an error with status 200": b'HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\n{"error": {"message": 1}}'[
+        :-1
+    ],
+    "no choices": b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"choices": []}',
+    "a header flood": b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 50_000 + b"\r\n",
+    "a date beyond all dates": b"HTTP/1.1 500 X\r\nRetry-After: Mon, 01 Jan 2030 00:00:00 +99999999999999999999\r\nContent-Length: 0\r\n\r\n",
+}
+
+
+@contextlib.contextmanager
+def raw_server(answer: bytes) -> Iterator[str]:
+    """Sends these bytes to whoever asks, and closes."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1 << 20)
+            with contextlib.suppress(OSError):
+                self.request.sendall(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("answer", RAW_ANSWERS)
+def test_no_answer_of_a_server_ends_the_run_with_a_traceback(tmp_path: Path, answer: str) -> None:
+    with raw_server(RAW_ANSWERS[answer]) as base_url:
+        run = Run(tmp_path, [1, 2], base_url, server_retries=2)()
+        assert run.owed == 2
+        assert all("the call failed 3 times" in row["reason"] for row in run.rejected)
+
+
+def test_a_redirect_is_not_followed_and_nothing_is_sent_to_strangers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-secret")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-secret")
+    with FakeEndpoint() as stranger:
+        moved = f"HTTP/1.1 307 Moved\r\nLocation: {stranger.base_url}/chat/completions\r\nContent-Length: 0\r\n\r\n"
+        with raw_server(moved.encode()) as base_url, pytest.raises(EndpointError, match="sends us elsewhere"):
+            Run(tmp_path, [1], base_url)()
+        assert stranger.asked.total() == 0
+        Run(tmp_path, [2], stranger.base_url)()
+        assert "secret" not in json.dumps(stranger.seen[0].headers)
+
+
+def test_an_enormous_retry_after_is_waited_for_no_longer_than_the_runs_patience(tmp_path: Path) -> None:
+    with FakeEndpoint(script=["429-retry-after"], retry_after=99_999, latency=0.2) as endpoint:
+        started = time.monotonic()
+        run = Run(tmp_path, [1, 2, 3], endpoint.base_url, give_up_after=2 / 60)()
+        assert time.monotonic() - started < 15
+        assert len(run.rows) == 3
+
+
+def test_one_push_back_does_not_let_many_calls_pass_the_budget_together(tmp_path: Path) -> None:
+    answer = "<difficulty>" + "x" * 8000
+    with FakeEndpoint(
+        reply=lambda _: answer, script=["429-retry-after"], retry_after=0.5, latency=0.05
+    ) as endpoint:
+        run = Run(
+            tmp_path, list(range(100, 160)), endpoint.base_url, price="1.75,14", max_cost=0.1, concurrency=60
+        )
+        with pytest.raises(Stopped, match="would be passed"):
+            run()
+        assert run.stats.cost is not None
+        assert run.stats.cost <= 0.1 + 0.03
+
+
+def test_a_request_that_is_always_pushed_back_costs_one_row_and_not_the_run(tmp_path: Path) -> None:
+    unwanted = []
+
+    def script(key: str, number: int, attempt: int) -> str:
+        if number == 0:
+            unwanted.append(key)
+        return "503" if key in unwanted else "ok"
+
+    with FakeEndpoint(script=script, latency=0.3) as endpoint:
+        run = Run(tmp_path, list(range(10, 30)), endpoint.base_url, server_retries=2)()
+        assert len(run.rows) == 19
+        assert run.owed == 1
+
+
+def test_calls_in_flight_are_not_given_up_when_the_run_stops(tmp_path: Path) -> None:
+    def script(key: str, number: int, attempt: int) -> str:
+        return "quota" if number == 3 else "slow"
+
+    with FakeEndpoint(script=script, slow=1.5) as endpoint:
+        with pytest.raises(EndpointError, match="out of credit"):
+            Run(tmp_path, list(range(10, 40)), endpoint.base_url, concurrency=8, timeout=10)()
+        with JournalReader(tmp_path / "journal.sqlite") as journal:
+            assert len(list(journal.calls())) == endpoint.answered.total() == 7
+
+
+def test_what_earlier_runs_paid_counts_at_todays_price(tmp_path: Path) -> None:
+    with FakeEndpoint() as endpoint:
+        Run(tmp_path, [1, 2, 3], endpoint.base_url)()
+        again = Run(tmp_path, [], endpoint.base_url, price="1000,1000", max_cost=100.0)()
+        assert again.stats.calls == 0
+        assert again.stats.spent_before > 0
+        assert again.stats.unknown_before == 0
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    ["localhost:8000", "http://h:abc/v1", "http://[::1/v1", "http://.../v1", "http://h/v1\n", "ftp://h/v1", "http://",
+     "http://user:secret@h/v1", "http://h/v1?api_key=secret", "http://u:pa/secret@h"],
+)  # fmt: skip
+def test_an_address_that_cannot_work_or_holds_a_secret_is_refused(base_url: str) -> None:
+    with pytest.raises(ConfigError, match="--base-url") as caught:
+        Run(Path(), [1], base_url)()
+    assert "secret" not in str(caught.value).replace("a secret", "")
+
+
+def test_a_key_that_can_be_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("schlüssel-1234", "two words"):
+        monkeypatch.setenv("KERNELMILL_API_KEY", key)
+        config.environment.cache_clear()
+        settings = config.LLMSettings(base_url="http://127.0.0.1:9/v1", api_key_var="KERNELMILL_API_KEY")
+        with pytest.raises(ConfigError, match="does not hold a key"):
+            Endpoint(settings).check_key()
+
+
+@pytest.mark.parametrize("name", ["MY_CREDS", "PRIME_API_KEY"])
+def test_an_echoed_key_is_hidden_whatever_its_variable_is_called_and_wherever_it_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "sk-abcdefghij ")
+    config.environment.cache_clear()
+    for filler in (0, 290, 296):
+        said = json.dumps({"error": {"message": "x" * filler + " sk-abcdefghij"}}).encode()
+        answer = (
+            b"HTTP/1.1 500 X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(said)
+            + said
+        )
+        folder = tmp_path / f"{filler}"
+        folder.mkdir()
+        with raw_server(answer) as base_url:
+            run = Run(folder, [1], base_url, api_key_var=name, server_retries=0)()
+        assert "sk-abc" not in json.dumps(run.rejected)

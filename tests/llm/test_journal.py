@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kernelmill.errors import OutputError, SourceError
+from kernelmill.llm import journal as journal_module
 from kernelmill.llm.journal import Call, Journal, JournalReader
 
 
@@ -138,7 +141,9 @@ def _commits(wal: Path) -> int:
     return sum(data[at + 4 : at + 8] != b"\0\0\0\0" for at in range(32, len(data), page + 24))
 
 
-def test_a_full_disk_is_an_error_for_whoever_appends(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_for_whoever_appends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "_PATIENCE", 0.6)
+
     async def run() -> None:
         with Journal(tmp_path / "j.sqlite") as journal:
             await journal.append(a_call("a"))
@@ -148,3 +153,77 @@ def test_a_full_disk_is_an_error_for_whoever_appends(tmp_path: Path) -> None:
                 await journal.append(a_call("b" * 100_000))
 
     asyncio.run(run())
+
+
+def test_a_write_that_fails_for_a_while_is_kept_and_written(tmp_path: Path) -> None:
+    async def run() -> None:
+        with Journal(tmp_path / "j.sqlite") as journal:
+            # Another process holds the file's write lock, longer than SQLite itself would wait.
+            other = sqlite3.connect(tmp_path / "j.sqlite", isolation_level=None)
+            await journal._submit("PRAGMA busy_timeout=10", ())
+            other.execute("BEGIN IMMEDIATE")
+            waiting = asyncio.create_task(journal.append(a_call("k")))
+            await asyncio.sleep(0.7)
+            assert not waiting.done()
+            other.execute("ROLLBACK")
+            other.close()
+            await waiting
+            assert len(journal.answers("k")) == 1
+
+    asyncio.run(run())
+
+
+def test_a_value_that_cannot_be_written_does_not_hang_the_run(tmp_path: Path) -> None:
+    async def run() -> None:
+        with Journal(tmp_path / "j.sqlite") as journal:
+            with pytest.raises(OutputError, match="could not be written"):
+                await journal.append(a_call("k")._replace(tokens_in=2**70))
+            await journal.append(a_call("k"))
+            assert len(journal.answers("k")) == 1
+
+    asyncio.run(run())
+
+
+def test_a_journal_that_is_removed_under_a_run_is_an_error(tmp_path: Path) -> None:
+    async def run() -> None:
+        with Journal(tmp_path / "j.sqlite") as journal:
+            await journal.append(a_call("a"))
+            (tmp_path / "j.sqlite").unlink()
+            with pytest.raises(OutputError, match="was removed"):
+                await journal.append(a_call("b"))
+
+    asyncio.run(run())
+
+
+def test_somebody_elses_database_is_left_alone(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "x.sqlite")) as other:
+        other.execute("CREATE TABLE calls (a)")
+        other.commit()
+    before = (tmp_path / "x.sqlite").read_bytes()
+    with pytest.raises(SourceError, match="not a journal of kernelmill"), Journal(tmp_path / "x.sqlite"):
+        pass
+    with pytest.raises(SourceError, match="not a journal of kernelmill"):
+        JournalReader(tmp_path / "x.sqlite")
+    assert (tmp_path / "x.sqlite").read_bytes() == before
+
+
+def test_reading_a_journal_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j.sqlite"):
+        pass
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with JournalReader(tmp_path / "j.sqlite") as reader:
+        assert reader.totals() == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_damaged_journal_is_told_in_one_line(tmp_path: Path) -> None:
+    async def run() -> None:
+        with Journal(tmp_path / "j.sqlite") as journal:
+            await asyncio.gather(*(journal.append(a_call(f"k{n}")) for n in range(500)))
+
+    asyncio.run(run())
+    data = bytearray((tmp_path / "j.sqlite").read_bytes())
+    data[8192:-4096] = b"\xff" * (len(data) - 8192 - 4096)
+    (tmp_path / "j.sqlite").write_bytes(data)
+    with JournalReader(tmp_path / "j.sqlite") as reader, pytest.raises(SourceError, match="is it damaged"):
+        list(reader.calls())

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ def test_kept_and_rejected_rows_and_the_manifest_are_there_after_commit(tmp_path
     with Output(path) as output:
         output.keep(b'{"a":1}')
         output.reject(Row(1, "x:2", b'{"a":2}'), "too small", "small")
-        output.reject(Row(2, "x:3", b'{"a":'), "torn", "bad", torn=True)
+        output.reject(Row(2, "x:3", b'{"a":'), "torn", "bad")
         output.reject(Row(3, "x:4", b'{"a":4}'), "no answer", "failed", attempts=["what it said"])
         output.commit("rate", 4, {"threshold": 1}, {"by": "static"})
     assert path.read_bytes() == b'{"a":1}\n'
@@ -86,3 +88,44 @@ def test_test_mode_writes_beside_the_real_output() -> None:
     assert path_in_test_mode(Path("outputs/filtered_dataset.jsonl")) == Path(
         "outputs/filtered_dataset.test.jsonl"
     )
+
+
+def test_a_full_disk_leaves_the_old_output_with_its_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Output(tmp_path / "rows.jsonl") as output:
+        output.keep(b'{"old":1}')
+        output.commit("rate", 1, {}, {})
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"), Output(tmp_path / "rows.jsonl") as output:
+        output.keep(b'{"new":1}')
+        monkeypatch.setattr(os, "fsync", full)
+        output.commit("rate", 1, {}, {})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_row_that_is_not_json_is_kept_as_text(tmp_path: Path) -> None:
+    with Output(tmp_path / "rows.jsonl") as output:
+        for raw in (b'{"example_id":"a", garbage', b'{"a":"\xff"}', b"[1]"):
+            output.reject(Row(0, "x:1", raw), "bad", "bad")
+        output.commit("rate", 3, {}, {})
+    assert [row["text"] for row in read_rows(tmp_path / "rows.rejected.jsonl")] == [
+        '{"example_id":"a", garbage', '{"a":"\ufffd"}', "[1]",
+    ]  # fmt: skip
+
+
+def test_an_output_knows_its_own_files(tmp_path: Path) -> None:
+    output = Output(tmp_path / "rows.jsonl")
+    for name in (
+        "rows.jsonl",
+        "rows.rejected.jsonl",
+        "rows.manifest.json",
+        ".rows.jsonl.tmp",
+        ".rows.jsonl.lock",
+    ):
+        assert output.owns(tmp_path / name)
+    assert not output.owns(tmp_path / "rate.journal.sqlite")

@@ -25,7 +25,7 @@ from kernelmill.problems.facts import ModuleFacts
 from kernelmill.progress import Progress
 from kernelmill.prompts import Prompt
 from kernelmill.rows import EvalsReader, Row, with_columns
-from kernelmill.run_stage import Context, Parts, Session, run_stage
+from kernelmill.run_stage import Context, Parts, Session, journal_path, run_stage
 from kernelmill.store import open_source
 
 
@@ -142,7 +142,7 @@ async def compare(settings: RateSettings) -> None:
     source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
     table: Counter[tuple[str, str]] = Counter()
     unrated = 0
-    async with Session("rate", settings, model=True, facts=True) as context:
+    async with Session("rate", settings, journal_path("rate", settings), model=True, facts=True) as context:
         raters = {
             "llm": _model_rater(context, Prompt("rate", settings.prompt)),
             "static": _static_rater(context),

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import hashlib
+import json
 import re
 import time
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct
 
 from kernelmill.config import LLMSettings, Price, redact, secret
 from kernelmill.errors import ConfigError, EndpointError
@@ -55,38 +55,6 @@ class RequestRefused(Exception):
         )
 
 
-class _Message(Struct):
-    content: str | list[Any] | None = None
-    refusal: str | None = None
-    reasoning: Any = None
-    reasoning_content: Any = None
-
-
-class _Choice(Struct):
-    message: _Message
-    finish_reason: str | None = None
-
-
-class _OutDetails(Struct):
-    reasoning_tokens: int | None = None
-
-
-class _InDetails(Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    completion_tokens_details: _OutDetails | None = None
-    prompt_tokens_details: _InDetails | None = None
-
-
-class _Response(Struct):
-    choices: list[_Choice]
-    usage: _Usage | None = None
-
-
 class Reply(NamedTuple):
     """A response, read. Tokens are None where the server did not count them."""
 
@@ -99,27 +67,58 @@ class Reply(NamedTuple):
     tokens_cached: int | None
 
 
-_decoder = msgspec.json.Decoder(_Response)
-
-
 def read_reply(response: str) -> Reply:
-    """Raises `msgspec.DecodeError` for what is not a chat completion."""
-    decoded = _decoder.decode(response)
-    if not decoded.choices:
-        raise msgspec.ValidationError("Expected at least one choice")
-    choice, usage = decoded.choices[0], decoded.usage or _Usage()
-    content = choice.message.content
+    """Read a response. Raises `ValueError` for what is no chat completion.
+
+    What was paid for must not be lost to a field that nobody needs: only the first choice is looked at, counts that make no
+    sense are taken as unknown, and NaN or half a surrogate pair somewhere in the body does not matter.
+    """
+    body = _decode(response)
+    choices = body.get("choices") if isinstance(body, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise ValueError("the server's answer is not a chat completion")
+    content, refusal, finish = message.get("content"), message.get("refusal"), choice.get("finish_reason")
     if isinstance(content, list):
-        content = "".join(part.get("text", "") for part in content if isinstance(part, dict))
+        content = "".join(
+            part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
+    usage = body.get("usage")
     return Reply(
-        text=content or "",
-        finish=choice.finish_reason,
-        refusal=choice.message.refusal,
-        tokens_in=usage.prompt_tokens,
-        tokens_out=usage.completion_tokens,
-        tokens_reasoning=(usage.completion_tokens_details or _OutDetails()).reasoning_tokens,
-        tokens_cached=(usage.prompt_tokens_details or _InDetails()).cached_tokens,
+        text=_utf8(content) if isinstance(content, str) else "",
+        finish=finish if isinstance(finish, str) else None,
+        refusal=_utf8(refusal) if isinstance(refusal, str) and refusal else None,
+        tokens_in=_count(usage, "prompt_tokens"),
+        tokens_out=_count(usage, "completion_tokens"),
+        tokens_reasoning=_count(usage, "completion_tokens_details", "reasoning_tokens"),
+        tokens_cached=_count(usage, "prompt_tokens_details", "cached_tokens"),
     )
+
+
+def _decode(response: str) -> Any:
+    try:
+        return msgspec.json.decode(response)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        try:
+            return json.loads(response, strict=False)
+        except RecursionError:
+            raise ValueError("the server's answer is nested too deeply") from None
+
+
+def _count(usage: Any, *path: str) -> int | None:
+    """A number of tokens, or None where there is none that makes sense."""
+    for name in path:
+        usage = usage.get(name) if isinstance(usage, dict) else None
+    if isinstance(usage, str) and usage.isascii() and usage.isdigit() and len(usage) < 19:
+        usage = int(usage)
+    if isinstance(usage, float) and usage.is_integer():
+        usage = int(usage)
+    return usage if isinstance(usage, int) and not isinstance(usage, bool) and 0 <= usage < 2**62 else None
+
+
+def _utf8(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def cost_of(reply: Reply, price: Price | None) -> float | None:
@@ -135,11 +134,7 @@ class Endpoint:
     """An endpoint and a model, as the settings name them. Makes requests; sends them once opened."""
 
     def __init__(self, settings: LLMSettings) -> None:
-        parts = urlsplit(settings.base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(
-                f"--base-url {redact(settings.base_url)}: expected http://host/v1 or https://host/v1"
-            )
+        host = _host(settings.base_url)
         self.settings = settings
         self.model = settings.model
         self.name = redact(settings.base_url)
@@ -149,13 +144,18 @@ class Endpoint:
                 f"--max-cost needs the price of {settings.model}: give --price INPUT,OUTPUT "
                 f'(US dollars for a million tokens), or [prices."{settings.model}"] in the config'
             )
-        self.key_variable = settings.api_key_var or _KEY_VARIABLES.get(parts.hostname)
+        self.key_variable = settings.api_key_var or _KEY_VARIABLES.get(host)
         self._sampling = settings.sampling.model_dump(exclude_none=True, exclude={"extra_body"})
         self._sampling |= settings.sampling.extra_body
 
     def check_key(self) -> None:
-        """Fail before any work is done when a key is needed and not there."""
-        if self.key_variable and not secret(self.key_variable):
+        """Fail before any work is done when a key is needed and not there, or cannot be one."""
+        key = secret(self.key_variable) if self.key_variable else None
+        if key is not None and (not key.isascii() or any(letter.isspace() for letter in key)):
+            raise ConfigError(
+                f"{self.key_variable} does not hold a key: it has blanks or letters that no key has"
+            )
+        if self.key_variable and not key:
             raise ConfigError(
                 f"no key for {self.name}: set {self.key_variable} in the environment or in .env "
                 f"(or name another endpoint with --base-url, or use program analysis instead of a model)"
@@ -183,9 +183,14 @@ class Endpoint:
             max_retries=0,
             default_headers=headers,
             http_client=openai.DefaultAioHttpClient(
-                timeout=_timeouts(self.settings.timeout), limits=_limits(most), trust_env=True
+                timeout=_timeouts(self.settings.timeout),
+                limits=_limits(most),
+                trust_env=True,
+                follow_redirects=False,
             ),
         )
+        # The client would send OPENAI_ORG_ID and OPENAI_PROJECT_ID to whatever endpoint this is.
+        self._client.organization = self._client.project = None
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -193,18 +198,31 @@ class Endpoint:
 
     async def call(self, body: bytes) -> str:
         """Send one request; the response as text. Raises one of the three kinds of failure."""
+        import aiohttp
+        import httpx2
         import openai
 
         try:
             # The client's own time-out is for each read: a server that drips would never reach it.
             async with asyncio.timeout(self.settings.timeout):
-                return await self._client.post("/chat/completions", cast_to=str, content=body)
+                response = await self._client.post("/chat/completions", cast_to=httpx2.Response, content=body)
+                return response.content.decode("utf-8", "replace")
         except TimeoutError:
             raise TransientError(f"no answer within {self.settings.timeout:g} s") from None
         except openai.APIConnectionError as error:
             raise self._connection(error) from None
         except openai.APIStatusError as error:
             raise self._status(error) from None
+        except (
+            aiohttp.ClientError,
+            httpx2.HTTPError,
+            httpx2.StreamError,
+            ValueError,
+            LookupError,
+            AssertionError,
+        ) as error:
+            # What the libraries let through when a server does not speak HTTP: this call's trouble, not the run's.
+            raise TransientError(f"the server's answer cannot be read ({_one_line(error)})") from None
 
     def _connection(self, error: BaseException) -> TransientError:
         """The client calls a refused connection a time-out, so look at what lies beneath."""
@@ -214,10 +232,10 @@ class Endpoint:
             error = error.__cause__
         if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
             return TransientError(f"no answer within {self.settings.timeout:g} s")
-        return TransientError(redact(f"connection failed ({_one_line(error)})"))
+        return TransientError(f"connection failed ({_one_line(error)})")
 
     def _status(self, error: Any) -> Exception:
-        status, said = error.status_code, redact(_said(error))
+        status, said = error.status_code, _said(error)
         code = str(error.code or error.type or "")
         host = self.name
         if "insufficient_quota" in (error.code, error.type) or status == 402:
@@ -237,6 +255,10 @@ class Endpoint:
             return EndpointError(
                 f"{host} does not know model {self.model!r} or this path (404: {said}): check --model and --base-url"
             )
+        if 300 <= status < 400:
+            return EndpointError(
+                f"{host} sends us elsewhere ({status}, to {_one_line(error.response.headers.get('location'))}): check --base-url"
+            )
         if status in (429, 503, 529):
             return TransientError(
                 f"{status}: {said}", pushed_back=True, retry_after=_retry_after(error.response.headers)
@@ -244,6 +266,30 @@ class Endpoint:
         if status >= 500 or status in (408, 409, 425):
             return TransientError(f"{status}: {said}", retry_after=_retry_after(error.response.headers))
         return RequestRefused(f"{status}{f' {code}' if code else ''}: {said}")
+
+
+def _host(base_url: str) -> str:
+    """The host of an endpoint's address. Refuses what would not work, or would put a secret where it can be read."""
+    try:
+        parts = urlsplit(base_url)
+        host = parts.hostname or ""
+        host.encode("idna")
+        valid = (
+            parts.scheme in ("http", "https")
+            and host.strip(".")
+            and parts.port != 0
+            and base_url.isprintable()
+        )
+    except ValueError:
+        valid = False
+    if not valid:
+        shown = "" if "@" in base_url else f" {redact(base_url)!r}"
+        raise ConfigError(f"--base-url{shown}: expected http://host/v1 or https://host:port/v1")
+    if parts.username is not None or parts.query or parts.fragment or "@" in parts.path:
+        raise ConfigError(
+            "--base-url: no password, query or fragment in it; name the key's variable with --api-key-var"
+        )
+    return host
 
 
 def _timeouts(seconds: float) -> Any:
@@ -267,7 +313,8 @@ def _said(error: Any) -> str:
 
 
 def _one_line(text: object) -> str:
-    line = " ".join(str(text).split()) or type(text).__name__
+    # Secrets are taken out first: half a key is one too.
+    line = " ".join(redact(str(text)).split()) or type(text).__name__
     return line if len(line) <= 300 else f"{line[:300]}…"
 
 
@@ -280,5 +327,5 @@ def _retry_after(headers: Any) -> float | None:
         return float(value)
     try:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -9,11 +9,10 @@ that failed are owed: the next run makes them.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
-
-import msgspec
 
 from kernelmill.control import Control, Stats
 from kernelmill.errors import EndpointError, Stopped
@@ -110,6 +109,7 @@ class Model(Generic[Item]):
         self._first_call: float | None = None
         self._failing = ""
         self._refused = 0
+        self._priced = 0
         self._dearest = 0.0
         control.on_stop(self._limiter.let_go)
 
@@ -137,7 +137,21 @@ class Model(Generic[Item]):
         return Owed()
 
     def spent(self, key: str) -> list[float | None]:
-        return [answer.cost for answer in self._journal.answers(key)]
+        """What earlier answers to a question cost; at today's price where the price was not known then."""
+        costs = []
+        for answer in self._journal.answers(key):
+            cost = (
+                answer.cost
+                if answer.cost is not None
+                else cost_of(read_reply(answer.response), self.endpoint.price)
+            )
+            self._note_cost(cost)
+            costs.append(cost)
+        return costs
+
+    def _note_cost(self, cost: float | None) -> None:
+        self._priced += cost is not None
+        self._dearest = max(self._dearest, cost or 0.0)
 
     async def answer(self, item: Item, key: str) -> None:
         """Ask until there is a usable answer or no try is left. Raises `CallFailed` where the question stays owed."""
@@ -175,32 +189,47 @@ class Model(Generic[Item]):
     async def _call(self, body: bytes, key: str, attempt: int) -> str:
         """One answer, journalled. Failing calls are made again up to `server_retries` times; push-back does not count."""
         failures = pushes = 0
+        first_push = math.inf
         while True:
-            await self._wait_for_turn(body)
+            await self._wait_for_turn()
             started = await self._limiter.acquire()
+            # No await from here to the count of calls in flight: otherwise many would pass the budget together.
+            if self._control.stopping.is_set() or not self._affordable(body):
+                self._limiter.release()
+                if self._control.stopping.is_set():
+                    raise CallFailed("the run was stopped")
+                await self._control.sleep(0.05)
+                continue
             if self._first_call is None:
                 self._first_call = started
             self._stats.in_flight += 1
             try:
-                if self._control.stopping.is_set():
-                    raise CallFailed("the run was stopped")
                 response = await self.endpoint.call(body)
                 reply = _read(response)
                 self._succeeded()
                 await self._record(body, key, attempt, response, reply, time.monotonic() - started)
                 return response
             except TransientError as error:
-                failures += not error.pushed_back
-                pushes += error.pushed_back
                 self._failed(error, started)
-                if failures > self.settings.server_retries:
-                    raise CallFailed(f"the call failed {failures} times; the last: {error}") from None
-                pause = _pause(failures + pushes, error.retry_after)
+                if error.pushed_back:
+                    pushes += 1
+                    first_push = min(first_push, started)
+                else:
+                    failures += 1
+                # Pushed back again and again while others are served: it is this request that the server does not want.
+                unwanted = (
+                    pushes > 4 * self.settings.server_retries and (self._last_success or 0.0) > first_push
+                )
+                if failures > self.settings.server_retries or unwanted:
+                    raise CallFailed(
+                        f"the call failed {failures + pushes} times; the last: {error}"
+                    ) from None
+                pause = self._pause(failures, error.retry_after)
             except RequestRefused as error:
                 self._refuse(error)
                 raise CallFailed(f"refused by the server ({error})") from None
             except EndpointError as error:
-                self._control.stop(error, hurry=True)
+                self._control.stop(error)
                 raise CallFailed(str(error)) from None
             finally:
                 self._stats.in_flight -= 1
@@ -208,11 +237,24 @@ class Model(Generic[Item]):
             # Outside the slot: a call that waits is not in flight.
             await self._control.sleep(pause)
 
+    def _pause(self, failures: int, retry_after: float | None) -> float:
+        """Seconds to wait after so many failures: growing, jittered, never less than the server asked for.
+
+        Push-back alone does not make it grow: the limiter slows the run as a whole.
+        """
+        first, longest = _PAUSES
+        jittered = random.uniform(0.5, 1.0) * min(longest, first * 2.0 ** min(20, max(0, failures - 1)))
+        return max(self._obeyed(retry_after) or 0.0, jittered)
+
+    def _obeyed(self, retry_after: float | None) -> float | None:
+        """No wait is longer than the run's patience with a server that does not answer."""
+        return None if retry_after is None else min(retry_after, self.settings.give_up_after * 60)
+
     def _failed(self, error: TransientError, started: float) -> None:
         self._failing = str(error)
         self._stats.retries[self._failing[:80]] += 1
         if error.pushed_back:
-            self._limiter.pushed_back(started, error.retry_after)
+            self._limiter.pushed_back(started, self._obeyed(error.retry_after))
         self.check_breaker()
 
     def _refuse(self, error: RequestRefused) -> None:
@@ -223,21 +265,10 @@ class Model(Generic[Item]):
             self._control.stop(
                 EndpointError(
                     f"{self.endpoint.name} refuses our requests ({error}): check --model and --sampling"
-                ),
-                hurry=True,
+                )
             )
 
-    async def _wait_for_turn(self, body: bytes) -> None:
-        while not self._control.stopping.is_set() and not self._affordable(body):
-            # What is in flight may turn out cheap enough for one more; only when nothing is left is the budget spent.
-            if self._stats.in_flight == 0:
-                self._control.stop(
-                    Stopped(
-                        f"--max-cost {self.settings.max_cost:g} would be passed: ${self._spent():.4f} spent on this job; "
-                        "raise it and run the same command to go on"
-                    )
-                )
-            await self._control.sleep(0.05)
+    async def _wait_for_turn(self) -> None:
         if wait := self._limiter.held_back:
             if wait >= 1:
                 self._stats.waiting = f"the server asked to wait {wait:.0f} s"
@@ -248,6 +279,7 @@ class Model(Generic[Item]):
         """Stop the run when the server has been failing for too long. Called on each failure and once a second."""
         if not self._failing or self._first_call is None:
             return
+        # Calls in flight are let finish after this: each may still be answered, and each is bounded by its time-out.
         silent = time.monotonic() - (self._last_success or self._first_call)
         never_reached = self._last_success is None and self._failing.startswith("connection failed")
         limit = self.settings.give_up_after * 60
@@ -259,8 +291,7 @@ class Model(Generic[Item]):
                 Stopped(
                     f"{what} for {silent / 60:.1f} minutes (the last failure: {self._failing}): "
                     "check the server, then run the same command to go on"
-                ),
-                hurry=True,
+                )
             )
 
     def _succeeded(self) -> None:
@@ -279,16 +310,13 @@ class Model(Generic[Item]):
         stats.tokens_reasoning += reply.tokens_reasoning or 0
         stats.uncounted_calls += reply.tokens_in is None or reply.tokens_out is None
         stats.cost = None if cost is None or stats.cost is None else stats.cost + cost
-        self._dearest = max(self._dearest, cost or 0.0)
+        self._note_cost(cost)
         call = Call(
             key, attempt, time.time(), self._stage, self.endpoint.name, self.endpoint.model, seconds,
             reply.tokens_in, reply.tokens_out, reply.tokens_reasoning, cost, body, response,
         )  # fmt: skip
         # No await between the response and this: a run that is cancelled here has its answer queued already.
         await self._journal.append(call)
-
-    def _spent(self) -> float:
-        return self._stats.spent_before + (self._stats.cost or 0.0)
 
     def _affordable(self, body: bytes) -> bool:
         """Whether one call more fits `max_cost`, with all that are in flight as dear as the dearest so far.
@@ -305,27 +333,32 @@ class Model(Generic[Item]):
             )
             return False
         question = len(body) / 3.5 * price.input / 1e6
-        if stats.in_flight == 0:
-            return self._spent() + max(self._dearest, question) <= most
-        limit = (
-            self.settings.sampling.max_completion_tokens or self.settings.sampling.max_tokens or _LONG_ANSWER
+        spent = stats.spent_before + stats.cost
+        if stats.in_flight:
+            limit = (
+                self.settings.sampling.max_completion_tokens
+                or self.settings.sampling.max_tokens
+                or _LONG_ANSWER
+            )
+            dearest = self._dearest if self._priced >= _KNOWN_AFTER else question + limit * price.output / 1e6
+            # If not, what is in flight may still turn out cheap enough for one more.
+            return spent + dearest * (stats.in_flight + 1) <= most
+        if spent + max(self._dearest, question) <= most:
+            return True
+        self._control.stop(
+            Stopped(
+                f"--max-cost {most:g} would be passed: ${spent:.4f} spent on this job; "
+                "raise it and run the same command to go on"
+            )
         )
-        dearest = self._dearest if stats.calls >= _KNOWN_AFTER else question + limit * price.output / 1e6
-        return self._spent() + dearest * (stats.in_flight + 1) <= most
-
-
-def _pause(failures: int, retry_after: float | None) -> float:
-    """Seconds to wait after so many failures: growing, jittered, never less than the server asked for."""
-    first, longest = _PAUSES
-    jittered = random.uniform(0.5, 1.0) * min(longest, first * 2.0 ** min(20, failures - 1))
-    return max(retry_after or 0.0, jittered)
+        return False
 
 
 def _read(response: str) -> Reply:
     try:
         return read_reply(response)
-    except msgspec.DecodeError as error:
-        raise TransientError(f"the server's answer is not a chat completion ({error})") from None
+    except ValueError as error:
+        raise TransientError(f"the server's answer cannot be read ({error})") from None
 
 
 def _usable(response: str) -> Reply:

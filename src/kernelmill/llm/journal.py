@@ -23,10 +23,10 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
-from kernelmill.errors import OutputError, SourceError
+from kernelmill.errors import MillError, OutputError, SourceError
 from kernelmill.store.lock import take_lock
 
 _SCHEMA = """
@@ -54,6 +54,10 @@ CREATE TABLE IF NOT EXISTS facts (
 );
 """
 _VERSION = 1
+_APPLICATION = 0x4B6D696C
+"""SQLite's `application_id`: tells our files from other people's databases."""
+_PATIENCE = 60.0
+"""Seconds for which a write that fails is tried again before the run is stopped: a full disk can be mended."""
 
 
 class Call(NamedTuple):
@@ -111,12 +115,14 @@ class JournalReader:
             return
         if not path.is_file():
             raise SourceError(f"{path}: no such journal")
-        self._reader = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=60)
+        # Without a log beside it nobody is writing it, and reading need not leave one there.
+        mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+        self._reader = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, timeout=60)
         try:
-            self._reader.execute("SELECT 1 FROM calls LIMIT 1")
-        except sqlite3.DatabaseError as error:
+            _check_ours(self._reader, path)
+        except BaseException:
             self._reader.close()
-            raise SourceError(f"{path} is not a journal ({error})") from None
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -132,17 +138,25 @@ class JournalReader:
         return [Answer(*row) for row in found]
 
     def fact(self, key: str) -> str | None:
-        found = self._reader.execute("SELECT value FROM facts WHERE key = ?", (key,)).fetchone()
-        return found[0] if found else None
+        found = self._select("SELECT value FROM facts WHERE key = ?", key)
+        return found[0][0] if found else None
+
+    def _select(self, query: str, *values: object) -> list[Any]:
+        try:
+            return self._reader.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise SourceError(f"the journal cannot be read ({error}): is it damaged?") from None
 
     def calls(self, last: int | None = None) -> Iterator[Call]:
         """All calls, oldest first, or the `last` few."""
         newest = "SELECT * FROM calls ORDER BY id DESC LIMIT ?"
-        for row in self._reader.execute(
-            f"SELECT {_COLUMNS} FROM ({newest}) ORDER BY id", (-1 if last is None else last,)
-        ):
-            call = Call(*row)
-            yield call._replace(request=zlib.decompress(call.request))
+        query = f"SELECT {_COLUMNS} FROM ({newest}) ORDER BY id"
+        try:
+            for row in self._reader.execute(query, (-1 if last is None else last,)):
+                call = Call(*row)
+                yield call._replace(request=zlib.decompress(call.request))
+        except (sqlite3.Error, zlib.error) as error:
+            raise SourceError(f"the journal cannot be read ({error}): is it damaged?") from None
 
     def totals(self) -> list[Totals]:
         query = """
@@ -150,7 +164,7 @@ class JournalReader:
                    SUM(tokens_reasoning), SUM(cost), SUM(cost IS NULL)
             FROM calls GROUP BY stage, model ORDER BY stage, model
         """
-        return [Totals(*row) for row in self._reader.execute(query)]
+        return [Totals(*row) for row in self._select(query)]
 
 
 class Journal(JournalReader):
@@ -167,10 +181,14 @@ class Journal(JournalReader):
         )
         try:
             self._reader = _connect(self.path)
+            writer = _connect(self.path)
+            self._file = self.path.stat().st_ino
         except BaseException:
             self._lock.close()
             raise
-        self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
+        # In SQL, so that the work is done in the writer's thread and not in the event loop's.
+        writer.create_function("deflate", 1, lambda request: zlib.compress(request, 1), deterministic=True)
+        self._thread = threading.Thread(target=self._write, args=(writer,), name="journal", daemon=True)
         self._thread.start()
         return self
 
@@ -195,13 +213,8 @@ class Journal(JournalReader):
         # Shielded: a cancelled caller must not cancel what the writer thread is about to resolve.
         await asyncio.shield(written)
 
-    def _write(self) -> None:
+    def _write(self, connection: sqlite3.Connection) -> None:
         """The writer thread: whatever has queued up goes into one commit."""
-        connection = _connect(self.path)
-        # In SQL, so that the work is done in this thread and not in the event loop's.
-        connection.create_function(
-            "deflate", 1, lambda request: zlib.compress(request, 1), deterministic=True
-        )
         last = False
         while not last:
             batch: list[_Write] = []
@@ -213,28 +226,40 @@ class Journal(JournalReader):
                 except queue.Empty:
                     break
             last = item is None
-            failure = _commit(connection, batch)
+            failure = self._commit(connection, batch)
             for _, _, written in batch:
                 # The loop is gone when a run was stopped hard; what was queued is on the disk all the same.
                 with contextlib.suppress(RuntimeError):
                     written.get_loop().call_soon_threadsafe(_resolve, written, failure)
         connection.close()
 
+    def _commit(self, connection: sqlite3.Connection, batch: list[_Write]) -> Exception | None:
+        """Write a batch; while it fails, keep it and try again for a minute. Returns what is to be raised."""
+        give_up = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                if self.path.stat().st_ino != self._file:
+                    return OutputError(f"the journal {self.path} was replaced while the run was going on")
+                connection.execute("BEGIN IMMEDIATE")
+                for statement, values, _ in batch:
+                    connection.execute(statement, values)
+                connection.execute("COMMIT")
+                return None
+            except FileNotFoundError:
+                return OutputError(f"the journal {self.path} was removed while the run was going on")
+            except Exception as error:  # noqa: BLE001  whatever it is, those who wait for the write must hear of it
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                mendable = isinstance(error, sqlite3.OperationalError)
+                if not mendable or time.monotonic() > give_up:
+                    return OutputError(
+                        f"the journal could not be written ({error})"
+                        + (": is the disk full?" if mendable else "")
+                    )
+            time.sleep(0.5)
 
-def _commit(connection: sqlite3.Connection, batch: list[_Write]) -> OutputError | None:
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        for statement, values, _ in batch:
-            connection.execute(statement, values)
-        connection.execute("COMMIT")
-    except sqlite3.Error as error:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        return OutputError(f"the journal could not be written ({error}): is the disk full?")
-    return None
 
-
-def _resolve(written: asyncio.Future[None], failure: OutputError | None) -> None:
+def _resolve(written: asyncio.Future[None], failure: Exception | None) -> None:
     if not written.done():
         if failure is None:
             written.set_result(None)
@@ -243,19 +268,44 @@ def _resolve(written: asyncio.Future[None], failure: OutputError | None) -> None
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # Autocommit: transactions are begun by hand, in the writer thread only.
-    connection = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
     try:
+        # Autocommit: transactions are begun by hand, in the writer thread only.
+        connection = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise OutputError(f"the journal {path} cannot be opened ({error})") from None
+    try:
+        if connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+            _check_ours(connection, path)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, _VERSION):
-            raise SourceError(
-                f"{path} was written by another version of kernelmill (format {version}, not {_VERSION})"
-            )
         connection.executescript(_SCHEMA)
+        connection.execute(f"PRAGMA application_id={_APPLICATION}")
         connection.execute(f"PRAGMA user_version={_VERSION}")
-    except sqlite3.DatabaseError as error:
+    except sqlite3.Error as error:
         connection.close()
-        raise SourceError(f"{path} is not a journal ({error})") from None
+        raise _not_usable(path, error) from None
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
+    try:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error as error:
+        raise _not_usable(path, error) from None
+    if application != _APPLICATION:
+        raise SourceError(f"{path} is not a journal of kernelmill")
+    if version != _VERSION:
+        raise SourceError(
+            f"{path} was written by another version of kernelmill (format {version}, not {_VERSION})"
+        )
+
+
+def _not_usable(path: Path, error: sqlite3.Error) -> MillError:
+    """A full disk is not a foreign file: whoever reads the message must not delete what was paid for."""
+    if error.sqlite_errorname in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
+        return SourceError(f"{path} is not a journal ({error})")
+    return OutputError(f"the journal {path} cannot be used now ({error})")

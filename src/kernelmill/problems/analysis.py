@@ -52,6 +52,8 @@ class FactStore:
         self._isolate = isolate
         self._traced = traced
         self._decoder = msgspec.json.Decoder(_Found)
+        self._passing: dict[str, _Found] = {}
+        """What was found out about this run rather than about the module: that it took too long, or too much memory."""
 
     def key(self, module: Module) -> str:
         asked = f"{VERSION}\n{self._traced}\n{module.entry_point}\n{module.python_code}"
@@ -59,7 +61,7 @@ class FactStore:
 
     def known(self, key: str) -> _Found | None:
         found = self._journal.fact(key)
-        return None if found is None else self._decoder.decode(found)
+        return self._passing.get(key) if found is None else self._decoder.decode(found)
 
     async def find(self, module: Module) -> ModuleFacts:
         """Raises `SourceError` where the code cannot be read at all."""
@@ -72,11 +74,20 @@ class FactStore:
                 )
             except SourceError as error:
                 found = _Found(error=str(error))
-            if isinstance(self._journal, Journal):
+            if found.facts is not None and _may_pass(found.facts):
+                self._passing[key] = found
+            elif isinstance(self._journal, Journal):
                 await self._journal.add_fact(key, msgspec.json.encode(found).decode())
         if found.facts is None:
             raise SourceError(found.error or "no facts")
         return found.facts
+
+
+def _may_pass(facts: ModuleFacts) -> bool:
+    """Whether another run, on a quieter machine or with other limits, may find more."""
+    return facts.trace is None and (facts.trace_error or "").startswith(
+        ("timeout", "out of memory", "crashed")
+    )
 
 
 class Analysis(Generic[Item]):

@@ -9,15 +9,21 @@ from typing import IO
 from kernelmill.errors import OutputError
 
 
+def lock_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
+
+
 def take_lock(path: Path, busy: str) -> IO[bytes]:
     """Lock `path` for this process until the returned file is closed; makes its folder where it is missing.
 
     The lock ends with the process, however it ends. The lock file is never removed: unlinking it would let a third
     process lock a new one beside the old.
     """
+    if not path.name or path.is_dir():
+        raise OutputError(f"{path} is a folder, and cannot be written: name a file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.with_name(f".{path.name}.lock").open("ab")
+        lock = lock_of(path).open("ab")
     except OSError as error:
         raise OutputError(f"{path} cannot be written ({error.strerror})") from None
     try:

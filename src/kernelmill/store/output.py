@@ -11,6 +11,7 @@ never write the same output: the second is told so.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import os
@@ -23,8 +24,8 @@ import msgspec
 
 from kernelmill import __version__
 from kernelmill.errors import OutputError
-from kernelmill.rows import RejectedRow, Row
-from kernelmill.store.lock import take_lock
+from kernelmill.rows import RejectedRow, Row, is_json_object
+from kernelmill.store.lock import lock_of, take_lock
 
 
 def beside(path: Path, suffix: str) -> Path:
@@ -46,11 +47,14 @@ class Output:
     def __init__(self, path: Path) -> None:
         if path.is_dir():
             raise OutputError(f"{path} is a folder: name a file, such as {path / 'rows.jsonl'}")
-        if not path.name.endswith(".jsonl"):
+        if not path.name.endswith(".jsonl") or path.name == ".jsonl":
             raise OutputError(f"{path}: outputs are JSONL, so the name must end in .jsonl")
         self.path = path
         self.rejected_path = beside(path, ".rejected.jsonl")
         self.manifest_path = beside(path, ".manifest.json")
+        for other in (self.rejected_path, self.manifest_path):
+            if other.is_dir():
+                raise OutputError(f"{other} is a folder, and has to be a file: move it away")
         self.kept = 0
         self.reasons: Counter[str] = Counter()
         self._sha = hashlib.sha256()
@@ -67,12 +71,21 @@ class Output:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for file in (self._rows, self._rejects):
-            if file is not None and not file.closed:
-                file.close()
-        for path in (self.path, self.rejected_path):
+            if file is not None:
+                # Closing flushes, which fails again on a full disk; the file is given up anyway.
+                with contextlib.suppress(OSError):
+                    file.close()
+        for path in (self.path, self.rejected_path, self.manifest_path):
             _temporary(path).unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.close()
+
+    def owns(self, path: Path) -> bool:
+        """Whether this file is one of the output's own."""
+        mine = (self.path, self.rejected_path, self.manifest_path)
+        return path.resolve() in {
+            name.resolve() for file in mine for name in (file, _temporary(file), lock_of(file))
+        }
 
     def keep(self, raw: bytes) -> None:
         if self._rows is None:
@@ -83,17 +96,15 @@ class Output:
         self._sha.update(b"\n")
         self.kept += 1
 
-    def reject(
-        self, row: Row, reason: str, kind: str, attempts: list[str] | None = None, torn: bool = False
-    ) -> None:
+    def reject(self, row: Row, reason: str, kind: str, attempts: list[str] | None = None) -> None:
         """Write a row to the rejected file. `kind` is what the summary counts; `reason` is for this row."""
         if self._rejects is None:
             self._rejects = _temporary(self.rejected_path).open("wb", buffering=1 << 20)
         rejected = RejectedRow(row.index, row.where, reason, attempts=attempts)
-        if torn:
-            rejected.text = row.raw.decode("utf-8", "replace")
-        else:
+        if is_json_object(row.raw):
             rejected.row = msgspec.Raw(row.raw)
+        else:
+            rejected.text = row.raw.decode("utf-8", "replace")
         self._rejects.write(msgspec.json.encode(rejected) + b"\n")
         self.reasons[kind] += 1
 
@@ -113,12 +124,19 @@ class Output:
             **details,
             "config": config,
         }
+        # All of it on the disk first: a full disk then leaves what was there before, its manifest included.
+        text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+        _temporary(self.manifest_path).write_bytes(text)
+        for path, file in (
+            (self.path, self._rows),
+            (self.rejected_path, self._rejects),
+            (self.manifest_path, None),
+        ):
+            _finish(path, file)
         self.manifest_path.unlink(missing_ok=True)
-        _put(self.path, self._rows)
-        _put(self.rejected_path, self._rejects)
-        with _temporary(self.manifest_path).open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
-            _put(self.manifest_path, file)
+        for path in (self.path, self.rejected_path, self.manifest_path):
+            os.replace(_temporary(path), path)
+        _sync(self.path.parent)
         return manifest
 
 
@@ -126,16 +144,18 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp")
 
 
-def _put(path: Path, file: IO[bytes] | None) -> None:
-    """Rename the finished temporary file into place; no rows at all make an empty file."""
+def _finish(path: Path, file: IO[bytes] | None) -> None:
+    """Bring a temporary file to the disk; no rows at all make an empty one."""
     if file is None:
-        file = _temporary(path).open("wb")
-    file.flush()
-    os.fsync(file.fileno())
-    file.close()
-    os.replace(_temporary(path), path)
-    folder = os.open(path.parent, os.O_RDONLY)
+        file = _temporary(path).open("ab")
+    with file:
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)

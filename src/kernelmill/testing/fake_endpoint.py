@@ -10,7 +10,7 @@ or, in a process of its own, which prints its address and answers `GET /fake/sta
 
 The script decides what each call meets: a list (call by call, then `ok`), rates (`{"500": 0.1}`, drawn from a seed and
 the request, so the same request meets the same fate at the same attempt), or a function of the call. `BEHAVIOURS` names
-all of them. It takes any key and any model, and does not stream.
+all of them; `amend` changes the body of an answer before it is sent, for oddities of your own. It takes any key and any model, and does not stream.
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ class FakeEndpoint:
         reply: Reply = rate_reply,
         script: Script = (),
         *,
+        amend: Callable[[dict[str, Any]], object] = dict,
         latency: float = 0.0,
         slow: float = 1.0,
         retry_after: float = 1.0,
@@ -128,6 +129,7 @@ class FakeEndpoint:
             )
         self._reply = reply
         self._script = script
+        self._amend = amend
         self._latency = latency
         self._slow = slow
         self._retry_after = retry_after
@@ -249,7 +251,7 @@ class FakeEndpoint:
         await asyncio.sleep(self._latency + (self._slow if behaviour == "slow" else 0.0))
         if behaviour == "malformed":
             return web.Response(text='{"id": "x", "choices": [{"mess', content_type="application/json")
-        answer = json.dumps(self._completion(behaviour, body)).encode()
+        answer = json.dumps(self._amend(self._completion(behaviour, body))).encode()
         if behaviour == "drop":
             response = web.StreamResponse(
                 headers={"Content-Length": str(len(answer)), "Content-Type": "application/json"}
