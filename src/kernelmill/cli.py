@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from kernelmill import __version__
+from kernelmill.arguments import Parser
 from kernelmill.errors import ConfigError, MillError
 from kernelmill.flow import COMMANDS, STAGES, TOOLS, Command
 from kernelmill.terminal import say
@@ -127,14 +128,9 @@ def _config_file(arguments: list[str]) -> tuple[Path | None, list[str]]:
     return file, rest
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        raise ConfigError(f"{message} (see {self.prog} --help)")
-
-
 def stage_parser(command: Command, kind: type[Settings]) -> argparse.ArgumentParser:
     """A parser with one flag a setting. What is not given is not in the result, so that it does not override a file."""
-    parser = _Parser(
+    parser = Parser(
         prog=f"kernelmill {command.name}",
         description=f"{command.what[0].upper()}{command.what[1:]}.",
         epilog="Settings also come from a config file (@ file.toml), .env and KERNELMILL_… variables; a flag wins.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import importlib.util
 import platform
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelmill import __version__
+from kernelmill.arguments import Parser
 from kernelmill.config import environment, secret
 from kernelmill.isolate import what_is_missing
 from kernelmill.tokens import embedded_vocabulary_is_installed
@@ -29,7 +29,7 @@ class Finding(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="kernelmill doctor", description=__doc__)
+    parser = Parser(prog="kernelmill doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="for programs")
     options = parser.parse_args(arguments)
     found = list(findings())
