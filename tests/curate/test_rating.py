@@ -29,6 +29,9 @@ from tests.conftest import ROOT
         " Low. ",
         "**low**",
         "<think>maybe <difficulty>high</difficulty>?</think>\n<difficulty>low</difficulty>",
+        "maybe <difficulty>high</difficulty>?</think>\n<difficulty>low</difficulty>",
+        "<think>one <think> in thoughts</think>low",
+        "<THINK>a</THINK><thinking>b</thinking>low",
         "<difficulty>low</difficulty> so again <difficulty>Low</difficulty>",
     ],
 )
@@ -49,6 +52,9 @@ def test_a_level_is_read_whatever_its_case_and_blanks(text: str) -> None:
         "<difficulty>low",
         "",
         "<think><difficulty>low</difficulty></think>",
+        "<difficulty>low</difficulty></think>",
+        "<think>it is <difficulty>low</difficulty>",
+        "<difficulty>low</difficulty> <think>or is it",
     ],
 )
 def test_anything_else_is_an_error_never_a_guess(text: str) -> None:

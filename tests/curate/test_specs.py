@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from kernelmill.curate.spec_checks import SECTIONS, check_spec, sections_of
+from kernelmill.curate.spec_checks import SECTIONS, check_spec, clean_spec, sections_of
 from kernelmill.curate.spec_writer import write_spec
 from kernelmill.isolate import Isolate
 from kernelmill.llm.engine import BadAnswer
-from kernelmill.problems.facts import ModuleFacts, module_facts
+from kernelmill.problems.facts import ModuleFacts, TensorFact, module_facts
 from kernelmill.prompts import Prompt
 from kernelmill.rows import SyntheticRow
 from kernelmill.testing.fake_endpoint import FakeEndpoint
@@ -126,6 +127,261 @@ def test_every_section_must_be_there_and_have_text(gate: ModuleFacts, section: s
 )  # fmt: skip
 def test_each_fault_is_found_and_named(gate: ModuleFacts, old: str, new: str, fault: str) -> None:
     assert fault in faults(GOOD.replace(old, new), gate)
+
+
+X = "- x: tensor of shape (2, 8), dtype float32, values in [0, 1]"
+MASK = "- mask: tensor of shape (2, 8), dtype bool"
+OUTPUT = "- output: tensor of shape (2, 8), dtype float32"
+HERE = "elsewhere x itself."
+"""Where a sentence is put into the good specification."""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        (X, "- `x`: (9, 9), float32", "the shape of x is (2, 8), not (9, 9)"),
+        (X, "| x | (9, 9) | float32 |", "the shape of x is (2, 8), not (9, 9)"),
+        (X, "- x is a 9x9 float32 tensor", "the shape of x is (2, 8), not (9, 9)"),
+        (X, "- x of shape 9 × 9, float32", "the shape of x is (2, 8), not (9, 9)"),
+        (X, "- x of shape $9 \\times 9$, float32", "the shape of x is (2, 8), not (9, 9)"),
+        (X, "- x: 9 by 9, float32", "the shape of x is (2, 8), not (9, 9)"),
+        (X, "- x: torch.Size([9, 9]), float32", "the shape of x is (2, 8), not (9, 9)"),
+        (X, "- x: tensor in float32 of shape (9, 9)", "the shape of x is (2, 8), not (9, 9)"),
+        (X, "- x: tensor in float32 of shape (8, 9)", "the shape of x is (2, 8), not (8, 9)"),
+        (X, "- x: float32[9, 9]", "the shape of x is (2, 8), not (9, 9)"),
+        (X, "- x, float32, with shape: 9, 9", "the shape of x is (2, 8), not (9, 9)"),
+        (X, "- x: shape (N, 9), float32", "the shape of x is (2, 8), not (_, 9)"),
+        (X, "- x: shape (N, 9), float32", "the shape of x, (2, 8), is not stated"),
+        (X, "- x: shape (*, 9), float32", "not (..., 9)"),
+        (X, "- x: (**9**, **9**), float32", "the shape of x is (2, 8), not (9, 9)"),
+        (X, "- x: (9, 9), also (2, 8), float32", "not (9, 9)"),
+        (X, "- x: shape (), float32", "the shape of x is (2, 8), not ()"),
+        (X, "- x: a scalar, float32", "the shape of x, (2, 8), is not stated"),
+        (X, "- x: shape (N, 8), float32", "the shape of x, (2, 8), is not stated"),
+        (X, "- x: a float32 tensor", "the shape of x, (2, 8), is not stated"),
+        (X, "- the first one: (2, 8), float32", "Inputs: x is not named"),
+        (X, "- `x`\n  - Shape: (9, 9)\n  - Dtype: float32", "the shape of x is (2, 8), not (9, 9)"),
+        (X, "### x\nShape (9, 9), float32\n", "the shape of x is (2, 8), not (9, 9)"),
+        (OUTPUT, "- output: float32", "the shape of output, (2, 8), is not stated"),
+        (OUTPUT, "A tensor like x, of dtype float32.", "the shape of output, (2, 8), is not stated"),
+        (OUTPUT, f"{OUTPUT}\n\n## Inputs\n- x: (9, 9)\n- mask: (9, 9)", "'## Inputs' is there 2 times"),
+        (OUTPUT, f"{OUTPUT}\n\n**Outputs**\n- output: (9, 9)", "'## Outputs' is there 2 times"),
+        (X, "- x: (2, 8), fp16", "the dtype of x is float32, not float16"),
+        (X, "- x: (2, 8), half", "the dtype of x is float32, not float16"),
+        (X, "- x: (2, 8), torch.half", "the dtype of x is float32, not float16"),
+        (X, "- x: (2, 8), dtype double", "the dtype of x is float32, not float64"),
+        (X, "- x: (2, 8), in double precision", "the dtype of x is float32, not float64"),
+        (X, "- x: a (2, 8) long tensor", "the dtype of x is float32, not int64"),
+        (X, "- x: (2, 8), dtype: int", "the dtype of x is float32, not int32"),
+        (X, "- x: (2, 8), 16-bit floats", "the dtype of x is float32, not bfloat16"),
+        (X, "- x: (2, 8), BF16", "the dtype of x is float32, not bfloat16"),
+        (MASK, "- mask: (2, 8)", "the dtype bool is not stated"),
+        (MASK, "- mask: (2, 8), not bool", "the dtype bool is not stated"),
+        ("## What", "Sure! Here is the specification:\n\n## What", "text before the first section: Sure!"),
+        ("## What", "# Task\nSure, here it is.\n\n## What", "text before the first section: Sure"),
+        ("blends x", "blends x.\n\nSure! It blends x", "speaks to the reader: Sure!"),
+        ("PyTorch linear layer", "linear layer\n\nLet me know if you need more!", "speaks to the reader: Let me know"),
+        ("PyTorch linear layer", "linear layer\n\n---\nI hope this helps.", "speaks to the reader: I hope"),
+        (HERE, "return torch.clamp(z, min=0.0).sum(dim=1)", "code in it"),
+        (HERE, "It is\nreturn clamp(z) for all z.", "code in it: return clamp(z)"),
+        (HERE, "It is `(x * scale).clamp(0).sum(1)`.", "code in it: ).clamp(0)"),
+        (HERE, "It is x.clamp(0).", "code in it: x.clamp(0)"),
+        (HERE, "It is `torch.relu(x)`.", "code in it: torch.relu(x)"),
+        (HERE, "Then self.width = 3.", "code in it: self.width"),
+        (HERE, "<pre><code>x</code></pre>", "code fence: <pre>"),
+        (HERE, "&lt;code&gt;x&lt;/code&gt;", "code fence: <code>"),
+        (HERE, "\n\uff40\uff40\uff40\nx\n\uff40\uff40\uff40\n", "code fence"),
+        (HERE, "It is torch.sig\u200bmoid(self.\u200bfc(x)).", "copies a line"),
+        (HERE, "The weights are torch . sigmoid(self . fc(x)).", "copies a line"),
+        (HERE, "\nif x.sum() > 0:\n", "line of code: if x.sum() > 0:"),
+        (HERE, "\nfor i in range(3):\n", "line of code: for i in range(3):"),
+        (HERE, "\nimport torch.nn as nn\n", "line of code: import torch.nn"),
+        *(
+            (HERE, sentence, f"hint about the implementation: {hint}")
+            for sentence, hint in [
+                ("Use chunks of 64 columns.", "chunks of 64"),
+                ("Process 1024 elements per program.", "per program"),
+                ("Each program instance handles one row.", "Each program"),
+                ("Launch one kernel per row.", "Launch one"),
+                ("It maps well to tensor cores.", "tensor cores"),
+                ("Keep the accumulator in registers.", "in registers"),
+                ("Mask out-of-bounds loads.", "Mask out-of-bounds loads"),
+                ("Fuse the sigmoid and the product into a single kernel.", "Fuse the sigmoid"),
+                ("A persistent kernel is best.", "persistent kernel"),
+                ("Swizzle the rows for the L2 cache.", "Swizzle"),
+                ("Mind the L2 cache.", "L2 cache"),
+                ("Prefer split-K.", "split-K"),
+                ("Choose num\u200b_war\u00adps well.", "num_warps"),
+                ("Choose num\\_warps well.", "num_warps"),
+                ("Use \uff34\uff29\uff2c\uff25s of rows.", "TILEs"),
+                ("Four warps per row.", "warps"),
+            ]
+        ),
+    ],
+)  # fmt: skip
+def test_what_an_attacker_would_write_is_refused(gate: ModuleFacts, old: str, new: str, fault: str) -> None:
+    assert old in GOOD
+    assert fault in faults(GOOD.replace(old, new, 1), gate)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["Use blocks of 128 elements.", "Block dimension 128.", "Use a block size of 64.", "The rows are tiled."],
+)
+def test_blocks_and_tiles_are_hints_where_the_module_has_none(isolate: Isolate, sentence: str) -> None:
+    facts = asyncio.run(module_facts(CODE.replace("block_size", "depth"), "Gate", isolate))
+    text = GOOD.replace("block_size", "depth").replace("block size", "depth")
+    check_spec(text, "GateNew", facts.source, facts.trace)
+    assert "hint about the implementation" in faults(text.replace(HERE, sentence), facts)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (X, "- x: tensor of shape (2, 8), float32 (not float64)"),
+        (X, "- x: (2, 8), float32 instead of float16, there is no bool mask in it"),
+        (X, "- `x`: float32, torch.Size([2, 8]), that is 2 × 8 and not (8, 2)"),
+        (X, "- `x`\n  - **Shape:** `(2, 8)`\n  - **Dtype:** `torch.float32`\n  - **Range:** [0, 1)"),
+        (X, "### x\nA float tensor, (N, 8) with N = 2, so (2, 8).\n\n### mask"),
+        (X, "- x: single precision, (batch=2, features=8); 2 rows, each a vector of 8; a half-open range [0, 5)"),
+        (X, "- x: shape (*, 8), here (2, 8); indices in [0, 7] or integers from (0, 9); a long row, half of it zero; float"),
+        (X, "- x: (2, 8), float32, clamp(0, 6) of noise drawn from N(0, 1), reduced over axes (0, 1)"),
+        (MASK, "- mask: boolean tensor of the shape of x, [2, 8]"),
+        (f"{X}\n{MASK}", "x is float32, mask is bool. \n\nBoth have the shape (2, 8)."),
+        (f"{X}\n{MASK}", "| Name | Shape | Dtype |\n|---|---|---|\n| x | (2, 8) | float32 |\n| mask | (2, 8) | bool |"),
+        (OUTPUT, "A float32 tensor of shape (2, 8), like x; with a 3x3 window it would differ."),
+        (HERE, "The scale and the shift are each a vector of size (8)."),
+        (HERE, "It warps the image."),
+        (HERE, "The block sizes do not matter; the block size 2 is as in space to depth."),
+        (HERE, "\nfor every element the following holds:\n"),
+        (HERE, "\nif the mask is false, as follows:\n"),
+        (HERE, "\nwith scale s the result is:\n"),
+        (HERE, "\nwith bias:\n"),
+        (HERE, "\n`y = max(0, s·x)`\ny = max(0, s * x)\nσ(z) = 1 / (1 + exp(-z))\n"),
+        (HERE, "\nimport nothing else than what is needed:\n"),
+        (HERE, "Out-of-bounds positions count as zero. Here width = 8. It returns f(x) (see above)."),
+        ("fc.weight (8, 8)", "fc.weight(8, 8), whose index i can be any,"),
+        ("## Behavioural", "## Behavioral"),
+        ("## Inputs", "**Inputs**"),
+        ("## Inputs", "**2. Inputs:**"),
+        ("## Inputs", "2. **Inputs**"),
+        ("## Inputs", "Inputs\n------"),
+        ("## Inputs", "Inputs\n======"),
+        ("## What is computed", "1. What is computed"),
+        ("## What is computed", "# Task: GateNew\n\n---\n\n## 1. What is computed"),
+        ("Triton, called", "The kernels are Triton kernels, launched from forward and called"),
+    ],
+)  # fmt: skip
+def test_what_an_honest_writer_would_write_passes(gate: ModuleFacts, old: str, new: str) -> None:
+    assert old in GOOD
+    text = GOOD.replace(old, new, 1)
+    if "### mask" in new:
+        text = text.replace(MASK, "(2, 8), bool")
+    check_spec(text, "GateNew", gate.source, gate.trace)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("grid = x.new_zeros(1)", "The grid size is one."),
+        ("x = x.repeat(1, 1)", "The rows are repeated (tiled)."),
+        ("x = x.expand(2, 8)", "The rows are tiled."),
+        (
+            "x = torch.pixel_shuffle(x[None, None], 1)[0, 0]",
+            "It has a block size of 1, as in space to depth.",
+        ),
+        ("a, b = x.chunk(2)", "It is split into chunks of 1 row."),
+    ],
+)
+def test_a_word_for_what_the_module_does_is_no_hint(isolate: Isolate, line: str, sentence: str) -> None:
+    code = CODE.replace("block_size", "depth").replace("        weights", f"        {line}\n        weights")
+    facts = asyncio.run(module_facts(code, "Gate", isolate))
+    text = GOOD.replace("block_size", "depth").replace("block size", "depth").replace(HERE, sentence)
+    check_spec(text, "GateNew", facts.source, facts.trace)
+
+
+def test_a_parameter_that_is_called_underscore_need_not_be_named(isolate: Isolate) -> None:
+    code = CODE.replace("def forward(self, x, mask)", "def forward(self, x, mask, _=None)")
+    facts = asyncio.run(module_facts(code, "Gate", isolate))
+    check_spec(GOOD, "GateNew", facts.source, facts.trace)
+
+
+def traced(facts: ModuleFacts, **changes: Any) -> ModuleFacts:
+    """The facts of a module that would take or return other tensors."""
+    assert facts.trace is not None
+    return msgspec.structs.replace(facts, trace=msgspec.structs.replace(facts.trace, **changes))
+
+
+@pytest.mark.parametrize("said", ["shape ()", "a scalar", "torch.Size([])", "a zero-dimensional tensor"])
+def test_a_tensor_without_dimensions_is_a_scalar_by_any_name(gate: ModuleFacts, said: str) -> None:
+    facts = traced(gate, outputs=[TensorFact("output", [], "float32")])
+    check_spec(GOOD.replace(OUTPUT, f"- loss: {said}, float32"), "GateNew", facts.source, facts.trace)
+    assert "the shape of output, (), is not stated" in faults(GOOD.replace(OUTPUT, "- loss: float32"), facts)
+    assert "the shape is (), not (1,)" in faults(
+        GOOD.replace(OUTPUT, f"- loss: {said}, float32, (1,)"), facts
+    )
+
+
+def test_several_outputs_are_told_by_name_or_by_shape(gate: ModuleFacts) -> None:
+    outputs = [TensorFact('output["loss"]', [], "float32"), TensorFact('output["ids"]', [2, 3], "int64")]
+    facts = traced(gate, outputs=outputs)
+    good = GOOD.replace(OUTPUT, "- loss: a scalar, float32\n- ids: (2, 3), int64")
+    check_spec(good, "GateNew", facts.source, facts.trace)
+    unnamed = GOOD.replace(OUTPUT, "- first: a scalar, float32\n- then: (2, 3), int64")
+    check_spec(unnamed, "GateNew", facts.source, facts.trace)
+    swapped = GOOD.replace(OUTPUT, "- ids: a scalar, int64\n- loss: (2, 3), float32")
+    assert 'the shape of output["loss"] is (), not (2, 3)' in faults(swapped, facts)
+    assert 'the shape of output["ids"], (2, 3), is not stated beside its name' in faults(swapped, facts)
+
+
+def test_hundreds_of_tensors_are_checked_in_time_that_grows_with_the_text(gate: ModuleFacts) -> None:
+    many = [TensorFact(f"output[{n}]", [n + 1, 8], "float32") for n in range(2000)]
+    facts = traced(gate, outputs=many)
+    bullets = "\n".join(f"- output[{n}]: ({n + 1}, 8), float32" for n in range(2000))
+    began = time.process_time()
+    check_spec(GOOD.replace(OUTPUT, bullets), "GateNew", facts.source, facts.trace)
+    told = faults(GOOD.replace(OUTPUT, bullets.replace(", 8)", ", 9)")), facts)
+    assert time.process_time() - began < 5
+    assert len(told) < 3000
+
+
+@pytest.mark.parametrize(
+    "text", ["(9, ", "9 x ", "((", "a.", "not the ", "return ", "`**", "<think ", "mask a "]
+)
+def test_a_hostile_text_is_refused_in_good_time(gate: ModuleFacts, text: str) -> None:
+    began = time.process_time()
+    faults(GOOD.replace(X, text * 10_000), gate)
+    assert time.process_time() - began < 5
+
+
+def test_a_typical_specification_is_checked_in_milliseconds(gate: ModuleFacts) -> None:
+    prose = GOOD.replace(HERE, "The result is rounded, element by element, as the dtype asks. " * 60)
+    check_spec(prose, "GateNew", gate.source, gate.trace)
+    times = []
+    for _ in range(20):
+        began = time.process_time()
+        check_spec(prose, "GateNew", gate.source, gate.trace)
+        times.append(time.process_time() - began)
+    assert min(times) < 0.02
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"\n\n{GOOD}\n\n",
+        f"<think>x is (9, 9), hm</think>\n{GOOD}",
+        f"Well, x is (9, 9), hm.\n</think>\n\n{GOOD}",
+        f"{GOOD}<think>Was that all?</think>",
+    ],
+)
+def test_thoughts_are_no_part_of_the_specification(answer: str) -> None:
+    assert clean_spec(answer) == GOOD.strip()
+
+
+@pytest.mark.parametrize("answer", [f"<think>{GOOD}", f"{GOOD}\n<think>or"])
+def test_thoughts_that_do_not_end_make_an_answer_unusable(answer: str) -> None:
+    with pytest.raises(BadAnswer, match="never closed"):
+        clean_spec(answer)
 
 
 def test_a_word_that_the_module_itself_uses_is_no_hint(gate: ModuleFacts) -> None:

@@ -1,7 +1,8 @@
 """The difficulty of a task, as a model states it.
 
 An answer states it between tags, once or always the same. Case and blanks do not matter; an answer that is the bare word
-is taken too. Anything else (prose, two different levels, another word) is an error, never a null.
+is taken too. Thoughts (`<think>…</think>`) are not read. Anything else (prose, two different levels, another word) is
+an error, never a null.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from __future__ import annotations
 import re
 from typing import get_args
 
+from kernelmill.curate.thoughts import strip_thoughts
 from kernelmill.llm.engine import BadAnswer
 from kernelmill.rows import Difficulty
 
 LEVELS: tuple[Difficulty, ...] = get_args(Difficulty)
 
-_THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL | re.IGNORECASE)
 _TAGGED = re.compile(r"<difficulty>(.*?)</difficulty>", re.DOTALL | re.IGNORECASE)
 
 
 def read_difficulty(text: str) -> Difficulty:
     """The level that an answer states. Raises `BadAnswer`."""
-    answer = _THOUGHTS.sub("", text)
+    answer = strip_thoughts(text)
     stated = _TAGGED.findall(answer) or ([answer] if len(answer.split()) == 1 else [])
     words = {re.sub(r"[\W_]+", " ", word).strip().lower() for word in stated}
     if not words:

@@ -73,7 +73,12 @@ _PHRASES = {
     "max_pool2d_with_indices": "take the maximum of {self} in windows of {kernel_size}",
     "avg_pool2d": "take the mean of {self} in windows of {kernel_size}",
     "_adaptive_avg_pool2d": "take the mean of {self} in windows that give the size {output_size}",
-    "scaled_dot_product_attention": "scaled dot-product attention with the queries {query}, keys {key} and values {value}",
+    # Which of its implementations ran is no behaviour.
+    **dict.fromkeys(
+        ("scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
+         "_scaled_dot_product_efficient_attention", "_scaled_dot_product_attention_math"),
+        "scaled dot-product attention with the queries {query}, keys {key} and values {value}",
+    ),
     "arange": "count from the start to the end", "zeros": "take zeros of the shape {size}", "ones": "take ones of the shape {size}",
 }  # fmt: skip
 _UNSAID = {
