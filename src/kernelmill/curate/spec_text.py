@@ -1,7 +1,7 @@
 """Reading a task specification: its sections, and the shapes and dtypes that it states.
 
-Text is read in one normal form (`normal`), so that look-alike and invisible characters hide nothing. What is read is a
-matter of patterns, not of understanding: `(0, 1)` is a range after "values in" and a shape otherwise.
+Text is read in one normal form (`normal`), so that full-width and invisible characters hide nothing; letters of
+other scripts that look like ours do. What is read is a matter of patterns, not of understanding: `(0, 1)` is a range after "values in" and a shape otherwise.
 """
 
 from __future__ import annotations
