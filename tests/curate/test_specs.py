@@ -539,3 +539,22 @@ def test_the_static_writer_says_that_it_needs_a_trace(tmp_path: Path, mill: Call
     done = mill("specs", "rows.jsonl", "-o", "specs.jsonl", "--writer", "static", "--no-trace")
     assert done.returncode == 2
     assert "leave --no-trace out" in done.stderr
+
+
+def test_rows_as_other_tools_write_them_are_taken_and_thoughts_left_out(
+    tmp_path: Path, mill: Callable[..., Any]
+) -> None:
+    row = evals_row(1)
+    row |= {"info": json.dumps(row["info"]), "name": None, "level": 1.0}
+    write_rows(tmp_path / "rows.jsonl", [row])
+
+    def thoughtful(body: dict[str, Any]) -> str:
+        return f"<think>Let me see: num_warps…</think>\n\n{spec_for({**body, 'messages': [body['messages'][0]] * 3})}\n"
+
+    with FakeEndpoint(reply=thoughtful) as endpoint:
+        done = mill("specs", "rows.jsonl", "-o", "specs.jsonl", "--base-url", endpoint.base_url)
+        assert done.returncode == 0, done.stderr
+        assert endpoint.asked.total() == 1
+    written = read_rows(tmp_path / "specs.jsonl")[0]
+    assert written["prompt"].startswith("## What is computed")
+    assert (written["name"], written["level"]) == (None, 1)

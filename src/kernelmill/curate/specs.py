@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from kernelmill.batch import Answerer, Drop
 from kernelmill.config import SpecsSettings
-from kernelmill.curate.spec_checks import check_spec
+from kernelmill.curate.spec_checks import check_spec, clean_spec
 from kernelmill.curate.spec_writer import write_spec
 from kernelmill.errors import BadRow, ConfigError, SourceError
 from kernelmill.llm.engine import BadAnswer, Messages
@@ -23,7 +23,7 @@ from kernelmill.problems.analysis import Analysis, FactStore, torch_is_installed
 from kernelmill.problems.facts import ModuleFacts
 from kernelmill.problems.source import read_source
 from kernelmill.prompts import Prompt
-from kernelmill.rows import Info, KernelBookRow, Row, RowReader, SyntheticRow
+from kernelmill.rows import Info, KernelBookRow, Label, Row, RowReader, SyntheticRow, read_info
 from kernelmill.run_stage import Context, Parts, run_stage
 
 
@@ -48,11 +48,11 @@ class _AnyRow(KernelBookRow, kw_only=True):
 
     python_code: str | None = None  # type: ignore[assignment]
     code: str | None = None
-    info: Info | None = None
+    info: Info | str | None = None
     reward: float | None = None
-    name: str | UnsetType = UNSET
-    level: int | UnsetType | None = UNSET
-    problem_id: int | UnsetType | None = UNSET
+    name: str | UnsetType | None = UNSET
+    level: Label | UnsetType = UNSET
+    problem_id: Label | UnsetType = UNSET
 
 
 class Specs:
@@ -64,7 +64,7 @@ class Specs:
 
     def take(self, row: Row) -> Module | Drop:
         given = self._read(row)
-        info = given.info
+        info = read_info(row.where, given.info) if given.info is not None else None
         code = given.python_code or given.code or (info.python_code if info else None)
         if not code:
             raise BadRow(
@@ -126,7 +126,7 @@ class ModelWriter:
             facts = await self._facts.find(item)
         except SourceError as error:
             raise BadAnswer(f"the module cannot be read: {error}") from None
-        return _checked(item, text.strip(), facts, f"llm:{self._model}")
+        return _checked(item, clean_spec(text), facts, f"llm:{self._model}")
 
     def again(self, messages: Messages, text: str, reason: str) -> Messages:
         feedback = self._again.render(reason=reason)
