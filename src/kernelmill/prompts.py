@@ -26,11 +26,16 @@ class Prompt:
         file = path or bundled(f"prompts/{name}.md")
         try:
             text = file.read_text(encoding="utf-8")
-            self._template = _environment.from_string(text)
         except OSError as error:
             raise ConfigError(f"{file}: cannot be read ({error.strerror})") from None
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+        try:
+            self._template = _environment.from_string(text)
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(f"{file}:{error.lineno}: not a Jinja template ({error.message})") from None
+        except Exception as error:  # noqa: BLE001  constants are computed here: see render
+            raise _fault(file, error) from None
         self.file = file
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
 
@@ -40,3 +45,10 @@ class Prompt:
         except jinja2.UndefinedError as error:
             known = ", ".join(values)
             raise ConfigError(f"{self.file}: {error.message} (a template can use: {known})") from None
+        except Exception as error:  # noqa: BLE001  a template is a program of the user's: whatever it raises is its fault
+            raise _fault(self.file, error) from None
+
+
+def _fault(file: Path, error: Exception) -> ConfigError:
+    text = " ".join(str(error).split())
+    return ConfigError(f"{file}: the template fails ({type(error).__name__}{f': {text}' if text else ''})")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from itertools import islice
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.console import Console, Group
 from rich.panel import Panel
 from rich.text import Text
 
+from kernelmill.arguments import Parser, at_least
 from kernelmill.config import secret
 from kernelmill.errors import ConfigError
 from kernelmill.rows import Row, RowReader
@@ -18,16 +18,18 @@ from kernelmill.store import open_source
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="kernelmill show", description=__doc__)
+    parser = Parser(prog="kernelmill show", description=__doc__)
     parser.add_argument("source", metavar="SOURCE", help="file, folder or Hub dataset")
-    parser.add_argument("-n", type=int, default=3, help="how many rows (default 3)")
+    parser.add_argument("-n", type=at_least(0), default=3, help="how many rows (default 3)")
     parser.add_argument(
-        "--from", dest="start", type=int, default=0, metavar="ROW", help="first row, counted from 0"
+        "--from", dest="start", type=at_least(0), default=0, metavar="ROW", help="first row, counted from 0"
     )
     parser.add_argument(
         "--columns", default="", metavar="A,B", help="only these; a dot goes inside: info.module_name"
     )
-    parser.add_argument("--lines", type=int, default=12, help="lines of a long text that are shown (0: all)")
+    parser.add_argument(
+        "--lines", type=at_least(0), default=12, help="lines of a long text that are shown (0: all)"
+    )
     options = parser.parse_args(arguments)
     source = open_source(options.source, None, secret("HF_TOKEN"))
     columns = [name for name in options.columns.split(",") if name]
