@@ -71,18 +71,21 @@ class Session:
         self._settings = settings
         self._journal_path = journal
         self._endpoint = Endpoint(settings) if model else None
+        if self._endpoint is not None and not settings.dry_run:
+            self._endpoint.check_key()
         self._facts = facts and settings.trace and torch_is_installed()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Context:
-        settings = self._settings
-        if self._endpoint is not None and not settings.dry_run:
-            self._endpoint.check_key()
-            await self._stack.enter_async_context(self._endpoint)
-        journal = self._stack.enter_context(self._journal())
-        isolate = None
-        if self._facts and not settings.dry_run:
-            isolate = self._stack.enter_context(Isolate(timeout=settings.trace_timeout))
+        settings, isolate = self._settings, None
+        async with AsyncExitStack() as stack:
+            journal = stack.enter_context(self._journal())
+            if self._endpoint is not None and not settings.dry_run:
+                await stack.enter_async_context(self._endpoint)
+            if self._facts and not settings.dry_run:
+                isolate = stack.enter_context(Isolate(timeout=settings.trace_timeout))
+            # Only when all of it is open; what fails half-way is closed again.
+            self._stack = stack.pop_all()
         facts = FactStore(journal, isolate, traced=self._facts)
         return Context(self._name, settings, journal, Stats(), Control(), facts, self._endpoint)
 
@@ -107,6 +110,8 @@ async def run_stage(
     path = test_path(settings.output) if settings.test_mode else settings.output
     output = Output(path)
     journal = journal_path(name, settings)
+    # Before the source is opened: a missing key must not wait for a download.
+    session = Session(name, settings, journal, **needs)
     source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
     for file in (journal, *(file.path for file in source.files)):
         if output.owns(file):
@@ -117,7 +122,7 @@ async def run_stage(
     async with AsyncExitStack() as stack:
         if not settings.dry_run:
             stack.enter_context(output)
-        context = await stack.enter_async_context(Session(name, settings, journal, **needs))
+        context = await stack.enter_async_context(session)
         parts = parts_of(context)
         batch = Batch(
             source, parts.stage, parts.answerer, context.stats, context.control,
