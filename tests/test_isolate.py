@@ -28,7 +28,16 @@ import pytest
 
 import kernelmill
 from kernelmill.errors import ConfigError
-from kernelmill.isolate import MAX_OUTPUT, MAX_REPLY, MAX_REQUEST, Isolate, Reply, confine, what_is_missing
+from kernelmill.isolate import (
+    MAX_OUTPUT,
+    MAX_REPLY,
+    MAX_REQUEST,
+    MAX_SCRATCH,
+    Isolate,
+    Reply,
+    confine,
+    what_is_missing,
+)
 from kernelmill.isolate.parent import _signal_name
 
 WORKER = """
@@ -60,6 +69,20 @@ def isolate(worker_folder: Path) -> Iterator[Isolate]:
     assert psutil.Process().children(recursive=True) == []
 
 
+@pytest.fixture
+def on_disk(worker_folder: Path) -> Iterator[Isolate]:
+    """A server on a machine where a child cannot have a file system of its own."""
+    patched = """
+        from kernelmill.isolate import confine
+        def absent(*a): raise OSError(1, "Operation not permitted")
+        confine._own_scratch = absent
+    """
+    (worker_folder / "on_disk_worker.py").write_text(textwrap.dedent(patched) + WORKER)
+    with Isolate("on_disk_worker", timeout=10, memory_mb=512) as warm:
+        assert has(warm, confine.SCRATCH_LIMIT)  # for the server stands in for it
+        yield warm
+
+
 def run(isolate: Isolate, code: str) -> Reply:
     return isolate.run_sync({"code": code})
 
@@ -81,6 +104,11 @@ def assert_only_the_server_is_left(isolate: Isolate) -> None:
     """The next request works, and no process of an earlier one lives."""
     assert value(isolate, "value = 6 * 7") == 42
     assert len(psutil.Process().children(recursive=True)) == 1
+
+
+def scratch_size(isolate: Isolate) -> object:
+    """The size of the file system that a child writes to."""
+    return value(isolate, "import os; s = os.statvfs('.'); value = s.f_blocks * s.f_frsize")
 
 
 def has(isolate: Isolate, protection: str) -> bool:
@@ -321,7 +349,7 @@ def test_a_request_over_the_limit_is_refused_and_not_sent(isolate: Isolate) -> N
     assert_only_the_server_is_left(isolate)
 
 
-def test_a_scratch_folder_is_removed_however_deep_and_closed_it_is(isolate: Isolate) -> None:
+def test_a_scratch_folder_is_removed_however_deep_and_closed_it_is(on_disk: Isolate) -> None:
     code = """
         import os
         value = os.getcwd()
@@ -331,21 +359,81 @@ def test_a_scratch_folder_is_removed_however_deep_and_closed_it_is(isolate: Isol
         for i in range({depth}):
             os.mkdir("deep"), open("file", "w").close(), os.chdir("deep")
     """
-    small = value(isolate, code.replace("{depth}", "3"))
+    small = value(on_disk, code.replace("{depth}", "3"))
     assert isinstance(small, str)
     assert os.path.exists(os.path.dirname(small))
     assert not os.path.exists(small)
-    large = value(isolate, code.replace("{depth}", "800"))
+    large = value(on_disk, code.replace("{depth}", "800"))
     # Somebody else removes so much, and the next request does not wait for it.
     start = time.monotonic()
-    assert value(isolate, "value = 1") == 1
+    assert value(on_disk, "value = 1") == 1
     assert time.monotonic() - start < 1
     assert isinstance(large, str)
     while os.path.exists(large):
         assert time.monotonic() - start < 20
         time.sleep(0.05)
     time.sleep(1.1)
-    assert_only_the_server_is_left(isolate)
+    server = psutil.Process(int(str(value(on_disk, "import os; value = os.getppid()"))))
+    assert server.children(recursive=True) == []
+
+
+FILLERS = {
+    "big files": """
+        for n in range(1000):
+            with open(f"f{n}", "wb") as file:
+                for _ in range(60): file.write(megabyte)
+    """,
+    "files that are removed and kept open": """
+        keep = []
+        for n in range(200):
+            keep.append(open("f", "wb"))
+            os.unlink("f")
+            for _ in range(60): keep[-1].write(megabyte)
+    """,
+    "many files": """
+        for n in range(10**6): open(f"f{n}", "wb").close()
+    """,
+}
+
+
+@pytest.mark.parametrize("code", FILLERS.values(), ids=FILLERS.keys())
+@pytest.mark.parametrize("where", ["isolate", "on_disk"])
+def test_the_disk_cannot_be_filled(request: pytest.FixtureRequest, where: str, code: str) -> None:
+    server: Isolate = request.getfixturevalue(where)
+    if where == "on_disk" and "unlink" in code and not os.access("/proc/self/io", os.R_OK):
+        pytest.skip("this kernel does not count what a process writes")
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    reply = run(server, "import os\nmegabyte = bytes(1 << 20)\n" + textwrap.dedent(code))
+    assert (reply["kind"], reply["type"]) == ("error", "OSError"), reply
+    assert reply["message"].startswith("wrote more than 256 MB")
+    assert value(server, "import os; value = os.listdir()") == []
+    # What it wrote is gone: the disk, which others use too, has about as much room as before.
+    assert shutil.disk_usage(tempfile.gettempdir()).free > free - MAX_SCRATCH
+
+
+def test_a_hundred_megabytes_may_be_written_and_read_again(isolate: Isolate, on_disk: Isolate) -> None:
+    code = """
+        for name in "abcd":
+            open(name, "wb").write(bytes(25 << 20))
+        value = sum(len(open(name, "rb").read()) for name in "abcd")
+    """
+    assert value(isolate, code) == value(on_disk, code) == 100 << 20
+
+
+def test_a_scratch_folder_in_memory_is_seen_by_its_child_only(isolate: Isolate) -> None:
+    if scratch_size(isolate) != MAX_SCRATCH:
+        pytest.skip("no mount namespace here: the server watches the disk instead")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        assert isolate._connection is not None
+        scratch = isolate._connection._scratch
+        future = pool.submit(run, isolate, "import time; open('x', 'w').write('y'); time.sleep(0.5)")
+        while not (folders := os.listdir(scratch)):
+            time.sleep(0.01)
+        time.sleep(0.2)
+        assert os.listdir(os.path.join(scratch, folders[0])) == []
+        assert scratch not in Path("/proc/self/mountinfo").read_text()
+        assert future.result()["kind"] == "ok"
+    assert os.listdir(scratch) == []
 
 
 # ------------------------------------------------------------------------------------------- servers and parents
@@ -505,21 +593,35 @@ def test_a_protection_that_cannot_be_had_is_named_and_the_others_still_hold(work
             assert error(weak, f"open('/proc/{os.getpid()}/environ').read()") == "PermissionError"
 
 
-def test_a_child_that_lacks_a_protection_the_machine_has_runs_nothing(worker_folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("step", "protection"), [("_drop_capabilities", "capabilities"), ("_own_scratch", confine.SCRATCH_LIMIT)]
+)
+def test_a_child_that_lacks_a_protection_the_machine_has_runs_nothing(
+    isolate: Isolate, worker_folder: Path, step: str, protection: str
+) -> None:
     failing = """
-        import os
         from kernelmill.isolate import confine
-        real = confine._drop_capabilities
+        real = confine.{step}
         def later(*a):
-            if not os.getcwd().endswith("probe"): raise OSError(1, "Operation not permitted")
-            real()
-        confine._drop_capabilities = later
+            if not folder.endswith("probe"): raise OSError(1, "Operation not permitted")
+            real(*a)
+        def entered(scratch, *a):
+            global folder
+            folder = scratch
+            return confining(scratch, *a)
+        from kernelmill.isolate import server
+        confining, server.confine = server.confine, entered
+        confine.{step} = later
     """
-    (worker_folder / "failing_worker.py").write_text(textwrap.dedent(failing) + WORKER)
-    with Isolate("failing_worker", timeout=TIMEOUT) as weak:
+    (worker_folder / f"failing{step}_worker.py").write_text(
+        textwrap.dedent(failing).replace("{step}", step) + WORKER
+    )
+    with Isolate(f"failing{step}_worker", timeout=TIMEOUT) as weak:
+        if step == "_own_scratch" and scratch_size(isolate) != MAX_SCRATCH:
+            pytest.skip("no mount namespace here")
         reply = run(weak, "value = 1")
     assert (reply["kind"], reply["type"]) == ("error", "RuntimeError")
-    assert reply["message"] == "not confined: capabilities: Operation not permitted"
+    assert reply["message"] == f"not confined: {protection}: Operation not permitted"
 
 
 def test_a_machine_without_namespaces_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -544,6 +646,7 @@ with Isolate("run_text_worker", timeout=5) as isolate:
         "etc": ask("import os; os.listdir('/etc')"),
         "tmp": ask("open('/tmp/written-by-nobody', 'w')"),
         "scratch": ask("value = open('x', 'w').write('yes')"),
+        "fill": ask("b = bytes(50 << 20)\\nfor n in range(10): open(str(n), 'wb').write(b)"),
         "fork": ask("import os; os.fork()"),
         "socket": ask("import socket; socket.socket()"),
         "parent": ask(f"open('/proc/{os.getpid()}/environ').read()"),
@@ -597,6 +700,7 @@ def test_all_of_it_works_for_a_user_who_is_not_root(worker_folder: Path) -> None
         "etc": "PermissionError",
         "tmp": "PermissionError",
         "scratch": 3,
+        "fill": "OSError",
         "fork": "PermissionError",
         "socket": "PermissionError",
         "parent": "PermissionError",

@@ -14,26 +14,29 @@ gives up:
     network       a network namespace of the server's own; seccomp refuses sockets as well
     processes     seccomp: no new process, no program, no signal to another process
     resources     rlimits: processor time, memory, file size, open files; no core dump
+    disk          its scratch folder is a file system of its own, in memory and of limited size; where that cannot be
+                  had, the server looks every 0.2 s at what was written and kills who wrote too much
     privileges    no capabilities, and none to be had (no_new_privs)
     life          a time-out, the server's end or the parent's end (also by kill -9) kills it
 
 What a machine cannot give is not silently missing: `what_is_missing` names it. A child in which a protection
 fails that the server has found to work runs nothing.
 
-Not covered: a child can lie about the code it ran, for that code shares its process; it can fill the disk
-under its scratch folder until its time is up; and flaws of the kernel or the processor are what they are.
+Not covered: a child can lie about the code it ran, for that code shares its process; and flaws of the kernel or the
+processor are what they are.
 
 The server imports this package before its worker: only the standard library and `kernelmill.errors` may be
 imported here.
 """
 
 from kernelmill.isolate.parent import START_SECONDS, Isolate, Reply, what_is_missing
-from kernelmill.isolate.wire import MAX_OUTPUT, MAX_REPLY, MAX_REQUEST
+from kernelmill.isolate.wire import MAX_OUTPUT, MAX_REPLY, MAX_REQUEST, MAX_SCRATCH
 
 __all__ = [
     "MAX_OUTPUT",
     "MAX_REPLY",
     "MAX_REQUEST",
+    "MAX_SCRATCH",
     "START_SECONDS",
     "Isolate",
     "Reply",

@@ -18,8 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kernelmill.isolate.wire import MAX_SCRATCH, MAX_SCRATCH_FILES
+
+SCRATCH_LIMIT = "scratch limit"
+"""The protection that `confine` names where a child cannot have a file system of its own: the server then watches."""
 _libc = ctypes.CDLL(None, use_errno=True)
-_CLONE_NEWUSER, _CLONE_NEWNET, _CLONE_THREAD = 0x10000000, 0x40000000, 0x00010000
+_CLONE_NEWUSER, _CLONE_NEWNET, _CLONE_NEWNS, _CLONE_THREAD = 0x10000000, 0x40000000, 0x00020000, 0x00010000
+_MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 0x4000, 1 << 18
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
 
 
@@ -52,6 +57,11 @@ def leave_network() -> list[str]:
 def confine(scratch: str, readable: list[str], server: int, timeout: float, memory_mb: int) -> list[str]:
     """Give up everything a child of `server` does not need; names what could not be given up."""
     os.setsid()
+    missing = []
+    try:
+        _own_scratch(scratch)
+    except OSError as error:
+        missing.append(f"{SCRATCH_LIMIT}: {error.strerror}")
     os.chdir(scratch)
     os.environ.update(HOME=scratch, TMPDIR=scratch)
     tempfile.tempdir = scratch
@@ -65,7 +75,6 @@ def confine(scratch: str, readable: list[str], server: int, timeout: float, memo
         ("capabilities", _drop_capabilities),
         ("seccomp", _filter_system_calls),
     ]
-    missing = []
     for name, step in steps:
         try:
             step()
@@ -74,6 +83,16 @@ def confine(scratch: str, readable: list[str], server: int, timeout: float, memo
             if name == "seccomp":  # the next best: no thread either, and no bound on root
                 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
     return missing
+
+
+def _own_scratch(scratch: str) -> None:
+    """Lay a file system of limited size over the scratch folder, seen by this process only and gone with it."""
+    _call("unshare", _CLONE_NEWNS)
+    # Without this, a mount on a shared tree would be seen by the whole machine.
+    _call("mount", None, ctypes.c_char_p(b"/"), None, _MS_REC | _MS_PRIVATE, None)
+    size = f"size={MAX_SCRATCH},nr_inodes={MAX_SCRATCH_FILES},mode=0700".encode()
+    kind, target = ctypes.c_char_p(b"tmpfs"), ctypes.c_char_p(os.fsencode(scratch))
+    _call("mount", kind, target, kind, _MS_NOSUID | _MS_NODEV, ctypes.c_char_p(size))
 
 
 def end_with(server: int) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypedDict
 
 from kernelmill.errors import ConfigError
 from kernelmill.isolate.scratch import remove_tree
-from kernelmill.isolate.wire import MAX_REQUEST, Config, Settings, pack, read_frames
+from kernelmill.isolate.wire import MAX_REQUEST, TOO_MUCH, Config, Settings, pack, read_frames
 
 START_SECONDS = 120.0
 
@@ -269,6 +269,8 @@ def _judge(event: dict[str, Any], body: bytes) -> Reply:
         return _reply("crashed", message="the reply was torn or forged", **rest)
     if how == "failed":
         return _reply("crashed", message=event["message"], **rest)
+    if how == "wrote":
+        return _reply("error", type="OSError", message=TOO_MUCH, **rest)
     if how == "timeout" or status == -signal.SIGXCPU:
         return _reply("timeout", message=f"timed out after {event['seconds']:.1f} s", **rest)
     if status < 0:

@@ -1,4 +1,4 @@
-"""Remove what a stranger left in a scratch folder."""
+"""Measure and remove what a stranger writes in a scratch folder."""
 
 from __future__ import annotations
 
@@ -37,3 +37,31 @@ def _unlink_files(folder: str) -> Iterator[str]:
                 yield entry.path
             else:
                 os.unlink(entry.path)
+
+
+def holds_too_much(top: str, most_bytes: int, most_files: int) -> bool:
+    """Whether a folder, which may be changing, holds more than that. Looks at so many files at the most."""
+    folders, total, files = [top], 0, 0
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    found = entry.stat(follow_symlinks=False)
+                    total += found.st_blocks * 512
+                    files += 1
+                    if total > most_bytes or files > most_files:
+                        return True
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+        except OSError:
+            continue  # removed or closed meanwhile, or a path too long for the kernel: `bytes_written` sees those
+    return False
+
+
+def bytes_written(pid: int) -> int:
+    """What a process has sent to disks so far, into files removed since too; 0 where the kernel does not say."""
+    try:
+        with open(f"/proc/{pid}/io", "rb") as lines:
+            return next((int(line.split()[1]) for line in lines if line.startswith(b"write_bytes:")), 0)
+    except OSError:
+        return 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import functools
 import gc
 import importlib
@@ -22,11 +23,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from kernelmill.isolate.confine import confine, end_with, leave_network, readable_paths
-from kernelmill.isolate.scratch import remove_tree
-from kernelmill.isolate.wire import LENGTH, MAX_OUTPUT, MAX_REPLY, Config, pack, take_frames
+from kernelmill.isolate.confine import SCRATCH_LIMIT, confine, end_with, leave_network, readable_paths
+from kernelmill.isolate.scratch import bytes_written, holds_too_much, remove_tree
+from kernelmill.isolate.wire import (
+    LENGTH,
+    MAX_OUTPUT,
+    MAX_REPLY,
+    MAX_SCRATCH,
+    MAX_SCRATCH_FILES,
+    TOO_MUCH,
+    Config,
+    pack,
+    take_frames,
+)
 
 _NONCE_BYTES = 16
+_WATCH_SECONDS = 0.2
 _Handle = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -75,6 +87,9 @@ class _Server:
         self.control = control
         self.handle = handle
         self.expected: list[str] = []
+        self.watching = False
+        """Whether children write to the disk, so that how much they write must be watched."""
+        self.watched = 0.0
         self.pid = os.getpid()
         self.readable = readable_paths()
         self.children: dict[int, _Child] = {}
@@ -106,7 +121,9 @@ class _Server:
             _write_frame(self.control, {"failed": f"a confined process ended with status {status}"})
             return
         self.expected = json.loads(answer)
-        _write_frame(self.control, {"missing": missing + self.expected})
+        lacking = [line for line in self.expected if not line.startswith(SCRATCH_LIMIT)]
+        self.watching = lacking != self.expected
+        _write_frame(self.control, {"missing": missing + lacking})
 
     def loop(self) -> None:
         while os.getppid() == self.config["parent"]:
@@ -114,14 +131,25 @@ class _Server:
             for child in list(self.children.values()):
                 if child.started + self.config["timeout"] <= now:
                     self._finish(child, "timeout")
+            if self.watching and now >= self.watched + _WATCH_SECONDS:
+                self._watch()
+                self.watched = time.monotonic()
             while self.queue and len(self.children) < self.config["workers"]:
                 self._start(*self.queue.popleft())
             self.removing -= {pid for pid in self.removing if os.waitpid(pid, os.WNOHANG)[0]}
             ends = [child.started + self.config["timeout"] for child in self.children.values()]
             # At least once a second, to see that the parent lives: a copy of its socket may outlive it.
-            for key, _ in self.selector.select(max(0.0, min([1.0, *(end - now for end in ends)]))):
+            longest = _WATCH_SECONDS if self.watching and self.children else 1.0
+            for key, _ in self.selector.select(max(0.0, min([longest, *(end - now for end in ends)]))):
                 if key.data(key.fd) is False:
                     return
+
+    def _watch(self) -> None:
+        for child in list(self.children.values()):
+            if bytes_written(child.pid) > MAX_SCRATCH or holds_too_much(
+                child.scratch, MAX_SCRATCH, MAX_SCRATCH_FILES
+            ):
+                self._finish(child, "wrote")
 
     def end(self) -> None:
         for child in list(self.children.values()):
@@ -196,6 +224,8 @@ class _Server:
                     raise ValueError(f"the reply has {len(body)} bytes, the limit is {MAX_REPLY}")
             except BaseException as error:  # noqa: BLE001  SystemExit too: the exception is the reply
                 message = _message(error)
+                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                    message = TOO_MUCH
                 full = isinstance(error, MemoryError) or "can't allocate memory" in message
                 kind = "out_of_memory" if full else "error"
                 body = json.dumps({"kind": kind, "type": type(error).__name__, "message": message}).encode()

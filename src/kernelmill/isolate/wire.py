@@ -13,6 +13,9 @@ from typing import BinaryIO, TypedDict
 MAX_REPLY = 8 << 20
 MAX_REQUEST = 16 << 20
 MAX_OUTPUT = 8 << 10
+MAX_SCRATCH = 256 << 20
+MAX_SCRATCH_FILES = 1 << 15
+TOO_MUCH = f"wrote more than {MAX_SCRATCH >> 20} MB or {MAX_SCRATCH_FILES} files"
 
 LENGTH = struct.Struct(">I")
 
