@@ -1,0 +1,115 @@
+"""The kernel inside a model's answer.
+
+Producers mark it in different ways, and a reader takes all of them, the most explicit first:
+
+    <answer>…</answer>            perhaps with a code fence inside
+    BEGIN_PYTHON … END_PYTHON
+    ```python … ```
+
+Thoughts (`<think>…</think>`) are not part of the answer, and neither is a tag that is only mentioned in prose: an opening tag
+counts from the last one before its closing tag. Where several complete blocks hold different code there is no clear answer,
+and that is an error, as is none at all. Does not judge the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Literal, NamedTuple
+
+Style = Literal["answer", "begin_python", "fence"]
+
+_THINK = re.compile(r"<\s*(?P<closes>/?)\s*think(?:ing)?\s*>", re.IGNORECASE)
+_FENCE = re.compile(
+    r"^```(?:python|py|triton)?[ \t]*\r?\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE
+)
+_MARKS: tuple[tuple[Style, str, str], ...] = (
+    ("answer", "<answer>", "</answer>"),
+    ("begin_python", "BEGIN_PYTHON", "END_PYTHON"),
+)
+
+
+class NoAnswer(Exception):
+    """There is no clear answer; the text says why."""
+
+
+class Answer(NamedTuple):
+    code: str
+    style: Style
+    thoughts: str
+    """What was thought inside the message; empty where thoughts stand in a field of their own."""
+
+
+def read_answer(text: str) -> Answer:
+    """The answer of one assistant message. Raises `NoAnswer`."""
+    thoughts, rest = split_thoughts(text)
+    for style, opening, closing in _MARKS:
+        blocks = _between(rest, opening, closing)
+        if blocks:
+            return Answer(_the_one([_without_fence(block) for block in blocks], opening), style, thoughts)
+        if opening in rest and style == "answer" and closing not in rest:
+            raise NoAnswer(f"{opening} is never closed: the answer was cut")
+    fences = [block.strip("\r\n") for block in _FENCE.findall(rest)]
+    if fences:
+        return Answer(_the_one(fences, "code fence"), "fence", thoughts)
+    raise NoAnswer("no answer block (<answer>, BEGIN_PYTHON or a code fence)")
+
+
+def split_thoughts(text: str) -> tuple[str, str]:
+    """What is thought, and the rest. A closing tag that nothing opened ends thoughts that began with the text.
+
+    Raises `NoAnswer` where thoughts begin and do not end: what follows may be thoughts or the answer.
+    """
+    thoughts: list[str] = []
+    rest: list[str] = []
+    end = 0
+    thinking = False
+    for tag in _THINK.finditer(text):
+        part = text[end : tag.start()]
+        if tag["closes"] and not thinking:
+            # Some servers swallow the opening tag; a tag inside thoughts ends up here too.
+            thoughts, rest = [*thoughts, *rest, part], []
+        else:
+            (thoughts if thinking else rest).append(part)
+        thinking = not tag["closes"]
+        end = tag.end()
+    if thinking:
+        raise NoAnswer("the answer has a <think> that is never closed")
+    return "\n\n".join(part.strip() for part in thoughts if part.strip()), "".join([*rest, text[end:]])
+
+
+def _between(text: str, opening: str, closing: str) -> list[str]:
+    """Complete blocks; each begins at the last opening mark before its closing one."""
+    blocks = []
+    for part in text.split(closing)[:-1]:
+        _, mark, block = part.rpartition(opening)
+        if mark:
+            blocks.append(block)
+    return blocks
+
+
+def _without_fence(block: str) -> str:
+    fences = _FENCE.findall(f"{block.strip()}\n")
+    return (fences[0] if len(fences) == 1 and block.strip().startswith("```") else block).strip("\r\n")
+
+
+def _the_one(blocks: list[str], what: str) -> str:
+    """The last block, if no other block that is code says something else."""
+    last = blocks[-1]
+    if not last.strip():
+        raise NoAnswer(f"the last {what} is empty")
+    others = {block.strip() for block in blocks[:-1]} - {last.strip(), ""}
+    if others and (rivals := [block for block in others if _is_code(block)]):
+        raise NoAnswer(f"{len(rivals) + 1} different answers ({what})")
+    return last
+
+
+def _is_code(block: str) -> bool:
+    """Whether this is a program rather than a few words between the marks."""
+    try:
+        tree = ast.parse(block)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "@triton" in block or "import " in block
+    return any(
+        isinstance(node, ast.ClassDef | ast.FunctionDef | ast.Import | ast.ImportFrom) for node in tree.body
+    )

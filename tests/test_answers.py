@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelmill.answers import NoAnswer, read_answer
+from kernelmill.store import open_source
+
+CODE = "import triton\n\nclass NetNew:\n    pass"
+OTHER = "import triton\n\nclass NetNew:\n    x = 1"
+
+
+@pytest.mark.parametrize(
+    ("text", "style", "thoughts"),
+    [
+        (f"Sure.\n<answer>\n{CODE}\n</answer>", "answer", ""),
+        (f"<answer>{CODE}</answer> Done.", "answer", ""),
+        (f"<answer>\n```python\n{CODE}\n```\n</answer>", "answer", ""),
+        (f"BEGIN_PYTHON\n{CODE}\nEND_PYTHON", "begin_python", ""),
+        (f"Here:\n```python\n{CODE}\n```\n", "fence", ""),
+        (f"```\n{CODE}\n```", "fence", ""),
+        (f"<think>hm <answer>{OTHER}</answer></think><answer>{CODE}</answer>", "answer", f"hm <answer>{OTHER}</answer>"),
+        (f"so I thought</think>\n<answer>{CODE}</answer>", "answer", "so I thought"),
+        (f"I put it into <answer> tags.\n<answer>{CODE}</answer>", "answer", ""),
+        (f"Use <answer>your code</answer> as told.\n<answer>{CODE}</answer>", "answer", ""),
+        (f"<answer>{CODE}</answer> again: <answer>\n{CODE}\n</answer>", "answer", ""),
+        (f"```python\n{OTHER}\n```\nbut really\n<answer>{CODE}</answer>", "answer", ""),
+    ],
+)  # fmt: skip
+def test_every_style_gives_the_code_and_nothing_else(text: str, style: str, thoughts: str) -> None:
+    answer = read_answer(text)
+    assert (answer.code.strip(), answer.style, answer.thoughts) == (CODE, style, thoughts)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("I cannot do that.", "no answer block"),
+        ("", "no answer block"),
+        (f"<answer>{CODE}", "never closed"),
+        (f"<think>{CODE}", "never closed"),
+        ("<answer> </answer>", "empty"),
+        (f"<answer>{OTHER}</answer>\n<answer>{CODE}</answer>", "2 different answers"),
+        (f"```python\n{OTHER}\n```\n```python\n{CODE}\n```", "2 different answers"),
+        (f"<think><answer>{CODE}</answer></think> and that was it", "no answer block"),
+    ],
+)
+def test_none_or_several_is_an_error_that_says_which(text: str, reason: str) -> None:
+    with pytest.raises(NoAnswer, match=reason):
+        read_answer(text)
+
+
+@given(st.text(alphabet="<>/answerthink`BEGINPYO_ND \n", max_size=80))
+def test_any_text_gives_an_answer_or_no_answer(text: str) -> None:
+    try:
+        assert read_answer(text).code.strip()
+    except NoAnswer as error:
+        assert str(error)
+
+
+def test_every_bundled_row_has_one_clear_answer_and_it_is_the_rows_own() -> None:
+    from kernelmill.rows import EvalsReader
+
+    read = EvalsReader()
+    rows = [read(row) for row in open_source("bundled:samples/evals.jsonl").rows()]
+    assert len(rows) == 60
+    for row in rows:
+        content = row.completion[-1].content
+        assert content is not None
+        assert read_answer(content).code.strip() == str(row.answer).strip()
