@@ -90,6 +90,7 @@ def _run(arguments: list[str]) -> int:
 
 def _run_stage(command: Command, arguments: list[str], module: str, function: str) -> int:
     import asyncio
+    import inspect
 
     from kernelmill.config import STAGES as SETTINGS
     from kernelmill.config import load
@@ -100,7 +101,11 @@ def _run_stage(command: Command, arguments: list[str], module: str, function: st
     if "sampling" in flags:
         flags["sampling"] = dict(flags["sampling"])
     settings = load(command.name, kind, flags, file)
-    asyncio.run(getattr(importlib.import_module(module), function)(settings))
+    stage = getattr(importlib.import_module(module), function)
+    if inspect.iscoroutinefunction(stage):
+        asyncio.run(stage(settings))
+    else:
+        stage(settings)
     return 0
 
 

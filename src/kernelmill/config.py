@@ -114,16 +114,21 @@ class LLMSettings(Settings):
     prices: dict[str, Price] = {}
 
 
-class StageSettings(LLMSettings):
-    """What every stage that reads rows, has them answered and writes rows can be told."""
+class RowSettings(Settings):
+    """What every stage that reads rows and writes rows can be told."""
 
     source: str
     output: Path
-    _home = field_validator("output", "journal", "prompt", check_fields=False)(_at_home)
-
     split: str | None = setting(None, "one split of a Hub dataset (default: all)")
     on_bad_row: Literal["stop", "reject"] = setting("stop", "what to do with a row that cannot be read")
     test_mode: bool = setting(False, "first 5 rows only, written beside the real output", env="TEST_MODE")
+
+    _home = field_validator("output", "journal", "prompt", check_fields=False)(_at_home)
+
+
+class StageSettings(LLMSettings, RowSettings):
+    """What every stage that has its rows answered can be told."""
+
     journal: Path | None = setting(None, "file that keeps every answer (default: beside the output)")
     dry_run: bool = setting(False, "say what would be asked and what it would cost; call nothing")
     trace: bool = setting(
@@ -159,10 +164,43 @@ class SpecsSettings(StageSettings):
     prompt: Path | None = setting(None, "your own prompt template (Jinja)")
 
 
-STAGES: dict[str, type[Settings]] = {"rate": RateSettings, "specs": SpecsSettings}
+class UniqueSettings(RowSettings):
+    """Keep the best row of each module."""
+
+    source: str = setting("outputs/filtered_dataset.jsonl", "evals rows", env="FILTERED_DATASET_PATH")
+    output: Path = setting(
+        Path("outputs/filtered_dataset-filtered.jsonl"), "file to write", env="UNIQUE_DATASET_PATH", flag="-o"
+    )
+    by: Literal["name", "structure", "near"] = setting(
+        "near", "what makes two modules the same: their name, their code, or nearly the same code"
+    )
+    similarity: float = setting(0.85, "by near: share of code that two modules have in common", gt=0, le=1)
+
+
+class StripSettings(RowSettings):
+    """Reduce every assistant message to its answer."""
+
+    source: str = setting("outputs/filtered_dataset.jsonl", "evals rows", env="FILTERED_DATASET_PATH")
+    output: Path | None = setting(
+        None, "file to write (default: the source's name + -no-reasoning)", flag="-o"
+    )  # type: ignore[assignment]
+    style: Literal["answer", "fence", "begin_python", "reasoning_content"] = setting(
+        "answer",
+        "how the answer is marked; reasoning_content also keeps the thoughts, in a field of their own",
+    )
+    max_rejected: float = setting(
+        0.0, "share of rows without one clear answer that is put up with", ge=0, le=1
+    )
+
+
+STAGES: dict[str, type[RowSettings]] = {
+    "rate": RateSettings,
+    "specs": SpecsSettings,
+    "unique": UniqueSettings,
+    "strip": StripSettings,
+}
 SECRETS = ("PRIME_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "KERNELMILL_API_KEY")
-# Known to the old pipeline or to later stages; setting them is no mistake.
-OTHER_VARIABLES = ("PRIME_TEAM_ID", "UNIQUE_DATASET_PATH", *SECRETS)
+OTHER_VARIABLES = ("PRIME_TEAM_ID", *SECRETS)
 
 S = TypeVar("S", bound=Settings)
 

@@ -26,6 +26,14 @@ STAGES = [
         "specs", "write a task specification for each module",
         "KernelBook rows, evals rows or problem files", "outputs/synthetic_prompts.jsonl", "kernelmill.curate.specs:specs",
     ),
+    Command(
+        "unique", "keep the best row of each module",
+        "evals rows", "outputs/filtered_dataset-filtered.jsonl", "kernelmill.curate.unique:unique",
+    ),
+    Command(
+        "strip", "reduce every assistant message to its answer",
+        "evals rows", "the source's name + -no-reasoning", "kernelmill.curate.strip:strip",
+    ),
 ]  # fmt: skip
 
 TOOLS = [

@@ -238,10 +238,7 @@ def _summary(
         lines.append(("calls", f"{stats.calls:,}, {stats.retries.total():,} retries"))
         lines.append(("tokens", f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out{reasoning}"))
         lines.append(("cost", f"{money(stats.cost if stats.calls else 0.0)}{earlier}"))
-    lines += [("time", duration(seconds)), ("output", str(output.path))]
-    if rows["rejected"]:
-        lines.append(("", str(output.rejected_path)))
-    lines.append(("", str(output.manifest_path)))
+    lines += [("time", duration(seconds)), *output.listing()]
     # Plain lines, not a table: a path must not be cut at the width of the terminal.
     print(f"{name} by {parts.by}")
     for label, value in lines:

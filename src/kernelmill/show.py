@@ -15,6 +15,7 @@ from kernelmill.config import secret
 from kernelmill.errors import ConfigError
 from kernelmill.rows import Row, RowReader
 from kernelmill.store import open_source
+from kernelmill.terminal import plain
 
 
 def main(arguments: list[str]) -> int:
@@ -50,7 +51,7 @@ def _panel(row: Row, values: dict[str, Any], columns: list[str], lines: int) -> 
     for name, value in chosen.items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         parts.append(
-            Text.assemble((name, "bold cyan"), "  " if "\n" not in text else "\n", _cut(text, lines))
+            Text.assemble((name, "bold cyan"), "  " if "\n" not in text else "\n", plain(_cut(text, lines)))
         )
     return Panel(Group(*parts), title=Text(row.where), title_align="left", border_style="dim")
 

@@ -99,7 +99,7 @@ def read_reply(response: str) -> Reply:
 def _decode(response: str) -> Any:
     try:
         return msgspec.json.decode(response)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         try:
             return json.loads(response, strict=False)
         except RecursionError:

@@ -17,6 +17,7 @@ from kernelmill.errors import ConfigError, OutputError, SourceError
 from kernelmill.llm.client import read_reply
 from kernelmill.llm.journal import Call, JournalReader
 from kernelmill.progress import count, money
+from kernelmill.terminal import plain
 
 _ACTIONS = ("list", "totals", "export")
 
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> int:
     for path in journals:
         with JournalReader(path) as journal:
             if action == "list":
-                print(path, *_listed(journal, options.last), sep="\n")
+                print(path, *map(plain, _listed(journal, options.last)), sep="\n")
             else:
                 console.print(_totals(path, journal))
     return 0

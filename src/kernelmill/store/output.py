@@ -80,6 +80,11 @@ class Output:
         if self._lock is not None:
             self._lock.close()
 
+    def listing(self) -> list[tuple[str, str]]:
+        """The files, for a summary."""
+        rejected = [("", str(self.rejected_path))] if self.reasons else []
+        return [("output", str(self.path)), *rejected, ("", str(self.manifest_path))]
+
     def owns(self, path: Path) -> bool:
         """Whether this file is one of the output's own."""
         mine = (self.path, self.rejected_path, self.manifest_path)

@@ -1,0 +1,97 @@
+"""A stage that needs nobody's answer: rows in, rows out, in one process.
+
+The source is streamed once or twice: where a stage must have seen all rows before it can decide about one (`unique`), `scan`
+sees them first and keeps what it needs of them.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+from kernelmill.batch import TEST_ROWS, Drop
+from kernelmill.config import RowSettings, public, secret
+from kernelmill.errors import BadRow, OutputError
+from kernelmill.progress import duration
+from kernelmill.rows import Row
+from kernelmill.store import Output, open_source
+from kernelmill.store.output import test_path
+
+
+class RowStage(Protocol):
+    """What such a stage does with a row. Both raise `BadRow`."""
+
+    scans: bool
+    """Whether all rows must be seen before the first is taken."""
+
+    def scan(self, row: Row) -> None: ...
+
+    def decide(self) -> None:
+        """Called once, between the passes."""
+        ...
+
+    def take(self, row: Row) -> bytes | Drop:
+        """The output row, or why there is none."""
+        ...
+
+    def summary(self) -> list[tuple[str, str]]: ...
+
+    def details(self) -> dict[str, Any]:
+        """What the manifest says beyond the counts."""
+        ...
+
+
+def run_row_stage(
+    name: str, settings: RowSettings, stage: RowStage, output_path: Path, max_rejected: float = 1.0
+) -> None:
+    """Run a stage over its rows. Where more rows are rejected than the user allows, nothing is written."""
+    started = time.monotonic()
+    path = test_path(output_path) if settings.test_mode else output_path
+    output = Output(path)
+    source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
+    for file in source.files:
+        if output.owns(file.path):
+            raise OutputError(
+                f"{file.path} is the source, and one of the files that {path} needs: name another output with -o"
+            )
+    reject = settings.on_bad_row == "reject"
+    limit = TEST_ROWS if settings.test_mode else None
+    rows_in = 0
+    with output:
+        if stage.scans:
+            for row in islice(source.rows(), limit):
+                try:
+                    stage.scan(row)
+                except BadRow:
+                    if not reject:
+                        raise
+        stage.decide()
+        for row in islice(source.rows(), limit):
+            rows_in += 1
+            try:
+                taken = stage.take(row)
+            except BadRow as bad:
+                if not reject:
+                    raise
+                taken = Drop(bad.reason, "the row cannot be read")
+            if isinstance(taken, Drop):
+                output.reject(row, taken.reason, taken.kind)
+            else:
+                output.keep(taken)
+        rejected = output.reasons.total()
+        if rejected > max_rejected * rows_in:
+            kinds = "; ".join(f"{number:,} {kind}" for kind, number in output.reasons.most_common(3))
+            raise OutputError(
+                f"{rejected:,} of {rows_in:,} rows would be rejected ({kinds}), --max-rejected allows {max_rejected:g}: nothing is written"
+            )
+        seconds = time.monotonic() - started
+        details = {"source": source.origin, "seconds": round(seconds, 3), **stage.details()}
+        output.commit(name, rows_in, public(settings), details)
+    print(name)
+    lines = [("rows in", f"{rows_in:,}"), ("kept", f"{output.kept:,}")]
+    lines += [("rejected", f"{number:,}  {kind}") for kind, number in output.reasons.most_common()]
+    lines += [*stage.summary(), ("time", duration(seconds)), *output.listing()]
+    for label, value in lines:
+        print(f"{label:<12}{value}")
