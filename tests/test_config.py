@@ -121,3 +121,19 @@ def test_secrets_are_taken_out_of_any_text(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("MY_OTHER_API_KEY", "another-secret")
     config.environment.cache_clear()
     assert redact("a hf_abcdefghijk b another-secret c") == "a [HF_TOKEN] b [MY_OTHER_API_KEY] c"
+
+
+def test_a_switch_that_is_called_a_token_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "false")
+    monkeypatch.setenv("SORT_KEY", "1000")
+    settings = rate({"threshold": "1000"})
+    assert public(settings)["compare"] is False
+    assert public(settings)["threshold"] == 1000
+    assert redact("false 1000") == "false 1000"
+
+
+def test_a_dotenv_that_cannot_be_read_is_told_and_does_not_hide_the_message(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"\.env: cannot be read") as caught:
+        rate()
+    assert redact(str(caught.value))

@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is, where the shell has closed it
+            sys.stdout.flush()
         return code
     except MillError as error:
         return _fail(str(error), error.exit_code)
@@ -52,8 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
-        if error.errno not in _DISK:
+        if error.errno not in _DISK and not error.filename:
             raise
+        if error.errno not in _DISK:
+            return _fail(f"{error.filename}: {error.strerror}", 1)
         return _fail(
             f"{_DISK[error.errno]} ({error.filename or 'while writing'}): what was paid for is in the journal",
             1,

@@ -80,6 +80,8 @@ class Sampling(Settings):
     @field_validator("extra_body")
     @classmethod
     def _nothing_of_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if "nan" in (text := json.dumps(value).lower()) or "infinity" in text:
+            raise ValueError("extra_body may not hold NaN or Infinity")
         if taken := {"model", "messages", "stream", "n"} & set(value):
             raise ValueError(f"extra_body may not set {', '.join(sorted(taken))}")
         return value
@@ -93,7 +95,7 @@ class LLMSettings(Settings):
     """What every stage that calls a model can be told."""
 
     base_url: str = setting(PRIME_URL, "OpenAI-compatible endpoint")
-    model: str = setting("openai/gpt-5.2", "model to ask")
+    model: str = setting("openai/gpt-5.2", "model to ask", min_length=1)
     api_key_var: str | None = setting(
         None, "variable that holds the key (default: by endpoint; PRIME_API_KEY, OPENAI_API_KEY, or no key)"
     )
@@ -304,7 +306,8 @@ def _from_environment(kind: type[Settings]) -> dict[str, Any]:
     known = {name for stage in STAGES.values() for name in stage.model_fields}
     for variable in variables:
         key = variable.removeprefix("KERNELMILL_").lower()
-        if variable.startswith("KERNELMILL_") and variable not in SECRETS and key not in known:
+        secret_name = variable in SECRETS or _SECRET_NAME.search(variable)
+        if variable.startswith("KERNELMILL_") and not secret_name and key not in known:
             raise ConfigError(
                 _unknown("environment", variable, [f"KERNELMILL_{name.upper()}" for name in sorted(known)])
             )
@@ -318,6 +321,8 @@ def _from_environment(kind: type[Settings]) -> dict[str, Any]:
 
 
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|CREDS)$")
+_PLAIN_VALUE = re.compile(r"(?i)true|false|yes|no|on|off|none|null|[\d.]*")
+"""A switch or a number, which no secret is: `HF_HUB_DISABLE_IMPLICIT_TOKEN=false`."""
 _used_secrets: dict[str, str] = {}
 
 
@@ -331,10 +336,14 @@ def secret(name: str) -> str | None:
 
 def redact(text: str) -> str:
     """The text without the value of any secret we know of, nor a password inside a URL."""
+    try:
+        variables = environment()
+    except ConfigError:
+        variables = os.environ  # `.env` cannot be read, which is what the text is about
     found = {
         name: value.strip()
-        for name, value in environment().items()
-        if name in SECRETS or _SECRET_NAME.search(name)
+        for name, value in variables.items()
+        if name in SECRETS or (_SECRET_NAME.search(name) and not _PLAIN_VALUE.fullmatch(value.strip()))
     }
     for name, value in {**found, **_used_secrets}.items():
         if len(value) >= 4:
@@ -344,5 +353,14 @@ def redact(text: str) -> str:
 
 def public(settings: Settings) -> dict[str, Any]:
     """The resolved settings as they are saved: everything but secrets."""
-    saved: dict[str, Any] = json.loads(redact(settings.model_dump_json(exclude_defaults=False)))
+    saved: dict[str, Any] = _redacted(settings.model_dump(mode="json"))
     return saved
+
+
+def _redacted(value: Any) -> Any:
+    """Texts one by one: a variable called `…_TOKEN` may hold `false`, and the word must stay what it is elsewhere."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: _redacted(item) for key, item in value.items()}
+    return [_redacted(item) for item in value] if isinstance(value, list) else value

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from kernelmill import __version__
 from kernelmill.arguments import Parser
@@ -47,9 +48,8 @@ def main(arguments: list[str]) -> int:
         table.add_column(name)
     colours = {"yes": "green", "no": "yellow", "part": "yellow"}
     for finding in found:
-        table.add_row(
-            finding.what, f"[{colours[finding.state]}]{finding.state}[/]", finding.detail, finding.remedy
-        )
+        state = Text(finding.state, style=colours[finding.state])
+        table.add_row(finding.what, state, Text(finding.detail), Text(finding.remedy))
     Console(highlight=False).print(table)
     return 0
 

@@ -12,6 +12,7 @@ import pytest
 from kernelmill.errors import ConfigError, MillError, OutputError, SourceError
 from kernelmill.llm import inspect
 from kernelmill.llm.journal import Call, Journal
+from kernelmill.terminal import plain
 from tests.conftest import read_rows
 
 ANSWER = json.dumps(
@@ -86,7 +87,7 @@ def test_an_answer_that_cannot_be_read_is_shown_as_text(
     corrupt(journal, "response", response)
     text = response.decode("utf-8", "replace") if isinstance(response, bytes) else response
     assert inspect.main(["list", str(journal)]) == 0
-    assert f"[no chat completion] {text[:100]}" in capsys.readouterr().out
+    assert f"[no chat completion] {plain(text[:100])}" in capsys.readouterr().out
     assert inspect.main(["export", str(journal), "-o", str(tmp_path / "calls.jsonl")]) == 0
     (call,) = read_rows(tmp_path / "calls.jsonl")
     assert call["request"] == {"q": 1}

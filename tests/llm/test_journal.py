@@ -227,3 +227,29 @@ def test_a_damaged_journal_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "j.sqlite").write_bytes(data)
     with JournalReader(tmp_path / "j.sqlite") as reader, pytest.raises(SourceError, match="is it damaged"):
         list(reader.calls())
+
+
+def test_a_run_cannot_start_under_a_reader_that_would_see_torn_pages(tmp_path: Path) -> None:
+    async def fill(first: int, number: int) -> None:
+        with Journal(tmp_path / "j.sqlite") as journal:
+            await asyncio.gather(*(journal.append(a_call(f"k{first + n}")) for n in range(number)))
+
+    asyncio.run(fill(0, 500))
+    with JournalReader(tmp_path / "j.sqlite") as reader:
+        with pytest.raises(OutputError, match="in use"):
+            asyncio.run(fill(500, 500))
+        assert reader.totals()[0].calls == 500
+    asyncio.run(fill(500, 500))
+    with JournalReader(tmp_path / "j.sqlite") as reader:
+        assert reader.totals()[0].calls == 1000
+
+
+@pytest.mark.parametrize("made", ["", "BEGIN; CREATE TABLE x (a); ROLLBACK;"])
+def test_a_journal_whose_making_was_interrupted_is_an_empty_one(tmp_path: Path, made: str) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "j.sqlite")) as started:
+        started.executescript(made)
+    (tmp_path / "j.sqlite").touch()
+    with JournalReader(tmp_path / "j.sqlite") as reader:
+        assert list(reader.calls()) == []
+    with Journal(tmp_path / "j.sqlite") as journal:
+        assert journal.answers("k") == []

@@ -129,3 +129,12 @@ def test_an_output_knows_its_own_files(tmp_path: Path) -> None:
     ):
         assert output.owns(tmp_path / name)
     assert not output.owns(tmp_path / "rate.journal.sqlite")
+
+
+def test_what_a_killed_run_left_half_written_is_not_taken_for_the_output(tmp_path: Path) -> None:
+    for name in (".rows.jsonl.tmp", ".rows.rejected.jsonl.tmp"):
+        (tmp_path / name).write_text('{"stale": 1}\n')
+    with Output(tmp_path / "rows.jsonl") as output:
+        output.commit("rate", 0, {}, {})
+    assert (tmp_path / "rows.jsonl").read_bytes() == b""
+    assert (tmp_path / "rows.rejected.jsonl").read_bytes() == b""

@@ -47,12 +47,13 @@ class RequestRefused(Exception):
     `about_size` says that this one is too long for the model, which tells nothing about the others.
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)
-        self.about_size = (
-            re.search(r"context.?(length|window)|too (long|large)|maximum.*tokens|413", reason, re.I)
-            is not None
+        ours = re.search(r"max_(completion_)?tokens", reason)
+        too_long = re.search(
+            r"context.?(length|window)|prompt is too (long|large)|maximum.{0,40}tokens", reason, re.I
         )
+        self.about_size = status == 413 or (too_long is not None and ours is None)
 
 
 class Reply(NamedTuple):
@@ -265,7 +266,7 @@ class Endpoint:
             )
         if status >= 500 or status in (408, 409, 425):
             return TransientError(f"{status}: {said}", retry_after=_retry_after(error.response.headers))
-        return RequestRefused(f"{status}{f' {code}' if code else ''}: {said}")
+        return RequestRefused(f"{status}{f' {code}' if code else ''}: {said}", status)
 
 
 def _host(base_url: str) -> str:

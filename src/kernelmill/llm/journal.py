@@ -23,11 +23,11 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
 from urllib.parse import quote
 
 from kernelmill.errors import MillError, OutputError, SourceError
-from kernelmill.store.lock import take_lock
+from kernelmill.store.lock import share_lock, take_lock
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS calls (
@@ -112,16 +112,25 @@ class JournalReader:
         if path is None:
             self._reader = sqlite3.connect(":memory:")
             self._reader.executescript(_SCHEMA)
+            self._held: IO[bytes] | None = None
             return
         if not path.is_file():
             raise SourceError(f"{path}: no such journal")
-        # Without a log beside it nobody is writing it, and reading need not leave one there.
-        mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+        # A plain read-only connection leaves files beside a journal that nobody writes, so such a one is read as immutable;
+        # the shared lock keeps writers away as long, who would pull the pages from under us.
+        self._held = share_lock(path)
+        still = self._held is not None and not path.with_name(f"{path.name}-wal").exists()
+        mode = "immutable=1" if still else "mode=ro"
         self._reader = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, timeout=60)
         try:
-            _check_ours(self._reader, path)
+            if not _is_empty(self._reader, path):
+                _check_ours(self._reader, path)
+            else:
+                self._reader.close()
+                self._reader = sqlite3.connect(":memory:")
+                self._reader.executescript(_SCHEMA)
         except BaseException:
-            self._reader.close()
+            JournalReader.__exit__(self)
             raise
 
     def __enter__(self) -> Self:
@@ -129,13 +138,13 @@ class JournalReader:
 
     def __exit__(self, *_: object) -> None:
         self._reader.close()
+        if self._held is not None:
+            self._held.close()
 
     def answers(self, key: str) -> list[Answer]:
         """All answers to a question, in the order of asking."""
-        found = self._reader.execute(
-            "SELECT response, cost FROM calls WHERE key = ? ORDER BY attempt", (key,)
-        )
-        return [Answer(*row) for row in found]
+        query = "SELECT response, cost FROM calls WHERE key = ? ORDER BY attempt"
+        return [Answer(*row) for row in self._select(query, key)]
 
     def fact(self, key: str) -> str | None:
         found = self._select("SELECT value FROM facts WHERE key = ?", key)
@@ -248,8 +257,8 @@ class Journal(JournalReader):
             except FileNotFoundError:
                 return OutputError(f"the journal {self.path} was removed while the run was going on")
             except Exception as error:  # noqa: BLE001  whatever it is, those who wait for the write must hear of it
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                with contextlib.suppress(sqlite3.Error):  # what is wrong is told below
+                    connection.rollback()
                 mendable = isinstance(error, sqlite3.OperationalError)
                 if not mendable or time.monotonic() > give_up:
                     return OutputError(
@@ -274,13 +283,15 @@ def _connect(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise OutputError(f"the journal {path} cannot be opened ({error})") from None
     try:
-        if connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
-            _check_ours(connection, path)
-        connection.execute("PRAGMA journal_mode=WAL")
+        if _is_empty(connection, path):
+            # One transaction: a journal whose making was interrupted is an empty file, not somebody else's database.
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id={_APPLICATION}; PRAGMA user_version={_VERSION}; COMMIT;"
+            )
+        _check_ours(connection, path)
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
-        connection.executescript(_SCHEMA)
-        connection.execute(f"PRAGMA application_id={_APPLICATION}")
-        connection.execute(f"PRAGMA user_version={_VERSION}")
     except sqlite3.Error as error:
         connection.close()
         raise _not_usable(path, error) from None
@@ -288,6 +299,13 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
+    try:
+        return not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
+    except sqlite3.Error as error:
+        raise _not_usable(path, error) from None
 
 
 def _check_ours(connection: sqlite3.Connection, path: Path) -> None:

@@ -32,3 +32,17 @@ def take_lock(path: Path, busy: str) -> IO[bytes]:
         lock.close()
         raise OutputError(busy) from None
     return lock
+
+
+def share_lock(path: Path) -> IO[bytes] | None:
+    """Keep writers away while the returned file is open; None where one is at work, or there is no lock to share."""
+    try:
+        lock = lock_of(path).open("rb")
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock

@@ -65,6 +65,9 @@ class Output:
     def __enter__(self) -> Output:
         """Take the output for this process. Fails at once where it cannot be written."""
         self._lock = take_lock(self.path, f"{self.path} is being written by another kernelmill process")
+        # What a killed run left half-written is nobody's.
+        for path in (self.path, self.rejected_path, self.manifest_path):
+            _temporary(path).unlink(missing_ok=True)
         return self
 
     def __exit__(
