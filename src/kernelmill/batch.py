@@ -27,6 +27,8 @@ from kernelmill.store import Output, Source
 Item = TypeVar("Item")
 I_contra = TypeVar("I_contra", contravariant=True)
 TEST_ROWS = 5
+_LISTEN = 100
+"""Rows after which a long pass listens for Ctrl-C."""
 
 
 class Drop(NamedTuple):
@@ -103,6 +105,8 @@ class Batch(Generic[Item]):
         """Rows as the stage takes them. In test mode, up to the fifth one that is asked about."""
         asked = 0
         for row in self.source.rows(limit):
+            if self.control.error is not None:
+                raise self.control.error
             taken: Item | Drop | BadRow
             try:
                 taken = self.stage.take(row)
@@ -120,6 +124,8 @@ class Batch(Generic[Item]):
         seen: set[str] = set()
         for _, taken in self._taken():
             plan.rows += 1
+            if plan.rows % _LISTEN == 0:
+                await asyncio.sleep(0)
             if isinstance(taken, Drop | BadRow):
                 plan.keys.append(None)
                 plan.dropped += isinstance(taken, Drop)
@@ -158,7 +164,7 @@ class Batch(Generic[Item]):
         self.control.watch(workers)
         watcher = asyncio.create_task(self._watch(progress))
         try:
-            with self.control.signals(), progress:
+            with progress:
                 results = await asyncio.gather(*workers, return_exceptions=True)
         finally:
             watcher.cancel()
@@ -223,6 +229,8 @@ class Batch(Generic[Item]):
     async def write(self, plan: Plan, output: Output) -> None:
         """Join rows and answers in the order of the source."""
         for (row, taken), key in zip(self._taken(), plan.keys, strict=True):
+            if row.index % _LISTEN == 0:
+                await asyncio.sleep(0)
             if isinstance(taken, BadRow):
                 output.reject(row, taken.reason, "the row cannot be read")
             elif isinstance(taken, Drop):

@@ -100,7 +100,8 @@ class Control:
 
     def _interrupt(self) -> None:
         if not self.stopping.is_set():
-            say("Stopping: finishing what is in flight. Ctrl-C again stops at once.")
+            if self._tasks:
+                say("Stopping: finishing what is in flight. Ctrl-C again stops at once.")
             self.stop(Interrupted("interrupted"))
         else:
             self.stop(Interrupted("interrupted"))

@@ -86,7 +86,7 @@ class Session:
                 isolate = stack.enter_context(Isolate(timeout=settings.trace_timeout))
             # Only when all of it is open; what fails half-way is closed again.
             self._stack = stack.pop_all()
-        facts = FactStore(journal, isolate, traced=self._facts)
+        facts = FactStore(journal, isolate, self._facts, settings.trace_timeout)
         return Context(self._name, settings, journal, Stats(), Control(), facts, self._endpoint)
 
     async def __aexit__(self, *error: Any) -> None:
@@ -128,24 +128,14 @@ async def run_stage(
             source, parts.stage, parts.answerer, context.stats, context.control,
             reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
         )  # fmt: skip
-        plan = await batch.plan()
-        if settings.dry_run:
-            _dry_run(batch, plan, parts, context)
-            return
-        _say_plan(plan, parts, settings)
-        if settings.max_cost is not None and context.stats.unknown_before:
-            raise ConfigError(
-                f"--max-cost cannot be kept: the cost of {context.stats.unknown_before:,} earlier answers of this job is not known"
-            )
-        try:
-            await batch.answer(plan, Progress(context.stats, name, priced=context.endpoint is not None))
-        except Stopped as stopped:
-            left = context.stats.total - context.stats.done
-            raise type(stopped)(
-                f"{stopped}; {context.stats.done:,} answered in this run, {left:,} left, nothing is lost: "
-                f"the same command goes on from here"
-            ) from None
-        await batch.write(plan, output)
+        with context.control.signals():
+            plan = await batch.plan()
+            if settings.dry_run:
+                _dry_run(batch, plan, parts, context)
+                return
+            _say_plan(plan, parts, settings)
+            await answer_all(batch, plan, context, name)
+            await batch.write(plan, output)
         manifest = output.commit(
             name,
             plan.rows,
@@ -161,10 +151,29 @@ async def run_stage(
         )
         _summary(name, manifest, parts, context, output, time.monotonic() - started)
         if batch.owed_after:
-            raise Stopped(
-                f"{batch.owed_after:,} questions could not be answered because of failing calls (see {output.rejected_path}): "
-                "run the same command to ask them again"
-            )
+            raise owed(batch.owed_after, f" (see {output.rejected_path})")
+
+
+def owed(number: int, where: str = "") -> Stopped:
+    return Stopped(
+        f"{number:,} questions could not be answered because of failing calls{where}: run the same command to ask them again"
+    )
+
+
+async def answer_all(batch: Batch[Item], plan: Plan, context: Context, what: str) -> None:
+    """Have answered what is owed; a stop says what is left and that nothing is lost."""
+    stats = context.stats
+    if context.settings.max_cost is not None and stats.unknown_before:
+        raise ConfigError(
+            f"--max-cost cannot be kept: the cost of {stats.unknown_before:,} earlier answers of this job is not known"
+        )
+    try:
+        await batch.answer(plan, Progress(stats, what, priced=isinstance(batch.answerer, Model)))
+    except Stopped as stopped:
+        raise type(stopped)(
+            f"{stopped}; {stats.done:,} answered in this run, {stats.total - stats.done:,} left, nothing is lost: "
+            f"the same command goes on from here"
+        ) from None
 
 
 def _say_plan(plan: Plan, parts: Parts[Any], settings: StageSettings) -> None:

@@ -76,9 +76,10 @@ class Run:
                     open_source(str(self.source_path)), Numbers(), model, self.stats, control,
                     reject_bad_rows=False, test_mode=False,
                 )  # fmt: skip
-                plan = await batch.plan()
-                await batch.answer(plan, Progress(self.stats, "test", priced=True))
-                await batch.write(plan, self.output)
+                with control.signals():
+                    plan = await batch.plan()
+                    await batch.answer(plan, Progress(self.stats, "test", priced=True))
+                    await batch.write(plan, self.output)
                 self.owed = batch.owed_after
             self.output.commit("test", plan.rows, {}, {})
         return plan

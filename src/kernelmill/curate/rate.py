@@ -22,10 +22,9 @@ from kernelmill.errors import ConfigError, SourceError
 from kernelmill.llm.engine import Done, Messages
 from kernelmill.problems.analysis import Analysis
 from kernelmill.problems.facts import ModuleFacts
-from kernelmill.progress import Progress
 from kernelmill.prompts import Prompt
 from kernelmill.rows import EvalsReader, Row, with_columns
-from kernelmill.run_stage import Context, Parts, Session, journal_path, run_stage
+from kernelmill.run_stage import Context, Parts, Session, answer_all, journal_path, owed, run_stage
 from kernelmill.store import open_source
 
 
@@ -147,14 +146,17 @@ async def compare(settings: RateSettings) -> None:
             "llm": _model_rater(context, Prompt("rate", settings.prompt)),
             "static": _static_rater(context),
         }
-        for name, rater in raters.items():
-            batch = Batch(
-                source, stage, rater, context.stats, context.control,
-                reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
-            )  # fmt: skip
-            plan = await batch.plan()
-            context.stats.done = context.stats.failed = 0
-            await batch.answer(plan, Progress(context.stats, f"rate ({name})", priced=name == "llm"))
+        failed = 0
+        with context.control.signals():
+            for name, rater in raters.items():
+                batch = Batch(
+                    source, stage, rater, context.stats, context.control,
+                    reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
+                )  # fmt: skip
+                plan = await batch.plan()
+                context.stats.done = context.stats.failed = 0
+                await answer_all(batch, plan, context, f"rate ({name})")
+                failed += batch.owed_after
         for task in batch.items():
             llm, static = [await rater.settle(task, rater.key(task)) for rater in raters.values()]
             if isinstance(llm, Done) and isinstance(static, Done):
@@ -164,6 +166,8 @@ async def compare(settings: RateSettings) -> None:
     if not table:
         raise SourceError(f"{settings.source}: no row was rated by both raters")
     _print_comparison(table, unrated, f"llm:{settings.model}")
+    if failed:
+        raise owed(failed)
 
 
 def cohens_kappa(table: Counter[tuple[str, str]]) -> float | None:

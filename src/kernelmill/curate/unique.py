@@ -52,9 +52,8 @@ class Unique:
     def scan(self, row: Row) -> None:
         read = self._read(row)
         info = read_info(row.where, read.info)
-        self._rows[row.index] = _Seen(
-            read.reward, row.where, info.module_name, self._structure(info.python_code)
-        )
+        structure = "" if self._by == "name" else self._structure(info.python_code)
+        self._rows[row.index] = _Seen(read.reward, row.where, info.module_name, structure)
 
     def _structure(self, code: str) -> str:
         """The key of a module's structure; the same text is analysed once."""
@@ -67,12 +66,11 @@ class Unique:
         return known
 
     def decide(self) -> None:
-        near = self._near()
-        ways = {
-            "name": {index: seen.name for index, seen in self._rows.items()},
-            "structure": {index: seen.structure for index, seen in self._rows.items()},
-            "near": {index: near[seen.structure] for index, seen in self._rows.items()},
-        }
+        ways = {"name": {index: seen.name for index, seen in self._rows.items()}}
+        if self._by != "name":
+            near = self._near()
+            ways["structure"] = {index: seen.structure for index, seen in self._rows.items()}
+            ways["near"] = {index: near[seen.structure] for index, seen in self._rows.items()}
         self._groups = {way: len(set(groups.values())) for way, groups in ways.items()}
         best: dict[str, int] = {}
         for index, group in ways[self._by].items():
@@ -115,8 +113,12 @@ class Unique:
         if best == row.index:
             return row.raw
         this, kept = self._rows[row.index], self._rows[best]
-        alike = self._alike(this.structure, kept.structure)
-        how = "the same code" if this.structure == kept.structure else f"{alike:.0%} of the code in common"
+        if self._by == "name":
+            how = "the same name"
+        elif this.structure == kept.structure:
+            how = "the same code"
+        else:
+            how = f"{self._alike(this.structure, kept.structure):.0%} of the code in common"
         reason = (
             f"duplicates {kept.where} ({kept.name}, reward {kept.reward:g}): {how}, reward {this.reward:g}"
         )

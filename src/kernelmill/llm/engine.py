@@ -9,7 +9,6 @@ that failed are owed: the next run makes them.
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -31,6 +30,8 @@ _CONNECT_GRACE = 60.0
 
 
 _REFUSALS = 3
+_OTHERS = 8
+_KINDS_OF_RETRY = 50
 _LONG_ANSWER = 4096
 _KNOWN_AFTER = 8
 
@@ -109,6 +110,9 @@ class Model(Generic[Item]):
         self._first_call: float | None = None
         self._failing = ""
         self._refused = 0
+        self._served = 0
+        self._pushed: set[str] = set()
+        """Questions that the server pushed back and has not answered since."""
         self._priced = 0
         self._dearest = 0.0
         control.on_stop(self._limiter.let_go)
@@ -169,7 +173,7 @@ class Model(Generic[Item]):
                 await self._judge(item, response)
                 return
             except BadAnswer as bad:
-                self._stats.retries[f"unusable answer: {str(bad)[:60]}"] += 1
+                self._count_retry(f"unusable answer: {str(bad)[:60]}")
                 answers.append(Answer(response, None))
         if len(answers) < self.settings.tries:
             raise CallFailed("the run was stopped")
@@ -188,8 +192,8 @@ class Model(Generic[Item]):
 
     async def _call(self, body: bytes, key: str, attempt: int) -> str:
         """One answer, journalled. Failing calls are made again up to `server_retries` times; push-back does not count."""
-        failures = pushes = 0
-        first_push = math.inf
+        failures = pushes = strikes = 0
+        served = 0
         while True:
             await self._wait_for_turn()
             started = await self._limiter.acquire()
@@ -206,21 +210,23 @@ class Model(Generic[Item]):
             try:
                 response = await self.endpoint.call(body)
                 reply = _read(response)
-                self._succeeded()
+                self._succeeded(key)
                 await self._record(body, key, attempt, response, reply, time.monotonic() - started)
                 return response
             except TransientError as error:
                 self._failed(error, started)
                 if error.pushed_back:
                     pushes += 1
-                    first_push = min(first_push, started)
+                    self._pushed.add(key)
+                    # Others were served since, or nobody but such requests is left: it is this one that the server does not want.
+                    left = self._stats.total - self._stats.done - self._stats.failed
+                    strikes += pushes > 1 and (self._served - served >= _OTHERS or left <= len(self._pushed))
+                    served = self._served
                 else:
                     failures += 1
-                # Pushed back again and again while others are served: it is this request that the server does not want.
-                unwanted = (
-                    pushes > 4 * self.settings.server_retries and (self._last_success or 0.0) > first_push
-                )
-                if failures > self.settings.server_retries or unwanted:
+                if failures > self.settings.server_retries or strikes > 2 * max(
+                    8, self.settings.server_retries
+                ):
                     raise CallFailed(
                         f"the call failed {failures + pushes} times; the last: {error}"
                     ) from None
@@ -252,10 +258,14 @@ class Model(Generic[Item]):
 
     def _failed(self, error: TransientError, started: float) -> None:
         self._failing = str(error)
-        self._stats.retries[self._failing[:80]] += 1
+        self._count_retry(self._failing[:80])
         if error.pushed_back:
             self._limiter.pushed_back(started, self._obeyed(error.retry_after))
         self.check_breaker()
+
+    def _count_retry(self, reason: str) -> None:
+        known = self._stats.retries
+        known[reason if reason in known or len(known) < _KINDS_OF_RETRY else "other reasons"] += 1
 
     def _refuse(self, error: RequestRefused) -> None:
         """One refused request is a row's trouble; several, with nothing ever answered, are the settings'."""
@@ -279,10 +289,10 @@ class Model(Generic[Item]):
         """Stop the run when the server has been failing for too long. Called on each failure and once a second."""
         if not self._failing or self._first_call is None:
             return
-        # Calls in flight are let finish after this: each may still be answered, and each is bounded by its time-out.
         silent = time.monotonic() - (self._last_success or self._first_call)
         never_reached = self._last_success is None and self._failing.startswith("connection failed")
-        limit = self.settings.give_up_after * 60
+        # A call in flight may take its whole time and still be answered.
+        limit = max(self.settings.give_up_after * 60, self.settings.timeout)
         if never_reached:
             limit = min(limit, _CONNECT_GRACE)
         if silent > limit:
@@ -294,8 +304,10 @@ class Model(Generic[Item]):
                 )
             )
 
-    def _succeeded(self) -> None:
+    def _succeeded(self, key: str) -> None:
         self._last_success = time.monotonic()
+        self._served += 1
+        self._pushed.discard(key)
         self._failing = ""
         self._limiter.succeeded()
 

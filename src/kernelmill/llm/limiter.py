@@ -3,7 +3,7 @@
 A 429 (or 503, 529) halves the limit, at most once for the calls that were in flight together, and `Retry-After`
 holds every new call back until then. Successes raise it again: by one each below the level at which the server last
 complained (so it doubles in one round), by a twentieth each above it, and after a minute without complaint that level is
-forgotten. Does not count tokens a minute: a server that limits those says so with a 429.
+forgotten. Where one call at a time is still too many, calls are spaced out. Does not count tokens a minute: a server that limits those says so with a 429.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections import deque
 
 _FORGET = 60.0
+_LONGEST_HOLD = 30.0
 
 
 class Limiter:
@@ -29,6 +30,8 @@ class Limiter:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._open = False
+        self._hold = 0.0
+        """Seconds between calls where even one at a time is too many: the server limits calls a minute."""
 
     async def acquire(self) -> float:
         """Wait for a slot; returns the time at which the call starts."""
@@ -50,6 +53,7 @@ class Limiter:
         self._wake()
 
     def succeeded(self) -> None:
+        self._hold = 0.0 if self._hold < 0.1 else self._hold / 2
         if self.limit < self.most:
             quick = self.limit < self._calm or time.monotonic() - self._shrunk_at > _FORGET
             self.limit = min(self.most, self.limit + (1.0 if quick else max(0.05, 1.0 / self.limit)))
@@ -60,6 +64,10 @@ class Limiter:
         now = time.monotonic()
         if retry_after is not None:
             self._not_before = max(self._not_before, now + retry_after)
+        elif self.limit <= 1.0:
+            # Nothing is left to halve, and the server does not say when to come back.
+            self._hold = min(_LONGEST_HOLD, max(0.25, self._hold * 2))
+            self._not_before = max(self._not_before, now + self._hold)
         if started >= self._shrunk_at:
             self._shrunk_at = now
             self._calm = max(1.0, self.limit * 0.75)

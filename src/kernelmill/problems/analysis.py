@@ -46,22 +46,25 @@ class _Found(msgspec.Struct):
 class FactStore:
     """Facts about modules, from the journal or found now."""
 
-    def __init__(self, journal: JournalReader, isolate: Isolate | None, traced: bool) -> None:
+    def __init__(self, journal: JournalReader, isolate: Isolate | None, traced: bool, timeout: float) -> None:
         """`traced` is part of the key, so that installing torch later finds the shapes; a dry run has no isolate."""
         self._journal = journal
         self._isolate = isolate
         self._traced = traced
         self._decoder = msgspec.json.Decoder(_Found)
-        self._passing: dict[str, _Found] = {}
-        """What was found out about this run rather than about the module: that it took too long, or too much memory."""
+        self._timeout = timeout
 
     def key(self, module: Module) -> str:
         asked = f"{VERSION}\n{self._traced}\n{module.entry_point}\n{module.python_code}"
         return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
 
     def known(self, key: str) -> _Found | None:
-        found = self._journal.fact(key)
-        return self._passing.get(key) if found is None else self._decoder.decode(found)
+        found = self._journal.fact(key) or self._journal.fact(self._passing(key))
+        return None if found is None else self._decoder.decode(found)
+
+    def _passing(self, key: str) -> str:
+        """Where it stands that a module took too long or too much: true of these limits only."""
+        return f"{key}:{self._timeout:g}"
 
     async def find(self, module: Module) -> ModuleFacts:
         """Raises `SourceError` where the code cannot be read at all."""
@@ -74,10 +77,9 @@ class FactStore:
                 )
             except SourceError as error:
                 found = _Found(error=str(error))
-            if found.facts is not None and _may_pass(found.facts):
-                self._passing[key] = found
-            elif isinstance(self._journal, Journal):
-                await self._journal.add_fact(key, msgspec.json.encode(found).decode())
+            if isinstance(self._journal, Journal):
+                place = self._passing(key) if found.facts is not None and _may_pass(found.facts) else key
+                await self._journal.add_fact(place, msgspec.json.encode(found).decode())
         if found.facts is None:
             raise SourceError(found.error or "no facts")
         return found.facts
