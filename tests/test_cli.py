@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -374,3 +375,34 @@ def test_a_trace_that_took_too_long_is_tried_again_by_the_next_run(tmp_path: Pat
     assert "not traced (timeout" in read_rows(tmp_path / "o.jsonl")[0]["evaluation_raw"]
     assert mill(*line, "30").returncode == 0
     assert "traced on fake tensors" in read_rows(tmp_path / "o.jsonl")[0]["evaluation_raw"]
+
+
+def test_compare_tells_what_is_owed(tmp_path: Path, mill: Mill) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(n) for n in range(6)])
+    with FakeEndpoint(script=["500"] * 3) as endpoint:
+        line = (
+            "rate",
+            "rows.jsonl",
+            "--base-url",
+            endpoint.base_url,
+            "--compare",
+            "--no-trace",
+            "--server-retries",
+            "0",
+            "-c",
+            "1",
+        )
+        done = mill(*line)
+        assert done.returncode == 3
+        assert "3 questions could not be answered" in done.stderr
+        assert "rated by both: 3 rows" in done.stdout
+        assert mill(*line).returncode == 0
+
+
+def test_doctor_names_the_extras_whole(mill: Mill) -> None:
+    code = "import sys; sys.modules['rensa'] = None\nfrom kernelmill import doctor\ndoctor.importlib.util.find_spec = lambda name: None\ndoctor.main([])"
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"}
+    ).stdout
+    assert "kernelmill[eval]" in said
+    assert "kernelmill[hub]" in said

@@ -141,3 +141,25 @@ def test_ctrl_c_says_what_is_left_and_the_same_command_finishes(tmp_path: Path) 
         assert subprocess.run(line, cwd=tmp_path, capture_output=True, timeout=60).returncode == 0
         assert endpoint.asked.total() == 200
     assert len(read_rows(tmp_path / "out/rows.jsonl")) == 200
+
+
+@pytest.mark.parametrize("phase", ["plan", "write"])
+def test_ctrl_c_is_heard_while_rows_are_read_and_written(tmp_path: Path, phase: str) -> None:
+    source = tmp_path / "evals.jsonl"
+    write_rows(source, [evals_row(n, reward=0.1) for n in range(60_000)])
+    line = command("rate", source, "-o", "out/rows.jsonl", "--rater", "static", "--no-trace")
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    waited_for = (
+        tmp_path / "out" / (".rows.rejected.jsonl.tmp" if phase == "write" else "rate.journal.sqlite")
+    )
+    while not waited_for.exists():
+        time.sleep(0.005)
+    time.sleep(0.1)
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert time.monotonic() - started < 2
+    assert process.returncode == 130
+    assert said.splitlines()[-1].startswith("kernelmill: interrupted")
+    assert "Traceback" not in said
+    assert not (tmp_path / "out/rows.jsonl").exists()

@@ -533,3 +533,42 @@ def test_an_echoed_key_is_hidden_whatever_its_variable_is_called_and_wherever_it
         with raw_server(answer) as base_url:
             run = Run(folder, [1], base_url, api_key_var=name, server_retries=0)()
         assert "sk-abc" not in json.dumps(run.rejected)
+
+
+def test_a_limit_on_calls_a_second_without_retry_after_is_paced_and_costs_no_row(tmp_path: Path) -> None:
+    served: list[float] = []
+
+    def five_a_second(key: str, number: int, attempt: int) -> str:
+        now = time.monotonic()
+        if len(served) >= 5 and now - served[-5] < 1.0:
+            return "429"
+        served.append(now)
+        return "ok"
+
+    with FakeEndpoint(script=five_a_second, latency=0.02) as endpoint:
+        run = Run(tmp_path, list(range(100, 160)), endpoint.base_url, concurrency=32)()
+        assert run.owed == 0
+        assert len(run.rows) == 60
+        assert endpoint.behaved["429"] < 10 * endpoint.behaved["ok"]
+
+
+def test_wrong_settings_stop_the_run_though_they_are_about_numbers_of_tokens(tmp_path: Path) -> None:
+    said = json.dumps(
+        {"error": {"message": "max_tokens is too large: 200000. This model supports at most 16384 tokens"}}
+    ).encode()
+    answer = (
+        b"HTTP/1.1 400 X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(said) + said
+    )
+    with raw_server(answer) as base_url, pytest.raises(EndpointError, match="refuses our requests"):
+        Run(tmp_path, list(range(100, 150)), base_url, concurrency=2)()
+
+
+def test_reasons_for_retries_are_counted_in_a_bounded_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_KINDS_OF_RETRY", 3)
+    with FakeEndpoint(script=["500", "503", "429", "malformed", "empty", "tags", "refusal"]) as endpoint:
+        run = Run(tmp_path, list(range(100, 120)), endpoint.base_url)()
+        assert len(run.rows) == 20
+        assert len(run.stats.retries) == 4
+        assert run.stats.retries.total() == 7
