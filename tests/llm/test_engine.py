@@ -18,7 +18,7 @@ import pytest
 
 from kernelmill import config
 from kernelmill.errors import ConfigError, EndpointError, Interrupted, Stopped
-from kernelmill.llm import engine
+from kernelmill.llm import engine, limiter
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.journal import JournalReader
 from kernelmill.testing.fake_endpoint import CHAOS, FakeEndpoint
@@ -28,6 +28,7 @@ from tests.llm.harness import Run, right
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_PAUSES", (0.02, 0.2))
+    monkeypatch.setattr(limiter, "_LONGEST_HOLD", 0.5)
 
 
 def test_every_row_is_answered_in_the_order_of_the_source(tmp_path: Path) -> None:
