@@ -101,10 +101,10 @@ class Batch(Generic[Item]):
         self._most = TEST_ROWS if test_mode else None
         self._failures: dict[str, str] = {}
 
-    def _taken(self, limit: int | None = None) -> Iterator[tuple[Row, Item | Drop | BadRow]]:
+    def _taken(self) -> Iterator[tuple[Row, Item | Drop | BadRow]]:
         """Rows as the stage takes them. In test mode, up to the fifth one that is asked about."""
         asked = 0
-        for row in self.source.rows(limit):
+        for row in self.source.rows():
             if self.control.error is not None:
                 raise self.control.error
             taken: Item | Drop | BadRow

@@ -52,10 +52,7 @@ def run_row_stage(
     output = Output(path)
     source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
     for file in source.files:
-        if output.owns(file.path):
-            raise OutputError(
-                f"{file.path} is the source, and one of the files that {path} needs: name another output with -o"
-            )
+        output.refuse(file.path, "the source")
     reject = settings.on_bad_row == "reject"
     limit = TEST_ROWS if settings.test_mode else None
     rows_in = 0

@@ -14,7 +14,7 @@ from rich.console import Console
 from kernelmill.batch import Answerer, Batch, Plan, Stage
 from kernelmill.config import StageSettings, public, secret
 from kernelmill.control import Control, Stats
-from kernelmill.errors import ConfigError, OutputError, Stopped
+from kernelmill.errors import ConfigError, Stopped
 from kernelmill.isolate import Isolate
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.engine import Asking, Model
@@ -113,12 +113,9 @@ async def run_stage(
     # Before the source is opened: a missing key must not wait for a download.
     session = Session(name, settings, journal, **needs)
     source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
-    for file in (journal, *(file.path for file in source.files)):
-        if output.owns(file):
-            what = "the journal" if file is journal else "the source"
-            raise OutputError(
-                f"{file} is {what}, and one of the files that {path} needs: name another output with -o"
-            )
+    output.refuse(journal, "the journal")
+    for file in source.files:
+        output.refuse(file.path, "the source")
     async with AsyncExitStack() as stack:
         if not settings.dry_run:
             stack.enter_context(output)

@@ -88,6 +88,13 @@ class Output:
         rejected = [("", str(self.rejected_path))] if self.reasons else []
         return [("output", str(self.path)), *rejected, ("", str(self.manifest_path))]
 
+    def refuse(self, path: Path, what: str) -> None:
+        """Fail where a file that is read or kept elsewhere is one of the output's own."""
+        if self.owns(path):
+            raise OutputError(
+                f"{path} is {what}, and one of the files that {self.path} needs: name another output with -o"
+            )
+
     def owns(self, path: Path) -> bool:
         """Whether this file is one of the output's own."""
         mine = (self.path, self.rejected_path, self.manifest_path)
