@@ -137,3 +137,14 @@ def test_a_dotenv_that_cannot_be_read_is_told_and_does_not_hide_the_message(tmp_
     with pytest.raises(ConfigError, match=r"\.env: cannot be read") as caught:
         rate()
     assert redact(str(caught.value))
+
+
+def test_a_key_that_was_changed_after_its_use_is_hidden_before_and_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for key in ("sk-first-value", "sk-second-value"):
+        monkeypatch.setenv("PRIME_API_KEY", key)
+        config.environment.cache_clear()
+        if key.startswith("sk-first"):
+            config.secret("PRIME_API_KEY")
+    assert redact("sk-first-value sk-second-value") == "[PRIME_API_KEY] [PRIME_API_KEY]"

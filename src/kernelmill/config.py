@@ -345,7 +345,8 @@ def redact(text: str) -> str:
         for name, value in variables.items()
         if name in SECRETS or (_SECRET_NAME.search(name) and not _PLAIN_VALUE.fullmatch(value.strip()))
     }
-    for name, value in {**found, **_used_secrets}.items():
+    # Both, not one over the other: a variable may have changed since it was used, and either value is a secret.
+    for name, value in (*found.items(), *_used_secrets.items()):
         if len(value) >= 4:
             text = text.replace(value, f"[{name}]")
     return re.sub(r"(https?://)[^\s/?#]*@", r"\1[hidden]@", text)
