@@ -1,0 +1,222 @@
+"""The tables of a dataset card, each from the facts it shows. No prose: that is the template's."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from kernelmill.publish.card_facts import OTHERS, CardFacts
+from kernelmill.publish.markdown import Markdown, code, listed, table, text
+from kernelmill.publish.rebuild import PRIVATE_URL, asked_a_model, file_name, public_url
+
+REWARD_EDGES = (0, 0.25, 0.5, 0.85, 1, 1.5, 2, 3, 5, 10)
+CHARACTER_EDGES = tuple(1000 * 2**n for n in range(9))
+PERCENTILES = (50, 75, 90, 95, 99, 100)
+MOST_REASONS, MOST_ROWS = 3, 20
+
+_COLUMNS = {
+    "example_id": "number of the task in the source; several rows may share it",
+    "prompt": "what the model was asked, as chat messages",
+    "completion": "what it answered, as chat messages; the kernel stands in the assistant's message",
+    "task": "name of the task or environment",
+    "reward": "the reward of the answer (see Reward)",
+    "generation_ms": "milliseconds that generating took, as the producer recorded it",
+    "scoring_ms": "milliseconds that scoring took, as the producer recorded it",
+    "total_ms": "milliseconds in all, as the producer recorded it",
+    "info": "the module: its name, its PyTorch code, and a reference Triton version where the source has one",
+    "answer": "an answer, as the source has it",
+    "speedup_reward": "reward for speed, as the producer recorded it",
+    "num_turns": "turns of the conversation",
+    "oai_tools": "tools that the model was offered, or null",
+    "difficulty": "how hard the task is: low, medium or high (see Difficulty)",
+    "evaluation_raw": "what the rater answered, whole",
+    "rater": "who rated the difficulty: llm and the model's name, or static (program analysis)",
+    "module_name": "name of the module's class",
+    "python_code": "the PyTorch code of the module",
+    "triton_code": "a reference Triton version, as the source has it",
+    "original_triton_code": "the reference Triton version before it was cleaned up, as the source has it",
+    "uuid": "identifier of the module in the source",
+    "name": "name of the problem in the source",
+    "level": "level of the problem in the source",
+    "problem_id": "number of the problem in the source",
+    "writer": "who wrote the specification: llm and the model's name, or static (program analysis)",
+    "checked": "what the specification was checked against",
+    "entry_point": "name of the module's class",
+    "repo_name": "repository that the module comes from",
+    "repo_link": "address of that repository",
+    "sha": "commit of that repository",
+    "stars": "stars of that repository",
+    "licenses": "licences of that repository",
+    "synthetic": "whether the module was made up",
+    "verdict": "the evaluator's whole verdict",
+}
+"""What our formats say of a column. A column of another name is shown without a word."""
+_SPEC_PROMPT = "the task specification, in words"
+
+
+def splits_table(facts: CardFacts) -> Markdown:
+    total = sum(split.rows for split in facts.splits)
+    return table(
+        ("split", "rows", "share"),
+        [(code(split.name), split.rows, _share(split.rows, total)) for split in facts.splits],
+    )
+
+
+def columns_table(facts: CardFacts) -> Markdown:
+    return table(
+        ("column", "type", "what it holds"),
+        [
+            (code(column.name), code(column.type, 200), _column(column.name, facts.kind))
+            for column in facts.columns
+        ],
+    )
+
+
+def _column(name: str, kind: str) -> Markdown:
+    if name.startswith("contaminated_"):
+        return Markdown("the benchmark problem that the module is or resembles, or null (see Benchmarks)")
+    if kind == "other":
+        return Markdown("")  # of the same name, perhaps, but not ours
+    return Markdown(_SPEC_PROMPT if (name, kind) == ("prompt", "synthetic") else _COLUMNS.get(name, ""))
+
+
+def stages_table(lineage: Sequence[Mapping[str, Any]]) -> Markdown:
+    lines = []
+    for manifest in lineage:
+        rows = manifest.get("rows") or {}
+        lines.append(
+            (
+                code(f"kernelmill {manifest.get('stage')}"),
+                *(_number(rows.get(name)) for name in ("in", "out", "rejected")),
+                _reasons(rows.get("reasons") or {}),
+            )
+        )
+    return table(("stage", "rows in", "rows out", "rejected", "main reasons"), lines)
+
+
+def _number(value: object) -> Markdown | int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else Markdown("not recorded")
+
+
+def _reasons(reasons: Mapping[str, int]) -> Markdown:
+    most = Counter(reasons).most_common()
+    shown = [f"{text(reason)} ({number:,})" for reason, number in most[:MOST_REASONS]]
+    if others := most[MOST_REASONS:]:
+        shown.append(f"{len(others)} other kinds ({sum(number for _, number in others):,})")
+    return Markdown("; ".join(shown))
+
+
+def models_table(lineage: Sequence[Mapping[str, Any]]) -> Markdown | None:
+    """Which stage had its rows answered, and by whom; None where none had."""
+    lines = []
+    for manifest in lineage:
+        if (by := manifest.get("by")) is None:
+            continue
+        config, model = manifest.get("config") or {}, asked_a_model(manifest)
+        endpoint = public_url(config.get("base_url"))
+        lines.append(
+            (
+                code(f"kernelmill {manifest.get('stage')}"),
+                code(str(by).removeprefix("llm:")) if model else text("program analysis, no model"),
+                (text("a private one") if endpoint == PRIVATE_URL else code(endpoint))
+                if model
+                else text("–"),
+                _sampling(config.get("sampling")) if model else text("–"),
+                _prompts(manifest.get("prompts") or {}) if model else text("–"),
+            )
+        )
+    return table(("stage", "model", "endpoint", "sampling", "prompt (sha256)"), lines) if lines else None
+
+
+def _sampling(sampling: object) -> Markdown:
+    chosen = sampling.items() if isinstance(sampling, Mapping) else ()
+    shown = [code(f"{name}={value}") for name, value in chosen if value not in (None, {})]
+    return listed(shown, "and") if shown else text("the server's defaults")
+
+
+def _prompts(prompts: Mapping[str, str]) -> Markdown:
+    shown = [f"{code(file_name(name))} ({code(sha)})" for name, sha in sorted(prompts.items())]
+    return listed(shown) if shown else text("not recorded")
+
+
+def counts_table(head: str, counter: Counter[str], rows: int, order: Sequence[str] = ()) -> Markdown:
+    """How many rows have each value, the known ones in their order, then the most frequent first."""
+    values = [(value, counter[value]) for value in order if value in counter]
+    rest = [(value, n) for value, n in counter.items() if value not in order and value != OTHERS]
+    values += sorted(rest, key=lambda pair: (-pair[1], pair[0]))
+    shown, hidden = values[:MOST_ROWS], values[MOST_ROWS:]
+    lines = [(code(value), number, _share(number, rows)) for value, number in shown]
+    if others := counter[OTHERS] + sum(number for _, number in hidden):
+        lines.append((text("all others"), others, _share(others, rows)))
+    return table((head, "rows", "share"), lines)
+
+
+def bars_table(head: str, bars: Sequence[tuple[str, int]]) -> Markdown:
+    total = sum(number for _, number in bars)
+    return table(
+        (head, "rows", "share"),
+        [(Markdown(label), number, _share(number, total)) for label, number in bars],
+    )
+
+
+def buckets(values: Sequence[float], edges: Sequence[float]) -> list[tuple[str, int]]:
+    """How many values lie between the edges; a value on an edge belongs below it. Empty ends are left out."""
+    found = Counter(bisect_left(edges, value) for value in values)
+    if not found:
+        return []
+    labels = [f"up to {edges[0]:,}"]
+    labels += [f"{low:,} to {high:,}" for low, high in pairwise(edges)]
+    labels.append(f"over {edges[-1]:,}")
+    return [(labels[at], found[at]) for at in range(min(found), max(found) + 1)]
+
+
+def percentiles(values: Sequence[int]) -> list[int]:
+    """By nearest rank: the smallest value that so many percent of all are not above."""
+    ordered = sorted(values)
+    return [ordered[math.ceil(percent * len(ordered) / 100) - 1] for percent in PERCENTILES]
+
+
+def characters_table(facts: CardFacts) -> Markdown | None:
+    """Percentiles of lengths in characters; None where no row has a text that we know."""
+    counts = facts.counts
+    parts = [("prompt", counts.prompt_chars), ("completion", counts.completion_chars)]
+    lines: list[list[Markdown | int]] = [
+        [code(name), *percentiles(values)] for name, values in parts if values
+    ]
+    head = ("", *(f"{percent}%" if percent < 100 else "longest" for percent in PERCENTILES))
+    return table(head, lines) if lines else None
+
+
+def record(found: Mapping[str, Any]) -> Markdown:
+    """A report as it is: its plain values as a table of two columns, each list of records as a table of its own."""
+    plain, lists = [], []
+    for name, value in found.items():
+        title = text(name.replace("_", " "))
+        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            head = list(value[0])
+            lines = [[_value(item.get(key)) for key in head] for item in value[:MOST_ROWS]]
+            more = f"\n\n… and {len(value) - MOST_ROWS:,} more." if len(value) > MOST_ROWS else ""
+            lists.append(f"{title}:\n\n{table([text(key.replace('_', ' ')) for key in head], lines)}{more}")
+        else:
+            plain.append((title, _value(value)))
+    return Markdown("\n\n".join([*([table(("", ""), plain)] if plain else []), *lists]))
+
+
+def _value(value: object) -> Markdown | int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return code(value) if value else Markdown("–")
+    if isinstance(value, float):
+        return text(f"{value:.4g}")
+    return Markdown("–") if value is None else code(msgspec.json.encode(value).decode())
+
+
+def _share(number: int, total: int) -> Markdown:
+    return Markdown(f"{number / total:.1%}" if total else "–")

@@ -1,0 +1,235 @@
+"""The sentences of a dataset card that depend on the facts. What is not known is said to be unknown, never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernelmill.publish.card_facts import CardFacts
+from kernelmill.publish.card_tables import record
+from kernelmill.publish.markdown import Markdown, code, listed, text
+from kernelmill.publish.rebuild import PRIVATE_URL, asked_a_model, command_of, file_name
+
+_EVALS = "PyTorch modules, what a model answered when it was asked for a Triton version of each, and the reward of each answer."
+_WHAT = {
+    "raw": _EVALS,
+    "filtered": f"{_EVALS} Rows were kept by their reward, and each says how hard its task is.",
+    "unique": f"{_EVALS} Of each module, only the best row was kept.",
+    "synthetic": "Task specifications in words, one for each PyTorch module, for a model to write the module in Triton.",
+    "other": "Rows in a format that is not one of kernelmill's own.",
+}
+_MANIFEST = {"stage", "version", "finished", "output", "rows", "source", "seconds", "config"}
+_SAME = {
+    "name": "the same name",
+    "structure": "the same code, whatever its names and formatting",
+    "near": "the same or nearly the same code, whatever its names and formatting",
+}
+
+
+def stage_of(facts: CardFacts, name: str) -> Mapping[str, Any] | None:
+    """The manifest of the last stage of this name that the rows went through."""
+    return next((manifest for manifest in reversed(facts.lineage) if manifest.get("stage") == name), None)
+
+
+def setting_of(manifest: Mapping[str, Any] | None, name: str) -> Any:
+    return (manifest.get("config") or {}).get(name) if manifest else None
+
+
+def what(facts: CardFacts) -> Markdown:
+    stripped = (
+        " Every assistant message is reduced to its answer: the thoughts are taken out."
+        if facts.no_reasoning
+        else ""
+    )
+    return Markdown(_WHAT[facts.kind] + stripped)
+
+
+def source(facts: CardFacts) -> Markdown:
+    """Where the first stage took its rows from, and what was published."""
+    first = (facts.lineage[0].get("source") or {}) if facts.lineage else facts.source
+    words = [f"The source is {_origin(first)}."]
+    if facts.lineage:
+        words.append(f"Published is what the last stage below wrote: {_origin(facts.source)}.")
+        wrote = (facts.lineage[-1].get("output") or {}).get("sha256")
+        is_now = facts.source.get("sha256")
+        if wrote and is_now and wrote != is_now:
+            words.append(
+                f"It was changed afterwards: the stage wrote a file with the sha256 {code(wrote)}. What changed is not recorded."
+            )
+    return Markdown(" ".join(words))
+
+
+def _origin(origin: Mapping[str, Any]) -> str:
+    kind, sha = origin.get("kind"), origin.get("sha256")
+    hashed = f", sha256 {code(sha)}" if sha else ""
+    if kind == "hub":
+        revision = origin.get("revision")
+        at = f" at revision {code(revision)}" if revision else ", at a revision that is not recorded"
+        parts = [code(name) for name in origin.get("splits") or []]
+        of = f" (splits: {listed(parts)})" if parts else ""
+        return f"the dataset {code(origin.get('repo'))} on the Hugging Face Hub{at}{of}{hashed}"
+    if kind == "bundled":
+        return f"{code(origin.get('path'))}, which ships with kernelmill{hashed}"
+    if not origin.get("path"):
+        return "a source that is not recorded"
+    noun = "folder" if kind == "folder" else "file"
+    return f"the local {noun} {code(file_name(origin['path']))}{hashed or ', whose hash is not recorded'}"
+
+
+def stage_notes(facts: CardFacts) -> list[Markdown]:
+    """What a stage did, where the table's reasons alone do not tell."""
+    notes = []
+    if (threshold := setting_of(stage_of(facts, "rate"), "threshold")) is not None:
+        notes.append(Markdown(f"`rate` kept the rows with a reward above {text(threshold)}."))
+    if (by := setting_of(unique := stage_of(facts, "unique"), "by")) is not None:
+        share = setting_of(unique, "similarity")
+        near = f" (a share of {text(share)} of it or more)" if by == "near" and share is not None else ""
+        same = _SAME.get(str(by)) or text(by)
+        notes.append(
+            Markdown(
+                f"`unique` kept the row with the best reward of all that have {same}{near}; of equals, the first."
+            )
+        )
+    if (style := setting_of(stage_of(facts, "strip"), "style")) is not None:
+        notes.append(
+            Markdown(f"`strip` reduced every assistant message to its answer, in the style {code(style)}.")
+        )
+    return notes
+
+
+def reward(facts: CardFacts) -> Markdown:
+    counts = facts.counts
+    if not counts.rewards:
+        return Markdown("The rows have no reward.")
+    if counts.evaluators:
+        words = (
+            "The rows carry the verdict of an evaluator (column `verdict`), from which `reward` was computed."
+        )
+    else:
+        words = (
+            "`reward` came with the rows of the source. Its producer measured it; how it is defined is not recorded in the rows, "
+            "and it was not measured again."
+        )
+    if missing := counts.rows - len(counts.rewards):
+        words += f" {missing:,} rows have none."
+    return Markdown(f"{words} From {min(counts.rewards):.4g} to {max(counts.rewards):.4g}:")
+
+
+def difficulty(facts: CardFacts) -> Markdown:
+    raters = sorted(facts.counts.raters)
+    if not raters:
+        return Markdown("Who rated the difficulty is not recorded in the rows.")
+    named = [
+        "program analysis (`static`)"
+        if rater == "static"
+        else f"a model ({code(rater.removeprefix('llm:'))})"
+        for rater in raters
+    ]
+    return Markdown(
+        f"Rated by {listed(named)}, from the module alone: the answer and its reward were not looked at."
+    )
+
+
+def licence(facts: CardFacts) -> Markdown:
+    if facts.license:
+        return Markdown(f"The publisher declares {code(facts.license)} for the dataset as a whole.")
+    return Markdown("The publisher declared no licence for the dataset as a whole.")
+
+
+def source_licences(facts: CardFacts) -> Markdown:
+    counts = facts.counts
+    if not counts.with_licences:
+        return Markdown(
+            "The rows carry no licence of their own: the licence of the source applies to the code in them. "
+            "Look it up there before you use them."
+        )
+    missing = counts.rows - counts.with_licences
+    rest = f" {missing:,} rows carry none." if missing else ""
+    return Markdown(f"Licences of the repositories that the modules come from, as the rows carry them.{rest}")
+
+
+def lengths_in_characters(facts: CardFacts) -> Markdown:
+    if not (facts.counts.prompt_chars or facts.counts.completion_chars):
+        return Markdown("Not measured: the rows have neither a prompt nor a completion.")
+    thoughts = ""
+    if facts.counts.completion_chars:
+        number = facts.counts.with_thoughts
+        thoughts = f" {number:,} rows have thoughts in the completion, which are counted." if number else ""
+        thoughts = thoughts or " No row has thoughts apart from its answer."
+    return Markdown(
+        "In characters, not tokens, of all messages together, without a chat template "
+        f"(`kernelmill lengths` counts tokens).{thoughts}"
+    )
+
+
+def split_policy(facts: CardFacts) -> Markdown:
+    if facts.split_policy:
+        return record(facts.split_policy)
+    if len(facts.splits) == 1:
+        return Markdown(f"All rows are in one split, {code(facts.splits[0].name)}.")
+    return Markdown("How the rows were split is not recorded.")
+
+
+def benchmarks(facts: CardFacts) -> Markdown:
+    if (found := stage_of(facts, "decontaminate")) is None:
+        return Markdown(
+            "The rows were not compared with any benchmark (`kernelmill decontaminate` was not run): "
+            "problems of KernelBench or others may be among them."
+        )
+    return record({name: value for name, value in found.items() if name not in _MANIFEST})
+
+
+def rebuild(facts: CardFacts) -> Markdown:
+    words = ["Files are called by their names alone; put each where you like."]
+    if any(asked_a_model(manifest) for manifest in facts.lineage):
+        words.append("A model that is asked again may answer otherwise, and then other rows come out.")
+    if any(f" {PRIVATE_URL}" in line for line in commands(facts)):
+        words.append(f"`{PRIVATE_URL}` stands for an endpoint of your own that serves the model.")
+    return Markdown(" ".join(words))
+
+
+def commands(facts: CardFacts) -> list[str]:
+    return [line for manifest in facts.lineage for line in command_of(manifest)]
+
+
+def versions(facts: CardFacts) -> Markdown:
+    parts = [
+        f"{code(manifest.get('stage'))} with kernelmill {text(manifest.get('version'))}"
+        for manifest in facts.lineage
+    ]
+    return listed([*parts, f"published with kernelmill {text(facts.version)}"])
+
+
+def limits(facts: CardFacts) -> list[Markdown]:
+    """Each where it holds, and only there."""
+    counts, found = facts.counts, []
+    if facts.kind in ("raw", "filtered", "unique") and not counts.evaluators:
+        found.append(
+            "The rewards are the producer's. A kernel that fooled its evaluator is in the dataset like any other."
+        )
+    if counts.raters:
+        found.append("A difficulty is the rater's estimate, not a measurement.")
+    if facts.kind in ("raw", "filtered") and counts.modules and counts.rows > counts.modules:
+        found.append(
+            f"Modules repeat: {counts.rows:,} rows have {counts.modules:,} module names between them (and different modules may share a name)."
+        )
+    if (unique := stage_of(facts, "unique")) is not None:
+        found.append(
+            "Duplicates were found by name: different modules of one name were lost, one module under two names was kept twice."
+            if setting_of(unique, "by") == "name"
+            else "Duplicates were found by comparing code, not meaning: the same computation written otherwise counts as another module."
+        )
+    if facts.kind == "synthetic":
+        found.append(
+            "Specifications were checked for form, names, shapes and dtypes; a wrong formula would not be noticed."
+            if stage_of(facts, "specs")
+            else "Whether the specifications were checked is not recorded."
+        )
+    if any(setting_of(manifest, "test_mode") for manifest in facts.lineage):
+        found.append("A stage was run in test mode, on the first five rows only.")
+    if not counts.with_licences:
+        found.append("Which licence the code of a row is under cannot be seen from the row.")
+    found.append(
+        "The code in the rows comes from strangers and from models: run it only where it can do no harm."
+    )
+    return [Markdown(limit) for limit in found]

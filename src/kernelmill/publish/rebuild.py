@@ -1,0 +1,129 @@
+"""The commands that make a dataset again, from the settings that its manifests hold.
+
+A command says what differs from the defaults and changes the rows. Left out: how fast it was made and what it cost. Files are
+called by their names alone, for the folders of whoever published it are nobody's business; an endpoint in a private network
+is `URL`. Does not promise the same answers of a model: its answers are in the journal of whoever asked it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kernelmill.config import STAGES
+from kernelmill.publish.markdown import one_line
+
+_NOT_THE_ROWS = {
+    "source", "output", "concurrency", "timeout", "server_retries", "give_up_after", "price", "prices", "max_cost",
+    "api_key_var", "journal", "dry_run", "compare",
+}  # fmt: skip
+"""Settings that are told otherwise, or do not change what is made."""
+_OF_THE_MODEL = {"base_url", "model", "tries", "sampling"}
+PRIVATE_URL = "URL"
+_PRIVATE_DOMAINS = {"", "local", "internal", "lan", "localhost", "home", "corp", "intranet", "private"}
+
+
+def command_of(manifest: Mapping[str, Any]) -> list[str]:
+    """The lines of one stage's command: the command, and before it as comments what no flag can say."""
+    stage, config = str(manifest.get("stage")), _mapping(manifest.get("config"))
+    output = _mapping(manifest.get("output")).get("path")
+    words = ["kernelmill", stage, source_name(_mapping(manifest.get("source")))]
+    words += ["-o", file_name(output)] if output else []
+    notes = []
+    for name, value in _changed(stage, config, asked_a_model(manifest)):
+        if name == "sampling":
+            extra = value.pop("extra_body", None)
+            words += [word for key, item in value.items() for word in ("--sampling", f"{key}={item}")]
+            if extra:
+                notes.append(
+                    f"# in a config file: [{stage}] sampling.extra_body = {msgspec.json.encode(extra).decode()}"
+                )
+        else:
+            words += _flag(name, value)
+    return [one_line(line, 2000) for line in (*notes, shlex.join(words))]
+
+
+def _changed(stage: str, config: Mapping[str, Any], model: bool) -> Iterator[tuple[str, Any]]:
+    """The settings that differ from their defaults, in their order; of sampling, those that were set at all."""
+    kind = STAGES.get(stage)
+    fields = kind.model_fields if kind else {}
+    for name, value in config.items():
+        if name in _NOT_THE_ROWS or (name in _OF_THE_MODEL and not model):
+            continue
+        if name == "sampling" and isinstance(value, dict):
+            if chosen := {key: item for key, item in value.items() if item not in (None, {})}:
+                yield name, chosen
+        elif value is not None and not (name in fields and _as_saved(fields[name].default) == value):
+            yield name, value
+
+
+def _as_saved(default: Any) -> Any:
+    return str(default) if isinstance(default, PurePath) else default
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [flag if value else flag.replace("--", "--no-", 1)]
+    if name == "base_url":
+        return [flag, public_url(value)]
+    if isinstance(value, list):
+        return [word for item in value for word in (flag, _plain_value(item))]
+    return [flag, _plain_value(value)]
+
+
+def _plain_value(value: Any) -> str:
+    words = str(value)
+    kind, colon, path = words.partition(":")
+    if colon and kind == "folder":
+        return f"folder:{file_name(path)}"
+    return file_name(words) if words.startswith(("/", "~", ".", "\\")) else words
+
+
+def asked_a_model(manifest: Mapping[str, Any]) -> bool:
+    return str(manifest.get("by", "")).startswith("llm:")
+
+
+def source_name(origin: Mapping[str, Any]) -> str:
+    """What a source is called on the command line: with its revision on the Hub, by its name alone on a disk."""
+    if origin.get("kind") == "hub":
+        revision = origin.get("revision")
+        return f"{origin.get('repo')}@{revision}" if revision else str(origin.get("repo"))
+    path = str(origin.get("path") or "")
+    if origin.get("kind") == "bundled":
+        return path
+    return file_name(path) if path else "SOURCE"
+
+
+def file_name(path: object) -> str:
+    return PurePath(str(path).replace("\\", "/")).name or "SOURCE"
+
+
+def public_url(url: object) -> str:
+    """An address that others can reach; `URL` for one in a private network, of which not even the name is told."""
+    host = urlsplit(str(url)).hostname or ""
+    try:
+        return str(url) if ipaddress.ip_address(host).is_global else PRIVATE_URL
+    except ValueError:
+        pass  # a name
+    inside = host.rpartition(".")[2] in (
+        "",
+        "local",
+        "internal",
+        "lan",
+        "localhost",
+        "home",
+        "corp",
+        "intranet",
+    )
+    return PRIVATE_URL if inside or "." not in host else str(url)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
