@@ -177,6 +177,9 @@ class UniqueSettings(RowSettings):
         "near", "what makes two modules the same: their name, their code, or nearly the same code"
     )
     similarity: float = setting(0.85, "by near: share of code that two modules have in common", gt=0, le=1)
+    compare: bool = setting(
+        False, "by name: also count what the other ways would keep (always done for files up to 256 MB)"
+    )
 
 
 class StripSettings(RowSettings):

@@ -14,8 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from itertools import chain, islice
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from kernelmill.errors import MillError
 
@@ -33,32 +32,60 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+class Workers(Generic[T, R]):
+    """Processes that work on what they are given; results come back in the order of the items.
+
+    Use as a context manager. `function` and items must pickle; its errors are raised here.
+    """
+
+    def __init__(self, function: Callable[[T], R], processes: int | None = None) -> None:
+        self._function = function
+        self._count = cores() if processes is None else processes
+        self._alone = ALONE
+        self._pool: ProcessPoolExecutor | None = None
+        self._under_way: deque[Future[R]] = deque()
+
+    def __enter__(self) -> Workers[T, R]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def give(self, item: T) -> Iterator[R]:
+        """Have one item worked on. Gives the results that must be taken before there is room for it."""
+        if self._count < 2 or self._alone > 0:
+            self._alone -= 1
+            yield self._function(item)
+            return
+        if self._pool is None:
+            # Not fork: the threads of pyarrow would be missing in the child, with their locks held.
+            context = multiprocessing.get_context("forkserver")
+            self._pool = ProcessPoolExecutor(self._count, context, _ignore_interrupts)
+        self._under_way.append(self._pool.submit(self._function, item))
+        if len(self._under_way) >= WAITING * self._count:
+            yield self._next()
+
+    def rest(self) -> Iterator[R]:
+        """The results that have not been given yet."""
+        while self._under_way:
+            yield self._next()
+
+    def _next(self) -> R:
+        try:
+            return self._under_way.popleft().result()
+        except BrokenProcessPool as error:
+            raise MillError(
+                "a worker process was killed (out of memory?): run the same command again"
+            ) from error
+
+
 def mapped(function: Callable[[T], R], items: Iterable[T], processes: int | None = None) -> Iterator[R]:
-    """`function(item)` for every item, in order. `function` and items must pickle; its errors are raised here."""
-    waiting = iter(items)
-    count = cores() if processes is None else processes
-    for item in waiting if count < 2 else islice(waiting, ALONE):
-        yield function(item)
-    for item in waiting:
-        yield from _in_processes(function, chain([item], waiting), count)
-
-
-def _in_processes(function: Callable[[T], R], items: Iterator[T], count: int) -> Iterator[R]:
-    # Not fork: the threads of pyarrow would be missing in the child, with their locks held.
-    context = multiprocessing.get_context("forkserver")
-    pool = ProcessPoolExecutor(count, context, _ignore_interrupts)
-    under_way: deque[Future[R]] = deque()
-    try:
+    """`function(item)` for every item, in order."""
+    with Workers(function, processes) as workers:
         for item in items:
-            under_way.append(pool.submit(function, item))
-            if len(under_way) >= WAITING * count:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
-    except BrokenProcessPool as error:
-        raise MillError("a worker process was killed (out of memory?): run the same command again") from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+            yield from workers.give(item)
+        yield from workers.rest()
 
 
 def _ignore_interrupts() -> None:

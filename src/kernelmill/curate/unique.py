@@ -7,30 +7,39 @@ each confirmed by the exact share of code in common). Every dropped row says whi
 
 from __future__ import annotations
 
-import hashlib
-from typing import Any, NamedTuple
+from array import array
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from kernelmill.batch import Drop
 from kernelmill.config import UniqueSettings
-from kernelmill.problems.structure import Structure, jaccard, structure_of
+from kernelmill.problems.modules import Modules
 from kernelmill.row_stage import run_row_stage
 from kernelmill.rows import Info, Row, RowReader, read_info
 
-PERMUTATIONS, BANDS = 128, 32
+
+class _Named(Struct):
+    module_name: str
 
 
-class _Row(Struct):
+class _NameRow(Struct):
+    """All that the old way looks at: code is not even read."""
+
+    reward: float
+    info: _Named | str
+
+
+class _CodeRow(Struct):
     reward: float
     info: Info | str
 
 
-class _Seen(NamedTuple):
-    reward: float
-    where: str
-    name: str
-    structure: str
+_NO_ROW = -1
+COMPARED = 256 << 20
+"""Bytes of a source file up to which `--by name` counts the other ways unasked: analysing code takes longer than the rest of it."""
 
 
 class Unique:
@@ -38,99 +47,83 @@ class Unique:
 
     scans = True
 
-    def __init__(self, by: str, similarity: float) -> None:
+    def __init__(self, by: str, similarity: float, compare: bool, modules: Modules) -> None:
         self._by = by
         self._similarity = similarity
-        self._read = RowReader(_Row)
-        self._rows: dict[int, _Seen] = {}
-        self._structures: dict[str, Structure] = {}
-        self._of_code: dict[bytes, str] = {}
-        self._best: dict[int, int] = {}
+        self._reads_code = compare or by != "name"
+        self._read: RowReader[_CodeRow] | RowReader[_NameRow] = (
+            RowReader(_CodeRow) if self._reads_code else RowReader(_NameRow)
+        )
+        self._modules = modules
+        self._seen = array("q")
+        """The number of each row among those that could be read."""
+        self._rewards = array("d")
+        self._where: list[str] = []
+        self._names: list[str] = []
+        self._texts = array("q")
+        self._best: Sequence[int] = ()
         """The row that stands for each row's group."""
-        self._groups: dict[str, int] = {}
+        self._kept: dict[str, int] = {}
 
     def scan(self, row: Row) -> None:
         read = self._read(row)
-        info = read_info(row.where, read.info)
-        structure = "" if self._by == "name" else self._structure(info.python_code)
-        self._rows[row.index] = _Seen(read.reward, row.where, info.module_name, structure)
-
-    def _structure(self, code: str) -> str:
-        """The key of a module's structure; the same text is analysed once."""
-        digest = hashlib.blake2b(code.encode("utf-8", "replace"), digest_size=16).digest()
-        known = self._of_code.get(digest)
-        if known is None:
-            found = structure_of(code)
-            self._structures.setdefault(found.key, found)
-            self._of_code[digest] = known = found.key
-        return known
+        info = read.info if isinstance(read.info, _Named) else read_info(row.where, read.info)
+        if self._reads_code:
+            assert isinstance(info, Info)
+            self._texts.append(self._modules.add(info.python_code))
+        self._seen.extend([_NO_ROW] * (row.index - len(self._seen)))
+        self._seen.append(len(self._rewards))
+        self._rewards.append(read.reward)
+        self._where.append(row.where)
+        self._names.append(info.module_name)
 
     def decide(self) -> None:
-        ways = {"name": {index: seen.name for index, seen in self._rows.items()}}
-        if self._by != "name":
-            near = self._near()
-            ways["structure"] = {index: seen.structure for index, seen in self._rows.items()}
-            ways["near"] = {index: near[seen.structure] for index, seen in self._rows.items()}
-        self._groups = {way: len(set(groups.values())) for way, groups in ways.items()}
-        best: dict[str, int] = {}
-        for index, group in ways[self._by].items():
-            held = best.setdefault(group, index)
-            if self._rows[index].reward > self._rows[held].reward:
-                best[group] = index
-        self._best = {index: best[group] for index, group in ways[self._by].items()}
-
-    def _near(self) -> dict[str, str]:
-        """For each structure, the one that stands for its group of near duplicates (in order of first appearance)."""
-        from rensa import RMinHash, RMinHashLSH
-
-        parent = {key: key for key in self._structures}
-
-        def root(key: str) -> str:
-            while parent[key] != key:
-                parent[key] = parent[parent[key]]
-                key = parent[key]
-            return key
-
-        keys = list(self._structures)
-        index = RMinHashLSH(threshold=self._similarity, num_perm=PERMUTATIONS, num_bands=BANDS)
-        for number, key in enumerate(keys):
-            sketch = RMinHash(num_perm=PERMUTATIONS, seed=42)
-            sketch.update(sorted(self._structures[key].shingles))
-            for candidate in sorted(index.query(sketch)):
-                other = keys[candidate]
-                if root(other) != root(key) and self._alike(other, key) >= self._similarity:
-                    parent[root(key)] = root(other)
-            index.insert(number, sketch)
-        return {key: root(key) for key in keys}
-
-    def _alike(self, one: str, other: str) -> float:
-        return jaccard(self._structures[one].shingles, self._structures[other].shingles)
+        self._modules.finish()
+        ways: dict[str, Sequence[Hashable]] = {"name": self._names}
+        if self._reads_code:
+            near = self._modules.near(self._similarity)
+            ways["structure"] = modules = [self._modules.module_of(text) for text in self._texts]
+            ways["near"] = [near.root(module) for module in modules]
+        self._kept = {way: len(set(groups)) for way, groups in ways.items()}
+        best: dict[Hashable, int] = {}
+        for number, group in enumerate(ways[self._by]):
+            held = best.setdefault(group, number)
+            if self._rewards[number] > self._rewards[held]:
+                best[group] = number
+        self._best = array("q", (best[group] for group in ways[self._by]))
 
     def take(self, row: Row) -> bytes | Drop:
-        if row.index not in self._rows:
+        number = self._seen[row.index] if row.index < len(self._seen) else _NO_ROW
+        if number == _NO_ROW:
             self._read(row)  # raises what was wrong with it
-        best = self._best[row.index]
-        if best == row.index:
+        best = self._best[number]
+        if best == number:
             return row.raw
-        this, kept = self._rows[row.index], self._rows[best]
-        if self._by == "name":
-            how = "the same name"
-        elif this.structure == kept.structure:
-            how = "the same code"
-        else:
-            how = f"{self._alike(this.structure, kept.structure):.0%} of the code in common"
         reason = (
-            f"duplicates {kept.where} ({kept.name}, reward {kept.reward:g}): {how}, reward {this.reward:g}"
+            f"duplicates {self._where[best]} ({self._names[best]}, reward {self._rewards[best]:g}): "
+            f"{self._how(number, best)}, reward {self._rewards[number]:g}"
         )
         return Drop(reason, f"a better or earlier row of the same module ({self._by})")
 
+    def _how(self, number: int, best: int) -> str:
+        if self._by == "name":
+            return "the same name"
+        one, other = (self._modules.module_of(self._texts[row]) for row in (number, best))
+        if one == other:
+            return "the same code"
+        return f"{self._modules.alike(one, other):.0%} of the code in common"
+
     def summary(self) -> list[tuple[str, str]]:
-        kept = ", ".join(f"--by {way} {number:,}" for way, number in self._groups.items())
-        return [("would keep", kept)]
+        kept = ", ".join(f"--by {way} {number:,}" for way, number in self._kept.items())
+        return [("would keep", kept if self._reads_code else f"{kept} (--compare counts the other ways)")]
 
     def details(self) -> dict[str, Any]:
-        return {"modules": self._groups}
+        return {"modules": self._kept}
 
 
 def unique(settings: UniqueSettings) -> None:
-    run_row_stage("unique", settings, Unique(settings.by, settings.similarity), settings.output)
+    file = Path(settings.source).expanduser()
+    compare = settings.compare or not file.is_file() or file.stat().st_size <= COMPARED
+    with Modules() as modules:
+        stage = Unique(settings.by, settings.similarity, compare, modules)
+        run_row_stage("unique", settings, stage, settings.output)

@@ -2,8 +2,11 @@
 
 A module is reduced to its classes and helper functions, without imports, docstrings, annotations, `get_inputs` and its
 siblings, and with every name that the module itself gives (classes, functions, parameters, variables, attributes) replaced by
-its order of appearance. Names from imports are written out (`nn.Linear` and `torch.nn.Linear` are one). What is left is hashed, and
-cut into shingles for comparing modules that are nearly the same. It sees code, not meaning: `x + y` and `y + x` differ.
+its order of appearance. Names from imports are written out (`nn.Linear` and `torch.nn.Linear` are one). What is left, a list of
+tokens, is hashed, and cut into shingles for comparing modules that are nearly the same. It sees code, not meaning: `x + y` and
+`y + x` differ.
+
+Keys and shingles are the same in every process and under every version of Python that reads the code: datasets are split by them.
 """
 
 from __future__ import annotations
@@ -12,7 +15,10 @@ import ast
 import hashlib
 import re
 import warnings
-from typing import NamedTuple
+from collections.abc import Collection
+from functools import lru_cache
+from itertools import islice
+from typing import Any, NamedTuple
 
 from kernelmill.problems.source import CONVENTION_FUNCTIONS
 
@@ -21,130 +27,361 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 class Structure(NamedTuple):
-    key: str
+    key: bytes
     """Equal for modules that are the same code."""
-    shingles: frozenset[str]
-    """Runs of five tokens of the normal form; their overlap says how alike two modules are."""
+    shingles: frozenset[int]
+    """Runs of five tokens of the normal form, as 64 bit numbers; their overlap says how alike two modules are."""
 
 
 def structure_of(code: str) -> Structure:
     """The structure of a module. Code that does not parse is taken as text, blanks apart."""
+    tokens, _ = normal_tokens(code)
+    digest = hashlib.blake2b(" ".join(tokens).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return Structure(digest, _shingles(tokens))
+
+
+def jaccard(one: Collection[int], other: Collection[int]) -> float:
+    """Shared shingles over all shingles."""
+    common = len(set(one).intersection(other))
+    return common / (len(one) + len(other) - common) if one or other else 1.0
+
+
+def normal_tokens(code: str) -> tuple[list[str], bool]:
+    """The tokens of the normal form, and whether the code could be parsed; if not, they are those of its text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(code)
-        text = ast.unparse(_normal(tree))
+        return _Emitter().module(tree), True
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        text = " ".join(code.split())
-    tokens = _TOKEN.findall(text)
-    runs = range(max(1, len(tokens) - SHINGLE + 1))
-    shingles = frozenset(" ".join(tokens[at : at + SHINGLE]) for at in runs)
-    return Structure(hashlib.sha256(text.encode("utf-8", "replace")).hexdigest(), shingles)
+        return _TOKEN.findall(code), False
 
 
-def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    """Shared shingles over all shingles."""
-    return len(one & other) / len(one | other) if one or other else 1.0
+@lru_cache(1 << 16)
+def _number(token: str) -> int:
+    """A token as a number that is the same everywhere, which `hash` is not."""
+    return int.from_bytes(
+        hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
+    )
 
 
-def _normal(tree: ast.Module) -> ast.Module:
-    imports = _imports(tree)
-    body = [node for node in tree.body if not _is_scaffold(node)]
-    given = _given_names(body)
-    module = ast.Module(body, [])
-    _Normalizer(imports, given).visit(module)
-    return ast.fix_missing_locations(module)
+_MASK = (1 << 64) - 1
+_BASE = 0x9E3779B97F4A7C15
+_BASE_TO_SHINGLE = pow(_BASE, SHINGLE, 1 << 64)
 
 
-def _is_scaffold(node: ast.stmt) -> bool:
-    if isinstance(node, ast.Import | ast.ImportFrom | ast.If):
-        return True
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return True
-    return isinstance(node, ast.FunctionDef) and node.name in CONVENTION_FUNCTIONS
+def _shingles(tokens: list[str]) -> frozenset[int]:
+    """Every run of `SHINGLE` tokens as a rolling hash; fewer tokens make one run."""
+    numbers = [_number(token) for token in tokens]
+    run = 0
+    for number in numbers[:SHINGLE]:
+        run = (run * _BASE + number) & _MASK
+    found = {run}
+    for new, old in zip(islice(numbers, SHINGLE, None), numbers, strict=False):
+        run = (run * _BASE + new - old * _BASE_TO_SHINGLE) & _MASK
+        found.add(run)
+    return frozenset(found)
 
 
-def _imports(tree: ast.Module) -> dict[str, str]:
-    """What each imported name stands for, written out."""
-    found: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                found[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                found[alias.asname or alias.name] = f"{node.module or ''}.{alias.name}"
-    return found
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
+"""What is written of each kind of node that has no method of its own. The context says nothing that the place does not."""
+_LEFT_OUT = {"ctx", "annotation", "returns", "type_comment", "type_params", "kind", "type_ignores"}
+_OPERATORS: dict[type[ast.AST], str] = {
+    kind: kind.__name__
+    for base in (ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+    for kind in base.__subclasses__()
+}
 
 
-def _given_names(body: list[ast.stmt]) -> set[str]:
-    """Names that the module gives itself: these may be anything without changing what it is."""
-    names: set[str] = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                names.add(node.name)
-            elif isinstance(node, ast.arg):
-                names.add(node.arg)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-                names.add(node.id)
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                names.add(node.attr)
-    # These are called by others, and a keyword argument of torch may share its name with a variable.
-    return names - {"forward", "self"} - {name for name in names if name.startswith("__")}
+class _Emitter:
+    """Writes a syntax tree as tokens in one walk, each node in brackets of some kind so that no two trees look alike."""
+
+    def __init__(self) -> None:
+        self._out: list[str] = []
+        self._renamed: list[int] = []
+        """Where a name stands that may be one of the module's own: known only at the end."""
+        self._given: set[str] = set()
+        self._imports: dict[str, str] = {}
+        self._loads: set[str] = set()
+        self._bound: set[str] = set()
+        """Names that the function under way reads, and those that are its own."""
+
+    def module(self, tree: ast.Module) -> list[str]:
+        """The classes, and then what they need of the rest: no shapes, seeds or helpers that only `get_inputs` uses."""
+        rest = []
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                self._class(node)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                self._import(node)
+            elif isinstance(node, ast.If):
+                # What is imported under a condition is imported all the same.
+                for inner in ast.walk(node):
+                    if isinstance(inner, ast.Import | ast.ImportFrom):
+                        self._import(inner)
+            elif not (isinstance(node, ast.FunctionDef) and node.name in CONVENTION_FUNCTIONS):
+                rest.append((node, _names_of(node)))
+        while self._out and (needed := [part for part in rest if part[1] & self._loads]):
+            rest = [part for part in rest if part not in needed]
+            self._body([node for node, _ in needed])
+        if not self._out:
+            self._body([node for node, _ in rest])
+        self._rename()
+        # A name that was written out is several tokens.
+        return " ".join(self._out).split(" ") if self._out else []
+
+    def _rename(self) -> None:
+        """Give the module's own names their numbers, in order of appearance, and write imported ones out."""
+        # These are called by others.
+        given = {
+            name for name in self._given if name not in ("forward", "self") and not name.startswith("__")
+        }
+        order: dict[str, str] = {}
+        out = self._out
+        for at in self._renamed:
+            name = out[at]
+            dot, bare = (".", name[1:]) if name[0] == "." else ("", name)
+            if bare in given:
+                number = order.get(bare)
+                if number is None:
+                    number = order[bare] = f"n{len(order)}"
+                out[at] = dot + number
+            elif not dot:
+                out[at] = self._imports.get(bare, bare)
+
+    def _name(self, name: str) -> None:
+        self._renamed.append(len(self._out))
+        self._out.append(name)
+
+    def _node(self, node: Any) -> None:
+        write = _WRITERS.get(node.__class__)
+        if write is not None:
+            write(self, node)
+        else:
+            self._generic(node)
+
+    def _generic(self, node: ast.AST) -> None:
+        kind = node.__class__
+        fields = _FIELDS.get(kind)
+        if fields is None:
+            fields = _FIELDS[kind] = tuple(field for field in kind._fields if field not in _LEFT_OUT)
+        out = self._out
+        out.append(kind.__name__)
+        for field in fields:
+            value = getattr(node, field, None)
+            # What is empty is not written, so that a field that a later Python adds changes nothing.
+            if value is None or value == []:
+                continue
+            out.append(field)
+            if isinstance(value, list):
+                self._all(value)
+            elif isinstance(value, ast.AST):
+                self._node(value)
+            elif isinstance(value, str):
+                self._name(value)
+            else:
+                out.append(_constant(value))
+        out.append(";")
+
+    def _all(self, nodes: list[Any]) -> None:
+        for node in nodes:
+            if isinstance(node, ast.AST):
+                self._node(node)
+            elif node is None:
+                self._out.append("None")
+            else:
+                self._name(node)
+            self._out.append(",")
+
+    def _body(self, body: list[ast.stmt]) -> None:
+        for node in body:
+            self._node(node)
+
+    def _class(self, node: ast.ClassDef) -> None:
+        self._given.add(node.name)
+        self._all(node.decorator_list)
+        self._out.append("class")
+        self._name(node.name)
+        self._all(node.bases)
+        self._all(node.keywords)
+        self._out.append(":")
+        self._body(node.body)
+        self._out.append("end")
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        if _does_nothing(node):
+            return
+        self._given.add(node.name)
+        self._bound.add(node.name)
+        self._all(node.decorator_list)
+        outer = self._loads, self._bound
+        self._loads, self._bound = set(), set()
+        self._out.append("def" if node.__class__ is ast.FunctionDef else "async")
+        self._name(node.name)
+        self._generic(node.args)
+        self._out.append(":")
+        self._body(node.body)
+        self._out.append("end")
+        free = self._loads - self._bound
+        self._loads, self._bound = outer
+        self._loads |= free
+
+    def _arg(self, node: ast.arg) -> None:
+        self._given.add(node.arg)
+        self._bound.add(node.arg)
+        self._name(node.arg)
+
+    def _variable(self, node: ast.Name) -> None:
+        if node.ctx.__class__ is ast.Load:
+            self._loads.add(node.id)
+        else:
+            self._given.add(node.id)
+            self._bound.add(node.id)
+        self._name(node.id)
+
+    def _attribute(self, node: ast.Attribute) -> None:
+        value = node.value
+        if node.ctx.__class__ is not ast.Load:
+            self._given.add(node.attr)
+        if value.__class__ is ast.Name and value.id == "self":
+            # Only what hangs on `self`: a method of a tensor may share its name with something of ours.
+            self._out.append("self")
+            self._name("." + node.attr)
+        else:
+            self._node(value)
+            self._out.append("." + node.attr)
+
+    def _call(self, node: ast.Call) -> None:
+        self._node(node.func)
+        self._out.append("(")
+        if not (node.func.__class__ is ast.Name and node.func.id == "super"):
+            self._all(node.args)  # `super(Net, self)` is `super()`
+        for keyword in node.keywords:
+            # A keyword argument of torch may share its name with a variable of ours.
+            self._out.append(f"{keyword.arg}=" if keyword.arg else "**")
+            self._node(keyword.value)
+            self._out.append(",")
+        self._out.append(")")
+
+    def _constant(self, node: ast.Constant) -> None:
+        self._out.append(_constant(node.value))
+
+    def _assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._node(target)
+            self._out.append("=")
+        self._node(node.value)
+        self._out.append(";")
+
+    def _annotated(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self._node(node.target)
+            self._out.append("=")
+            self._node(node.value)
+            self._out.append(";")
+
+    def _expression(self, node: ast.Expr) -> None:
+        if node.value.__class__ is not ast.Constant:  # a docstring, or as good as one
+            self._node(node.value)
+            self._out.append(";")
+
+    def _binary(self, node: ast.BinOp) -> None:
+        self._out.append("[")
+        self._node(node.left)
+        self._out.append(_OPERATORS[node.op.__class__])
+        self._node(node.right)
+        self._out.append("]")
+
+    def _operator(self, node: ast.AST) -> None:
+        self._out.append(_OPERATORS[node.__class__])
+
+    def _subscript(self, node: ast.Subscript) -> None:
+        self._node(node.value)
+        self._out.append("{")
+        self._node(node.slice)
+        self._out.append("}")
+
+    def _tuple(self, node: ast.Tuple) -> None:
+        self._out.append("(,")
+        self._all(node.elts)
+        self._out.append(")")
+
+    def _return(self, node: ast.Return) -> None:
+        self._out.append("return")
+        if node.value is not None:
+            self._node(node.value)
+        self._out.append(";")
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Note what each imported name stands for. The import itself is not written: it may be dead."""
+        for alias in node.names:
+            if node.__class__ is ast.ImportFrom:
+                full = f"{node.module or ''}.{alias.name}"
+                self._imports[alias.asname or alias.name] = full.replace(".", " .")
+            elif alias.asname:
+                self._imports[alias.asname] = alias.name.replace(".", " .")
 
 
-class _Normalizer(ast.NodeTransformer):
-    def __init__(self, imports: dict[str, str], given: set[str]) -> None:
-        self._imports = imports
-        self._given = given
-        self._order: dict[str, str] = {}
-
-    def _name(self, name: str) -> str:
-        if name in self._given:
-            return self._order.setdefault(name, f"n{len(self._order)}")
-        return self._imports.get(name, name)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        node.name = self._name(node.name)
-        node.body = _without_docstring(node.body)
-        return self.generic_visit(node)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.name = self._name(node.name)
-        node.returns = None
-        node.body = _without_docstring(node.body)
-        return self.generic_visit(node)
-
-    def visit_arg(self, node: ast.arg) -> ast.AST:
-        node.arg, node.annotation = self._name(node.arg), None
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
-        if node.value is None:
-            return None
-        return self.visit(ast.Assign([node.target], node.value))  # type: ignore[no-any-return]
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        node.id = self._name(node.id)
-        return node
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        node.value = self.visit(node.value)
-        # Only what hangs on `self`: a method of a tensor may share its name with something of ours.
-        if isinstance(node.value, ast.Name) and node.value.id == "self":
-            node.attr = self._name(node.attr)
-        return node
-
-    def visit_keyword(self, node: ast.keyword) -> ast.AST:
-        node.value = self.visit(node.value)
-        return node
+_WRITERS: dict[type[ast.AST], Any] = {
+    ast.ClassDef: _Emitter._class,
+    ast.FunctionDef: _Emitter._function,
+    ast.AsyncFunctionDef: _Emitter._function,
+    ast.arg: _Emitter._arg,
+    ast.Name: _Emitter._variable,
+    ast.Attribute: _Emitter._attribute,
+    ast.Call: _Emitter._call,
+    ast.Constant: _Emitter._constant,
+    ast.Assign: _Emitter._assign,
+    ast.AnnAssign: _Emitter._annotated,
+    ast.Expr: _Emitter._expression,
+    ast.BinOp: _Emitter._binary,
+    ast.Subscript: _Emitter._subscript,
+    ast.Tuple: _Emitter._tuple,
+    ast.Return: _Emitter._return,
+    ast.Import: _Emitter._import,
+    ast.ImportFrom: _Emitter._import,
+    **dict.fromkeys(_OPERATORS, _Emitter._operator),
+}
 
 
-def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
-    kept = [
-        node for node in body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
-    ]
-    return kept or [ast.Pass()]
+def _constant(value: Any) -> str:
+    return repr(value).replace(" ", "\x1f") if isinstance(value, str | bytes) else repr(value)
+
+
+def _names_of(node: ast.stmt) -> set[str]:
+    """The names that a statement of the file gives."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return {node.name}
+    names = set()
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
+            names.add(part.id)
+        elif isinstance(part, ast.FunctionDef | ast.ClassDef):
+            names.add(part.name)
+    return names
+
+
+def _does_nothing(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """An `__init__` that only calls its base's: leaving it out is the same."""
+    arguments = node.args
+    if node.name != "__init__" or len(arguments.args) != 1 or len(node.body) > 2:
+        return False
+    if arguments.posonlyargs or arguments.kwonlyargs or arguments.vararg or arguments.kwarg:
+        return False
+    return all(
+        isinstance(statement, ast.Pass)
+        or (isinstance(statement, ast.Expr) and _is_text_or_base_call(statement.value))
+        for statement in node.body
+    )
+
+
+def _is_text_or_base_call(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) or (
+        isinstance(node, ast.Call)
+        and not (node.args or node.keywords)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "__init__"
+        and isinstance(base := node.func.value, ast.Call)
+        and isinstance(base.func, ast.Name)
+        and base.func.id == "super"
+    )
