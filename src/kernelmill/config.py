@@ -47,6 +47,11 @@ def setting(
     return Field(default, description=help, json_schema_extra=extra, **bounds)  # type: ignore[call-overload]
 
 
+def _unnamed(default: Any, env: str) -> Any:
+    """A field without a flag."""
+    return Field(default, json_schema_extra={"env": env})
+
+
 class Price(Settings):
     """US dollars for a million tokens."""
 
@@ -198,11 +203,47 @@ class StripSettings(RowSettings):
     )
 
 
-STAGES: dict[str, type[RowSettings]] = {
+class PublishSettings(Settings):
+    """Make a dataset of rows, in a folder or on the Hub."""
+
+    source: str = setting(
+        "all", "rows, or what to publish by name (filtered, unique, synthetic, raw; all is the first three)"
+    )
+    to: str | None = setting(
+        None, "org/name on the Hub, or folder:PATH (default for what has a name: its target in the config)"
+    )
+    split: Literal["auto", "groups", "rows", "none"] = setting(
+        "auto", "train and validation by groups of alike modules, by rows, or train alone; auto: groups for evals rows, but not raw"
+    )
+    validation: float = setting(0.1, "share of validation", gt=0, lt=1)
+    seed: int = setting(42, "what the split is drawn with")
+    similarity: float = setting(0.85, "share of code that makes two modules alike", gt=0, le=1)
+    json_columns: str = setting("", "columns to publish as JSON text, with commas between")
+    license: str | None = setting(None, "licence of the whole, by the Hub's identifier, such as mit")
+    public: bool = setting(False, "make a new Hub dataset public (one that is there stays what it is)")
+    dry_run: bool = setting(False, "say what would change; change nothing")
+    yes: bool = setting(False, "do not ask before a dataset is replaced by a much smaller one", flag="-y")
+    source_split: str | None = setting(None, "one split of a source on the Hub (default: all)")
+    test_mode: bool = setting(
+        False, "first 5 rows only, to a folder beside the real one; never to the Hub", env="TEST_MODE"
+    )
+    # Of the config file and the environment alone.
+    filtered_path: str = _unnamed("outputs/filtered_dataset.jsonl", "FILTERED_DATASET_PATH")
+    unique_path: str = _unnamed("outputs/filtered_dataset-filtered.jsonl", "UNIQUE_DATASET_PATH")
+    synthetic_path: str = _unnamed("outputs/synthetic_prompts.jsonl", "SYNTHETIC_DATASET_PATH")
+    raw_path: str = _unnamed("siro1/kernelbook-glm4_7-evals", "DATASET_PATH")
+    filtered_to: str = "siro1/kernelbook-glm4_7-evals-filtered"
+    unique_to: str = "siro1/kernelbook-glm4_7-evals-unique"
+    synthetic_to: str = "siro1/kernelbook-synthetic-tasks"
+    raw_to: str = "siro1/kernelbook-glm4_7-evals"
+
+
+STAGES: dict[str, type[Settings]] = {
     "rate": RateSettings,
     "specs": SpecsSettings,
     "unique": UniqueSettings,
     "strip": StripSettings,
+    "publish": PublishSettings,
 }
 SECRETS = ("PRIME_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "KERNELMILL_API_KEY")
 OTHER_VARIABLES = ("PRIME_TEAM_ID", *SECRETS)

@@ -34,6 +34,10 @@ STAGES = [
         "strip", "reduce every assistant message to its answer",
         "evals rows", "the source's name + -no-reasoning", "kernelmill.curate.strip:strip",
     ),
+    Command(
+        "publish", "make a dataset that others can load, in a folder or on the Hub",
+        "any rows", "a folder, or a dataset on the Hub", "kernelmill.publish.command:publish",
+    ),
 ]  # fmt: skip
 
 TOOLS = [

@@ -1,0 +1,147 @@
+"""`kernelmill publish`: rows as a dataset, in a folder or on the Hub.
+
+Every dataset is built in full before anything at its target changes, and then put there whole. Datasets of one command are
+published one after the other: a failure leaves those before it published.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from kernelmill.batch import TEST_ROWS
+from kernelmill.config import PublishSettings, secret
+from kernelmill.errors import ConfigError, OutputError, SourceError
+from kernelmill.progress import duration
+from kernelmill.publish.changes import compare
+from kernelmill.publish.dataset import Built, FirstRows, Wanted, build
+from kernelmill.publish.folder import FolderTarget
+from kernelmill.publish.jobs import Job, find_jobs
+from kernelmill.publish.lineage import Lineage
+from kernelmill.publish.target import Present, Target
+from kernelmill.store import open_source
+from kernelmill.store.source import DataFile
+
+MUCH_SMALLER = 0.5
+"""A dataset with less than this share of the rows that are there now is not put in their place unasked."""
+
+
+def publish(settings: PublishSettings) -> None:
+    jobs, notes = find_jobs(settings)
+    token = secret("HF_TOKEN")
+    if token is None and not settings.dry_run and any(job.folder is None for job in jobs):
+        raise ConfigError(
+            "HF_TOKEN is not set, and the Hub needs it: put a token with write access into .env, or use --to folder:PATH"
+        )
+    for job in jobs:
+        _publish_one(settings, job, token)
+    for note in notes:
+        print(note)
+
+
+def _publish_one(settings: PublishSettings, job: Job, token: str | None) -> None:
+    started = time.monotonic()
+    source = open_source(job.source, settings.source_split, token)
+    if Lineage(source).made_in_test_mode and not settings.test_mode:
+        raise SourceError(f"{job.source} was made in test mode: publish what a real run makes")
+    how_split = "none" if settings.split == "auto" and job.word in ("raw", "synthetic") else settings.split
+    wanted = Wanted(
+        FirstRows(source, TEST_ROWS) if settings.test_mode else source,
+        job.name,
+        None if job.folder else job.to,
+        job.word,
+        how_split,
+        settings.validation,
+        settings.seed,
+        settings.similarity,
+        tuple(filter(None, (name.strip() for name in settings.json_columns.split(",")))),
+        settings.license,
+        settings.model_dump(
+            mode="json", include={"split", "validation", "seed", "similarity", "json_columns", "license"}
+        ),
+    )
+    with _target(settings, job, token) as target:
+        present = target.look()
+        built = build(wanted, target.staging())
+        lines = [("source", job.source), ("target", target.label)]
+        if settings.dry_run:
+            lines += _would_change(built, present, target.to_send(built))
+        else:
+            _ask(settings, target, built, present)
+            lines += _done(built, target.put(built), settings.test_mode)
+    lines += [("note", note) for note in built.notes]
+    lines.append(("time", duration(time.monotonic() - started)))
+    print("publish" + (" (dry run: nothing is changed)" if settings.dry_run else ""))
+    for label, value in lines:
+        print(f"{label:<12}{value}")
+
+
+def _target(settings: PublishSettings, job: Job, token: str | None) -> Target:
+    if job.folder is not None:
+        return FolderTarget(job.folder)
+    from kernelmill.publish.hub import HubTarget
+
+    return HubTarget(job.to, token, settings.public)
+
+
+def _ask(settings: PublishSettings, target: Target, built: Built, present: Present | None) -> None:
+    """Ask before rows or somebody's work are lost. Without a terminal the answer is no."""
+    if present is None or settings.yes:
+        return
+    before, after = present.count_rows(), sum(built.rows.values())
+    if after < MUCH_SMALLER * before:
+        question = f"{target.label} has {before:,} rows, and would have {after:,}"
+    elif present.edited and target.forgets:
+        question = f"{', '.join(present.edited)} in {target.label} was changed by hand, which would be lost"
+    else:
+        return
+    if not sys.stdin.isatty():
+        raise OutputError(f"{question}: nothing is changed; if that is meant, say --yes")
+    print(f"{question}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise OutputError("nothing is changed")
+
+
+def _done(built: Built, where: str | None, test_mode: bool) -> list[tuple[str, str]]:
+    if where is None:
+        return [*_sizes(built), ("done", "nothing to change: it is there already")]
+    what = "the first rows only, for it is test mode" if test_mode else f"{len(built.files)} files"
+    return [*_sizes(built), ("done", f"{where} ({what})")]
+
+
+def _sizes(built: Built) -> list[tuple[str, str]]:
+    rows = ", ".join(f"{name} {number:,}" for name, number in built.rows.items())
+    return [("rows", f"{rows} ({len(built.columns)} columns)"), ("size", size(built.size))]
+
+
+def _would_change(built: Built, present: Present | None, to_send: int) -> list[tuple[str, str]]:
+    new = {
+        split: [
+            DataFile(file.path, name)
+            for name, file in built.files.items()
+            if name.startswith(f"data/{split}-")
+        ]
+        for split in built.rows
+    }
+    changes = compare(
+        present.splits() if present else {}, new, present.columns() if present else None, built.columns
+    )
+    lines: list[tuple[str, Any]] = list(changes.splits.items())
+    if present is None:
+        lines.insert(0, ("now", "nothing is there: it would be made"))
+    if changes.moved:
+        lines.append(("moved", f"{changes.moved:,} of the rows removed and added only change sides"))
+    lines += [("schema", line) for line in changes.columns]
+    if present and present.edited:
+        lines.append(("by hand", f"{', '.join(present.edited)} was changed by hand, and would be replaced"))
+    lines.append(("to send", size(to_send) if to_send else "nothing"))
+    return [(label, str(value)) for label, value in lines]
+
+
+def size(number: float) -> str:
+    """`12345678` → `12.3 MB`."""
+    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= limit:
+            return f"{number / limit:.1f} {unit}"
+    return f"{number:.0f} bytes"

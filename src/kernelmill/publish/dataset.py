@@ -1,0 +1,196 @@
+"""A source as the files of a dataset: Parquet by split, the card, and `kernelmill.json`, which says what they are.
+
+The source is read three times: to learn the columns, to plan the split, to write. The same rows and settings give the same files,
+byte for byte; there is no date in them but those of the stages before. Nothing is left in the folder when it fails: the caller
+gives one that it throws away.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from kernelmill import __version__
+from kernelmill.curate.split import plan_split
+from kernelmill.errors import SourceError
+from kernelmill.publish.card import make_card
+from kernelmill.publish.card_facts import CardCounts, CardFacts, ColumnFacts, Kind, SplitFacts
+from kernelmill.publish.lineage import Lineage, without_folders
+from kernelmill.publish.shapes import Columns, describe
+from kernelmill.publish.tables import SplitWriter, Written, file_hash
+from kernelmill.rows import Row
+from kernelmill.store import Source
+
+MANIFEST = "kernelmill.json"
+SplitHow = Literal["groups", "rows", "none"]
+
+
+class Wanted(NamedTuple):
+    """What a dataset is to be."""
+
+    source: Source
+    name: str
+    repo: str | None
+    word: str | None
+    """What the source was called, where it was called by one of our words."""
+    split: SplitHow | Literal["auto"]
+    share: float
+    seed: int
+    similarity: float
+    json_columns: tuple[str, ...]
+    license: str | None
+    config: dict[str, Any]
+    """The publishing command's own settings, as far as they change what is published."""
+
+
+class Built(NamedTuple):
+    """The files of a dataset in a folder."""
+
+    folder: Path
+    files: dict[str, Written]
+    rows: dict[str, int]
+    columns: dict[str, str]
+    notes: list[str]
+    """What was odd, for the summary."""
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files.values())
+
+
+class FirstRows(Source):
+    """The first rows of a source, for test mode."""
+
+    def __init__(self, source: Source, rows: int) -> None:
+        super().__init__(source.name, source.files, source.origin)
+        self._all, self._limit = source, rows
+
+    def rows(self) -> Iterator[Row]:
+        return islice(self._all.rows(), self._limit)
+
+
+def build(wanted: Wanted, folder: Path) -> Built:
+    """Make the dataset in an empty folder."""
+    source, columns, counts, sha = wanted.source, Columns(wanted.json_columns), CardCounts(), hashlib.sha256()
+    with _no_collector():
+        for row in source.rows():
+            columns.learn(row)
+            counts.add(row)
+            sha.update(row.raw)
+            sha.update(b"\n")
+    if not counts.rows:
+        raise SourceError(f"{source.name} has no rows: nothing is published")
+    schema = columns.schema()
+    lineage = Lineage(source)
+    lineage.follow(sha.hexdigest())
+    how = wanted.split
+    if how == "auto":
+        how = "groups" if columns.format == "evals" else "none"
+    split = plan_split(source, how, wanted.share, wanted.seed, wanted.similarity)
+    with ExitStack() as stack, _no_collector():
+        writers = {name: stack.enter_context(SplitWriter(folder, name, schema)) for name in split.names}
+        for row in source.rows():
+            writers[split.side(row.index)].add(row, columns.values(row))
+        written = {name: writer.finish() for name, writer in writers.items()}
+    notes = _notes(columns, lineage, {name: writer.rows for name, writer in writers.items()})
+    rows = {name: writer.rows for name, writer in writers.items() if writer.rows}
+    if (total := sum(rows.values())) != counts.rows:
+        raise AssertionError(f"{counts.rows} rows in, but {total} written")
+    facts = CardFacts(
+        kind=_kind(wanted, columns, lineage),
+        no_reasoning=any(stage["stage"] == "strip" for stage in lineage.stages),
+        name=wanted.name,
+        repo=wanted.repo,
+        splits=tuple(SplitFacts(name, rows[name], (f"data/{name}-*.parquet",)) for name in rows),
+        columns=tuple(ColumnFacts(name, kind) for name, kind in describe(schema)),
+        counts=counts,
+        source={**without_folders(source.origin), "sha256": sha.hexdigest()},
+        lineage=tuple(lineage.public()),
+        split_policy=split.policy,
+        leakage=split.leakage,
+        license=wanted.license,
+        config=wanted.config,
+        version=__version__,
+    )
+    files = {file.name: file for part in written.values() for file in part}
+    for name, content in make_card(facts).items():
+        files[name] = _save(folder, name, content)
+    files[MANIFEST] = _save(folder, MANIFEST, _manifest(facts, files))
+    return Built(folder, files, rows, dict(describe(schema)), notes)
+
+
+def _notes(columns: Columns, lineage: Lineage, rows: dict[str, int]) -> list[str]:
+    notes = []
+    if columns.info_is_text:
+        notes.append("info is a JSON string in some rows: it is published as an object")
+    if columns.missing:
+        notes.append(f"no row has {', '.join(columns.missing)}: published as null")
+    if lineage.note:
+        notes.append(lineage.note)
+    notes += [f"no row falls to {name}: the split is left out" for name, number in rows.items() if not number]
+    return notes
+
+
+def _kind(wanted: Wanted, columns: Columns, lineage: Lineage) -> Kind:
+    """What the card calls the rows: by the word, the last stage that made a kind of its own, or the columns."""
+    known: dict[str, Kind] = {
+        "raw": "raw",
+        "filtered": "filtered",
+        "unique": "unique",
+        "synthetic": "synthetic",
+    }
+    if wanted.word in known:
+        return known[wanted.word]
+    made: dict[str, Kind] = {"rate": "filtered", "unique": "unique", "specs": "synthetic"}
+    for stage in reversed(lineage.stages):
+        if stage["stage"] in made:
+            return made[stage["stage"]]
+    if columns.format == "evals":
+        return "filtered" if "difficulty" in columns.schema().names else "raw"
+    return "synthetic" if columns.format == "synthetic" else "other"
+
+
+def _manifest(facts: CardFacts, files: dict[str, Written]) -> bytes:
+    manifest = {
+        "made_by": "kernelmill",
+        "versions": {"kernelmill": __version__, "pyarrow": version("pyarrow")},
+        "rows": {split.name: split.rows for split in facts.splits},
+        "columns": {column.name: column.type for column in facts.columns},
+        "files": {
+            name: {"bytes": file.size, "sha256": file.sha256, **({"rows": file.rows} if file.rows else {})}
+            for name, file in sorted(files.items())
+        },
+        "split": facts.split_policy,
+        "leakage": facts.leakage,
+        "source": facts.source,
+        "lineage": facts.lineage,
+        "config": facts.config,
+    }
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+
+
+def _save(folder: Path, name: str, content: bytes) -> Written:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return Written(name, path, 0, len(content), file_hash(path))
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Rows hold no cycles; looking for some in every batch costs a third of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,100 @@
+"""What is published where: from the words of the command line to sources and targets.
+
+`filtered`, `unique`, `synthetic` and `raw` are words for the files that the stages write, and each has a target of its own;
+`all` is the first three. A set without thoughts (`-no-reasoning`, from `kernelmill strip`) goes along with the set it was made from,
+where its file is there. A folder that has the name of such a word is called `./filtered`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from kernelmill.config import PublishSettings
+from kernelmill.curate.strip import _beside as stripped_path
+from kernelmill.errors import ConfigError, SourceError
+from kernelmill.store.output import test_path
+
+ALL = ("filtered", "unique", "synthetic")
+MAKERS = {"filtered": "rate", "unique": "unique", "synthetic": "specs"}
+_VARIANT = "-no-reasoning"
+_REPO = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+class Job(NamedTuple):
+    """One dataset."""
+
+    source: str
+    word: str | None
+    to: str
+    """`folder:PATH`, or `org/name`."""
+
+    @property
+    def name(self) -> str:
+        return Path(self.to.removeprefix("folder:")).name
+
+    @property
+    def folder(self) -> Path | None:
+        return Path(self.to.removeprefix("folder:")) if self.to.startswith("folder:") else None
+
+
+def find_jobs(settings: PublishSettings) -> tuple[list[Job], list[str]]:
+    """What there is to publish, and what there is not, in a line each. Raises before anything is done."""
+    to = _target(settings.to) if settings.to is not None else None
+    words = ALL if settings.source == "all" else (settings.source,)
+    if words[0] not in (*ALL, "raw"):
+        if to is None:
+            raise ConfigError("say where to: --to org/name for the Hub, or --to folder:PATH")
+        return [_checked(settings, Job(settings.source, None, to))], []
+    if settings.source == "all" and to is not None and not to.startswith("folder:"):
+        raise ConfigError(
+            "all goes to more than one dataset: leave --to out, or name a folder (--to folder:PATH)"
+        )
+    jobs, notes = [], []
+    for word in words:
+        path, target = getattr(settings, f"{word}_path"), to or _target(getattr(settings, f"{word}_to"))
+        if settings.test_mode and test_path(Path(path)).is_file():
+            path = str(test_path(Path(path)))
+        if to is not None and to.startswith("folder:"):
+            target = f"{to.rstrip('/')}/{word}"
+        if word != "raw" and not Path(path).expanduser().exists():
+            raise SourceError(f"{path} is not there: make it with kernelmill {MAKERS[word]}")
+        jobs.append(_checked(settings, Job(path, word, target)))
+        if word == "synthetic":
+            continue
+        variant = str(stripped_path(path))
+        if Path(variant).is_file():
+            jobs.append(_checked(settings, Job(variant, word, target + _VARIANT)))
+        else:
+            notes.append(
+                f"{variant} is not there, so no {_VARIANT} variant is published (kernelmill strip makes it)"
+            )
+    return jobs, notes
+
+
+def _target(to: str) -> str:
+    if to.startswith("folder:"):
+        if not to.removeprefix("folder:").strip("/"):
+            raise ConfigError(f"--to {to}: name a folder, as in folder:outputs/dataset")
+    elif not _REPO.fullmatch(to):
+        raise ConfigError(f"--to {to}: expected org/name for the Hub, or folder:PATH")
+    return to
+
+
+def _checked(settings: PublishSettings, job: Job) -> Job:
+    """Refuse what must not be published."""
+    if settings.test_mode:
+        if job.folder is None:
+            raise ConfigError(
+                "test mode never uploads: leave TEST_MODE out, or look at the first rows in a folder with --to folder:PATH"
+            )
+        top = settings.to or ""
+        return job._replace(to=job.to.replace(top.rstrip("/"), f"{top.rstrip('/')}.test", 1))
+    same = (
+        job.folder is not None
+        and job.folder.expanduser().resolve() == Path(job.source).expanduser().resolve()
+    )
+    if same or job.source.removeprefix("hub:").partition("@")[0] == job.to:
+        raise ConfigError(f"{job.source} would be published over itself: name another --to")
+    return job

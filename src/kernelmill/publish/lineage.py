@@ -1,0 +1,71 @@
+"""Where a source's rows come from: the manifests of the stages before, as far as they can be found and fit.
+
+A stage leaves its manifest beside its output, and names its own source there; that source's manifest is looked for where it was,
+or in the same folder. A manifest that does not fit (the file was changed by hand, or made again since) is left out, and so is all
+before it: what is told must be true. Names of folders are taken out: they are nobody's business.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePath
+from typing import Any
+
+from kernelmill.config import redact
+from kernelmill.store import Source
+from kernelmill.store.manifest import made_from, manifest_of, part
+
+_FOLDERS = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:|~\w*|\.{1,2})?[/\\](?:[^\s/\\\"']+[/\\])+([^\s/\\\"']*)")
+"""A path from the root, from home or from here, up to its last part; not the path inside a URL."""
+_PATHS = ("path", "source", "output", "journal", "prompt", "against")
+"""Keys whose value is the name of a file, so that folders are taken out of a relative one too."""
+
+
+class Lineage:
+    """The manifests, first stage first, and why there are no more."""
+
+    def __init__(self, source: Source) -> None:
+        self.stages: list[dict[str, Any]] = []
+        self.note: str | None = None
+        self._file = source.files[0].path if source.origin.get("kind") == "file" else None
+        self._last = manifest_of(self._file) if self._file else None
+
+    @property
+    def made_in_test_mode(self) -> bool:
+        if self._file is not None and self._file.name.endswith(".test.jsonl"):
+            return True
+        config = (self._last or {}).get("config")
+        return isinstance(config, dict) and config.get("test_mode") is True
+
+    def follow(self, sha256: str) -> None:
+        """Gather the manifests. `sha256` is that of the source's rows as they were read."""
+        manifest, file, seen = self._last, self._file, set[Path]()
+        if manifest is not None and part(manifest, "output").get("sha256") != sha256:
+            self.note = f"{file} is not what its manifest says it was: how it was made is not told"
+            manifest = None
+        while manifest is not None and file is not None and file.resolve() not in seen:
+            seen.add(file.resolve())
+            self.stages.insert(0, manifest)
+            rows_in = part(manifest, "rows").get("in")
+            file = made_from(manifest, file)
+            manifest = manifest_of(file) if file else None
+            if manifest is not None and part(manifest, "output").get("rows") != rows_in:
+                self.note = f"{file} was made again since it was used: how it was made is not told"
+                manifest = None
+
+    def public(self) -> list[dict[str, Any]]:
+        """The manifests without the names of folders, and without what is secret."""
+        return [without_folders(manifest) for manifest in self.stages]
+
+
+def without_folders(value: Any, key: str = "") -> Any:
+    """A value of a manifest as strangers may see it."""
+    if isinstance(value, dict):
+        return {name: without_folders(inner, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [without_folders(inner, key) for inner in value]
+    if not isinstance(value, str):
+        return value
+    text = _FOLDERS.sub(lambda found: found[1], redact(value))
+    is_file = key in _PATHS and "/" in text and PurePath(text).suffix and ":" not in text
+    return PurePath(text).name if is_file else text

@@ -1,0 +1,310 @@
+"""What the columns of a source hold, learned row by row, and how that is written as Arrow.
+
+The columns of our own formats are listed here with their types, which never change; what else a row has is learned: the type of
+its first value that is not null, whole numbers with fractions among them as floats, the union of the keys of objects. A column
+with values that no one type can hold is an error that names both rows. Nothing is converted but that: no number becomes text,
+no text a number.
+
+A row that is as the rows before it is checked by a compiled decoder, and only the others are looked at value by value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw
+
+from kernelmill.errors import BadRow, SourceError
+from kernelmill.rows import Row, RowReader, read_info
+
+_MESSAGES = [{"role": "text", "content": "text"}]
+_EVALS = {
+    "example_id": "int",
+    "prompt": _MESSAGES,
+    "completion": _MESSAGES,
+    "task": "text",
+    "reward": "float",
+    "generation_ms": "float",
+    "scoring_ms": "float",
+    "total_ms": "float",
+    "info": {"module_name": "text", "python_code": "text", "triton_code": "text"},
+    "answer": "text",
+    "speedup_reward": "float",
+    "num_turns": "float",
+    "oai_tools": "text",
+}
+_SYNTHETIC = {"prompt": "text", "module_name": "text", "python_code": "text"}
+_OPTIONAL = {
+    "evals": {"difficulty": "difficulty", "evaluation_raw": "text", "rater": "text"},
+    "synthetic": {"triton_code": "text"},
+    "messages": {"reasoning": "text", "reasoning_content": "text"},
+}
+"""Columns that have a type of their own where they are there at all."""
+_REQUIRED = {
+    "evals": ("example_id", "prompt", "completion", "reward", "info"),
+    "synthetic": tuple(_SYNTHETIC),
+}
+_DIFFICULTIES = ("low", "medium", "high")
+_NAMES = {
+    "bool": "true or false", "int": "a whole number", "float": "a number", "text": "text", "list": "a list",
+    "object": "an object",
+}  # fmt: skip
+_MOST_KEYS = 1000
+"""Different keys of one object. More are no columns but data, which a table cannot hold."""
+_INT = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+Format = Literal["evals", "synthetic", "other"]
+
+
+class Shape:
+    """The type of one value: its kind, and what is inside it. `kind` is None as long as only nulls were seen."""
+
+    __slots__ = ("fields", "item", "kind", "listed", "optional", "path", "required", "where")
+
+    def __init__(self, path: str, kind: str | None = None, where: str = "", listed: bool = False) -> None:
+        self.path = path
+        self.kind = kind
+        self.where = where
+        """The row that made it so, for the message when another row contradicts."""
+        self.listed = listed
+        """One of our own columns: its kind is given."""
+        self.item: Shape | None = None
+        self.fields: dict[str, Shape] = {}
+        self.optional: dict[str, Any] = {}
+        self.required: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, path: str, pattern: Any) -> Shape:
+        """The shape of a listed column."""
+        if isinstance(pattern, list):
+            shape = cls(path, "list", listed=True)
+            shape.item = cls.of(f"{path}[]", pattern[0])
+            shape.item.optional = _OPTIONAL["messages"]
+            return shape
+        if isinstance(pattern, dict):
+            shape = cls(path, "object", listed=True)
+            inside = f"{path}." if path else ""
+            shape.fields = {name: cls.of(inside + name, inner) for name, inner in pattern.items()}
+            return shape
+        return cls(path, pattern, listed=True)
+
+    def widen(self, value: Any, where: str) -> None:
+        """Take a value in. Raises where the column cannot hold both it and what was seen before."""
+        if value is None:
+            if self.kind == "difficulty":
+                raise BadRow(where, "expected low, medium or high, got null", f"$.{self.path}")
+            return
+        kind = _kind(value)
+        if self.kind is None:
+            self.kind, self.where = kind, where
+        if self.kind == "json":
+            return
+        if self.kind == "difficulty":
+            if value not in _DIFFICULTIES:
+                raise BadRow(where, f"expected low, medium or high, got {value!r}", f"$.{self.path}")
+            return
+        if {kind, self.kind} == {"int", "float"} and not (self.listed and self.kind == "int"):
+            self.kind = "float"
+        elif kind != self.kind:
+            self._contradicted(kind, where)
+        if kind == "int" and not -(2**63) <= value < 2**63:
+            raise SourceError(f"{where}: column {self.path}: {value} needs more than 64 bits; {self._json()}")
+        if kind == "list":
+            if self.item is None:
+                self.item = Shape(f"{self.path}[]")
+            for item in value:
+                self.item.widen(item, where)
+        elif kind == "object":
+            self._widen_object(value, where)
+
+    def _widen_object(self, value: dict[str, Any], where: str) -> None:
+        for name in self.required:
+            if name not in value:
+                raise BadRow(where, "the column is missing", f"$.{name}")
+        inside = f"{self.path}." if self.path else ""
+        for name, inner in value.items():
+            shape = self.fields.get(name)
+            if shape is None:
+                if len(self.fields) >= _MOST_KEYS:
+                    what = f"column {self.path} has" if self.path else "the rows have"
+                    raise SourceError(
+                        f"{where}: {what} more than {_MOST_KEYS:,} different keys; {self._json()}"
+                    )
+                pattern = self.optional.get(name)
+                shape = Shape.of(inside + name, pattern) if pattern else Shape(inside + name)
+                self.fields[name] = shape
+            shape.widen(inner, where)
+
+    def _contradicted(self, kind: str, where: str) -> None:
+        if self.listed:
+            expected = _NAMES.get(self.kind or "", "text")
+            raise BadRow(where, f"expected {expected}, got {_NAMES[kind]}", f"$.{self.path}")
+        raise SourceError(
+            f"column {self.path} holds {_NAMES[self.kind or '']} in {self.where} and {_NAMES[kind]} in {where}: "
+            f"make them alike, or {self._json()}"
+        )
+
+    def _json(self) -> str:
+        return f"publish the column as JSON text with --json-columns {self.path.partition('.')[0].partition('[')[0]}"
+
+    def decoded_as(self) -> Any:
+        """The type that the compiled decoder checks. Raises ValueError where a key is none that it can take."""
+        match self.kind:
+            case None:
+                return type(None)
+            case "json":
+                return Raw
+            case "difficulty":
+                return Literal[_DIFFICULTIES]
+            case "list":
+                item: Any = self.item.decoded_as() if self.item else type(None)
+                return list[item] | None
+            case "object":
+                return self._struct() | None
+            case kind:
+                return {"bool": bool, "int": _INT, "float": float, "text": str}[kind] | None
+
+    def _struct(self) -> Any:
+        names = {f"f{n}": name for n, name in enumerate(self.fields)}
+        fields: list[Any] = [
+            (alias, self.fields[name].decoded_as(), *([] if name in self.required else [None]))
+            for alias, name in names.items()
+        ]
+        return msgspec.defstruct(
+            "Seen", fields, rename=names, forbid_unknown_fields=True, kw_only=True, gc=False
+        )
+
+    def arrow(self) -> Any:
+        """The Arrow type. Raises SourceError where Parquet has none."""
+        import pyarrow as pa
+
+        match self.kind:
+            case None:
+                return pa.null()
+            case "list":
+                return pa.list_(self.item.arrow() if self.item else pa.null())
+            case "object":
+                if not self.fields:
+                    raise SourceError(
+                        f"column {self.path} holds empty objects only, which Parquet cannot; {self._json()}"
+                    )
+                return pa.struct([(name, field.arrow()) for name, field in self.fields.items()])
+            case kind:
+                known = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
+                return known.get(kind, pa.string())
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case bool():
+            return "bool"
+        case int():
+            return "int"
+        case float():
+            return "float"
+        case str():
+            return "text"
+        case list():
+            return "list"
+        case _:
+            return "object"
+
+
+class Columns:
+    """The columns of a source. `learn` every row; then `schema`, and `values` of every row."""
+
+    def __init__(self, json_columns: tuple[str, ...] = ()) -> None:
+        self._json = json_columns
+        self._read = RowReader(dict[str, Any])
+        self._decode = msgspec.json.Decoder(dict[str, Any]).decode
+        self._check: msgspec.json.Decoder[Any] | None = None
+        self._shape: Shape | None = None
+        self._given: set[str] = set()
+        self.format: Format = "other"
+        self.info_is_text = 0
+        """Rows whose `info` is a JSON string of an object, as some producers store it. It is published as the object."""
+
+    def learn(self, row: Row) -> None:
+        """Look at a row. Raises `BadRow`, or `SourceError` where it contradicts one before it."""
+        if self._check is not None and row.fault is None:
+            try:
+                self._check.decode(row.raw)
+                return
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass  # something new, or something bad: looked at below
+        values = self._read(row)
+        if self._shape is None:
+            self._begin(values)
+        assert self._shape is not None
+        if self.format == "evals" and isinstance(values.get("info"), str):
+            values["info"] = _object(row.where, values["info"])
+            self.info_is_text += 1
+        self._given.update(values)
+        try:
+            self._shape.widen(values, row.where)
+            checked: Any = self._shape.decoded_as()
+        except RecursionError:
+            raise BadRow(row.where, "nested too deeply") from None
+        except ValueError:
+            return  # a key that the compiled decoder cannot take: every row is looked at value by value
+        self._check = msgspec.json.Decoder(checked)
+
+    def _begin(self, first: dict[str, Any]) -> None:
+        """Which of our formats this is, by the columns of the first row."""
+        patterns: dict[str, Any] = {}
+        if {"example_id", "prompt", "completion", "info"} <= first.keys():
+            self.format, patterns = "evals", _EVALS
+        elif first.keys() >= _SYNTHETIC.keys() and isinstance(first["prompt"], str):
+            self.format, patterns = "synthetic", _SYNTHETIC
+        self._shape = Shape.of("", patterns)
+        self._shape.optional = _OPTIONAL.get(self.format, {})
+        self._shape.required = _REQUIRED.get(self.format, ())
+        for name in self._json:
+            if name in self._shape.fields and self._shape.fields[name].kind != "text":
+                raise SourceError(f"--json-columns {name}: the column has a type of its own in these rows")
+            self._shape.fields[name] = Shape(name, "json")
+
+    @property
+    def missing(self) -> list[str]:
+        """Listed columns that no row has. They are published as nulls."""
+        return [name for name in self._fields() if name not in self._given and name not in self._json]
+
+    def _fields(self) -> dict[str, Shape]:
+        return self._shape.fields if self._shape is not None else {}
+
+    def schema(self) -> Any:
+        """The Arrow schema: the listed columns first, then the others in the order in which they appeared."""
+        import pyarrow as pa
+
+        unknown = [name for name in self._json if name not in self._given]
+        if unknown:
+            raise SourceError(f"--json-columns {unknown[0]}: no row has this column")
+        if not self._fields():
+            raise SourceError("the rows have no columns: there is nothing to publish")
+        return pa.schema([(name, shape.arrow()) for name, shape in self._fields().items()])
+
+    def values(self, row: Row) -> dict[str, Any]:
+        """A row as the schema takes it."""
+        values: dict[str, Any] = self._decode(row.raw)
+        if self.info_is_text and isinstance(values["info"], str):
+            values["info"] = _object(row.where, values["info"])
+        for name in self._json:
+            value = values.get(name)
+            if value is not None and not isinstance(value, str):
+                values[name] = msgspec.json.encode(value).decode()
+        return values
+
+
+def _object(where: str, text: str) -> dict[str, Any]:
+    """`info` that is stored as a JSON string."""
+    read_info(where, text)  # raises what is wrong with it
+    value: dict[str, Any] = msgspec.json.decode(text)
+    return value
+
+
+def describe(schema: Any) -> Iterator[tuple[str, str]]:
+    """The columns and their types, for people and for the manifest."""
+    for field in schema:
+        yield field.name, str(field.type)
