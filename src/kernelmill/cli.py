@@ -176,7 +176,9 @@ def stage_parser(command: Command, kind: type[Settings]) -> argparse.ArgumentPar
 def _add_flag(parser: argparse.ArgumentParser, name: str, field: Any) -> None:
     extra = field.json_schema_extra or {}
     flags = [flag for flag in (extra.get("flag"), f"--{name.replace('_', '-')}") if flag]
-    shown = "" if field.default in (None, False) else f" (default: {field.default})"
+    several = get_origin(field.annotation) is tuple
+    default = ", ".join(field.default) if several else field.default
+    shown = "" if default in (None, False) else f" (default: {default})"
     text = f"{field.description}{shown}".replace("%", "%%")
     if field.annotation is bool:
         parser.add_argument(*flags, action=argparse.BooleanOptionalAction, help=text)
@@ -188,7 +190,9 @@ def _add_flag(parser: argparse.ArgumentParser, name: str, field: Any) -> None:
         if words
         else {"concurrency": "N", "output": "FILE"}.get(name, name.split("_")[-1].upper())
     )
-    parser.add_argument(*flags, metavar=metavar, dest=name, help=text)
+    parser.add_argument(
+        *flags, metavar=metavar, dest=name, help=text, action="append" if several else "store"
+    )
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -200,7 +204,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _overview() -> str:
     def lines(commands: list[Command]) -> str:
-        return "\n".join(f"  {command.name:<12}{command.what}" for command in commands)
+        return "\n".join(f"  {command.name:<15}{command.what}" for command in commands)
 
     return (
         "kernelmill: verified PyTorch-to-Triton training data\n\n"

@@ -187,6 +187,29 @@ class UniqueSettings(RowSettings):
     )
 
 
+class DecontaminateSettings(RowSettings):
+    """Find the rows that hold a problem of a benchmark."""
+
+    source: str = setting(
+        "outputs/filtered_dataset.jsonl", "rows with a module", env="FILTERED_DATASET_PATH"
+    )
+    output: Path = setting(
+        Path("outputs/filtered_dataset-decontaminated.jsonl"), "file to write", flag="-o"
+    )
+    against: tuple[str, ...] = setting(
+        ("ScalingIntelligence/KernelBench",),
+        "problems that must not be in the rows: a source, or NAME=SOURCE; may be given several times",
+        min_length=1,
+    )
+    drop: bool = setting(False, "reject the rows that hold one, instead of marking them")
+    share: float = setting(0.7, "share of a problem's n-grams that makes a row hold it", gt=0, le=1)
+
+    @field_validator("against", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+
 class StripSettings(RowSettings):
     """Reduce every assistant message to its answer."""
 
@@ -242,6 +265,7 @@ STAGES: dict[str, type[Settings]] = {
     "rate": RateSettings,
     "specs": SpecsSettings,
     "unique": UniqueSettings,
+    "decontaminate": DecontaminateSettings,
     "strip": StripSettings,
     "publish": PublishSettings,
 }

@@ -31,6 +31,11 @@ STAGES = [
         "evals rows", "outputs/filtered_dataset-filtered.jsonl", "kernelmill.curate.unique:unique",
     ),
     Command(
+        "decontaminate", "mark or drop the rows that hold a problem of a benchmark",
+        "evals, KernelBook or synthetic rows", "outputs/filtered_dataset-decontaminated.jsonl",
+        "kernelmill.curate.decontaminate:decontaminate",
+    ),
+    Command(
         "strip", "reduce every assistant message to its answer",
         "evals rows", "the source's name + -no-reasoning", "kernelmill.curate.strip:strip",
     ),

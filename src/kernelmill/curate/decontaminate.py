@@ -1,0 +1,171 @@
+"""`kernelmill decontaminate`: which rows hold a problem of a benchmark.
+
+Every row gets a column `contaminated_<benchmark>` for each benchmark: null, or the problem that its module is or holds, how that was
+seen and how much of the problem is there (`kernelmill.problems.overlap`). With `--drop` such rows are rejected instead, and the others
+are copied as they are. Looks at the module of a row, not at prompts or answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import Any, NamedTuple
+
+from kernelmill.batch import Drop
+from kernelmill.config import DecontaminateSettings, secret
+from kernelmill.parallel import Workers
+from kernelmill.problems.benchmark import Benchmark, read_benchmarks
+from kernelmill.problems.overlap import FLOOR, NGRAM, Fingerprint, Match, fingerprints
+from kernelmill.row_stage import run_row_stage
+from kernelmill.rows import ModuleReader, Row, with_columns
+from kernelmill.store import Output
+from kernelmill.store.output import test_path
+from kernelmill.terminal import say
+
+_CHUNK = 64 << 10
+"""Characters of code that a worker is sent at once."""
+MOST_HIT = 5
+
+
+class _Verdict(NamedTuple):
+    found: tuple[tuple[Match, ...], ...]
+    """What was found in each benchmark, the surest first."""
+    parsed: bool
+
+
+class Decontaminate:
+    """The stage: `scan` has every text compared once, in worker processes; `take` marks or drops. Use as a context manager."""
+
+    scans = True
+
+    def __init__(self, benchmarks: list[Benchmark], share: float, drop: bool) -> None:
+        self._benchmarks = benchmarks
+        self._share = share
+        self._drop = drop
+        self._read = ModuleReader()
+        self._workers: Workers[list[str], list[Fingerprint]] = Workers(fingerprints)
+        self._waiting: list[str] = []
+        self._size = 0
+        self._texts: dict[bytes, int] = {}
+        """The number of each text."""
+        self._verdict_of: list[_Verdict] = []
+        self._known: dict[_Verdict, _Verdict] = {}
+        """Most verdicts are the same one, and kept once."""
+        self._rows: list[Counter[str]] = [Counter() for _ in benchmarks]
+        """How rows were seen to be contaminated, by benchmark."""
+        self._hits: list[Counter[int]] = [Counter() for _ in benchmarks]
+        self._not_python = 0
+
+    def __enter__(self) -> Decontaminate:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._workers.__exit__()
+
+    def scan(self, row: Row) -> None:
+        _, code = self._read(row)
+        digest = _digest(code)
+        if digest in self._texts:
+            return
+        self._texts[digest] = len(self._texts)
+        self._waiting.append(code)
+        self._size += len(code)
+        if self._size >= _CHUNK:
+            self._send()
+
+    def _send(self) -> None:
+        for found in self._workers.give(self._waiting):
+            self._judge(found)
+        self._waiting, self._size = [], 0
+
+    def decide(self) -> None:
+        if self._waiting:
+            self._send()
+        for found in self._workers.rest():
+            self._judge(found)
+
+    def _judge(self, modules: list[Fingerprint]) -> None:
+        for module in modules:
+            found = tuple(tuple(benchmark.problems.matches(module)) for benchmark in self._benchmarks)
+            verdict = _Verdict(found, module.parsed)
+            self._verdict_of.append(self._known.setdefault(verdict, verdict))
+
+    def take(self, row: Row) -> bytes | Drop:
+        _, code = self._read(row)
+        verdict = self._verdict_of[self._texts[_digest(code)]]
+        self._not_python += not verdict.parsed
+        columns: dict[str, Any] = {}
+        reasons: dict[str, str] = {}
+        for n, (benchmark, found) in enumerate(zip(self._benchmarks, verdict.found, strict=True)):
+            columns[f"contaminated_{benchmark.name}"] = None
+            if not found:
+                continue
+            surest = found[0]
+            self._rows[n][surest.how] += 1
+            self._hits[n].update(match.problem for match in found)
+            label, share = benchmark.labels[surest.problem], round(surest.share, 4)
+            columns[f"contaminated_{benchmark.name}"] = {"problem": label, "how": surest.how, "share": share}
+            how = "the same code" if surest.how == "same code" else f"{share:.0%} of its n-grams"
+            reasons[benchmark.name] = f"{benchmark.name} {label}: {how}"
+        if not self._drop:
+            return with_columns(row.raw, columns)
+        if reasons:
+            return Drop("; ".join(reasons.values()), f"contaminated ({', '.join(reasons)})")
+        return row.raw
+
+    def summary(self) -> list[tuple[str, str]]:
+        lines = []
+        if self._not_python:
+            lines.append(("not Python", f"{self._not_python:,} rows, compared as text only"))
+        for benchmark, rows, hits in zip(self._benchmarks, self._rows, self._hits, strict=True):
+            most = ", ".join(f"{benchmark.labels[at]} ({number:,})" for at, number in _most(hits))
+            lines += [
+                ("benchmark", f"{benchmark.name}, {len(benchmark.labels):,} problems"),
+                ("  same code", f"{rows['same code']:,} rows"),
+                ("  n-grams", f"{rows['n-grams']:,} rows"),
+                ("  hit", f"{len(hits):,} problems{': ' if most else ''}{most}"),
+            ]
+        return lines
+
+    def details(self) -> dict[str, Any]:
+        found = {}
+        for benchmark, rows, hits in zip(self._benchmarks, self._rows, self._hits, strict=True):
+            found[benchmark.name] = {
+                **benchmark.details(),
+                "rows": {"same_code": rows["same code"], "n_grams": rows["n-grams"]},
+                "problems_hit": len(hits),
+                "most_hit": {benchmark.labels[at]: number for at, number in _most(hits)},
+            }
+        rules = {"n": NGRAM, "fewest_runs": FLOOR, "share": self._share}
+        return {"benchmarks": found, "n_grams": rules, "rows_not_python": self._not_python}
+
+
+def _digest(code: str) -> bytes:
+    return hashlib.blake2b(code.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _most(hits: Counter[int]) -> list[tuple[int, int]]:
+    """The most hit problems; of equals, the first in the benchmark, so that the order of rows does not matter."""
+    return sorted(hits.items(), key=lambda hit: (-hit[1], hit[0]))[:MOST_HIT]
+
+
+def decontaminate(settings: DecontaminateSettings) -> None:
+    benchmarks = read_benchmarks(settings.against, settings.share, secret("HF_TOKEN"))
+    output = Output(test_path(settings.output) if settings.test_mode else settings.output)
+    for benchmark in benchmarks:
+        for file in benchmark.source.files:
+            output.refuse(file.path, f"part of the benchmark {benchmark.name}")
+        _tell(benchmark)
+    with Decontaminate(benchmarks, settings.share, settings.drop) as stage:
+        run_row_stage("decontaminate", settings, stage, settings.output)
+
+
+def _tell(benchmark: Benchmark) -> None:
+    say(f"{benchmark.name}: {len(benchmark.labels):,} problems from {benchmark.source.name}")
+    for what, labels in (
+        ("not Python, compared as text only", benchmark.not_python),
+        ("left out, without a class or a function", benchmark.empty),
+    ):
+        if labels:
+            more = f" and {len(labels) - 3:,} more" if len(labels) > 3 else ""
+            say(f"{benchmark.name}: {len(labels):,} {what}: {', '.join(labels[:3])}{more}")

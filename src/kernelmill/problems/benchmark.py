@@ -1,0 +1,195 @@
+"""A problem set that training data must not hold, read from wherever it stands.
+
+    ScalingIntelligence/KernelBench             a dataset on the Hub
+    path/to/KernelBench                         a checkout, or its folder of level folders
+    some/folder  rows.jsonl  rows.parquet       problem files or rows: KernelBench's, KernelBook's, evals, specifications, RL prompts
+    bundled:problems                            what ships with kernelmill
+    mine=some/folder                            any of these under a name of your choice
+
+A row that cannot be read ends the command: a check against half a benchmark says little.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from kernelmill.errors import BadRow, ConfigError, SourceError
+from kernelmill.parallel import mapped
+from kernelmill.problems.overlap import ProblemSet, fingerprints
+from kernelmill.rows import Info, Label, Row, RowReader, read_info
+from kernelmill.store import Source, open_source
+from kernelmill.store.source import DATA
+
+_NAMED = re.compile(r"^(?P<name>[A-Za-z_]\w*)=(?P<source>.+)$", re.ASCII | re.DOTALL)
+_LEVEL = re.compile(r"^level_?\d+$")
+_CHUNK = 32
+
+
+class _Extra(Struct):
+    level: Label = None
+    problem_id: Label = None
+    problem_name: str | None = None
+
+
+class _ProblemRow(Struct):
+    """Any kind of row that holds a problem."""
+
+    python_code: str | None = None
+    code: str | None = None
+    info: Info | str | None = None
+    label: Any = None
+    name: str | None = None
+    module_name: str | None = None
+    entry_point: str | None = None
+    level: Label = None
+    problem_id: Label = None
+    uuid: Label = None
+    example_id: Label = None
+    extra_info: _Extra | None = None
+
+
+class Benchmark:
+    """A problem set under its name, ready to be compared with."""
+
+    def __init__(self, name: str, source: Source, share: float) -> None:
+        self.name = name
+        self.source = source
+        self.problems = ProblemSet(share)
+        self.labels: list[str] = []
+        """What each problem is called: `level1/19_ReLU`."""
+        self.not_python: list[str] = []
+        """Problems that could only be taken as text."""
+        self.empty: list[str] = []
+        """What holds neither a class nor a function, and so is no problem: an `__init__.py`, say."""
+        self._sha = hashlib.sha256()
+        for chunk, found in self._analysed():
+            for (label, code), one in zip(chunk, found, strict=True):
+                if not one.key:
+                    self.empty.append(label)
+                    continue
+                if not one.parsed:
+                    self.not_python.append(label)
+                self.problems.add(one)
+                self.labels.append(label)
+                self._sha.update(hashlib.sha256(code.encode("utf-8", "surrogatepass")).digest())
+        if not self.labels:
+            raise SourceError(f"{source.name}: no problem in it, so nothing can be compared with it")
+        self.problems.finish()
+
+    def _analysed(self) -> Iterator[tuple[list[tuple[str, str]], Any]]:
+        chunks: list[list[tuple[str, str]]] = []
+
+        def sent() -> Iterator[list[str]]:
+            for chunk in _chunks(self.source):
+                chunks.append(chunk)
+                yield [code for _, code in chunk]
+
+        for found in mapped(fingerprints, sent()):
+            yield chunks.pop(0), found
+
+    def details(self) -> dict[str, Any]:
+        """Where the problems come from, for the manifest."""
+        return {
+            "source": self.source.origin,
+            "problems": len(self.labels),
+            "sha256": self._sha.hexdigest(),
+            "not_python": self.not_python,
+            "empty": self.empty,
+        }
+
+
+def read_benchmarks(specs: tuple[str, ...], share: float, token: str | None) -> list[Benchmark]:
+    """All benchmarks, each under a name of its own."""
+    opened: dict[str, tuple[str, Source]] = {}
+    for spec in specs:
+        name, source = _open(spec, token)
+        if name in opened:
+            raise ConfigError(
+                f"--against: {opened[name][0]} and {spec} are both called {name}: name one, such as other={spec}"
+            )
+        opened[name] = (spec, source)
+    return [Benchmark(name, source, share) for name, (_, source) in opened.items()]
+
+
+def _open(spec: str, token: str | None) -> tuple[str, Source]:
+    named = _NAMED.match(spec)
+    place = named["source"] if named else spec
+    folder = _level_folders(place)
+    source = open_source(str(folder or place), token=token)
+    if folder is not None:
+        # A checkout holds other Python files too.
+        source.files = [file for file in source.files if _LEVEL.match(file.path.relative_to(folder).parts[0])]
+    name = named["name"] if named else _name_of(str(folder or place))
+    if not name:
+        raise ConfigError(f"--against {spec}: give it a name, such as kernelbench={spec}")
+    return name, source
+
+
+def _level_folders(place: str) -> Path | None:
+    """The folder with KernelBench's level folders, where `place` is that or a checkout of the repository."""
+    path = Path(place).expanduser()
+    for folder in (path, path / "KernelBench"):
+        if folder.is_dir() and any(_LEVEL.match(child.name) for child in folder.iterdir() if child.is_dir()):
+            return folder
+    return None
+
+
+def _name_of(place: str) -> str:
+    """`ScalingIntelligence/KernelBench@main` → `kernelbench`, `data/My Problems.jsonl` → `my_problems`."""
+    path = Path(place).expanduser()
+    if path.exists():
+        path = path.resolve()
+        name = f"{path.parent.name}_{path.name}" if _LEVEL.match(path.name) else path.name
+    else:
+        name = place if place.startswith("bundled:") else place.partition("@")[0].rpartition("/")[2]
+    for end in (*DATA, ".py"):
+        name = name.removesuffix(end)
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def _chunks(source: Source) -> Iterator[list[tuple[str, str]]]:
+    read = RowReader(_ProblemRow)
+    chunk: list[tuple[str, str]] = []
+    for row in source.rows():
+        chunk.append(_problem(row, read(row)))
+        if len(chunk) == _CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _problem(row: Row, given: _ProblemRow) -> tuple[str, str]:
+    """What a problem is called, and its code."""
+    info = read_info(row.where, given.info) if given.info is not None else None
+    codes = (info.python_code if info else None, given.python_code, given.code, given.label)
+    code = next((text for text in codes if isinstance(text, str)), None)
+    if code is None:
+        raise BadRow(row.where, "no problem (looked in info.python_code, python_code, code and label)")
+    extra = given.extra_info or _Extra()
+    names = (
+        given.name,
+        extra.problem_name,
+        given.entry_point,
+        given.module_name,
+        info.module_name if info else None,
+    )
+    name = next(filter(None, names), "")
+    numbers = (given.problem_id, extra.problem_id, given.uuid, given.example_id)
+    number = next((_text(value) for value in numbers if value is not None), "")
+    if number and not name.startswith(f"{number}_"):
+        name = f"{number}_{name}" if name else number
+    level = _text(next((value for value in (given.level, extra.level) if value is not None), ""))
+    if level:
+        name = f"{level if level.startswith('level') else f'level{level}'}/{name}"
+    return name or row.where, code
+
+
+def _text(value: Label) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -1,0 +1,215 @@
+"""What each function of a module computes, as a list of operations.
+
+An operation is what the function takes from elsewhere: an imported name written out (`torch.relu`), a layer by what it was made with
+(`self.fc` is a `torch.nn.Linear`), a method or attribute of a value, a keyword, an operator, a text. Names that the module gives
+itself and numbers are left out, so nobody can change the list by renaming. Operations stand in the order in which they are computed:
+`y = f(x); return g(y)` and `return g(f(x))` are the same list. It reads names and follows no values.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_BUILTINS = frozenset(name for name in dir(builtins) if name.islower())
+_OPERATORS = (ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
+_TELLING = frozenset(
+    kind for base in _OPERATORS for kind in base.__subclasses__()
+) | {ast.For, ast.While, ast.If, ast.IfExp, ast.Subscript, ast.ListComp, ast.GeneratorExp, ast.DictComp}  # fmt: skip
+
+
+def operations(tree: ast.Module, removed: Collection[ast.stmt] = ()) -> Iterator[list[str]]:
+    """The operations of every function, and of the statements between functions, without the statements that are removed.
+
+    Raises RecursionError on code that is nested too deeply.
+    """
+    return _Writer(imports(tree), removed).functions(tree.body)
+
+
+def imports(tree: ast.Module) -> dict[str, str]:
+    """What each imported name stands for, written out."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                root = alias.name.partition(".")[0]
+                found[alias.asname or root] = alias.name if alias.asname else root
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                found[alias.asname or alias.name] = f"{node.module or ''}.{alias.name}"
+    return found
+
+
+def is_super(node: ast.AST) -> bool:
+    """`super()` or `super(Net, self)`."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
+def _is_self(node: ast.AST) -> bool:
+    return node.__class__ is ast.Name and node.id == "self"
+
+
+class _Writer:
+    def __init__(self, imported: dict[str, str], removed: Collection[ast.stmt]) -> None:
+        self._imports = imported
+        self._removed = set(removed)
+        self._layers: dict[str, str] = {}
+        """What hangs on `self` of the class that is being read; empty where it is of the module's own making."""
+        self._own: set[str] = set()
+        """Names that the function at hand gives itself."""
+        self._out: list[str] = []
+
+    def functions(self, body: Iterable[ast.stmt]) -> Iterator[list[str]]:
+        for node in body:
+            if node in self._removed or isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            if isinstance(node, ast.ClassDef):
+                outer, self._layers = self._layers, self._layers_of(node)
+                yield from self.functions(node.body)
+                self._layers = outer
+                continue
+            self._out = []
+            self._own = {
+                part.id
+                for part in ast.walk(node)
+                if part.__class__ is ast.Name and part.ctx.__class__ is ast.Store
+            } | {part.arg for part in ast.walk(node) if part.__class__ is ast.arg}
+            self._node(node)
+            if self._out:
+                yield self._out
+
+    def _layers_of(self, node: ast.ClassDef) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for part in ast.walk(node):
+            if isinstance(part, ast.Assign) and isinstance(part.value, ast.Call):
+                made = self._dotted(part.value.func) or ""
+                for target in part.targets:
+                    if isinstance(target, ast.Attribute) and _is_self(target.value):
+                        found[target.attr] = made
+            elif isinstance(part, ast.Attribute):
+                if part.ctx.__class__ is ast.Store and _is_self(part.value):
+                    found.setdefault(part.attr, "")
+            elif isinstance(part, Function):
+                found.setdefault(part.name, "")
+        return found
+
+    def _dotted(self, node: ast.AST) -> str | None:
+        """The full name of something imported; None for anything else."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if isinstance(node, ast.Name) and node.id in self._imports and node.id not in self._own:
+            return ".".join([self._imports[node.id], *reversed(parts)])
+        return None
+
+    def _node(self, node: ast.AST) -> None:
+        if node in self._removed:
+            return
+        write = _WRITERS.get(node.__class__)
+        if write is not None:
+            write(self, node)
+            return
+        for part in ast.iter_child_nodes(node):
+            self._node(part)
+        if node.__class__ in _TELLING:
+            self._out.append(node.__class__.__name__)
+
+    def _nothing(self, node: ast.AST) -> None:
+        """Says nothing about what is computed."""
+
+    def _all(self, nodes: Iterable[ast.AST | None]) -> None:
+        for node in nodes:
+            if node is not None:
+                self._node(node)
+
+    def _name(self, node: ast.Name) -> None:
+        if node.id in self._own:
+            return
+        if node.id in self._imports:
+            self._out.append(self._imports[node.id])
+        elif node.id in _BUILTINS:
+            self._out.append(node.id)
+
+    def _attribute(self, node: ast.Attribute) -> None:
+        dotted = self._dotted(node)
+        if dotted is not None:
+            self._out.append(dotted)
+        elif _is_self(node.value):
+            if token := self._layers.get(node.attr, f".{node.attr}"):
+                self._out.append(token)
+        elif not is_super(node.value):
+            self._node(node.value)
+            self._out.append(f".{node.attr}")
+
+    def _call(self, node: ast.Call) -> None:
+        if is_super(node):
+            return
+        method = node.func if isinstance(node.func, ast.Attribute) else None
+        if (
+            method is None
+            or _is_self(method.value)
+            or is_super(method.value)
+            or self._dotted(method) is not None
+        ):
+            self._all(node.args)
+            self._all(node.keywords)
+            self._node(node.func)
+        else:
+            self._node(method.value)
+            self._all(node.args)
+            self._all(node.keywords)
+            self._out.append(f".{method.attr}()")
+
+    def _keyword(self, node: ast.keyword) -> None:
+        self._node(node.value)
+        if node.arg:
+            self._out.append(f"{node.arg}=")
+
+    def _constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str | bool | None):
+            self._out.append(repr(node.value))
+
+    def _expression(self, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Constant):  # a docstring, or as good as one
+            self._node(node.value)
+
+    def _assign(self, node: ast.Assign) -> None:
+        self._node(node.value)
+        for target in node.targets:
+            if not isinstance(target, ast.Attribute):  # `self.fc = …` is told by what stands on the right
+                self._node(target)
+
+    def _annotated(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self._node(node.value)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._all(node.args.defaults)
+        self._all(node.args.kw_defaults)
+        self._all(node.body)
+
+    def _lambda(self, node: ast.Lambda) -> None:
+        self._node(node.body)
+
+
+_WRITERS: dict[type[ast.AST], Callable[[_Writer, Any], None]] = {
+    ast.Name: _Writer._name,
+    ast.Attribute: _Writer._attribute,
+    ast.Call: _Writer._call,
+    ast.keyword: _Writer._keyword,
+    ast.Constant: _Writer._constant,
+    ast.Expr: _Writer._expression,
+    ast.Assign: _Writer._assign,
+    ast.AnnAssign: _Writer._annotated,
+    ast.FunctionDef: _Writer._function,
+    ast.AsyncFunctionDef: _Writer._function,
+    ast.Lambda: _Writer._lambda,
+    # What is checked and complained about is not what is computed.
+    **dict.fromkeys(
+        (ast.Assert, ast.Raise, ast.Import, ast.ImportFrom, ast.Load, ast.Store, ast.Pass), _Writer._nothing
+    ),
+}

@@ -1,0 +1,268 @@
+"""Whether a module is a problem of another set, in other clothes.
+
+Two looks at it, both without names of its own, formatting, comments, docstrings, imports, `get_inputs` and whatever else of the file no class
+needs, constructors that do nothing and variables that nobody reads:
+
+- *same code*: the structure (`structure`) is equal;
+- *n-grams*: the module holds most runs of three operations (`operations`) of the problem, in whatever order its functions stand and
+  whatever else it does. Numbers do not count here.
+
+A problem with few runs is compared by its code alone: two or three operations in a row are in every other module. Both see code,
+not meaning: `x.relu()`, `torch.relu(x)` and `x.clamp(min=0)` are three different things.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import hashlib
+import re
+import warnings
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from math import ceil
+from typing import Literal, NamedTuple
+
+from kernelmill.problems.operations import Function, is_super, operations
+from kernelmill.problems.source import CONVENTION_FUNCTIONS
+from kernelmill.problems.structure import structure_of
+
+NGRAM = 3
+FLOOR = 4
+"""A problem with fewer runs is compared by its code alone."""
+
+How = Literal["same code", "n-grams"]
+
+
+class Fingerprint(NamedTuple):
+    """What is compared of a module."""
+
+    key: bytes
+    """Equal for modules that are the same code; empty where there is no class and no function."""
+    runs: array[int]
+    """The runs of operations as numbers, each once."""
+    parsed: bool
+    """Whether the text is Python. If not, nothing but the same text is the same."""
+
+
+class Match(NamedTuple):
+    problem: int
+    how: How
+    share: float
+    """How much of the problem is in the module."""
+
+
+class ProblemSet:
+    """The problems that modules are compared with. `add` them all, then `finish`."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._runs: list[array[int]] = []
+        self._same: dict[bytes, list[int]] = {}
+        self._index: dict[int, list[int]] = {}
+
+    def add(self, problem: Fingerprint) -> None:
+        number = len(self._runs)
+        if problem.key:
+            self._same.setdefault(problem.key, []).append(number)
+        self._runs.append(problem.runs)
+
+    def finish(self) -> None:
+        """Build the index: each problem stands under so many of its rarest runs that a module without any of them cannot match.
+
+        Runs that every problem has are looked up by nobody then, and the cost of a module does not grow with the set.
+        """
+        common = Counter(run for runs in self._runs for run in runs)
+        for number, runs in enumerate(self._runs):
+            if len(runs) < FLOOR:
+                continue
+            for run in sorted(runs, key=lambda run: (common[run], run))[: len(runs) - self._needed(runs) + 1]:
+                self._index.setdefault(run, []).append(number)
+
+    def _needed(self, runs: array[int]) -> int:
+        return max(1, ceil(self._share * len(runs) - 1e-9))
+
+    def matches(self, module: Fingerprint) -> list[Match]:
+        """The problems that this module is or holds, the surest first; of equals, the first in the set."""
+        same = self._same.get(module.key, []) if module.key else []
+        held = set(module.runs)
+        candidates = {number for run in held for number in self._index.get(run, ())}.difference(same)
+        found = [Match(number, "same code", 1.0) for number in same]
+        near = []
+        for number in candidates:
+            runs = self._runs[number]
+            shared = sum(run in held for run in runs)
+            if shared >= self._needed(runs):
+                near.append(Match(number, "n-grams", shared / len(runs)))
+        return found + sorted(near, key=lambda match: (-match.share, match.problem))
+
+
+def fingerprints(codes: list[str]) -> list[Fingerprint]:
+    """Of several texts, for a worker process."""
+    gc.disable()  # syntax trees have no cycles, and looking for some takes a fifth of the time
+    try:
+        return [fingerprint(code) for code in codes]
+    finally:
+        gc.enable()
+
+
+def fingerprint(code: str) -> Fingerprint:
+    """Reads the text and runs nothing. Where it is not Python, says so and takes it as text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(code)
+        removed = [*_unneeded(tree), *_idle(tree)]
+        runs = {run for function in operations(tree, removed) for run in _runs(function)}
+        structure = structure_of(_without(code, removed))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return Fingerprint(structure_of(code).key if code.strip() else b"", array("q"), False)
+    modules = [
+        node for node in tree.body if isinstance(node, ast.ClassDef | Function) and node not in removed
+    ]
+    return Fingerprint(structure.key if modules else b"", array("q", sorted(runs)), True)
+
+
+@lru_cache(1 << 16)
+def _number(operation: str) -> int:
+    """The same in every process, which `hash` of a text is not."""
+    return int.from_bytes(
+        hashlib.blake2b(operation.encode("utf-8", "replace"), digest_size=7).digest(), "big"
+    )
+
+
+def _runs(function: list[str]) -> Iterable[int]:
+    """Every run of `NGRAM` operations; fewer operations make one run."""
+    numbers = [_number(operation) for operation in function]
+    for start in range(max(1, len(numbers) - NGRAM + 1)):
+        yield hash(tuple(numbers[start : start + NGRAM]))  # of numbers it is the same in every process
+
+
+def _unneeded(tree: ast.Module) -> list[ast.stmt]:
+    """Statements of the file that no class needs: shapes, seeds, `get_inputs`, helpers that nobody calls."""
+    left = [node for node in tree.body if not isinstance(node, ast.ClassDef | ast.Import | ast.ImportFrom)]
+    needed = _free(node for node in tree.body if isinstance(node, ast.ClassDef))
+    if len(left) == len(tree.body):  # functions only
+        needed = {node.name for node in left if isinstance(node, Function)}
+    while used := [node for node in left if _gives(node) & needed]:
+        needed |= _free(used)
+        left = [node for node in left if node not in used]
+    return left
+
+
+def _free(nodes: Iterable[ast.stmt]) -> set[str]:
+    """The names that statements take from the file around them."""
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.ClassDef):
+            names |= _free(node.body).union(*map(_read, (*node.bases, *node.keywords, *node.decorator_list)))
+        elif isinstance(node, Function):
+            given = {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
+            given |= {
+                part.id
+                for part in ast.walk(node)
+                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+            }
+            names |= set().union(*map(_read, node.body)) - given
+            outside = (*node.args.defaults, *node.args.kw_defaults, *node.decorator_list)
+            names = names.union(*(_read(part) for part in outside if part is not None))
+        else:
+            names.update(_read(node))
+    return names
+
+
+def _gives(node: ast.stmt) -> set[str]:
+    """The names that a statement of the file gives."""
+    if isinstance(node, Function):
+        return set() if node.name in CONVENTION_FUNCTIONS else {node.name}
+    names = set()
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            names.add(part.id)
+        elif isinstance(part, ast.ClassDef | Function):
+            names.add(part.name)
+        elif isinstance(part, ast.alias):
+            names.add(part.asname or part.name.partition(".")[0])
+    return names
+
+
+def _idle(tree: ast.Module) -> list[ast.stmt]:
+    """Constructors that only call their base's, and variables that their function never reads."""
+    found: list[ast.stmt] = []
+    for node in tree.body:
+        methods = node.body if isinstance(node, ast.ClassDef) else [node]
+        for method in methods:
+            if isinstance(method, Function):
+                found += [method] if _is_empty_constructor(method) else _unread(method)
+    return found
+
+
+def _is_empty_constructor(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    takes = method.args
+    nothing_taken = len(takes.posonlyargs) + len(takes.args) == 1 and not (
+        takes.vararg or takes.kwonlyargs or takes.kwarg
+    )
+    return method.name == "__init__" and nothing_taken and all(map(_does_nothing, method.body))
+
+
+def _does_nothing(node: ast.stmt) -> bool:
+    match node:
+        case ast.Pass() | ast.Expr(value=ast.Constant()):
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=base, attr="__init__"), args=[], keywords=[])):
+            return is_super(base)
+    return False
+
+
+def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+    assigned = [
+        (part, {target.id for target in part.targets if isinstance(target, ast.Name)})
+        for part in ast.walk(function)
+        if isinstance(part, ast.Assign) and all(isinstance(target, ast.Name) for target in part.targets)
+    ]
+    read = Counter(_read(function))
+    unread: list[ast.stmt] = []
+    while dead := [(part, names) for part, names in assigned if not any(read[name] > 0 for name in names)]:
+        for part, _ in dead:
+            read.subtract(_read(part))
+            unread.append(part)
+        assigned = [pair for pair in assigned if pair not in dead]
+    return unread
+
+
+def _read(node: ast.AST) -> list[str]:
+    """Every name that is read in there, as often as it is."""
+    return [
+        part.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Store)
+    ]
+
+
+def _without(code: str, removed: list[ast.stmt]) -> str:
+    """The text with a bare string in the place of each statement: that is still Python, and no part of the structure."""
+    if not removed:
+        return code
+    data = code.encode()
+    starts = [0, *(found.end() for found in re.finditer(rb"\r\n|\r|\n", data))]
+    if data.startswith(b"\xef\xbb\xbf"):
+        starts[0] = 3
+    cuts = []
+    for node in removed:
+        decorators = getattr(node, "decorator_list", [])
+        line, column = (
+            (decorators[0].lineno, decorators[0].col_offset - 1)
+            if decorators
+            else (node.lineno, node.col_offset)
+        )
+        cuts.append(
+            (starts[line - 1] + column, starts[(node.end_lineno or line) - 1] + (node.end_col_offset or 0))
+        )
+    parts, end = [], 0
+    for first, last in sorted(cuts):
+        if first >= end:  # else it stands inside one that is cut already
+            parts += [data[end:first], b"''"]
+            end = last
+    return b"".join([*parts, data[end:]]).decode()
