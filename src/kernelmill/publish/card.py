@@ -137,7 +137,7 @@ def _values(facts: CardFacts, plots: set[str]) -> dict[str, Any]:
         if counts.licences
         else None,
         "split_policy": words.split_policy(facts),
-        "leakage": tables.record(facts.leakage) if facts.leakage else None,
+        "leakage": words.leakage(facts),
         "benchmarks": words.benchmarks(facts),
         "limits": words.limits(facts),
         "commands": [Markdown(command) for command in commands],

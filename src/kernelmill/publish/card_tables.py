@@ -193,6 +193,22 @@ def characters_table(facts: CardFacts) -> Markdown | None:
     return table(head, lines) if lines else None
 
 
+def neighbours_table(nearest: Sequence[Mapping[str, Any]]) -> Markdown:
+    """Validation modules and the train modules they are most like, the most alike first."""
+    shown = [
+        (code(pair.get("validation")), code(pair.get("train")), _share_of(pair.get("alike")))
+        for pair in nearest[:MOST_ROWS]
+    ]
+    more = (
+        f"\n\n{len(nearest) - MOST_ROWS:,} more are in `kernelmill.json`." if len(nearest) > MOST_ROWS else ""
+    )
+    return Markdown(table(("validation", "nearest in train", "code in common"), shown) + more)
+
+
+def _share_of(value: object) -> Markdown:
+    return Markdown(f"{value:.0%}") if isinstance(value, float | int) else Markdown("–")
+
+
 def record(found: Mapping[str, Any]) -> Markdown:
     """A report as it is: its plain values as a table of two columns, each list of records as a table of its own."""
     plain, lists = [], []

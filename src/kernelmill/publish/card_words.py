@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelmill.publish.card_facts import CardFacts
-from kernelmill.publish.card_tables import record
+from kernelmill.publish.card_tables import neighbours_table, record
 from kernelmill.publish.markdown import Markdown, code, listed, text
 from kernelmill.publish.rebuild import PRIVATE_URL, asked_a_model, command_of, file_name
 
@@ -50,18 +50,12 @@ def source(facts: CardFacts) -> Markdown:
     words = [f"The source is {_origin(first)}."]
     if facts.lineage:
         words.append(f"Published is what the last stage below wrote: {_origin(facts.source)}.")
-        wrote = (facts.lineage[-1].get("output") or {}).get("sha256")
-        is_now = facts.source.get("sha256")
-        if wrote and is_now and wrote != is_now:
-            words.append(
-                f"It was changed afterwards: the stage wrote a file with the sha256 {code(wrote)}. What changed is not recorded."
-            )
     return Markdown(" ".join(words))
 
 
 def _origin(origin: Mapping[str, Any]) -> str:
     kind, sha = origin.get("kind"), origin.get("sha256")
-    hashed = f", sha256 {code(sha)}" if sha else ""
+    hashed = f", sha256 of its rows {code(sha)}" if sha else ""
     if kind == "hub":
         revision = origin.get("revision")
         at = f" at revision {code(revision)}" if revision else ", at a revision that is not recorded"
@@ -163,11 +157,60 @@ def lengths_in_characters(facts: CardFacts) -> Markdown:
 
 
 def split_policy(facts: CardFacts) -> Markdown:
-    if facts.split_policy:
-        return record(facts.split_policy)
-    if len(facts.splits) == 1:
+    policy = facts.split_policy or {}
+    how, seed = policy.get("split"), text(policy.get("seed"))
+    if len(facts.splits) == 1 and how in (None, "none"):
         return Markdown(f"All rows are in one split, {code(facts.splits[0].name)}.")
-    return Markdown("How the rows were split is not recorded.")
+    if how == "rows":
+        return Markdown(
+            f"By row: {_percent(policy.get('validation_share'))} of the rows were drawn by chance (seed {seed}), as "
+            "`train_test_split` of `datasets` does it. Rows of one module may be on both sides, and no leakage report was made."
+        )
+    if how == "groups":
+        return _by_group(policy, seed)
+    return record(policy) if policy else Markdown("How the rows were split is not recorded.")
+
+
+def _by_group(policy: Mapping[str, Any], seed: Markdown) -> Markdown:
+    words = [
+        "By group. A group is all rows whose module is the same code or nearly the same (a share of "
+        f"{text(policy.get('similarity'))} of it or more), whatever it is called; it is on one side as a whole.",
+        f"Sides are drawn from the code itself and the seed {seed}, to hold about {_percent(policy.get('validation_share'))} back "
+        "for validation. So they depend neither on the order nor on the number of rows; more rows never move a row from train "
+        "to validation.",
+    ]
+    if origins := [code(name) for name in policy.get("groups_from") or []]:
+        words.append(
+            f"The groups are those of {listed(origins)}, so that all sets made from it are split alike."
+        )
+    return Markdown(" ".join(words))
+
+
+def leakage(facts: CardFacts) -> Markdown | None:
+    """The leakage report: what is on both sides, and which validation modules come close to train."""
+    if not (found := facts.leakage):
+        return None
+    if "groups_on_both_sides" not in found:
+        return record(found)
+    number = {name: text(f"{value:,}") for name, value in found.items() if isinstance(value, int)}
+    words = (
+        f"Leakage report: **{number['groups_on_both_sides']} groups are on both sides**. {number.get('modules')} modules are in "
+        f"{number.get('groups')} groups, of which {number.get('validation_groups')} groups with "
+        f"{number.get('validation_rows')} rows are validation."
+    )
+    near = f"a train module that has {_percent(found.get('close'))} or more of its code in common with it"
+    if not (nearest := found.get("nearest")):
+        return Markdown(
+            f"{words} None of the {number.get('validation_modules')} validation modules has {near}."
+        )
+    return Markdown(
+        f"{words} {number.get('validation_modules_close_to_train')} of {number.get('validation_modules')} validation modules have "
+        f"{near}; the nearest of each:\n\n{neighbours_table(nearest)}"
+    )
+
+
+def _percent(share: object) -> Markdown:
+    return text(f"{share * 100:g}%" if isinstance(share, int | float) else "a share that is not recorded")
 
 
 def benchmarks(facts: CardFacts) -> Markdown:
@@ -189,12 +232,16 @@ def rebuild(facts: CardFacts) -> Markdown:
 
 
 def commands(facts: CardFacts) -> list[str]:
-    return [line for manifest in facts.lineage for line in command_of(manifest)]
+    """Those of the stages, and publishing into a folder, for nobody else can write to the place on the Hub."""
+    split = (facts.split_policy or {}).get("split", "auto")
+    config = {**facts.config, "split": split, "to": f"folder:{facts.name}"}
+    publish = {"stage": "publish", "source": facts.source, "config": config}
+    return [line for manifest in (*facts.lineage, publish) for line in command_of(manifest)]
 
 
 def versions(facts: CardFacts) -> Markdown:
     parts = [
-        f"{code(manifest.get('stage'))} with kernelmill {text(manifest.get('version'))}"
+        f"{code(manifest.get('stage'))} with kernelmill {text(manifest.get('version', '(not recorded)'))}"
         for manifest in facts.lineage
     ]
     return listed([*parts, f"published with kernelmill {text(facts.version)}"])
@@ -225,6 +272,8 @@ def limits(facts: CardFacts) -> list[Markdown]:
             if stage_of(facts, "specs")
             else "Whether the specifications were checked is not recorded."
         )
+    if (facts.split_policy or {}).get("split") == "rows":
+        found.append("Validation has modules that train has too: it measures memory as well as skill.")
     if any(setting_of(manifest, "test_mode") for manifest in facts.lineage):
         found.append("A stage was run in test mode, on the first five rows only.")
     if not counts.with_licences:

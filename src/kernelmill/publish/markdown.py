@@ -56,15 +56,19 @@ def _letter(letter: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Markdown | int]]) -> Markdown:
-    """A table; numbers stand on the right."""
+    """A table; numbers and shares stand on the right."""
     lines = [list(row) for row in rows]
-    numbers = [bool(lines) and all(isinstance(row[at], int) for row in lines) for at in range(len(head))]
+    numbers = [bool(lines) and all(_is_number(row[at]) for row in lines) for at in range(len(head))]
     shown = [
         list(head),
         ["---:" if number else "---" for number in numbers],
         *([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in lines),
     ]
     return Markdown("\n".join(f"| {' | '.join(cells)} |" for cells in shown))
+
+
+def _is_number(cell: Markdown | int) -> bool:
+    return isinstance(cell, int) or cell.endswith("%")
 
 
 def listed(parts: Iterable[str], last: str = "and") -> Markdown:

@@ -21,7 +21,7 @@ from kernelmill.publish.markdown import one_line
 
 _NOT_THE_ROWS = {
     "source", "output", "concurrency", "timeout", "server_retries", "give_up_after", "price", "prices", "max_cost",
-    "api_key_var", "journal", "dry_run", "compare",
+    "api_key_var", "journal", "dry_run", "compare", "public", "yes",
 }  # fmt: skip
 """Settings that are told otherwise, or do not change what is made."""
 _OF_THE_MODEL = {"base_url", "model", "tries", "sampling"}
@@ -54,7 +54,7 @@ def _changed(stage: str, config: Mapping[str, Any], model: bool) -> Iterator[tup
     kind = STAGES.get(stage)
     fields = kind.model_fields if kind else {}
     for name, value in config.items():
-        if name in _NOT_THE_ROWS or (name in _OF_THE_MODEL and not model):
+        if name in _NOT_THE_ROWS or name.endswith(("_path", "_to")) or (name in _OF_THE_MODEL and not model):
             continue
         if name == "sampling" and isinstance(value, dict):
             if chosen := {key: item for key, item in value.items() if item not in (None, {})}:
@@ -106,23 +106,20 @@ def file_name(path: object) -> str:
 
 
 def public_url(url: object) -> str:
-    """An address that others can reach; `URL` for one in a private network, of which not even the name is told."""
-    host = urlsplit(str(url)).hostname or ""
+    """An address that others can reach, without what a key may stand in; `URL` for one in a private network."""
     try:
-        return str(url) if ipaddress.ip_address(host).is_global else PRIVATE_URL
+        parts = urlsplit(str(url))
+        host, port = parts.hostname or "", f":{parts.port}" if parts.port else ""
     except ValueError:
-        pass  # a name
-    inside = host.rpartition(".")[2] in (
-        "",
-        "local",
-        "internal",
-        "lan",
-        "localhost",
-        "home",
-        "corp",
-        "intranet",
-    )
-    return PRIVATE_URL if inside or "." not in host else str(url)
+        return PRIVATE_URL
+    return f"{parts.scheme}://{host}{port}{parts.path}" if _is_public(host) else PRIVATE_URL
+
+
+def _is_public(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_global
+    except ValueError:  # a name
+        return "." in host and host.rpartition(".")[2] not in _PRIVATE_DOMAINS
 
 
 def _mapping(value: object) -> dict[str, Any]:
