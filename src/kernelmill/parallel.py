@@ -10,10 +10,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Generic, TypeVar
 
 from kernelmill.errors import MillError
@@ -35,7 +38,7 @@ def cores() -> int:
 class Workers(Generic[T, R]):
     """Processes that work on what they are given; results come back in the order of the items.
 
-    Use as a context manager. `function` and items must pickle; its errors are raised here.
+    Use as a context manager. `function` must be importable by name and items must pickle; its errors are raised here.
     """
 
     def __init__(self, function: Callable[[T], R], processes: int | None = None) -> None:
@@ -62,7 +65,8 @@ class Workers(Generic[T, R]):
             # Not fork: the threads of pyarrow would be missing in the child, with their locks held.
             context = multiprocessing.get_context("forkserver")
             self._pool = ProcessPoolExecutor(self._count, context, _ignore_interrupts)
-        self._under_way.append(self._pool.submit(self._function, item))
+        with _nameless_main(), _deaths_told():
+            self._under_way.append(self._pool.submit(self._function, item))
         if len(self._under_way) >= WAITING * self._count:
             yield self._next()
 
@@ -72,12 +76,8 @@ class Workers(Generic[T, R]):
             yield self._next()
 
     def _next(self) -> R:
-        try:
+        with _deaths_told():
             return self._under_way.popleft().result()
-        except BrokenProcessPool as error:
-            raise MillError(
-                "a worker process was killed (out of memory?): run the same command again"
-            ) from error
 
 
 def mapped(function: Callable[[T], R], items: Iterable[T], processes: int | None = None) -> Iterator[R]:
@@ -86,6 +86,25 @@ def mapped(function: Callable[[T], R], items: Iterable[T], processes: int | None
         for item in items:
             yield from workers.give(item)
         yield from workers.rest()
+
+
+@contextmanager
+def _deaths_told() -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise MillError("a worker process was killed (out of memory?): run the same command again") from error
+
+
+@contextmanager
+def _nameless_main() -> Iterator[None]:
+    """A process that is started now does not run the caller's script again, which need not expect it."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _ignore_interrupts() -> None:

@@ -204,6 +204,35 @@ def read_info(where: str, value: Info | str) -> Info:
         raise BadRow(where, bad_row("", error).reason, "$.info") from None
 
 
+class _ModuleColumns(Struct):
+    """Where the kinds of row keep their module: evals rows in `info`, KernelBook and specifications in `python_code`, KernelBench in
+    `code`."""
+
+    info: Info | str | None = None
+    python_code: str | None = None
+    code: str | None = None
+    entry_point: str | None = None
+    module_name: str | None = None
+    name: str | None = None
+
+
+class ModuleReader:
+    """Reads a row's module, whatever kind of row it is: its name (may be empty) and its code. Raises `BadRow`."""
+
+    def __init__(self) -> None:
+        self._read = RowReader(_ModuleColumns)
+
+    def __call__(self, row: Row) -> tuple[str, str]:
+        columns = self._read(row)
+        if columns.info is not None:
+            info = read_info(row.where, columns.info)
+            return info.module_name, info.python_code
+        code = columns.python_code if columns.python_code is not None else columns.code
+        if code is None:
+            raise BadRow(row.where, "no module (looked in info.python_code, python_code and code)")
+        return columns.entry_point or columns.module_name or columns.name or "", code
+
+
 class EvalsReader:
     """Reads evals rows and counts what was odd in them, each row once however often it is read."""
 

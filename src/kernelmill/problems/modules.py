@@ -37,7 +37,8 @@ def _analyse(codes: list[str]) -> _Analysed:
         found = []
         for code in codes:
             structure = structure_of(code)
-            found.append((structure.key, array("Q", sorted(structure.shingles)).tobytes()))
+            shingles = array("Q", sorted(structure.shingles)).tobytes()
+            found.append((structure.key, shingles))
         return found
     finally:
         gc.enable()
@@ -52,7 +53,7 @@ class Modules:
     def __init__(self) -> None:
         self.keys: list[bytes] = []
         """The key of each module, in order of first appearance."""
-        self._of_text: array[int] = array("L")
+        self._of_text = array("Q")
         self._texts: dict[bytes, int] = {}
         self._numbers: dict[bytes, int] = {}
         self._waiting: list[str] = []
@@ -117,10 +118,6 @@ class Modules:
         values = array("Q")
         values.frombytes(self._spool.read(self._offsets[end] - self._offsets[first]))
         return values
-
-    def anchor(self, module: int) -> int:
-        """The smallest shingle: two modules have the same one with the probability that they are alike."""
-        return self._array(module, module + 1)[0]
 
     def alike(self, one: int, other: int) -> float:
         return jaccard(self.shingles(one), self.shingles(other))

@@ -1,0 +1,35 @@
+"""Finding the manifests that stages leave beside their outputs, from a file back to what it was made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernelmill.store.output import beside
+
+
+def manifest_of(file: Path) -> dict[str, Any] | None:
+    """The manifest beside a file. Only what a stage wrote counts: anything else that has the name is not ours."""
+    try:
+        manifest = msgspec.json.decode(beside(file, ".manifest.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+    ours = isinstance(manifest, dict) and isinstance(manifest.get("stage"), str) and part(manifest, "output")
+    return manifest if ours else None
+
+
+def part(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+    """A table of a manifest, empty where there is none."""
+    found = manifest.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def made_from(manifest: dict[str, Any], file: Path) -> Path | None:
+    """The file that `file` was made from: where it was called so then, or else beside `file`."""
+    origin = part(manifest, "source")
+    if origin.get("kind") != "file" or not isinstance(origin.get("path"), str):
+        return None
+    named = Path(origin["path"]).expanduser()
+    return next((path for path in (named, file.parent / named.name) if path.is_file()), None)
