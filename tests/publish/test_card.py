@@ -186,11 +186,31 @@ def test_the_card_tells_how_the_rows_were_made() -> None:
     splits = section(text, "Splits")
     assert "the seed 42, to hold about 10% back" in splits
     assert "The groups are those of `all.jsonl`" in splits
-    assert "**0 groups are on both sides**" in splits
-    assert (
-        "1 of 1 validation modules have a train module that has 70% or more of its code in common" in splits
-    )
+    assert "| groups on both sides | 0 |" in splits
+    assert "have 70% or more of its code in common with a train module, each with the nearest:" in splits
     assert "| `x.jsonl:3 (Net)` | `x.jsonl:1 (Block)` | 75% |" in splits
+
+
+def test_what_was_found_of_benchmarks_is_told() -> None:
+    found = {
+        "source": {"kind": "hub", "repo": "ScalingIntelligence/KernelBench", "revision": "f00d"}, "problems": 270, "sha256": "dd44",
+        "rows": {"same_code": 1, "n_grams": 2}, "problems_hit": 3,
+    }  # fmt: skip
+    manifest: dict[str, Any] = {
+        "stage": "decontaminate", "version": "0.1.0", "output": {"path": "clean.jsonl"}, "rows": {"in": 3, "out": 3, "rejected": 0},
+        "source": {"kind": "file", "path": "filtered_dataset.jsonl"}, "benchmarks": {"kernelbench": found},
+        "config": {"against": ["/home/alice/kb"], "drop": False, "share": 0.7},
+    }  # fmt: skip
+    text = readme(some_facts(lineage=(rate_manifest(), manifest)))
+    line = "| `kernelbench` | `ScalingIntelligence/KernelBench@f00d` | `dd44` | 270 | 1 | 2 | 3 |"
+    assert line in section(text, "Benchmarks")
+    assert "are marked in the columns" in section(text, "Benchmarks")
+    assert "Rows that hold a benchmark's problem were marked, not dropped" in section(text, "Known limits")
+    assert "--against kernelbench=ScalingIntelligence/KernelBench@f00d\n" in section(text, "Rebuild it")
+    manifest["config"]["drop"] = True
+    text = readme(some_facts(lineage=(rate_manifest(), manifest)))
+    assert "Rows that hold a problem were dropped." in section(text, "Benchmarks")
+    assert "benchmark's problem" not in section(text, "Known limits")
 
 
 def test_the_old_split_is_called_by_its_name() -> None:
@@ -280,9 +300,11 @@ def test_no_value_breaks_the_metadata_or_the_document(evil: str) -> None:
         }
         unique = unique_manifest(source={"kind": "file", "path": word}, output={"path": word, "sha256": word})
         unique["config"] |= {"by": word}
+        found = {"source": {"kind": "folder", "path": word}, "sha256": word, "problems": word}
+        clean = {"stage": "decontaminate", "benchmarks": {word: found}, "config": {"share": word}}
         other = {"stage": word, "rows": {"in": word}, "config": {word: word}}
         return some_facts(
-            name=word, repo=word, license=word, version=word, counts=counts, lineage=(rate, unique, other),
+            name=word, repo=word, license=word, version=word, counts=counts, lineage=(rate, unique, clean, other),
             columns=(ColumnFacts(word, word),), split_policy={word: word}, leakage={word: word, "near": [{word: word}]},
         )  # fmt: skip
 
@@ -372,7 +394,9 @@ def test_datasets_loads_a_folder_with_its_card(tmp_path: Path) -> None:
     for name, content in make_card(some_facts(repo=None)).items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
-    snippet = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)[0]
+    snippet = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)[0].replace(
+        "path/to/", ""
+    )
     done = subprocess.run(
         [sys.executable, "-c", f"{snippet}\nprint(dict(dataset.num_rows), len(train), len(validation))"],
         cwd=tmp_path, env={**os.environ, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"},

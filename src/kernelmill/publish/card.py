@@ -97,13 +97,12 @@ def _plots(facts: CardFacts) -> dict[str, str]:
 
 def _values(facts: CardFacts, plots: set[str]) -> dict[str, Any]:
     counts = facts.counts
-    load_from = facts.repo or facts.name
+    load_from = facts.repo or f"path/to/{facts.name}"
     commands = words.commands(facts)
     return {
         "name": text(facts.name),
         "what": words.what(facts),
-        "rows": sum(split.rows for split in facts.splits),
-        "modules": counts.modules,
+        "size": words.size(facts),
         "version": text(facts.version),
         "load_from": _in_code(load_from),
         "on_hub": facts.repo is not None,

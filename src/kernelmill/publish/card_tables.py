@@ -13,7 +13,7 @@ import msgspec
 
 from kernelmill.publish.card_facts import OTHERS, CardFacts
 from kernelmill.publish.markdown import Markdown, code, listed, table, text
-from kernelmill.publish.rebuild import PRIVATE_URL, asked_a_model, file_name, public_url
+from kernelmill.publish.rebuild import PRIVATE_URL, asked_a_model, file_name, public_url, source_name
 
 REWARD_EDGES = (0, 0.25, 0.5, 0.85, 1, 1.5, 2, 3, 5, 10)
 CHARACTER_EDGES = tuple(1000 * 2**n for n in range(9))
@@ -60,6 +60,17 @@ _COLUMNS = {
 _SPEC_PROMPT = "the task specification, in words"
 
 
+_LEAKAGE = {
+    "groups_on_both_sides": "groups on both sides",
+    "modules": "different modules",
+    "groups": "groups of modules",
+    "validation_groups": "groups in validation",
+    "validation_rows": "rows in validation",
+    "validation_modules": "modules in validation",
+    "validation_modules_close_to_train": "modules in validation that come close to one in train",
+}
+
+
 def splits_table(facts: CardFacts) -> Markdown:
     total = sum(split.rows for split in facts.splits)
     return table(
@@ -69,13 +80,13 @@ def splits_table(facts: CardFacts) -> Markdown:
 
 
 def columns_table(facts: CardFacts) -> Markdown:
-    return table(
-        ("column", "type", "what it holds"),
-        [
-            (code(column.name), code(column.type, 200), _column(column.name, facts.kind))
-            for column in facts.columns
-        ],
-    )
+    lines = [
+        (code(column.name), code(column.type, 200), _column(column.name, facts.kind))
+        for column in facts.columns
+    ]
+    # A format that is not ours has nothing to say in the third column.
+    width = 3 if any(words for _, _, words in lines) else 2
+    return table(("column", "type", "what it holds")[:width], [line[:width] for line in lines])
 
 
 def _column(name: str, kind: str) -> Markdown:
@@ -191,6 +202,40 @@ def characters_table(facts: CardFacts) -> Markdown | None:
     ]
     head = ("", *(f"{percent}%" if percent < 100 else "longest" for percent in PERCENTILES))
     return table(head, lines) if lines else None
+
+
+def benchmarks_table(manifests: Sequence[Mapping[str, Any]]) -> Markdown:
+    """What each benchmark was, and how many rows of the stage's input hold a problem of it."""
+    lines = []
+    for manifest in manifests:
+        for name, found in (manifest.get("benchmarks") or {}).items():
+            rows = found.get("rows") or {}
+            lines.append(
+                (
+                    code(name),
+                    code(source_name(found.get("source") or {})),
+                    code(found.get("sha256", "not recorded")),
+                    _number(found.get("problems")),
+                    _number(rows.get("same_code")),
+                    _number(rows.get("n_grams")),
+                    _number(found.get("problems_hit")),
+                )
+            )
+    head = (
+        "benchmark",
+        "source",
+        "sha256",
+        "problems",
+        "rows with the same code",
+        "rows with its n-grams",
+        "problems found",
+    )
+    return table(head, lines)
+
+
+def leakage_table(found: Mapping[str, Any]) -> Markdown:
+    lines = [(text(words), _value(found.get(name))) for name, words in _LEAKAGE.items() if name in found]
+    return table(("leakage report", ""), lines)
 
 
 def neighbours_table(nearest: Sequence[Mapping[str, Any]]) -> Markdown:

@@ -6,19 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelmill.publish.card_facts import CardFacts
-from kernelmill.publish.card_tables import neighbours_table, record
+from kernelmill.publish.card_tables import benchmarks_table, leakage_table, neighbours_table, record
 from kernelmill.publish.markdown import Markdown, code, listed, text
 from kernelmill.publish.rebuild import PRIVATE_URL, asked_a_model, command_of, file_name
 
-_EVALS = "PyTorch modules, what a model answered when it was asked for a Triton version of each, and the reward of each answer."
+_EVALS = "PyTorch modules, answers that write each of them in Triton, and the reward of each answer."
 _WHAT = {
     "raw": _EVALS,
     "filtered": f"{_EVALS} Rows were kept by their reward, and each says how hard its task is.",
     "unique": f"{_EVALS} Of each module, only the best row was kept.",
     "synthetic": "Task specifications in words, one for each PyTorch module, for a model to write the module in Triton.",
-    "other": "Rows in a format that is not one of kernelmill's own.",
+    "other": "Rows in a format that is none of those kernelmill makes.",
 }
-_MANIFEST = {"stage", "version", "finished", "output", "rows", "source", "seconds", "config"}
 _SAME = {
     "name": "the same name",
     "structure": "the same code, whatever its names and formatting",
@@ -42,6 +41,12 @@ def what(facts: CardFacts) -> Markdown:
         else ""
     )
     return Markdown(_WHAT[facts.kind] + stripped)
+
+
+def size(facts: CardFacts) -> Markdown:
+    rows, modules = sum(split.rows for split in facts.splits), facts.counts.modules
+    names = f", {modules:,} module {'name' if modules == 1 else 'names'}" if modules else ""
+    return Markdown(f"{rows:,} {'row' if rows == 1 else 'rows'}{names}")
 
 
 def source(facts: CardFacts) -> Markdown:
@@ -192,20 +197,12 @@ def leakage(facts: CardFacts) -> Markdown | None:
         return None
     if "groups_on_both_sides" not in found:
         return record(found)
-    number = {name: text(f"{value:,}") for name, value in found.items() if isinstance(value, int)}
-    words = (
-        f"Leakage report: **{number['groups_on_both_sides']} groups are on both sides**. {number.get('modules')} modules are in "
-        f"{number.get('groups')} groups, of which {number.get('validation_groups')} groups with "
-        f"{number.get('validation_rows')} rows are validation."
-    )
-    near = f"a train module that has {_percent(found.get('close'))} or more of its code in common with it"
+    close = f"{_percent(found.get('close'))} or more of its code in common"
     if not (nearest := found.get("nearest")):
-        return Markdown(
-            f"{words} None of the {number.get('validation_modules')} validation modules has {near}."
-        )
+        return Markdown(f"{leakage_table(found)}\n\nNo validation module has {close} with a train module.")
     return Markdown(
-        f"{words} {number.get('validation_modules_close_to_train')} of {number.get('validation_modules')} validation modules have "
-        f"{near}; the nearest of each:\n\n{neighbours_table(nearest)}"
+        f"{leakage_table(found)}\n\nValidation modules that have {close} with a train module, each with the nearest:\n\n"
+        f"{neighbours_table(nearest)}"
     )
 
 
@@ -214,12 +211,21 @@ def _percent(share: object) -> Markdown:
 
 
 def benchmarks(facts: CardFacts) -> Markdown:
-    if (found := stage_of(facts, "decontaminate")) is None:
+    ran = [manifest for manifest in facts.lineage if manifest.get("stage") == "decontaminate"]
+    if not ran:
         return Markdown(
             "The rows were not compared with any benchmark (`kernelmill decontaminate` was not run): "
             "problems of KernelBench or others may be among them."
         )
-    return record({name: value for name, value in found.items() if name not in _MANIFEST})
+    if all(setting_of(manifest, "drop") for manifest in ran):
+        then = "Rows that hold a problem were dropped."
+    else:
+        then = "Rows that hold a problem are marked in the columns `contaminated_…`; they are still there unless the stage says it dropped them."
+    return Markdown(
+        "`decontaminate` compared the module of every row, not its prompt or answer, with these problems: the same code, or enough of a "
+        f"problem's n-grams (a share of {listed([text(setting_of(manifest, 'share')) for manifest in ran])} or more). {then}\n\n"
+        f"{benchmarks_table(ran)}"
+    )
 
 
 def rebuild(facts: CardFacts) -> Markdown:
@@ -278,6 +284,11 @@ def limits(facts: CardFacts) -> list[Markdown]:
         found.append("A stage was run in test mode, on the first five rows only.")
     if not counts.with_licences:
         found.append("Which licence the code of a row is under cannot be seen from the row.")
+    marked = [m for m in facts.lineage if m.get("stage") == "decontaminate" and not setting_of(m, "drop")]
+    if any(each.get("problems_hit") for m in marked for each in (m.get("benchmarks") or {}).values()):
+        found.append(
+            "Rows that hold a benchmark's problem were marked, not dropped: leave them out before you measure on that benchmark."
+        )
     found.append(
         "The code in the rows comes from strangers and from models: run it only where it can do no harm."
     )

@@ -32,6 +32,10 @@ _PRIVATE_DOMAINS = {"", "local", "internal", "lan", "localhost", "home", "corp",
 def command_of(manifest: Mapping[str, Any]) -> list[str]:
     """The lines of one stage's command: the command, and before it as comments what no flag can say."""
     stage, config = str(manifest.get("stage")), _mapping(manifest.get("config"))
+    if benchmarks := _mapping(manifest.get("benchmarks")):
+        config["against"] = [
+            f"{name}={source_name(_mapping(found.get('source')))}" for name, found in benchmarks.items()
+        ]
     output = _mapping(manifest.get("output")).get("path")
     words = ["kernelmill", stage, source_name(_mapping(manifest.get("source")))]
     words += ["-o", file_name(output)] if output else []
