@@ -190,12 +190,8 @@ class UniqueSettings(RowSettings):
 class DecontaminateSettings(RowSettings):
     """Find the rows that hold a problem of a benchmark."""
 
-    source: str = setting(
-        "outputs/filtered_dataset.jsonl", "rows with a module", env="FILTERED_DATASET_PATH"
-    )
-    output: Path = setting(
-        Path("outputs/filtered_dataset-decontaminated.jsonl"), "file to write", flag="-o"
-    )
+    source: str = setting("outputs/filtered_dataset.jsonl", "rows with a module", env="FILTERED_DATASET_PATH")
+    output: Path = setting(Path("outputs/filtered_dataset-decontaminated.jsonl"), "file to write", flag="-o")
     against: tuple[str, ...] = setting(
         ("ScalingIntelligence/KernelBench",),
         "problems that must not be in the rows: a source, or NAME=SOURCE; may be given several times",
@@ -226,6 +222,24 @@ class StripSettings(RowSettings):
     )
 
 
+class LengthsSettings(Settings):
+    """Count the tokens of rows under a chat template."""
+
+    source: str = setting("siro1/kernelbook-glm4_7-evals", "rows with chats", env="DATASET_PATH")
+    tokenizer: str = setting(
+        "Qwen/Qwen3-30B-A3B-Thinking-2507",
+        "a name on the Hub, a folder, or qwen-embedded, which needs no network",
+    )
+    reasoning: Literal["count", "drop"] = setting(
+        "count", "what to do with thoughts: count them, or leave them out"
+    )
+    json_path: Path | None = setting(None, "write the numbers to this file", flag="--json")
+    plot: Path | None = setting(None, "write the histogram to this file, as SVG")
+    split: str | None = setting(None, "one split of a Hub dataset (default: all)")
+
+    _home = field_validator("json_path", "plot")(_at_home)
+
+
 class PublishSettings(Settings):
     """Make a dataset of rows, in a folder or on the Hub."""
 
@@ -236,7 +250,8 @@ class PublishSettings(Settings):
         None, "org/name on the Hub, or folder:PATH (default for what has a name: its target in the config)"
     )
     split: Literal["auto", "groups", "rows", "none"] = setting(
-        "auto", "train and validation by groups of alike modules, by rows, or train alone; auto: groups for evals rows, but not raw"
+        "auto",
+        "train and validation by groups of alike modules, by rows, or train alone; auto: groups for evals rows, but not raw",
     )
     validation: float = setting(0.1, "share of validation", gt=0, lt=1)
     seed: int = setting(42, "what the split is drawn with")
@@ -267,6 +282,7 @@ STAGES: dict[str, type[Settings]] = {
     "unique": UniqueSettings,
     "decontaminate": DecontaminateSettings,
     "strip": StripSettings,
+    "lengths": LengthsSettings,
     "publish": PublishSettings,
 }
 SECRETS = ("PRIME_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "KERNELMILL_API_KEY")

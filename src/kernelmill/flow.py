@@ -40,6 +40,10 @@ STAGES = [
         "evals rows", "the source's name + -no-reasoning", "kernelmill.curate.strip:strip",
     ),
     Command(
+        "lengths", "count tokens under a chat template and say which seq_len cuts nothing",
+        "rows with chats", "a report", "kernelmill.curate.lengths:lengths",
+    ),
+    Command(
         "publish", "make a dataset that others can load, in a folder or on the Hub",
         "any rows", "a folder, or a dataset on the Hub", "kernelmill.publish.command:publish",
     ),

@@ -1,0 +1,257 @@
+"""The report of `kernelmill lengths`: what follows from the number of tokens of every row.
+
+Percentiles are nearest-rank: the smallest length that so many percent of the rows do not pass. They are lengths that occur,
+and are never rounded down. Counts only; does not read rows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from msgspec import Struct
+
+from kernelmill.bars import terminal_bars
+from kernelmill.chat_rows import Reasoning
+from kernelmill.progress import duration
+from kernelmill.terminal import plain
+
+VERSION = 1
+PERCENTILES = ("50", "75", "90", "95", "99", "99.5", "99.9", "100")
+COVERAGES = ("99", "99.5", "100")
+LIMITS = tuple(1024 * 2**power for power in range(1, 9))
+"""2k to 256k: what people train with."""
+ROUND_TO = 128
+"""Recommended lengths are multiples of this, upwards: the tile of the usual attention kernels."""
+
+
+class Tally(Struct):
+    """What was seen in the rows besides their lengths."""
+
+    prompts: int = 0
+    """Rows whose last message is not the assistant's; they are counted with the words that ask for one."""
+    with_thoughts: int = 0
+    thoughts_left_out: int = 0
+    """Rows whose thoughts the template does not show."""
+    answers: int = 0
+    """Rows with a message of the assistant."""
+    unclear: int = 0
+    """… without one clear answer block: the message's end counts as the answer's."""
+    changed: int = 0
+    """… whose answer the template rewrites, so that it is not found: the row's end counts."""
+
+    def add(self, other: Tally) -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class LongRow(Struct):
+    tokens: int
+    where: str
+    name: str
+
+
+class Bucket(Struct):
+    low: int
+    high: int
+    """The first length that is in the next one."""
+    rows: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.low:,} to {self.high - 1:,}"
+
+
+class Limit(Struct):
+    """What a `seq_len` would do to the rows."""
+
+    seq_len: int
+    rows_over: int
+    answers_cut: int
+
+
+class Recommended(Struct):
+    coverage: str
+    """Percent of the rows that fit, at the least."""
+    seq_len: int
+    rows_over: int
+    answers_cut: int
+    sequences: int
+    """Sequences after packing by best fit, longest row first; what is longer than one is cut."""
+    packed: float
+    """Share of their tokens that is no padding."""
+    padded: float
+    """The same with one row a sequence."""
+
+
+class LengthReport(Struct):
+    version: int
+    source: str
+    tokenizer: dict[str, Any]
+    reasoning: Reasoning
+    rows: int
+    tokens: int
+    shortest: int
+    mean: float
+    longest: int
+    percentiles: dict[str, int]
+    buckets: list[Bucket]
+    recommended: list[Recommended]
+    limits: list[Limit]
+    tally: Tally
+    longest_rows: list[LongRow]
+    round_to: int = ROUND_TO
+
+    @property
+    def reasoning_in_words(self) -> str:
+        return "counted" if self.reasoning == "count" else "left out"
+
+
+def report_of(
+    lengths: array[int],
+    reaches: array[int],
+    tally: Tally,
+    longest: list[LongRow],
+    source: str,
+    tokenizer: dict[str, Any],
+    reasoning: Reasoning,
+) -> LengthReport:
+    """`reaches` holds, for each row, after how many tokens its answer ends."""
+    ordered, reached = sorted(lengths), sorted(reaches)
+    tokens, rows = sum(ordered), len(ordered)
+    percentiles = {name: percentile(ordered, name) for name in PERCENTILES}
+    return LengthReport(
+        VERSION, source, tokenizer, reasoning, rows, tokens, ordered[0], round(tokens / rows, 1), ordered[-1], percentiles,
+        _buckets(ordered), [_recommended(name, percentiles[name], ordered, reached) for name in COVERAGES],
+        [_limit(limit, ordered, reached) for limit in LIMITS], tally, longest,
+    )  # fmt: skip
+
+
+def percentile(ordered: Sequence[int], percent: str) -> int:
+    """Nearest rank, in whole numbers: with floats, 99.9% of 1,000 rows could be one row too few."""
+    whole, _, tenth = percent.partition(".")
+    thousandths = int(whole) * 10 + int(tenth or 0)
+    return ordered[max(1, -(-thousandths * len(ordered) // 1000)) - 1]
+
+
+def _limit(seq_len: int, ordered: Sequence[int], reached: Sequence[int]) -> Limit:
+    return Limit(
+        seq_len, len(ordered) - bisect_right(ordered, seq_len), len(reached) - bisect_right(reached, seq_len)
+    )
+
+
+def _recommended(coverage: str, length: int, ordered: Sequence[int], reached: Sequence[int]) -> Recommended:
+    seq_len = -(-length // ROUND_TO) * ROUND_TO
+    limit = _limit(seq_len, ordered, reached)
+    kept = sum(min(length, seq_len) for length in ordered)
+    sequences = packed_sequences(ordered, seq_len)
+    shares = [round(kept / (number * seq_len), 4) for number in (sequences, len(ordered))]
+    return Recommended(coverage, seq_len, limit.rows_over, limit.answers_cut, sequences, *shares)
+
+
+def packed_sequences(ordered: Sequence[int], seq_len: int) -> int:
+    """How many sequences hold all rows: each row, the longest first, goes where it leaves the least room.
+
+    Rooms are bits of one number, so that the smallest room that is large enough is its lowest bit from there on.
+    """
+    rooms = [0] * (seq_len + 1)
+    some = 0
+    sequences = 0
+    for length in reversed(ordered):
+        size = min(length, seq_len)
+        fitting = some >> size
+        if fitting:
+            room = size + (fitting & -fitting).bit_length() - 1
+            rooms[room] -= 1
+            if not rooms[room]:
+                some ^= 1 << room
+        else:
+            room = seq_len
+            sequences += 1
+        left = room - size
+        if left:
+            rooms[left] += 1
+            some |= 1 << left
+    return sequences
+
+
+def _buckets(ordered: Sequence[int]) -> list[Bucket]:
+    """From the shortest to the longest, at 256, 384, 512, 768, 1,024 …: finer than doubling, the same in every report."""
+    bounds = [0, *(bound << power for power in range(23) for bound in (256, 384))]
+    buckets = []
+    for low, high in pairwise(bounds):
+        before, upto = bisect_right(ordered, low - 1), bisect_right(ordered, high - 1)
+        if upto > 0 and before < len(ordered):
+            buckets.append(Bucket(low, high, upto - before))
+    return buckets
+
+
+def printed(report: LengthReport, seconds: float) -> Iterator[str]:
+    """The report for people, line by line."""
+    rows, tally = report.rows, report.tally
+
+    def line(label: str, text: str) -> str:
+        return f"{label:<12}{plain(text)}"
+
+    revision = report.tokenizer["revision"]
+    yield "lengths"
+    yield line("source", report.source)
+    yield line("tokenizer", report.tokenizer["name"] + (f" at {revision[:7]}" if revision else ""))
+    yield line("reasoning", _reasoning(report))
+    yield line("rows", f"{rows:,}  in {duration(seconds)}")
+    yield line("tokens", f"{report.tokens:,}")
+    yield line("a row", f"{report.shortest:,} to {report.longest:,}, mean {report.mean:,.1f}")
+    if tally.prompts:
+        yield line(
+            "prompts", f"{tally.prompts:,} rows wait for an answer: counted with the words that ask for it"
+        )
+    if tally.unclear:
+        yield line(
+            "answers",
+            f"{tally.unclear:,} of {tally.answers:,} have no clear answer block: the message's end counts",
+        )
+    if tally.changed:
+        yield line(
+            "answers", f"{tally.changed:,} are rewritten by the template: the row's end counts as theirs"
+        )
+    yield ""
+    yield from terminal_bars([(bucket.label, bucket.rows) for bucket in report.buckets])
+    yield ""
+    yield "percentile  tokens"
+    for name, value in report.percentiles.items():
+        yield f"{name:>10}  {value:>9,}"
+    yield ""
+    yield f"seq_len for   tokens  rows over  answers cut  sequences, packed  of them used  (unpacked)   multiples of {report.round_to}"
+    for best in report.recommended:
+        yield (
+            f"{best.coverage + '%':>11}{best.seq_len:>9,}{best.rows_over:>11,}{best.answers_cut:>13,}"
+            f"{best.sequences:>19,}{best.packed:>14.1%}{best.padded:>12.1%}"
+        )
+    yield ""
+    yield " limit  rows over          answers cut"
+    for limit in report.limits:
+        yield (
+            f"{limit.seq_len // 1024:>5}k{limit.rows_over:>11,} {limit.rows_over / rows:>7.2%}"
+            f"{limit.answers_cut:>12,} {limit.answers_cut / rows:>7.2%}"
+        )
+    yield ""
+    yield "longest rows"
+    for row in report.longest_rows:
+        yield f"{row.tokens:>9,}  {plain(row.where)}{f'  {plain(row.name)}' if row.name else ''}"
+
+
+def _reasoning(report: LengthReport) -> str:
+    tally = report.tally
+    if report.reasoning == "drop":
+        return "left out (--reasoning drop)"
+    if not tally.with_thoughts:
+        return "counted, but no row has any"
+    if tally.thoughts_left_out:
+        return (
+            f"NOT counted in {tally.thoughts_left_out:,} of the {tally.with_thoughts:,} rows that have some:"
+            " this chat template leaves it out"
+        )
+    return f"counted; {tally.with_thoughts:,} rows have some"

@@ -1,0 +1,176 @@
+"""`kernelmill lengths`: how many tokens the rows have under a model's chat template, and which `seq_len` cuts nobody's answer.
+
+    tokenizer = find_tokenizer("qwen-embedded")
+    report = measure(open_source("rows.jsonl"), tokenizer)
+
+Rows are read once, and counted in processes; a row takes eight bytes of memory. A row that cannot be read, rendered or
+tokenised is an error that names it, and nothing is reported. Writes no rows.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from array import array
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from kernelmill.bars import svg_bars
+from kernelmill.chat_rows import Chat, ChatReader, Reasoning
+from kernelmill.chat_template import TemplateFailed
+from kernelmill.chat_tokens import ChatTokenizer, load_tokenizer
+from kernelmill.config import LengthsSettings, secret
+from kernelmill.curate.length_report import LengthReport, LongRow, Tally, printed, report_of
+from kernelmill.errors import BadRow, ConfigError, OutputError, SourceError
+from kernelmill.parallel import mapped
+from kernelmill.rows import Row
+from kernelmill.store import Source, open_source
+from kernelmill.terminal import say
+from kernelmill.tokenizer_files import TokenizerFiles, find_tokenizer
+
+_CHUNK_BYTES, _CHUNK_ROWS = 1 << 20, 500
+_LONGEST = 5
+_EVERY = 10.0
+
+
+class _Counted(Struct):
+    """What a process found in its rows."""
+
+    lengths: bytes
+    reaches: bytes
+    tally: Tally
+    longest: list[LongRow]
+    bad: tuple[str, str, str | None] | None = None
+    """A bad row: an error of ours does not survive the way between two processes."""
+
+
+def lengths(settings: LengthsSettings) -> None:
+    plot, json_path = settings.plot, settings.json_path
+    if plot is not None and plot.suffix.lower() != ".svg":
+        raise ConfigError(f"--plot {plot}: plots are SVG, so the name must end in .svg")
+    files = find_tokenizer(settings.tokenizer, secret("HF_TOKEN"))
+    source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
+    for path in (plot, json_path):
+        if path is not None and path.resolve() in {file.path.resolve() for file in source.files}:
+            raise OutputError(f"{path} is the source: name another file")
+    started = time.monotonic()
+    report = measure(source, files, settings.reasoning)
+    for line in printed(report, time.monotonic() - started):
+        print(line)
+    if json_path is not None:
+        _write(json_path, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    if plot is not None:
+        title = f"Rows by tokens, {report.tokenizer['name']}, reasoning {report.reasoning_in_words}"
+        bars = [(bucket.label, bucket.rows) for bucket in report.buckets]
+        _write(plot, svg_bars(title, bars, f"{report.rows:,} rows, {report.tokens:,} tokens").encode())
+
+
+def measure(source: Source, tokenizer: TokenizerFiles, reasoning: Reasoning = "count") -> LengthReport:
+    """Count all rows of a source. Raises `BadRow` for the first row that cannot be counted."""
+    loaded = load_tokenizer(tokenizer)  # before any row is read: it may be no tokenizer
+    chunks = _chunks(source.rows())
+    counts, reaches, tally = array("I"), array("I"), Tally()
+    longest: list[LongRow] = []
+    said_at = time.monotonic()
+    for counted in mapped(partial(_count, tokenizer, reasoning), chunks):
+        if counted.bad is not None:
+            raise BadRow(*counted.bad)
+        counts.frombytes(counted.lengths)
+        reaches.frombytes(counted.reaches)
+        tally.add(counted.tally)
+        longest = heapq.nlargest(_LONGEST, longest + counted.longest, key=lambda row: row.tokens)
+        if time.monotonic() - said_at >= _EVERY:
+            said_at = time.monotonic()
+            say(f"lengths: {len(counts):,} rows counted")
+    if not counts:
+        raise SourceError(f"{source.name} has no rows: there is nothing to measure")
+    about = {**tokenizer.origin, "template_sha256": loaded.template_sha256}
+    return report_of(counts, reaches, tally, longest, source.name, about, reasoning)
+
+
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows in lots that are worth sending to another process."""
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += len(row.raw)
+        if size >= _CHUNK_BYTES or len(chunk) >= _CHUNK_ROWS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _count(files: TokenizerFiles, reasoning: Reasoning, rows: list[Row]) -> _Counted:
+    tokenizer = load_tokenizer(files)
+    read = ChatReader(reasoning)
+    counts, reaches, tally = array("I"), array("I"), Tally()
+    for row in rows:
+        try:
+            count, reach = _count_row(tokenizer, read(row), tally)
+        except BadRow as bad:
+            return _Counted(b"", b"", tally, [], (bad.where, bad.problem, bad.field))
+        except TemplateFailed as error:
+            problem = f"the chat template of {files.name} fails on this row: {error}"
+            return _Counted(b"", b"", tally, [], (row.where, problem, None))
+        counts.append(count)
+        reaches.append(reach)
+    places = heapq.nlargest(_LONGEST, range(len(rows)), key=counts.__getitem__)
+    longest = [LongRow(counts[place], rows[place].where, _name(rows[place])) for place in places]
+    return _Counted(counts.tobytes(), reaches.tobytes(), tally, longest)
+
+
+def _count_row(tokenizer: ChatTokenizer, chat: Chat, tally: Tally) -> tuple[int, int]:
+    """The tokens of a row, and after how many of them its answer ends (0: it has none)."""
+    text = tokenizer.render(chat.messages, chat.tools, not chat.answered, chat.variables)
+    place = text.rfind(chat.ending) if chat.ending else -1
+    end = place + len(chat.ending) if place >= 0 else None
+    count, reach = tokenizer.tokens.measure(text, end)
+    tally.prompts += not chat.answered
+    if chat.thoughts:
+        tally.with_thoughts += 1
+        # One line is enough: a template shows thoughts or does not, but may trim the blank around them.
+        tally.thoughts_left_out += chat.thoughts.strip().split("\n", 1)[0].strip() not in text
+    if not chat.ending:
+        return count, 0
+    tally.answers += 1
+    tally.unclear += not chat.clear
+    if reach is None:
+        tally.changed += 1
+        return count, count
+    return count, reach
+
+
+class _Named(Struct):
+    info: Any = None
+    module_name: Any = None
+    name: Any = None
+    instance_id: Any = None
+
+
+_named = msgspec.json.Decoder(_Named)
+
+
+def _name(row: Row) -> str:
+    """What a row is called, for people; empty where it has no name."""
+    found = _named.decode(row.raw)
+    inside = found.info.get("module_name") if isinstance(found.info, dict) else None
+    names = (inside, found.module_name, found.name, found.instance_id)
+    return next((name for name in names if isinstance(name, str) and name), "")
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written ({error.strerror})") from None
+    print(f"{'written':<12}{path}")
