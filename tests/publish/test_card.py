@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from array import array
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ from huggingface_hub import DatasetCard
 from markdown_it import MarkdownIt
 
 from kernelmill import config
+from kernelmill.curate.length_report import LengthReport, Tally, report_of
+from kernelmill.errors import ConfigError
 from kernelmill.publish.card import make_card
 from kernelmill.publish.card_facts import CardCounts, CardFacts, ColumnFacts, SplitFacts
 from kernelmill.rows import Row
@@ -184,7 +187,7 @@ def test_the_card_tells_how_the_rows_were_made() -> None:
     assert "`mine` | `string` |  |" in section(text, "Columns")
     assert "was not run" in section(text, "Benchmarks")
     splits = section(text, "Splits")
-    assert "the seed 42, to hold about 10% back" in splits
+    assert "the seed 42, with a chance of 10% for validation" in splits
     assert "The groups are those of `all.jsonl`" in splits
     assert "| groups on both sides | 0 |" in splits
     assert "have 70% or more of its code in common with a train module, each with the nearest:" in splits
@@ -211,6 +214,38 @@ def test_what_was_found_of_benchmarks_is_told() -> None:
     text = readme(some_facts(lineage=(rate_manifest(), manifest)))
     assert "Rows that hold a problem were dropped." in section(text, "Benchmarks")
     assert "benchmark's problem" not in section(text, "Known limits")
+
+
+def lengths_report(rows: int, **tokenizer: Any) -> LengthReport:
+    about = {"name": "Qwen/Qwen3", "kind": "hub", "revision": "abc1", "template_sha256": "ee55", **tokenizer}
+    tokens = array("I", [600] * (rows - 1) + [5000])
+    return report_of(
+        tokens, tokens, Tally(with_thoughts=2, thoughts_left_out=1), [], "/home/alice/x.jsonl", about, "count"
+    )
+
+
+def test_lengths_are_in_tokens_where_they_were_counted() -> None:
+    files = make_card(some_facts(lengths=lengths_report(3)))
+    lengths = section(files["README.md"].decode(), "Lengths")
+    assert (
+        "the chat template of `Qwen/Qwen3` (revision `abc1` and template sha256 `ee55`). 6,200 tokens in all."
+        in lengths
+    )
+    assert "In 1 of them the template leaves the thoughts out" in lengths
+    assert "| tokens | 600 | 5,000 | 5,000 | 5,000 | 5,000 | 5,000 | 5,000 | 5,000 |" in lengths
+    assert "| 100% | 5,120 | 0 | 0 |" in lengths
+    assert "characters" not in lengths
+    assert "Rows by tokens" in files["assets/lengths.svg"].decode()
+    local = readme(
+        some_facts(lengths=lengths_report(3, name="/home/alice/qwen", kind="folder", revision=None))
+    )
+    assert "the chat template of `qwen` (" in section(local, "Lengths")
+    assert "alice" not in local
+
+
+def test_a_report_of_lengths_of_other_rows_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is of 4 rows, but 3 are published: make it again"):
+        make_card(some_facts(lengths=lengths_report(4)))
 
 
 def test_the_old_split_is_called_by_its_name() -> None:
@@ -305,7 +340,7 @@ def test_no_value_breaks_the_metadata_or_the_document(evil: str) -> None:
         other = {"stage": word, "rows": {"in": word}, "config": {word: word}}
         return some_facts(
             name=word, repo=word, license=word, version=word, counts=counts, lineage=(rate, unique, clean, other),
-            columns=(ColumnFacts(word, word),), split_policy={word: word}, leakage={word: word, "near": [{word: word}]},
+            columns=(ColumnFacts(word, word),), lengths=lengths_report(5, name=word, revision=word), split_policy={word: word}, leakage={word: word, "near": [{word: word}]},
         )  # fmt: skip
 
     text, plain = readme(facts(evil)), readme(facts("word"))

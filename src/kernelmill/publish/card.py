@@ -12,6 +12,7 @@ from typing import Any
 
 from kernelmill.bars import svg_bars
 from kernelmill.curate.difficulty import LEVELS
+from kernelmill.errors import ConfigError
 from kernelmill.publish import card_tables as tables
 from kernelmill.publish import card_words as words
 from kernelmill.publish.card_facts import CardFacts
@@ -23,7 +24,15 @@ UNKNOWN_LICENSE = "unknown"
 
 
 def make_card(facts: CardFacts) -> dict[str, bytes]:
-    """The files of the card by their names inside the dataset: `README.md`, and `assets/….svg` for each plot it shows."""
+    """The files of the card by their names inside the dataset: `README.md`, and `assets/….svg` for each plot it shows.
+
+    Raises `ConfigError` where the report of lengths is of other rows.
+    """
+    if facts.lengths is not None and facts.lengths.rows != facts.counts.rows:
+        raise ConfigError(
+            f"the report of lengths is of {facts.lengths.rows:,} rows, but {facts.counts.rows:,} are published: "
+            "make it again with kernelmill lengths --json"
+        )
     plots = _plots(facts)
     body = environment.get_template("card.md.jinja").render(_values(facts, set(plots)))
     readme = f"---\n{_metadata(facts)}\n---\n\n{body}"
@@ -84,15 +93,23 @@ def _plots(facts: CardFacts) -> dict[str, str]:
         others = sorted(set(counts.difficulties) - set(LEVELS))[: tables.MOST_ROWS]
         bars = [(one_line(level, 40), counts.difficulties[level]) for level in (*known, *others)]
         plots["difficulty"] = svg_bars("Rows by difficulty", bars)
+    title, bars = _lengths(facts)
+    if bars:
+        plots["lengths"] = svg_bars(title, bars)
+    return plots
+
+
+def _lengths(facts: CardFacts) -> tuple[str, list[tuple[str, int]]]:
+    """The chart of lengths: in tokens where they were counted, else in characters."""
+    counts, report = facts.counts, facts.lengths
+    if report is not None:
+        return "Rows by tokens", [(bucket.label, bucket.rows) for bucket in report.buckets]
     what, lengths = (
         ("completion", counts.completion_chars)
         if counts.completion_chars
         else ("prompt", counts.prompt_chars)
     )
-    if lengths:
-        bars = tables.buckets(lengths, tables.CHARACTER_EDGES)
-        plots["lengths"] = svg_bars(f"Rows by length of the {what}, in characters", bars)
-    return plots
+    return f"Rows by length of the {what}, in characters", tables.buckets(lengths, tables.CHARACTER_EDGES)
 
 
 def _values(facts: CardFacts, plots: set[str]) -> dict[str, Any]:
@@ -127,8 +144,8 @@ def _values(facts: CardFacts, plots: set[str]) -> dict[str, Any]:
         "difficulty_table": tables.counts_table("difficulty", counts.difficulties, counts.rows, LEVELS)
         if counts.difficulties
         else None,
-        "lengths": words.lengths_in_characters(facts),
-        "lengths_table": tables.characters_table(facts),
+        "lengths": words.lengths(facts),
+        "lengths_table": tables.lengths_table(facts),
         "lengths_plot": "lengths" in plots,
         "licence": words.licence(facts),
         "source_licences": words.source_licences(facts),

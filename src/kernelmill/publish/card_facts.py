@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from kernelmill.curate.length_report import LengthReport
 from kernelmill.errors import BadRow
 from kernelmill.rows import Row, RowReader, read_info
 
@@ -23,6 +24,7 @@ Kind = Literal["raw", "filtered", "unique", "synthetic", "other"]
 MOST_VALUES = 1000
 """Different values that are told apart in a column of names. A column that has a new one in every row must not fill the memory."""
 OTHERS = "(others)"
+_THOUGHTS = ("reasoning", "reasoning_content")
 
 
 class SplitFacts(Struct, frozen=True):
@@ -144,10 +146,13 @@ def _characters(messages: Any) -> tuple[int, bool]:
     total, thoughts = 0, False
     for message in messages:
         if isinstance(message, dict):
-            for name in ("content", "reasoning", "reasoning_content"):
-                if isinstance(text := message.get(name), str):
+            if isinstance(text := message.get("content"), str):
+                total += len(text)
+                thoughts = thoughts or "</think>" in text
+            for name in _THOUGHTS:
+                if name in message and isinstance(text := message[name], str):
                     total += len(text)
-                    thoughts = thoughts or (bool(text) if name != "content" else "</think>" in text)
+                    thoughts = thoughts or bool(text)
     return total, thoughts
 
 
@@ -171,7 +176,7 @@ class CardFacts(Struct, frozen=True, kw_only=True):
     """The manifests of the stages that the rows went through, first stage first, as they were written."""
     split_policy: dict[str, Any] | None = None
     leakage: dict[str, Any] | None = None
-    lengths: dict[str, Any] | None = None
+    lengths: LengthReport | None = None
     """The report of `kernelmill lengths --json` on these rows."""
     license: str | None = None
     """The licence of the whole as its publisher declares it, by the Hub's identifier."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from kernelmill.curate.length_report import PERCENTILES as PERCENTILES_OF_TOKENS
 from kernelmill.publish.card_facts import OTHERS, CardFacts
 from kernelmill.publish.markdown import Markdown, code, listed, table, text
 from kernelmill.publish.rebuild import PRIVATE_URL, asked_a_model, file_name, public_url, source_name
@@ -193,8 +194,24 @@ def percentiles(values: Sequence[int]) -> list[int]:
     return [ordered[math.ceil(percent * len(ordered) / 100) - 1] for percent in PERCENTILES]
 
 
-def characters_table(facts: CardFacts) -> Markdown | None:
-    """Percentiles of lengths in characters; None where no row has a text that we know."""
+def lengths_table(facts: CardFacts) -> Markdown | None:
+    """Percentiles in tokens, and which `seq_len` they ask for; in characters where no tokens were counted; None without texts."""
+    if facts.lengths is None:
+        return _characters_table(facts)
+    report = facts.lengths
+    head = ("", *(f"{name}%" if name != "100" else "longest" for name in PERCENTILES_OF_TOKENS))
+    lines: list[list[Markdown | int]] = [
+        [Markdown("tokens"), *(report.percentiles[name] for name in PERCENTILES_OF_TOKENS)]
+    ]
+    fitting = [
+        (text(f"{best.coverage}%"), best.seq_len, best.rows_over, best.answers_cut)
+        for best in report.recommended
+    ]
+    recommended = table(("rows that fit, at the least", "`seq_len`", "rows over", "answers cut"), fitting)
+    return Markdown(f"{table(head, lines)}\n\n{recommended}")
+
+
+def _characters_table(facts: CardFacts) -> Markdown | None:
     counts = facts.counts
     parts = [("prompt", counts.prompt_chars), ("completion", counts.completion_chars)]
     lines: list[list[Markdown | int]] = [

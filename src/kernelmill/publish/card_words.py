@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kernelmill.curate.length_report import LengthReport
 from kernelmill.publish.card_facts import CardFacts
 from kernelmill.publish.card_tables import benchmarks_table, leakage_table, neighbours_table, record
 from kernelmill.publish.markdown import Markdown, code, listed, text
@@ -147,18 +148,43 @@ def source_licences(facts: CardFacts) -> Markdown:
     return Markdown(f"Licences of the repositories that the modules come from, as the rows carry them.{rest}")
 
 
-def lengths_in_characters(facts: CardFacts) -> Markdown:
+def lengths(facts: CardFacts) -> Markdown:
+    if facts.lengths is not None:
+        return _in_tokens(facts.lengths)
     if not (facts.counts.prompt_chars or facts.counts.completion_chars):
         return Markdown("Not measured: the rows have neither a prompt nor a completion.")
     thoughts = ""
     if facts.counts.completion_chars:
         number = facts.counts.with_thoughts
-        thoughts = f" {number:,} rows have thoughts in the completion, which are counted." if number else ""
-        thoughts = thoughts or " No row has thoughts apart from its answer."
+        thoughts = f" Rows with thoughts in the completion: {number:,}." + (
+            " They are counted." if number else ""
+        )
     return Markdown(
         "In characters, not tokens, of all messages together, without a chat template "
         f"(`kernelmill lengths` counts tokens).{thoughts}"
     )
+
+
+def _in_tokens(report: LengthReport) -> Markdown:
+    name, revision = str(report.tokenizer.get("name")), report.tokenizer.get("revision")
+    template = report.tokenizer.get("template_sha256")
+    about = [f"revision {code(revision)}"] if revision else []
+    about += [f"template sha256 {code(template)}"] if template else []
+    if report.tokenizer.get("kind") == "folder":
+        name = file_name(name)
+    words = [
+        f"In tokens, under the chat template of {code(name)}{f' ({listed(about)})' if about else ''}.",
+        f"{report.tokens:,} tokens in all.",
+    ]
+    if report.reasoning == "drop":
+        words.append("Thoughts are left out.")
+    else:
+        words.append(f"Thoughts are counted; rows that have some: {report.tally.with_thoughts:,}.")
+    if report.tally.thoughts_left_out:
+        words.append(
+            f"In {report.tally.thoughts_left_out:,} of them the template leaves the thoughts out: they are not in the count."
+        )
+    return Markdown(" ".join(words))
 
 
 def split_policy(facts: CardFacts) -> Markdown:
@@ -180,9 +206,9 @@ def _by_group(policy: Mapping[str, Any], seed: Markdown) -> Markdown:
     words = [
         "By group. A group is all rows whose module is the same code or nearly the same (a share of "
         f"{text(policy.get('similarity'))} of it or more), whatever it is called; it is on one side as a whole.",
-        f"Sides are drawn from the code itself and the seed {seed}, to hold about {_percent(policy.get('validation_share'))} back "
-        "for validation. So they depend neither on the order nor on the number of rows; more rows never move a row from train "
-        "to validation.",
+        f"The side of a module is drawn from its code and the seed {seed}, with a chance of {_percent(policy.get('validation_share'))} "
+        "for validation; a group is validation where all its modules are. So the order of the rows does not matter, and more rows "
+        "never move a row from train to validation.",
     ]
     if origins := [code(name) for name in policy.get("groups_from") or []]:
         words.append(
