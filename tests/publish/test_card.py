@@ -8,13 +8,13 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+import zipfile
 from array import array
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,7 +27,7 @@ from kernelmill.errors import ConfigError
 from kernelmill.publish.card import make_card
 from kernelmill.publish.card_facts import CardCounts, CardFacts, ColumnFacts, SplitFacts
 from kernelmill.rows import Row
-from tests.conftest import evals_row
+from tests.conftest import ROOT, evals_row
 
 RENDERER = MarkdownIt("commonmark").enable("table")
 HOSTILE = [
@@ -202,14 +202,16 @@ def test_what_was_found_of_benchmarks_is_told() -> None:
     manifest: dict[str, Any] = {
         "stage": "decontaminate", "version": "0.1.0", "output": {"path": "clean.jsonl"}, "rows": {"in": 3, "out": 3, "rejected": 0},
         "source": {"kind": "file", "path": "filtered_dataset.jsonl"}, "benchmarks": {"kernelbench": found},
-        "config": {"against": ["/home/alice/kb"], "drop": False, "share": 0.7},
+        "config": {"against": ["/home/alice/kb"], "drop": False, "share": 0.55},
     }  # fmt: skip
     text = readme(some_facts(lineage=(rate_manifest(), manifest)))
     line = "| `kernelbench` | `ScalingIntelligence/KernelBench@f00d` | `dd44` | 270 | 1 | 2 | 3 |"
     assert line in section(text, "Benchmarks")
     assert "are marked in the columns" in section(text, "Benchmarks")
     assert "Rows that hold a benchmark's problem were marked, not dropped" in section(text, "Known limits")
-    assert "--against kernelbench=ScalingIntelligence/KernelBench@f00d\n" in section(text, "Rebuild it")
+    assert "--against kernelbench=ScalingIntelligence/KernelBench@f00d --share 0.55\n" in section(
+        text, "Rebuild it"
+    )
     manifest["config"]["drop"] = True
     text = readme(some_facts(lineage=(rate_manifest(), manifest)))
     assert "Rows that hold a problem were dropped." in section(text, "Benchmarks")
@@ -297,10 +299,9 @@ def test_the_same_facts_give_the_same_bytes_in_another_process(tmp_path: Path) -
         "import hashlib, pickle\nfrom tests.publish.test_card import make_card, some_facts\n"
         "print(hashlib.sha256(pickle.dumps(make_card(some_facts()))).hexdigest())"
     )
-    root = Path(__file__).resolve().parents[2]
     hashes = {
         subprocess.run(
-            [sys.executable, "-c", code], cwd=root, env={**os.environ, "PYTHONHASHSEED": seed},
+            [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True, text=True, check=True,
         ).stdout
         for seed in ("1", "2")
@@ -440,5 +441,41 @@ def test_datasets_loads_a_folder_with_its_card(tmp_path: Path) -> None:
     assert done.stdout.strip() == "{'train': 2, 'validation': 1} 2 1", done.stderr
 
 
-def test_facts_can_be_replaced_one_by_one() -> None:
-    assert "`mit`" in section(readme(msgspec.structs.replace(some_facts(), license="mit")), "Licences")
+def test_the_template_ships_with_the_package(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(line, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert "kernelmill/publish/card.md.jinja" in archive.namelist()
+
+
+def test_a_licence_is_written_as_the_hub_writes_it() -> None:
+    text = readme(some_facts(license="Apache-2.0"))
+    assert metadata(text)["license"] == "apache-2.0"
+    assert "The publisher declares `Apache-2.0`" in section(text, "Licences")
+
+
+@pytest.mark.parametrize(
+    ("raters", "words"),
+    [
+        (["static"], "Rated by program analysis (`static`), from the module alone"),
+        (
+            ["static", "llm:a/b"],
+            "Rated by a model (`a/b`) and program analysis (`static`), from the module alone",
+        ),
+        (["three people"], "Rated by `three people`.\n"),
+        ([None], "Who rated the difficulty is not recorded in the rows."),
+    ],
+)
+def test_who_rated_is_told_as_far_as_it_is_known(raters: list[str | None], words: str) -> None:
+    counts = counts_of(*(evals_row(n, difficulty="low", rater=rater) for n, rater in enumerate(raters)))
+    assert words in section(readme(some_facts(counts=counts)), "Difficulty")
+
+
+def test_licences_of_the_rows_are_listed_and_those_without_one_counted() -> None:
+    counts = counts_of(
+        evals_row(1, licenses=["MIT", "BSD"]), evals_row(2, licenses=["MIT"]), evals_row(3, licenses=[])
+    )
+    licences = section(readme(some_facts(counts=counts)), "Licences")
+    assert "| `MIT` | 2 | 66.7% |\n| `BSD` | 1 | 33.3% |" in licences
+    assert "Rows that carry none: 1." in licences

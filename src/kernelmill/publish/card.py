@@ -49,7 +49,7 @@ def _metadata(facts: CardFacts) -> str:
     tags = ["triton", "pytorch", "gpu-kernels", "code-generation", "kernelmill"]
     data = DatasetCardData(
         pretty_name=one_line(facts.name),
-        license=one_line(facts.license or UNKNOWN_LICENSE),
+        license=one_line(facts.license or UNKNOWN_LICENSE).lower(),
         language=["code"],
         task_categories=["text-generation"],
         size_categories=[_SIZES[min(max(len(str(rows)) - 3, 0), len(_SIZES) - 1)]],

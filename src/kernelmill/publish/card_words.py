@@ -7,7 +7,13 @@ from typing import Any
 
 from kernelmill.curate.length_report import LengthReport
 from kernelmill.publish.card_facts import CardFacts
-from kernelmill.publish.card_tables import benchmarks_table, leakage_table, neighbours_table, record
+from kernelmill.publish.card_tables import (
+    MOST_ROWS,
+    benchmarks_table,
+    leakage_table,
+    neighbours_table,
+    record,
+)
 from kernelmill.publish.markdown import Markdown, code, listed, text
 from kernelmill.publish.rebuild import PRIVATE_URL, asked_a_model, command_of, file_name
 
@@ -111,7 +117,7 @@ def reward(facts: CardFacts) -> Markdown:
             "and it was not measured again."
         )
     if missing := counts.rows - len(counts.rewards):
-        words += f" {missing:,} rows have none."
+        words += f" Rows without one: {missing:,}."
     return Markdown(f"{words} From {min(counts.rewards):.4g} to {max(counts.rewards):.4g}:")
 
 
@@ -119,15 +125,15 @@ def difficulty(facts: CardFacts) -> Markdown:
     raters = sorted(facts.counts.raters)
     if not raters:
         return Markdown("Who rated the difficulty is not recorded in the rows.")
-    named = [
-        "program analysis (`static`)"
-        if rater == "static"
-        else f"a model ({code(rater.removeprefix('llm:'))})"
-        for rater in raters
-    ]
-    return Markdown(
-        f"Rated by {listed(named)}, from the module alone: the answer and its reward were not looked at."
-    )
+    ours = all(rater == "static" or rater.startswith("llm:") for rater in raters)
+    alone = ", from the module alone: the answer and its reward were not looked at" if ours else ""
+    return Markdown(f"Rated by {listed([_rater(rater) for rater in raters[:MOST_ROWS]])}{alone}.")
+
+
+def _rater(rater: str) -> str:
+    if rater == "static":
+        return "program analysis (`static`)"
+    return f"a model ({code(rater.removeprefix('llm:'))})" if rater.startswith("llm:") else code(rater)
 
 
 def licence(facts: CardFacts) -> Markdown:
@@ -144,7 +150,7 @@ def source_licences(facts: CardFacts) -> Markdown:
             "Look it up there before you use them."
         )
     missing = counts.rows - counts.with_licences
-    rest = f" {missing:,} rows carry none." if missing else ""
+    rest = f" Rows that carry none: {missing:,}." if missing else ""
     return Markdown(f"Licences of the repositories that the modules come from, as the rows carry them.{rest}")
 
 
