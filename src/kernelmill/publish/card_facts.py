@@ -59,7 +59,7 @@ class _Seen(Struct, gc=False):
 
 
 class CardCounts:
-    """Counts what the card tells of the rows. Holds 24 bytes a row, and 64 a module name."""
+    """Counts what the card tells of the rows. Holds 24 bytes a row, and about 100 a module name."""
 
     def __init__(self) -> None:
         self._read = RowReader(_Seen)
