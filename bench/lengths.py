@@ -1,0 +1,143 @@
+"""Token lengths of rows of 28 kB: `kernelmill lengths` beside `apply_chat_template` + `encode`, row by row.
+
+Must hold: at least 10 times as fast, and the same count for every row. Both sides use the same files, a tokenizer folder made from the
+embedded Qwen vocabulary, and the same rows: Python source of the packages that are installed here, none of it twice. Of ours the
+time is that of the whole command, start and loading included; of theirs it is that of the loop alone. `transformers` comes from
+a virtual environment that is made for the run.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from common import measured, save
+
+from kernelmill.chat_rows import ChatReader
+from kernelmill.chat_tokens import load_tokenizer
+from kernelmill.store import open_source
+from kernelmill.testing.example_rows import evals_row
+from kernelmill.testing.qwen_tokenizer import write_tokenizer
+from kernelmill.tokenizer_files import TokenizerFiles
+
+ROWS, ROW_BYTES, PROMPT_BYTES = 2_000, 28_000, 6_000
+
+THEIRS = """
+import json, sys, time
+import transformers
+from transformers import AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+rows = [json.loads(line) for line in open(sys.argv[2], encoding="utf-8")]
+started = time.perf_counter()
+counts = []
+for row in rows:
+    messages = row["prompt"] + row["completion"]
+    for message in messages:
+        if "reasoning" in message:
+            message["reasoning_content"] = message["reasoning"]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    counts.append(len(tokenizer.encode(text, add_special_tokens=False)))
+seconds = time.perf_counter() - started
+print(json.dumps({"seconds": seconds, "counts": counts, "transformers": transformers.__version__}))
+"""
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        python = _environment(folder / "venv")
+        tokenizer = write_tokenizer(folder / "tokenizer")
+        rows = folder / "rows.jsonl"
+        with rows.open("w", encoding="utf-8") as file:
+            for number, text in zip(range(ROWS), _texts(), strict=False):
+                file.write(json.dumps(_row(number, text)) + "\n")
+        theirs = json.loads(
+            measured([python, "-c", THEIRS, str(tokenizer), str(rows)]).stdout.splitlines()[-1]
+        )
+        ours = {}
+        for name in (str(tokenizer), "qwen-embedded"):
+            line = [sys.executable, "-m", "kernelmill", "lengths", str(rows), "--tokenizer", name]
+            ours[name] = measured(line, cwd=folder)
+        same = [
+            _counts(rows, TokenizerFiles(name, folder))
+            for name, folder in (("folder", str(tokenizer)), ("embedded", None))
+        ]
+        equal = all(counts == theirs["counts"] for counts in same)
+        result = {
+            "rows": ROWS,
+            "row_bytes": round(rows.stat().st_size / ROWS),
+            "tokens": sum(theirs["counts"]),
+            "same_counts": equal,
+            "apply_chat_template_and_encode": {
+                "seconds": round(theirs["seconds"], 2),
+                "ms_a_row": round(theirs["seconds"] / ROWS * 1000, 2),
+                "transformers": theirs["transformers"],
+                "tokenizers": version("tokenizers"),
+            },
+        }
+        slowest = 0.0
+        for name, took in zip(("tokenizer_folder", "qwen_embedded"), ours.values(), strict=True):
+            slowest = max(slowest, took.seconds)
+            result[name] = {
+                "seconds": round(took.seconds, 2),
+                "ms_a_row": round(took.seconds / ROWS * 1000, 2),
+                "times_as_fast": round(theirs["seconds"] / took.seconds, 1),
+                "peak_mb": round(took.peak_mb),
+            }
+    save("lengths", result)
+    if not equal or theirs["seconds"] < 10 * slowest:
+        sys.exit("NOT MET: the same counts, 10 times as fast")
+
+
+def _environment(folder: Path) -> str:
+    venv.create(folder, with_pip=True)
+    python = str(folder / "bin" / "python")
+    line = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "transformers>=5",
+        "jinja2",
+    ]
+    subprocess.run([*line, f"tokenizers=={version('tokenizers')}"], check=True, capture_output=True)
+    return python
+
+
+def _texts() -> Iterator[str]:
+    """Pieces of source code, in the order of the files' names."""
+    for path in sorted(Path(torch.__file__).parents[1].rglob("*.py")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for start in range(0, len(text) - ROW_BYTES + 1, ROW_BYTES):
+            yield text[start : start + ROW_BYTES]
+
+
+def _row(number: int, text: str) -> dict[str, object]:
+    """A prompt, thoughts, and an answer."""
+    middle = (PROMPT_BYTES + ROW_BYTES) // 2
+    message = {
+        "role": "assistant",
+        "content": f"<answer>{text[middle:]}</answer>",
+        "reasoning": text[PROMPT_BYTES:middle],
+    }
+    prompt = [{"role": "user", "content": text[:PROMPT_BYTES]}]
+    return evals_row(number, prompt=prompt, completion=[message])
+
+
+def _counts(rows: Path, files: TokenizerFiles) -> list[int]:
+    tokenizer, read = load_tokenizer(files), ChatReader("count")
+    chats = map(read, open_source(str(rows)).rows())
+    return [tokenizer.tokens.measure(tokenizer.render(chat.messages))[0] for chat in chats]
+
+
+if __name__ == "__main__":
+    main()
