@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -272,26 +273,41 @@ def test_the_commands_rebuild_it_without_what_is_of_one_machine_alone() -> None:
         assert private not in text
 
 
-def test_the_commands_of_a_card_run_and_make_the_same_rows(tmp_path: Path, mill: Callable[..., Any]) -> None:
-    first = tmp_path / "first"
-    first.mkdir()
-    made = ("filtered_dataset", "filtered_dataset-filtered", "filtered_dataset-filtered-no-reasoning")
-    for line in (
-        ("rate", "bundled:samples/evals.jsonl", "-o", first / f"{made[0]}.jsonl", "--rater", "static", "--no-trace", "--threshold", 1.5),
-        ("unique", first / f"{made[0]}.jsonl", "-o", first / f"{made[1]}.jsonl", "--by", "structure"),
-        ("strip", first / f"{made[1]}.jsonl", "--style", "fence"),
-    ):  # fmt: skip
-        assert mill(*line).returncode == 0
-    manifests = tuple(json.loads((first / f"{name}.manifest.json").read_text()) for name in made)
-    source = {"kind": "file", "path": f"{first / made[2]}.jsonl"}
-    text = readme(some_facts(lineage=manifests, source=source, split_policy={"split": "none"}))
-    assert str(tmp_path) not in text
-    again = tmp_path / "again"
+def test_the_commands_of_a_published_card_make_the_same_dataset_again(
+    tmp_path: Path, mill: Callable[..., Any]
+) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
     again.mkdir()
+    rows = [first / f"{name}.jsonl" for name in ("filtered_dataset", "unique", "unique-no-reasoning")]
+    for line in (
+        ("rate", "bundled:samples/evals.jsonl", "-o", rows[0], "--rater", "static", "--no-trace", "--threshold", 1.5),
+        ("unique", rows[0], "-o", rows[1], "--by", "structure"),
+        ("strip", rows[1], "--style", "fence"),
+        ("publish", rows[2], "--to", f"folder:{first / 'dataset'}", "--seed", 7, "--validation", 0.3, "--license", "mit"),
+    ):  # fmt: skip
+        done = mill(*line)
+        assert done.returncode == 0, done.stderr
+    text = (first / "dataset/README.md").read_text()
     for line in re.findall(r"^kernelmill (.*)$", section(text, "Rebuild it"), re.MULTILINE):
-        assert mill(*line.split(), cwd=again).returncode == 0, line
-    for name in made:
-        assert (again / f"{name}.jsonl").read_bytes() == (first / f"{name}.jsonl").read_bytes()
+        done = mill(*shlex.split(line), cwd=again)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+    made = {
+        folder: {
+            str(path.relative_to(folder)): path.read_bytes()
+            for path in sorted((folder / "dataset").rglob("*"))
+            if path.is_file() and path.name != "kernelmill.json"  # which has the times of the stages in it
+        }
+        for folder in (first, again)
+    }
+    assert made[first] == made[again]
+    assert {name.split("/")[1] for name in made[first]} == {"README.md", "assets", "data"}
+    assert metadata(text)["license"] == "mit"
+    assert str(tmp_path) not in text
+    splits = re.findall(r"^\| `(train|validation)` \| (\d+) \|", text, re.MULTILINE)
+    assert {name: int(number) for name, number in splits} == {
+        name: sum(pq.read_metadata(file).num_rows for file in (first / "dataset/data").glob(f"{name}-*"))
+        for name in ("train", "validation")
+    }
 
 
 def test_the_same_facts_give_the_same_bytes_in_another_process(tmp_path: Path) -> None:
