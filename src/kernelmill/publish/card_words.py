@@ -249,14 +249,18 @@ def benchmarks(facts: CardFacts) -> Markdown:
             "The rows were not compared with any benchmark (`kernelmill decontaminate` was not run): "
             "problems of KernelBench or others may be among them."
         )
-    if all(setting_of(manifest, "drop") for manifest in ran):
+    dropped = [bool(setting_of(manifest, "drop")) for manifest in ran]
+    if all(dropped):
         then = "Rows that hold a problem were dropped."
+    elif any(dropped):
+        then = "Rows that hold a problem were dropped, or are marked in the columns `contaminated_…`."
     else:
-        then = "Rows that hold a problem are marked in the columns `contaminated_…`; they are still there unless the stage says it dropped them."
+        then = "Rows that hold a problem are marked in the columns `contaminated_…`, not dropped."
+    shares = sorted({text(setting_of(manifest, "share")) for manifest in ran})
     return Markdown(
-        "`decontaminate` compared the module of every row, not its prompt or answer, with these problems: the same code, or enough of a "
-        f"problem's n-grams (a share of {listed([text(setting_of(manifest, 'share')) for manifest in ran])} or more). {then}\n\n"
-        f"{benchmarks_table(ran)}"
+        "`decontaminate` compared the module of every row, not its prompt or answer, with these problems. A row holds a problem "
+        f"where the code is the same, or where a share of {listed(shares)} or more of the problem's n-grams (runs of operations) "
+        f"is in it. {then}\n\n{benchmarks_table(ran)}"
     )
 
 
