@@ -457,6 +457,16 @@ def test_datasets_loads_a_folder_with_its_card(tmp_path: Path) -> None:
     assert done.stdout.strip() == "{'train': 2, 'validation': 1} 2 1", done.stderr
 
 
+def test_thoughts_that_strip_kept_are_not_said_to_be_gone() -> None:
+    def card(style: str) -> str:
+        return readme(
+            some_facts(no_reasoning=True, lineage=({"stage": "strip", "config": {"style": style}},))
+        )
+
+    assert "the thoughts are taken out." in card("answer")
+    assert "the thoughts stand in a field of their own, `reasoning_content`." in card("reasoning_content")
+
+
 def test_the_template_ships_with_the_package(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(line, cwd=ROOT, check=True, capture_output=True, timeout=120)

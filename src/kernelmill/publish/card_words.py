@@ -42,12 +42,12 @@ def setting_of(manifest: Mapping[str, Any] | None, name: str) -> Any:
 
 
 def what(facts: CardFacts) -> Markdown:
-    stripped = (
-        " Every assistant message is reduced to its answer: the thoughts are taken out."
-        if facts.no_reasoning
-        else ""
-    )
-    return Markdown(_WHAT[facts.kind] + stripped)
+    words = _WHAT[facts.kind]
+    if facts.no_reasoning:
+        kept = setting_of(stage_of(facts, "strip"), "style") == "reasoning_content"
+        thoughts = "stand in a field of their own, `reasoning_content`" if kept else "are taken out"
+        words += f" Every assistant message is reduced to its answer; the thoughts {thoughts}."
+    return Markdown(words)
 
 
 def size(facts: CardFacts) -> Markdown:
