@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -89,7 +90,13 @@ class CardCounts:
 
     def add(self, row: Row) -> None:
         """Count one published row. Raises `BadRow` where it is not a JSON object."""
-        seen = self._read(row)
+        self._count(row.where, self._read(row))
+
+    def add_values(self, where: str, values: Mapping[str, Any]) -> None:
+        """Count one published row that has been decoded already."""
+        self._count(where, _Seen(*map(values.get, _Seen.__struct_fields__)))
+
+    def _count(self, where: str, seen: _Seen) -> None:
         self.rows += 1
         if isinstance(seen.reward, float | int) and not isinstance(seen.reward, bool):
             self.rewards.append(seen.reward)
@@ -101,7 +108,7 @@ class CardCounts:
         ):
             if value is not None:
                 _tally(counter, value)
-        if (name := _module_name(row.where, seen)) is not None:
+        if (name := _module_name(where, seen)) is not None:
             # The hash alone, in 64 bits: two names of a million share one once in thirty million datasets.
             self._modules.add(hash(name))
         if isinstance(seen.licenses, list) and seen.licenses:

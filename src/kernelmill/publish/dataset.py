@@ -1,7 +1,8 @@
 """A source as the files of a dataset: Parquet by split, the card, and `kernelmill.json`, which says what they are.
 
-The source is read three times: to learn the columns, to plan the split, to write. The same rows and settings give the same files,
-byte for byte; there is no date in them but those of the stages before. Nothing is left in the folder when it fails: the caller
+The source is read once to plan the split and once to write. A column that only turns up among the later rows, or changes its type
+there, costs a third time: the schema is the same in all files. The same rows and settings give the same files, byte for byte; there
+is no date in them but those of the stages before. Nothing is left in the folder when it fails: the caller
 gives one that it throws away.
 """
 
@@ -19,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from kernelmill import __version__
-from kernelmill.curate.split import plan_split
+from kernelmill.curate.split import Split, plan_split
 from kernelmill.errors import SourceError
 from kernelmill.publish.card import make_card
 from kernelmill.publish.card_facts import CardCounts, CardFacts, ColumnFacts, Kind, SplitFacts
@@ -30,6 +31,9 @@ from kernelmill.rows import Row
 from kernelmill.store import Source
 
 MANIFEST = "kernelmill.json"
+LOOK_AHEAD = 1_000
+"""Rows by which the columns are guessed. They are mostly right; where not, all rows are read once more."""
+CHUNK_ROWS, CHUNK_BYTES = 1_000, 4 << 20
 SplitHow = Literal["groups", "rows", "none"]
 
 
@@ -79,29 +83,26 @@ class FirstRows(Source):
 
 def build(wanted: Wanted, folder: Path) -> Built:
     """Make the dataset in an empty folder."""
-    source, columns, counts, sha = wanted.source, Columns(wanted.json_columns), CardCounts(), hashlib.sha256()
-    with _no_collector():
-        for row in source.rows():
-            columns.learn(row)
-            counts.add(row)
-            sha.update(row.raw)
-            sha.update(b"\n")
-    if not counts.rows:
-        raise SourceError(f"{source.name} has no rows: nothing is published")
-    schema = columns.schema()
-    lineage = Lineage(source)
-    lineage.follow(sha.hexdigest())
+    source, columns = wanted.source, Columns(wanted.json_columns)
+    for row in islice(source.rows(), LOOK_AHEAD):
+        columns.take(row)
     how = wanted.split
     if how == "auto":
         how = "groups" if columns.format == "evals" else "none"
     split = plan_split(source, how, wanted.share, wanted.seed, wanted.similarity)
-    with ExitStack() as stack, _no_collector():
-        writers = {name: stack.enter_context(SplitWriter(folder, name, schema)) for name in split.names}
-        for row in source.rows():
-            writers[split.side(row.index)].add(row, columns.values(row))
-        written = {name: writer.finish() for name, writer in writers.items()}
-    notes = _notes(columns, lineage, {name: writer.rows for name, writer in writers.items()})
-    rows = {name: writer.rows for name, writer in writers.items() if writer.rows}
+    counts, sha = CardCounts(), hashlib.sha256()
+    with _no_collector():
+        written = _write(source, columns, columns.schema_so_far(), split, folder, counts, sha)
+        if not counts.rows:
+            raise SourceError(f"{source.name} has no rows: nothing is published")
+        schema = columns.schema()
+        if written is None:
+            written = _write(source, columns, schema, split, folder)
+            assert written is not None
+    lineage = Lineage(source)
+    lineage.follow(sha.hexdigest())
+    notes = _notes(columns, lineage, [name for name in split.names if not written[name]])
+    rows = {name: sum(file.rows for file in files) for name, files in written.items() if files}
     if (total := sum(rows.values())) != counts.rows:
         raise AssertionError(f"{counts.rows} rows in, but {total} written")
     facts = CardFacts(
@@ -127,7 +128,50 @@ def build(wanted: Wanted, folder: Path) -> Built:
     return Built(folder, files, rows, dict(describe(schema)), notes)
 
 
-def _notes(columns: Columns, lineage: Lineage, rows: dict[str, int]) -> list[str]:
+def _write(
+    source: Source,
+    columns: Columns,
+    schema: Any,
+    split: Split,
+    folder: Path,
+    counts: CardCounts | None = None,
+    sha: Any = None,
+) -> dict[str, list[Written]] | None:
+    """Read all rows, count and hash them where that is asked for, and write them. None where they do not fit the schema after all:
+    then all of them have to be written again, with the columns as they are known now."""
+    fits, known = schema is not None, columns.news
+    with ExitStack() as stack:
+        writers = {
+            name: stack.enter_context(SplitWriter(folder, name, schema)) for name in split.names if fits
+        }
+        for chunk in _chunks(source.rows()):
+            values = [columns.take(row) for row in chunk]
+            if counts is not None:
+                for row, value in zip(chunk, values, strict=True):
+                    counts.add_values(row.where, value)
+                    sha.update(row.raw)
+                    sha.update(b"\n")
+            if known != columns.news:
+                known, fits = columns.news, fits and columns.schema_so_far() == schema
+            if fits:
+                for row, value in zip(chunk, values, strict=True):
+                    writers[split.side(row.index)].add(row, value)
+        return {name: writer.finish() for name, writer in writers.items()} if fits else None
+
+
+def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    chunk, size = [], 0
+    for row in rows:
+        chunk.append(row)
+        size += len(row.raw)
+        if len(chunk) >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _notes(columns: Columns, lineage: Lineage, empty: list[str]) -> list[str]:
     notes = []
     if columns.info_is_text:
         notes.append("info is a JSON string in some rows: it is published as an object")
@@ -135,7 +179,7 @@ def _notes(columns: Columns, lineage: Lineage, rows: dict[str, int]) -> list[str
         notes.append(f"no row has {', '.join(columns.missing)}: published as null")
     if lineage.note:
         notes.append(lineage.note)
-    notes += [f"no row falls to {name}: the split is left out" for name, number in rows.items() if not number]
+    notes += [f"no row falls to {name}: the split is left out" for name in empty]
     return notes
 
 

@@ -5,7 +5,7 @@ its first value that is not null, whole numbers with fractions among them as flo
 with values that no one type can hold is an error that names both rows. Nothing is converted but that: no number becomes text,
 no text a number.
 
-A row that is as the rows before it is checked by a compiled decoder, and only the others are looked at value by value.
+A row that is like the rows before it is checked by compiled code, and only the others are looked at value by value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import Meta
 
 from kernelmill.errors import BadRow, SourceError
 from kernelmill.rows import Row, RowReader, read_info
@@ -150,12 +150,12 @@ class Shape:
         return f"publish the column as JSON text with --json-columns {self.path.partition('.')[0].partition('[')[0]}"
 
     def decoded_as(self) -> Any:
-        """The type that the compiled decoder checks. Raises ValueError where a key is none that it can take."""
+        """The type that `msgspec` checks. Raises ValueError where a key is none that it can take."""
         match self.kind:
             case None:
                 return type(None)
             case "json":
-                return Raw
+                return Any
             case "difficulty":
                 return Literal[_DIFFICULTIES]
             case "list":
@@ -213,66 +213,85 @@ def _kind(value: Any) -> str:
 
 
 class Columns:
-    """The columns of a source. `learn` every row; then `schema`, and `values` of every row."""
+    """The columns of a source, as far as its rows have been read: `take` every row, then `schema`."""
 
     def __init__(self, json_columns: tuple[str, ...] = ()) -> None:
         self._json = json_columns
         self._read = RowReader(dict[str, Any])
-        self._decode = msgspec.json.Decoder(dict[str, Any]).decode
-        self._check: msgspec.json.Decoder[Any] | None = None
+        self._like_before: Any = None
         self._shape: Shape | None = None
         self._given: set[str] = set()
         self.format: Format = "other"
+        self.news = 0
+        """Rows that were not like those before them: as long as this stays, the schema does."""
         self.info_is_text = 0
         """Rows whose `info` is a JSON string of an object, as some producers store it. It is published as the object."""
 
-    def learn(self, row: Row) -> None:
-        """Look at a row. Raises `BadRow`, or `SourceError` where it contradicts one before it."""
-        if self._check is not None and row.fault is None:
-            try:
-                self._check.decode(row.raw)
-                return
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass  # something new, or something bad: looked at below
+    def take(self, row: Row) -> dict[str, Any]:
+        """A row as the schema takes it. Raises `BadRow`, or `SourceError` where it contradicts one before it."""
         values = self._read(row)
-        if self._shape is None:
-            self._begin(values)
-        assert self._shape is not None
         if self.format == "evals" and isinstance(values.get("info"), str):
             values["info"] = _object(row.where, values["info"])
             self.info_is_text += 1
+        if self._like_before is None:
+            self._learn(row.where, values)
+        else:
+            try:
+                msgspec.convert(values, self._like_before)
+            except (msgspec.ValidationError, RecursionError):
+                self._learn(row.where, values)
+        for name in self._json:
+            value = values.get(name)
+            if value is not None and not isinstance(value, str):
+                values[name] = msgspec.json.encode(value).decode()
+        return values
+
+    def _learn(self, where: str, values: dict[str, Any]) -> None:
+        if self._shape is None:
+            self._shape = self._begin(values)
+            if self.format == "evals" and isinstance(values["info"], str):
+                values["info"] = _object(where, values["info"])
+                self.info_is_text += 1
+        self.news += 1
         self._given.update(values)
         try:
-            self._shape.widen(values, row.where)
-            checked: Any = self._shape.decoded_as()
+            self._shape.widen(values, where)
+            self._like_before = self._shape.decoded_as()
         except RecursionError:
-            raise BadRow(row.where, "nested too deeply") from None
+            raise BadRow(where, "nested too deeply") from None
         except ValueError:
-            return  # a key that the compiled decoder cannot take: every row is looked at value by value
-        self._check = msgspec.json.Decoder(checked)
+            self._like_before = None  # a key that msgspec cannot take: every row is looked at value by value
 
-    def _begin(self, first: dict[str, Any]) -> None:
+    def _begin(self, first: dict[str, Any]) -> Shape:
         """Which of our formats this is, by the columns of the first row."""
         patterns: dict[str, Any] = {}
         if {"example_id", "prompt", "completion", "info"} <= first.keys():
             self.format, patterns = "evals", _EVALS
         elif first.keys() >= _SYNTHETIC.keys() and isinstance(first["prompt"], str):
             self.format, patterns = "synthetic", _SYNTHETIC
-        self._shape = Shape.of("", patterns)
-        self._shape.optional = _OPTIONAL.get(self.format, {})
-        self._shape.required = _REQUIRED.get(self.format, ())
+        shape = Shape.of("", patterns)
+        shape.optional = _OPTIONAL.get(self.format, {})
+        shape.required = _REQUIRED.get(self.format, ())
         for name in self._json:
-            if name in self._shape.fields and self._shape.fields[name].kind != "text":
+            if name in shape.fields and shape.fields[name].kind != "text":
                 raise SourceError(f"--json-columns {name}: the column has a type of its own in these rows")
-            self._shape.fields[name] = Shape(name, "json")
+            shape.fields[name] = Shape(name, "json")
+        return shape
 
     @property
     def missing(self) -> list[str]:
         """Listed columns that no row has. They are published as nulls."""
-        return [name for name in self._fields() if name not in self._given and name not in self._json]
+        return [name for name in self._fields() if name not in self._given]
 
     def _fields(self) -> dict[str, Shape]:
         return self._shape.fields if self._shape is not None else {}
+
+    def schema_so_far(self) -> Any:
+        """The Arrow schema for the rows up to here; None where there can be none without more of them."""
+        try:
+            return self.schema()
+        except SourceError:
+            return None
 
     def schema(self) -> Any:
         """The Arrow schema: the listed columns first, then the others in the order in which they appeared."""
@@ -284,17 +303,6 @@ class Columns:
         if not self._fields():
             raise SourceError("the rows have no columns: there is nothing to publish")
         return pa.schema([(name, shape.arrow()) for name, shape in self._fields().items()])
-
-    def values(self, row: Row) -> dict[str, Any]:
-        """A row as the schema takes it."""
-        values: dict[str, Any] = self._decode(row.raw)
-        if self.info_is_text and isinstance(values["info"], str):
-            values["info"] = _object(row.where, values["info"])
-        for name in self._json:
-            value = values.get(name)
-            if value is not None and not isinstance(value, str):
-                values[name] = msgspec.json.encode(value).decode()
-        return values
 
 
 def _object(where: str, text: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from kernelmill.errors import BadRow
 from kernelmill.rows import Row
 
 BATCH_ROWS, BATCH_BYTES = 2_000, 4 << 20
-GROUP_ROWS, GROUP_BYTES = 100_000, 32 << 20
+GROUP_ROWS, GROUP_BYTES = 50_000, 16 << 20
 SHARD_BYTES = 500 << 20
 
 
@@ -58,6 +58,8 @@ class SplitWriter:
         self._thread.shutdown(wait=True, cancel_futures=True)
         if self._file is not None:
             self._file.close()
+        for path, _ in self._shards:
+            path.unlink(missing_ok=True)  # those that are finished have another name by now
 
     def add(self, row: Row, values: dict[str, Any]) -> None:
         self._rows.append(values)

@@ -1,0 +1,306 @@
+"""A dataset on the Hugging Face Hub: data, card and manifest in one commit, on top of the one that was looked at.
+
+The files are uploaded first and are nobody's until the commit, which changes the branch whole or not at all; what the dataset had
+before goes in the same commit. Bytes are the same for the same rows, so that what an interrupted run had uploaded is not sent
+again. Somebody else's commit in between is refused by the Hub, and told. Where the answer to the commit is lost, the branch says
+whether it was made.
+
+The client retries uploads by itself; what it does not retry is retried here, a few times: rate limits, server errors and lost
+connections. Does not change the visibility of a dataset that is there, and leaves files alone that are no data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kernelmill import __version__
+from kernelmill.config import redact
+from kernelmill.errors import OutputError
+from kernelmill.publish.dataset import MANIFEST, Built
+from kernelmill.publish.tables import Written
+from kernelmill.publish.target import Present, data_files, read_manifest
+from kernelmill.store.parquet import first_line
+from kernelmill.store.source import DataFile
+from kernelmill.terminal import say
+
+T = TypeVar("T")
+TRIES = 5
+LONGEST_WAIT = 300.0
+_AGAIN = (408, 429, 500, 502, 503, 504)
+_CARD = "README.md"
+_NEW = (".gitattributes", _CARD)
+"""What a dataset may hold that was just made."""
+
+
+class HubTarget:
+    """One dataset on the Hub."""
+
+    forgets = False
+
+    def __init__(self, repo: str, token: str | None, public: bool) -> None:
+        from huggingface_hub import HfApi
+
+        self.label = repo
+        self._public = public
+        self._token: str | bool = token or False
+        self._api = HfApi(token=self._token, library_name="kernelmill", library_version=__version__)
+        self._stack = contextlib.ExitStack()
+        self._head: str | None = None
+        self._private = not public
+        self._present: Present | None = None
+
+    def __enter__(self) -> HubTarget:
+        self._stack.enter_context(_plain_words())
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def staging(self) -> Path:
+        return Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="kernelmill-publish-")))
+
+    def look(self) -> Present | None:
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        def info() -> Any:
+            try:
+                return self._api.dataset_info(self.label, files_metadata=True)
+            except RepositoryNotFoundError:
+                return None  # or somebody's private one: the Hub does not say
+
+        found = self._patiently("looking at the dataset", info)
+        if found is None:
+            self._head = self._present = None
+            return None
+        self._head, self._private = found.sha, bool(found.private)
+        files = {
+            sibling.rfilename: sibling.lfs.sha256 if sibling.lfs else (sibling.blob_id or "")
+            for sibling in found.siblings or []
+        }
+        manifest = None
+        if MANIFEST in files:
+            manifest = read_manifest(f"{self.label}/{MANIFEST}", self._download(MANIFEST).read_bytes())
+        card = self._download(_CARD).read_bytes() if _CARD in files else None
+        made = (manifest or {"files": {}})["files"].get(_CARD, {}).get("sha256")
+        edited = [_CARD] if made and card and hashlib.sha256(card).hexdigest() != made else []
+        self._old_data = data_files(files, card)
+        self._present = Present(files, manifest, edited, self._splits)
+        return self._present
+
+    def _splits(self) -> dict[str, list[DataFile]]:
+        return {
+            split: [DataFile(self._download(name), f"{self.label}:{name}") for name in names]
+            for split, names in self._old_data.items()
+        }
+
+    def _download(self, name: str) -> Path:
+        """A file of the commit that was looked at."""
+        from huggingface_hub import hf_hub_download
+
+        def download() -> Path:
+            return Path(
+                hf_hub_download(self.label, name, repo_type="dataset", revision=self._head, token=self._token)
+            )
+
+        return self._patiently(f"reading {name}", download)
+
+    def to_send(self, built: Built) -> int:
+        return sum(file.size for file in self._differing(built))
+
+    def _differing(self, built: Built) -> list[Written]:
+        there = self._present.files if self._present else {}
+        return [
+            file
+            for name, file in built.files.items()
+            if name not in there or there[name] not in (file.sha256, _git_hash(file.path))
+        ]
+
+    def _outdated(self, built: Built) -> list[str]:
+        """Files that go: the data that was there, and what an earlier publication brought along."""
+        there = self._present
+        if there is None:
+            return []
+        ours = (there.manifest or {"files": {}})["files"]
+        data = {name for names in self._old_data.values() for name in names}
+        return [name for name in there.files if name not in built.files and (name in ours or name in data)]
+
+    def put(self, built: Built) -> str | None:
+        if self._head is None:
+            self._create()
+        if not self._differing(built) and not self._outdated(built):
+            return None
+        self._upload(built)
+        return f"{self._api.endpoint}/datasets/{self.label} ({'private' if self._private else 'public'})"
+
+    def _create(self) -> None:
+        # Made by somebody else in the same moment, it has more in it than a new one.
+        self._patiently(
+            "making the dataset",
+            lambda: self._api.create_repo(
+                self.label, repo_type="dataset", private=not self._public, exist_ok=True
+            ),
+        )
+        present = self.look()
+        if present is None:
+            raise OutputError(f"the Hub made {self.label} but does not show it: run the same command again")
+        if set(present.files) - set(_NEW):
+            raise self._conflict()
+
+    def _upload(self, built: Built) -> None:
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        head = self._head
+        additions = [
+            CommitOperationAdd(path_in_repo=file.name, path_or_fileobj=str(file.path))
+            for file in self._differing(built)
+        ]
+        deletions = [CommitOperationDelete(path_in_repo=name) for name in self._outdated(built)]
+        self._patiently(
+            "uploading",
+            lambda: self._api.preupload_lfs_files(
+                self.label, additions, repo_type="dataset", free_memory=False
+            ),
+            tries=1,
+        )
+        rows = sum(built.rows.values())
+
+        def commit() -> None:
+            self._api.create_commit(
+                self.label,
+                [*additions, *deletions],
+                commit_message=f"Publish {rows:,} rows with kernelmill {__version__}",
+                repo_type="dataset",
+                parent_commit=head,
+            )
+
+        def is_made() -> bool:
+            """Whether the commit is there although its answer was lost. Raises where another one is."""
+            self.look()
+            if not self._differing(built) and not self._outdated(built):
+                return True
+            if self._head != head:
+                raise self._conflict()
+            return False
+
+        self._patiently("committing", commit, after_loss=is_made)
+
+    def _patiently(
+        self,
+        doing: str,
+        call: Callable[[], T],
+        tries: int = TRIES,
+        after_loss: Callable[[], bool] | None = None,
+    ) -> T | Any:
+        """Call the Hub, and call again after what may pass. `after_loss` says whether a call without an answer was carried out."""
+        import httpx2
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+        for attempt in range(1, tries + 1):
+            try:
+                return call()
+            except (HfHubHTTPError, httpx2.HTTPError, LocalEntryNotFoundError, RuntimeError) as error:
+                cause = _cause(error)
+                status = _status(cause)
+                if isinstance(cause, RuntimeError) or (status is not None and status not in _AGAIN):
+                    raise self._told(doing, cause) from error
+                # A 429 was refused; anything else may have been carried out all the same.
+                if after_loss is not None and status != 429 and after_loss():
+                    return None
+                if attempt == tries:
+                    raise self._told(doing, cause) from error
+                wait = _wait(cause, attempt)
+                say(f"{doing}: {_why(cause)}; again in {wait:.0f} s ({attempt} of {tries - 1})")
+                time.sleep(wait)
+        raise AssertionError("unreachable")
+
+    def _conflict(self) -> OutputError:
+        return OutputError(
+            f"{self.label} was changed by somebody else in the meantime: nothing of this is published; run the same command again"
+        )
+
+    def _told(self, doing: str, error: Exception) -> OutputError:
+        """What to do about it, in one line."""
+        status, repo = _status(error), self.label
+        org = repo.partition("/")[0]
+        kept = "nothing is changed; run the same command again, and what is uploaded is not sent twice"
+        known = {
+            401: "the Hub does not know HF_TOKEN (401): make a new one at https://huggingface.co/settings/tokens",
+            403: f"HF_TOKEN may not write to {repo} (403): give it write access to {org}, or name another --to",
+            404: f"the Hub does not have {repo}, or HF_TOKEN may not see it (404): give it write access to {org}, or name another --to",
+            429: f"the Hub asks for a pause (429) while {doing}: wait a few minutes; {kept}",
+        }
+        if status in (409, 412):
+            return self._conflict()
+        if status in known:
+            return OutputError(known[status])
+        if status is not None and status < 500:
+            said = getattr(error, "server_message", None) or first_line(error)
+            return OutputError(f"the Hub refused {repo} while {doing} ({status}): {redact(said)}")
+        return OutputError(f"{_why(error)} while {doing} {repo}: {kept}")
+
+
+def _cause(error: Exception) -> Exception:
+    """What went wrong inside: the client wraps the failure of an upload, and of a download."""
+    import httpx2
+
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, httpx2.HTTPError):
+            return inner
+        inner = inner.__cause__
+    return error
+
+
+def _status(error: Exception) -> int | None:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def _why(error: Exception) -> str:
+    status = _status(error)
+    return f"the Hub answered {status}" if status else f"the Hub cannot be reached ({type(error).__name__})"
+
+
+def _wait(error: Exception, attempt: int) -> float:
+    asked = getattr(getattr(error, "response", None), "headers", {}).get("Retry-After", "")
+    return min(float(asked), LONGEST_WAIT) if asked.isdigit() else 0.5 * 2 ** (attempt - 1)
+
+
+def _git_hash(path: Path) -> str:
+    """What git, and the Hub for files that are not large, knows a file by."""
+    data = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+@contextlib.contextmanager
+def _plain_words() -> Iterator[None]:
+    """The client's warnings as lines of ours, without addresses that are signed; its bars on a terminal only."""
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    logger = logging.getLogger("huggingface_hub")
+    handlers, level, handler = logger.handlers[:], logger.level, _Said()
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.handlers = handlers
+        logger.setLevel(level)
+
+
+class _Said(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(
+            f"the Hub's client: {first_line(Exception(redact(re.sub(r'[?][^ ]*', '', record.getMessage()))))}"
+        )
