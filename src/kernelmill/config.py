@@ -198,7 +198,7 @@ class DecontaminateSettings(RowSettings):
         min_length=1,
     )
     drop: bool = setting(False, "reject the rows that hold one, instead of marking them")
-    share: float = setting(0.7, "share of a problem's n-grams that makes a row hold it", gt=0, le=1)
+    share: float = setting(0.8, "share of a problem's n-grams that makes a row hold it", gt=0, le=1)
 
     @field_validator("against", mode="before")
     @classmethod

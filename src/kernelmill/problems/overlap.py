@@ -7,8 +7,8 @@ needs, constructors that do nothing and variables that nobody reads:
 - *n-grams*: the module holds most runs of three operations (`operations`) of the problem, in whatever order its functions stand and
   whatever else it does. Numbers do not count here.
 
-A problem with few runs is compared by its code alone: two or three operations in a row are in every other module. Both see code,
-not meaning: `x.relu()`, `torch.relu(x)` and `x.clamp(min=0)` are three different things.
+Two or three operations in a row are in every other module: a problem with few runs must be there as a whole, and nothing beside it. Both
+see code, not meaning: `x.relu()`, `torch.relu(x)` and `x.clamp(min=0)` are three different things.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from functools import lru_cache
 from math import ceil
 from typing import Literal, NamedTuple
 
-from kernelmill.problems.operations import Function, is_super, operations
+from kernelmill.problems.operations import Function, is_super, nodes, operations
 from kernelmill.problems.source import CONVENTION_FUNCTIONS
 from kernelmill.problems.structure import structure_of
 
 NGRAM = 3
-FLOOR = 4
-"""A problem with fewer runs is compared by its code alone."""
+FLOOR = 3
+"""A problem with fewer runs must be all there is in a module."""
 
 How = Literal["same code", "n-grams"]
 
@@ -62,6 +62,7 @@ class ProblemSet:
         self._runs: list[array[int]] = []
         self._same: dict[bytes, list[int]] = {}
         self._index: dict[int, list[int]] = {}
+        self._small: dict[bytes, list[int]] = {}
 
     def add(self, problem: Fingerprint) -> None:
         number = len(self._runs)
@@ -77,6 +78,8 @@ class ProblemSet:
         common = Counter(run for runs in self._runs for run in runs)
         for number, runs in enumerate(self._runs):
             if len(runs) < FLOOR:
+                if runs:
+                    self._small.setdefault(runs.tobytes(), []).append(number)
                 continue
             for run in sorted(runs, key=lambda run: (common[run], run))[: len(runs) - self._needed(runs) + 1]:
                 self._index.setdefault(run, []).append(number)
@@ -90,7 +93,8 @@ class ProblemSet:
         held = set(module.runs)
         candidates = {number for run in held for number in self._index.get(run, ())}.difference(same)
         found = [Match(number, "same code", 1.0) for number in same]
-        near = []
+        small = self._small.get(module.runs.tobytes(), ())
+        near = [Match(number, "n-grams", 1.0) for number in small if number not in same]
         for number in candidates:
             runs = self._runs[number]
             shared = sum(run in held for run in runs)
@@ -110,12 +114,14 @@ def fingerprints(codes: list[str]) -> list[Fingerprint]:
 
 def fingerprint(code: str) -> Fingerprint:
     """Reads the text and runs nothing. Where it is not Python, says so and takes it as text."""
+    code = code.removeprefix("\ufeff")  # some editors put it there, and Python does not read it
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(code)
         removed = [*_unneeded(tree), *_idle(tree)]
-        runs = {run for function in operations(tree, removed) for run in _runs(function)}
+        functions = list(operations(tree, removed))
+        runs = {run for function in functions for run in _runs(function)} if _calls(functions) else set()
         structure = structure_of(_without(code, removed))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Fingerprint(structure_of(code).key if code.strip() else b"", array("q"), False)
@@ -133,6 +139,11 @@ def _number(operation: str) -> int:
     )
 
 
+def _calls(functions: list[list[str]]) -> bool:
+    """Whether anything is called or looked up. Operators alone are in every module: `x * y` may be anything."""
+    return any("." in operation for function in functions for operation in function)
+
+
 def _runs(function: list[str]) -> Iterable[int]:
     """Every run of `NGRAM` operations; fewer operations make one run."""
     numbers = [_number(operation) for operation in function]
@@ -143,29 +154,28 @@ def _runs(function: list[str]) -> Iterable[int]:
 def _unneeded(tree: ast.Module) -> list[ast.stmt]:
     """Statements of the file that no class needs: shapes, seeds, `get_inputs`, helpers that nobody calls."""
     left = [node for node in tree.body if not isinstance(node, ast.ClassDef | ast.Import | ast.ImportFrom)]
-    needed = _free(node for node in tree.body if isinstance(node, ast.ClassDef))
-    if len(left) == len(tree.body):  # functions only
-        needed = {node.name for node in left if isinstance(node, Function)}
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    needed = _free(classes) if classes else {node.name for node in left if isinstance(node, Function)}
     while used := [node for node in left if _gives(node) & needed]:
         needed |= _free(used)
         left = [node for node in left if node not in used]
     return left
 
 
-def _free(nodes: Iterable[ast.stmt]) -> set[str]:
+def _free(body: Iterable[ast.stmt]) -> set[str]:
     """The names that statements take from the file around them."""
     names: set[str] = set()
-    for node in nodes:
+    for node in body:
         if isinstance(node, ast.ClassDef):
             names |= _free(node.body).union(*map(_read, (*node.bases, *node.keywords, *node.decorator_list)))
         elif isinstance(node, Function):
-            given = {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
-            given |= {
-                part.id
-                for part in ast.walk(node)
-                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-            }
-            names |= set().union(*map(_read, node.body)) - given
+            inside = set().union(*map(_read, node.body))
+            for part in nodes(node):
+                if isinstance(part, ast.arg):
+                    inside.discard(part.arg)
+                elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                    inside.discard(part.id)
+            names |= inside
             outside = (*node.args.defaults, *node.args.kw_defaults, *node.decorator_list)
             names = names.union(*(_read(part) for part in outside if part is not None))
         else:
@@ -178,7 +188,7 @@ def _gives(node: ast.stmt) -> set[str]:
     if isinstance(node, Function):
         return set() if node.name in CONVENTION_FUNCTIONS else {node.name}
     names = set()
-    for part in ast.walk(node):
+    for part in nodes(node):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
             names.add(part.id)
         elif isinstance(part, ast.ClassDef | Function):
@@ -219,7 +229,7 @@ def _does_nothing(node: ast.stmt) -> bool:
 def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
     assigned = [
         (part, {target.id for target in part.targets if isinstance(target, ast.Name)})
-        for part in ast.walk(function)
+        for part in nodes(function)
         if isinstance(part, ast.Assign) and all(isinstance(target, ast.Name) for target in part.targets)
     ]
     read = Counter(_read(function))
@@ -235,9 +245,7 @@ def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
 def _read(node: ast.AST) -> list[str]:
     """Every name that is read in there, as often as it is."""
     return [
-        part.id
-        for part in ast.walk(node)
-        if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Store)
+        part.id for part in nodes(node) if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Store)
     ]
 
 
@@ -247,8 +255,6 @@ def _without(code: str, removed: list[ast.stmt]) -> str:
         return code
     data = code.encode()
     starts = [0, *(found.end() for found in re.finditer(rb"\r\n|\r|\n", data))]
-    if data.startswith(b"\xef\xbb\xbf"):
-        starts[0] = 3
     cuts = []
     for node in removed:
         decorators = getattr(node, "decorator_list", [])
