@@ -19,7 +19,8 @@ from typing import Literal, NamedTuple
 
 Style = Literal["answer", "begin_python", "fence"]
 
-_THINK = re.compile(r"<\s*(?P<closes>/?)\s*think(?:ing)?\s*>", re.IGNORECASE)
+# Not re.IGNORECASE, which would have it look at every letter instead of jumping from < to <.
+_THINK = re.compile(r"<\s*(?P<closes>/?)\s*[tT][hH][iI][nN][kK](?:[iI][nN][gG])?\s*>")
 _FENCE = re.compile(
     r"^```(?:python|py|triton)?[ \t]*\r?\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE
 )
@@ -89,8 +90,11 @@ def _between(text: str, opening: str, closing: str) -> list[str]:
 
 
 def _without_fence(block: str) -> str:
-    fences = _FENCE.findall(f"{block.strip()}\n")
-    return (fences[0] if len(fences) == 1 and block.strip().startswith("```") else block).strip("\r\n")
+    if block.lstrip().startswith("```"):
+        fences = _FENCE.findall(f"{block.strip()}\n")
+        if len(fences) == 1:
+            block = fences[0]
+    return block.strip("\r\n")
 
 
 def _the_one(blocks: list[str], what: str) -> str:

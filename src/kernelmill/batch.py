@@ -15,27 +15,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kernelmill.control import Control, Stats
 from kernelmill.errors import BadRow, Interrupted, MillError, Stopped
 from kernelmill.llm.engine import CallFailed, Done, Failed, Outcome, Owed
 from kernelmill.progress import Progress
-from kernelmill.rows import Row
+from kernelmill.rows import TEST_ROWS, Drop, Row
 from kernelmill.store import Output, Source
 
 Item = TypeVar("Item")
 I_contra = TypeVar("I_contra", contravariant=True)
-TEST_ROWS = 5
 _LISTEN = 100
 """Rows after which a long pass listens for Ctrl-C."""
-
-
-class Drop(NamedTuple):
-    """The row is not for this stage: the reason for this row, and the kind that the summary counts."""
-
-    reason: str
-    kind: str
 
 
 class Stage(Protocol[Item]):

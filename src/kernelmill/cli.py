@@ -92,9 +92,6 @@ def _run(arguments: list[str]) -> int:
 
 
 def _run_stage(command: Command, arguments: list[str], module: str, function: str) -> int:
-    import asyncio
-    import inspect
-
     from kernelmill.config import STAGES as SETTINGS
     from kernelmill.config import load
 
@@ -105,10 +102,11 @@ def _run_stage(command: Command, arguments: list[str], module: str, function: st
         flags["sampling"] = dict(flags["sampling"])
     settings = load(command.name, kind, flags, file)
     stage = getattr(importlib.import_module(module), function)
-    if inspect.iscoroutinefunction(stage):
-        asyncio.run(stage(settings))
-    else:
-        stage(settings)
+    waiting = stage(settings)
+    if waiting is not None:
+        import asyncio
+
+        asyncio.run(waiting)
     return 0
 
 

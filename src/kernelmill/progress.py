@@ -21,27 +21,9 @@ from rich.progress import (
 from rich.text import Text
 
 from kernelmill.control import Stats
-from kernelmill.terminal import say
+from kernelmill.terminal import count, duration, money, say
 
 _EVERY = 10.0
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def count(number: float) -> str:
-    """`1234567` → `1.2M`."""
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= limit:
-            return f"{number / limit:.1f}{unit}"
-    return f"{number:.0f}"
-
-
-def money(cost: float | None) -> str:
-    return "unknown cost" if cost is None else f"${cost:.4f}" if cost < 1 else f"${cost:.2f}"
 
 
 class Progress:

@@ -11,13 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from kernelmill.batch import TEST_ROWS, Drop
 from kernelmill.config import RowSettings, public, secret
 from kernelmill.errors import BadRow, OutputError
-from kernelmill.progress import duration
-from kernelmill.rows import Row
+from kernelmill.rows import TEST_ROWS, Drop, Row
 from kernelmill.store import Output, open_source
 from kernelmill.store.output import test_path
+from kernelmill.terminal import duration
 
 
 class RowStage(Protocol):
@@ -33,7 +32,7 @@ class RowStage(Protocol):
         ...
 
     def take(self, row: Row) -> bytes | Drop:
-        """The output row, or why there is none."""
+        """The output row, or why there is none. The row was decoded before it is dropped."""
         ...
 
     def summary(self) -> list[tuple[str, str]]: ...
@@ -72,9 +71,10 @@ def run_row_stage(
             except BadRow as bad:
                 if not reject:
                     raise
-                taken = Drop(bad.reason, "the row cannot be read")
+                output.reject(row, bad.reason, "the row cannot be read")
+                continue
             if isinstance(taken, Drop):
-                output.reject(row, taken.reason, taken.kind)
+                output.reject(row, taken.reason, taken.kind, readable=True)
             else:
                 output.keep(taken)
         rejected = output.reasons.total()

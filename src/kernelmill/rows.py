@@ -15,7 +15,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -23,6 +23,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from kernelmill.errors import BadRow
 
 T = TypeVar("T")
+TEST_ROWS = 5
+"""Rows that a run in test mode takes."""
 Difficulty = Literal["low", "medium", "high"]
 Label = int | float | str | None
 """An identifier. pandas makes floats of the integers in a column with gaps; `SyntheticRow` writes them as integers again."""
@@ -40,6 +42,13 @@ class Row(Struct, frozen=True, gc=False):
     fault: str | None = None
     """Why the row cannot be used, where its reader found that already: a Parquet value that JSON cannot hold. `raw` then
     has null in its place."""
+
+
+class Drop(NamedTuple):
+    """The row is not for this stage: the reason for this row, and the kind that the summary counts."""
+
+    reason: str
+    kind: str
 
 
 class Message(Struct):

@@ -20,11 +20,11 @@ from kernelmill.llm.client import Endpoint
 from kernelmill.llm.engine import Asking, Model
 from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.problems.analysis import FactStore, torch_is_installed
-from kernelmill.progress import Progress, count, duration, money
+from kernelmill.progress import Progress
 from kernelmill.prompts import Prompt
 from kernelmill.store import Output, open_source
 from kernelmill.store.output import test_path
-from kernelmill.terminal import say
+from kernelmill.terminal import count, duration, money, say
 from kernelmill.tokens import token_counter
 
 Item = TypeVar("Item")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from kernelmill.batch import Answerer, Batch, Drop
+from kernelmill.batch import Answerer, Batch
 from kernelmill.config import RateSettings, secret
 from kernelmill.curate.difficulty import LEVELS, read_difficulty
 from kernelmill.curate.static_rater import rate_facts
@@ -23,7 +23,7 @@ from kernelmill.llm.engine import Done, Messages
 from kernelmill.problems.analysis import Analysis
 from kernelmill.problems.facts import ModuleFacts
 from kernelmill.prompts import Prompt
-from kernelmill.rows import EvalsReader, Row, with_columns
+from kernelmill.rows import Drop, EvalsReader, Row, with_columns
 from kernelmill.run_stage import Context, Parts, Session, answer_all, journal_path, owed, run_stage
 from kernelmill.store import open_source
 

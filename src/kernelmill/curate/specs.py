@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from kernelmill.batch import Answerer, Drop
+from kernelmill.batch import Answerer
 from kernelmill.config import SpecsSettings
 from kernelmill.curate.spec_checks import check_spec, clean_spec
 from kernelmill.curate.spec_writer import write_spec
@@ -23,7 +23,7 @@ from kernelmill.problems.analysis import Analysis, FactStore, torch_is_installed
 from kernelmill.problems.facts import ModuleFacts
 from kernelmill.problems.source import read_source
 from kernelmill.prompts import Prompt
-from kernelmill.rows import Info, KernelBookRow, Label, Row, RowReader, SyntheticRow, read_info
+from kernelmill.rows import Drop, Info, KernelBookRow, Label, Row, RowReader, SyntheticRow, read_info
 from kernelmill.run_stage import Context, Parts, run_stage
 
 

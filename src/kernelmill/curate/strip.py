@@ -15,11 +15,10 @@ import msgspec
 from msgspec import Raw
 
 from kernelmill.answers import Answer, NoAnswer, read_answer
-from kernelmill.batch import Drop
 from kernelmill.config import StripSettings
 from kernelmill.errors import BadRow
 from kernelmill.row_stage import run_row_stage
-from kernelmill.rows import Row, RowReader
+from kernelmill.rows import Drop, Row, RowReader
 
 _THOUGHTS = ("reasoning", "reasoning_content")
 

@@ -14,11 +14,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernelmill.batch import Drop
 from kernelmill.config import UniqueSettings
 from kernelmill.problems.modules import Modules
 from kernelmill.row_stage import run_row_stage
-from kernelmill.rows import Info, Row, RowReader, read_info
+from kernelmill.rows import Drop, Info, Row, RowReader, read_info
 
 
 class _Named(Struct):
@@ -64,6 +63,8 @@ class Unique:
         self._best: Sequence[int] = ()
         """The row that stands for each row's group."""
         self._kept: dict[str, int] = {}
+        self._told: dict[int, str] = {}
+        self._kind = f"a better or earlier row of the same module ({by})"
 
     def scan(self, row: Row) -> None:
         read = self._read(row)
@@ -71,7 +72,8 @@ class Unique:
         if self._reads_code:
             assert isinstance(info, Info)
             self._texts.append(self._modules.add(info.python_code))
-        self._seen.extend([_NO_ROW] * (row.index - len(self._seen)))
+        if row.index > len(self._seen):
+            self._seen.extend([_NO_ROW] * (row.index - len(self._seen)))
         self._seen.append(len(self._rewards))
         self._rewards.append(read.reward)
         self._where.append(row.where)
@@ -99,11 +101,13 @@ class Unique:
         best = self._best[number]
         if best == number:
             return row.raw
-        reason = (
-            f"duplicates {self._where[best]} ({self._names[best]}, reward {self._rewards[best]:g}): "
-            f"{self._how(number, best)}, reward {self._rewards[number]:g}"
-        )
-        return Drop(reason, f"a better or earlier row of the same module ({self._by})")
+        kept = self._told.get(best)
+        if kept is None:
+            kept = self._told[best] = (
+                f"duplicates {self._where[best]} ({self._names[best]}, reward {self._rewards[best]:g}): "
+            )
+        how = self._how(number, best)
+        return Drop(f"{kept}{how}, reward {self._rewards[number]:g}", self._kind)
 
     def _how(self, number: int, best: int) -> str:
         if self._by == "name":

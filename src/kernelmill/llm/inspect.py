@@ -16,8 +16,7 @@ from kernelmill.arguments import Parser, at_least
 from kernelmill.errors import ConfigError, OutputError, SourceError
 from kernelmill.llm.client import read_reply
 from kernelmill.llm.journal import Call, JournalReader
-from kernelmill.progress import count, money
-from kernelmill.terminal import plain
+from kernelmill.terminal import count, money, plain
 
 _ACTIONS = ("list", "totals", "export")
 

@@ -11,9 +11,7 @@ never write the same output: the second is told so.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import hashlib
 import os
 from collections import Counter
 from pathlib import Path
@@ -26,6 +24,7 @@ from kernelmill import __version__
 from kernelmill.errors import OutputError
 from kernelmill.rows import RejectedRow, Row, is_json_object
 from kernelmill.store.lock import lock_of, take_lock
+from kernelmill.store.row_file import RowFile
 
 
 def beside(path: Path, suffix: str) -> Path:
@@ -57,10 +56,9 @@ class Output:
                 raise OutputError(f"{other} is a folder, and has to be a file: move it away")
         self.kept = 0
         self.reasons: Counter[str] = Counter()
-        self._sha = hashlib.sha256()
         self._lock: IO[bytes] | None = None
-        self._rows: IO[bytes] | None = None
-        self._rejects: IO[bytes] | None = None
+        self._rows: RowFile | None = None
+        self._rejects: RowFile | None = None
 
     def __enter__(self) -> Output:
         """Take the output for this process. Fails at once where it cannot be written."""
@@ -68,6 +66,8 @@ class Output:
         # What a killed run left half-written is nobody's.
         for path in (self.path, self.rejected_path, self.manifest_path):
             _temporary(path).unlink(missing_ok=True)
+        self._rows = RowFile(_temporary(self.path))
+        self._rejects = RowFile(_temporary(self.rejected_path), hashed=False)
         return self
 
     def __exit__(
@@ -75,9 +75,7 @@ class Output:
     ) -> None:
         for file in (self._rows, self._rejects):
             if file is not None:
-                # Closing flushes, which fails again on a full disk; the file is given up anyway.
-                with contextlib.suppress(OSError):
-                    file.close()
+                file.close()
         for path in (self.path, self.rejected_path, self.manifest_path):
             _temporary(path).unlink(missing_ok=True)
         if self._lock is not None:
@@ -103,24 +101,30 @@ class Output:
         }
 
     def keep(self, raw: bytes) -> None:
-        if self._rows is None:
-            self._rows = _temporary(self.path).open("wb", buffering=1 << 20)
-        self._rows.write(raw)
-        self._rows.write(b"\n")
-        self._sha.update(raw)
-        self._sha.update(b"\n")
+        assert self._rows is not None
+        self._rows.add(raw)
         self.kept += 1
 
-    def reject(self, row: Row, reason: str, kind: str, attempts: list[str] | None = None) -> None:
-        """Write a row to the rejected file. `kind` is what the summary counts; `reason` is for this row."""
-        if self._rejects is None:
-            self._rejects = _temporary(self.rejected_path).open("wb", buffering=1 << 20)
+    def reject(
+        self,
+        row: Row,
+        reason: str,
+        kind: str,
+        attempts: list[str] | None = None,
+        *,
+        readable: bool = False,
+    ) -> None:
+        """Write a row to the rejected file. `kind` is what the summary counts; `reason` is for this row.
+
+        A row that is no JSON stands there as text; `readable` says that this one was read already, and is.
+        """
+        assert self._rejects is not None
         rejected = RejectedRow(row.index, row.where, reason, attempts=attempts)
-        if is_json_object(row.raw):
+        if readable or is_json_object(row.raw):
             rejected.row = msgspec.Raw(row.raw)
         else:
             rejected.text = row.raw.decode("utf-8", "replace")
-        self._rejects.write(msgspec.json.encode(rejected) + b"\n")
+        self._rejects.add(msgspec.json.encode(rejected))
         self.reasons[kind] += 1
 
     def commit(
@@ -130,11 +134,15 @@ class Output:
         rejected = sum(self.reasons.values())
         if rows_in != self.kept + rejected:
             raise AssertionError(f"{rows_in} rows in, but {self.kept} kept + {rejected} rejected")
+        assert self._rows is not None
+        assert self._rejects is not None
+        sha256 = self._rows.finish()
+        self._rejects.finish()
         manifest = {
             "stage": stage,
             "version": __version__,
             "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "output": {"path": self.path.name, "rows": self.kept, "sha256": self._sha.hexdigest()},
+            "output": {"path": self.path.name, "rows": self.kept, "sha256": sha256},
             "rows": {"in": rows_in, "out": self.kept, "rejected": rejected, "reasons": dict(self.reasons)},
             **details,
             "config": config,
@@ -142,12 +150,8 @@ class Output:
         # All of it on the disk first: a full disk then leaves what was there before, its manifest included.
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
         _temporary(self.manifest_path).write_bytes(text)
-        for path, file in (
-            (self.path, self._rows),
-            (self.rejected_path, self._rejects),
-            (self.manifest_path, None),
-        ):
-            _finish(path, file)
+        with _temporary(self.manifest_path).open("rb+") as file:
+            os.fsync(file.fileno())
         self.manifest_path.unlink(missing_ok=True)
         for path in (self.path, self.rejected_path, self.manifest_path):
             os.replace(_temporary(path), path)
@@ -157,15 +161,6 @@ class Output:
 
 def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp")
-
-
-def _finish(path: Path, file: IO[bytes] | None) -> None:
-    """Bring a temporary file to the disk; no rows at all make an empty one."""
-    if file is None:
-        file = _temporary(path).open("ab")
-    with file:
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _sync(folder: Path) -> None:
