@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from kernelmill.chat_template import ChatTemplate
 from kernelmill.errors import ConfigError
@@ -102,7 +103,7 @@ def _tokens(folder: Path, config: dict[str, Any], name: str) -> TextTokens:
         # Some tokenizers name a token in their config only; transformers adds it, so we do.
         if token["content"] not in known:
             tokenizer.add_tokens([AddedToken(**{key: token[key] for key in token if key != "__type"})])
-    pattern = _pattern(_json(path, name))
+    pattern = _pattern(path)
     added = list(tokenizer.get_added_tokens_decoder().values())
     plain = not any(token.lstrip or token.rstrip or token.single_word or token.normalized for token in added)
     library = LibraryTokens(tokenizer)
@@ -111,24 +112,42 @@ def _tokens(folder: Path, config: dict[str, Any], name: str) -> TextTokens:
     return FastTokens(library, pattern, [token.content for token in added])
 
 
-def _pattern(spec: dict[str, Any]) -> str | None:
+class _Model(Struct):
+    """What we look at of a model: not its vocabulary, which is megabytes."""
+
+    type: str | None = None
+    dropout: float | None = None
+    continuing_subword_prefix: str | None = None
+    end_of_word_suffix: str | None = None
+
+
+class _Spec(Struct):
+    model: _Model
+    normalizer: Any = None
+    pre_tokenizer: Any = None
+
+
+def _pattern(path: Path) -> str | None:
     """The pattern that cuts pieces, where this is a tokenizer that `FastTokens` counts as the library does; else None."""
-    match spec:
-        case {
-            "normalizer": None | {"type": "NFC"},
-            "pre_tokenizer": {
-                "type": "Sequence",
-                "pretokenizers": [
-                    {
-                        "type": "Split",
-                        "pattern": {"Regex": str(pattern)},
-                        "behavior": "Isolated",
-                        "invert": False,
-                    },
-                    {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-                ],
-            },
-            "model": {"type": "BPE", "dropout": None | 0.0},
+    try:
+        spec = msgspec.json.decode(path.read_bytes(), type=_Spec)
+    except msgspec.ValidationError:
+        return None  # a form that the library reads and we do not know
+    model = spec.model
+    if model.type != "BPE" or model.dropout or model.continuing_subword_prefix or model.end_of_word_suffix:
+        return None
+    match spec.normalizer, spec.pre_tokenizer:
+        case None | {"type": "NFC"}, {
+            "type": "Sequence",
+            "pretokenizers": [
+                {
+                    "type": "Split",
+                    "pattern": {"Regex": str(pattern)},
+                    "behavior": "Isolated",
+                    "invert": False,
+                },
+                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+            ],
         } if pattern in PIECES:
             return pattern
     return None

@@ -3,10 +3,12 @@
 `LibraryTokens` asks the `tokenizers` library, which is always right and slow. `FastTokens` gives the same numbers ten times as fast for
 byte-level BPE that cuts texts into pieces by one of the patterns of `PIECES`:
 
-- each piece is encoded by itself in such a vocabulary, so its number of tokens is remembered (code repeats its words);
-- pieces are found by Python's `re` where letters and digits are ASCII, for there the pattern can be written without Unicode classes;
-- a piece never reaches over the end of a line that a line with a first letter follows, so other lines are given to the library one by one;
-- added tokens (`<|im_end|>`) end a piece wherever they stand.
+- added tokens (`<|im_end|>`) end a piece wherever they stand;
+- a piece is encoded by itself, so its tokens are counted once and remembered: code repeats its words;
+- pieces are found by Python's `re` where letters, digits and blanks are ASCII, for there the pattern can be written without Unicode
+  classes;
+- a piece never reaches over the end of a line that another line with a visible character follows, nor from such a character to a
+  space, so of other texts only the words that need it are given to the library.
 
 Whether a tokenizer may be counted so is decided in `chat_tokens`. Does not give token ids.
 """
@@ -15,6 +17,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from kernelmill.tokens import QWEN_PATTERN, qwen_encoding
@@ -23,20 +27,19 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _ASCII_PIECES = r"""
-    [^\r\n0-9A-Za-z']?[A-Za-z]++                        # a word, with what stands before it
+    [^\r\n0-9A-Za-z']?[A-Za-z]+                             # a word, with what stands before it
     | [0-9]DIGITS
-    | [\t\v\f ]*+[\r\n]++(?:[\t\v\f ]*+[\r\n]++)*+      # blank up to the end of the last empty line
-    | '(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL]|[A-Za-z]++)
-    | \ ?[^\t\n\v\f\r 0-9A-Za-z]++[\r\n]*+              # signs, and the line ends after them
-    | [\t\n\v\f\r ]++(?![^\t\n\v\f\r ])                 # blank before the end
-    | [\t\n\v\f\r ]+(?=[\t\n\v\f\r ])                   # blank but for its last, which goes with the word
-    | [\t\n\v\f\r ]
+    | '(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL]|[A-Za-z]+)
+    | \ ?[^\t\n\v\f\r 0-9A-Za-z]+[\r\n]*                  # signs, and the line ends after them
+    | [\t\v\f ]*[\r\n]+(?:[\t\v\f ]*[\r\n]+)*           # blank up to the end of the last empty line
+    | [\t\v\f ]+(?![^\t\n\v\f\r ])                       # blank but for its last, which goes with the word
+    | [\t\v\f ]
 """
 PIECES = {
     QWEN_PATTERN: re.compile(_ASCII_PIECES.replace("DIGITS", ""), re.VERBOSE),
     # Llama 3 and others
     QWEN_PATTERN.replace(r"\p{N}|", r"\p{N}{1,3}|"): re.compile(
-        _ASCII_PIECES.replace("DIGITS", "{1,3}+"), re.VERBOSE
+        _ASCII_PIECES.replace("DIGITS", "{1,3}"), re.VERBOSE
     ),
 }
 """The pattern as it stands in a tokenizer, and the same for texts whose letters, digits and blanks are ASCII."""
@@ -51,16 +54,33 @@ def _signs() -> str:
 
 
 _HARD = re.compile(f"[^\\x00-\\x7f{re.escape(_signs())}]")
-_LINES = re.compile(r"(?<=\n)(?=[ \t]*\S)")
-"""Places where a piece ends for certain: \\S in Python leaves out all that is blank in Unicode, and a little more."""
+_LINES = re.compile(r"[^\n]*+(?:\n(?![ \t]*\S)[^\n]*+)*+\n?")
+"""A line, and the empty ones after it. It ends where a piece ends for certain: \\S in Python leaves out all that is blank in Unicode, and more."""
+_WORDS = re.compile(r"(?<=\S)(?= )")
+"""Between a visible character and a space a piece ends for certain, too."""
+_CUTS = (_LINES.findall, _WORDS.split)
+
 _REMEMBERED, _LONGEST = 200_000, 64
-"""So many pieces are remembered, of so many letters at most: about 25 MB a process."""
+"""So many pieces are remembered, of so many letters at most: about 25 MB a process. As many words, which are fewer."""
+_LATELY, _LONGEST_PART = 256, 20_000
+"""So many texts, of so many letters at most, are known as a whole: 5 MB."""
+
+
+def byte_letters() -> list[str]:
+    """The letter that stands for each byte in a byte-level vocabulary: itself where it can be seen, else one from 256 on."""
+    seen = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = iter(range(256, 512))
+    return [chr(byte if byte in seen else next(others)) for byte in range(256)]
 
 
 class Encoder(Protocol):
     """What counts a text that has no added tokens in it."""
 
     def count(self, text: str) -> int: ...
+
+    def count_piece(self, piece: str) -> int:
+        """The same for what is known to be one piece, and to be in its normal form."""
+        ...
 
     def reach(self, text: str, end: int) -> int:
         """How many tokens it takes to hold `text[:end]`."""
@@ -78,9 +98,15 @@ class LibraryTokens:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._model = tokenizer.model
+        self._letters = dict(enumerate(byte_letters()))
 
     def count(self, text: str) -> int:
         return len(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def count_piece(self, piece: str) -> int:
+        """For byte-level vocabularies only."""
+        return len(self._model.tokenize(piece.encode().decode("latin-1").translate(self._letters)))
 
     def reach(self, text: str, end: int) -> int:
         reached = self.measure(text, end)[1]
@@ -105,6 +131,9 @@ class EmbeddedTokens:
     def count(self, text: str) -> int:
         return len(self._encode(unicodedata.normalize("NFC", text)))
 
+    def count_piece(self, piece: str) -> int:
+        return len(self._encode(piece))
+
     def reach(self, text: str, end: int) -> int:
         left = len(unicodedata.normalize("NFC", text[:end]).encode())
         number = 0
@@ -117,17 +146,17 @@ class EmbeddedTokens:
 
 
 class _Memo(dict[str, int]):
-    """The number of tokens of each piece."""
+    """The number of tokens of each text that was asked about."""
 
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self._count = count
 
-    def __missing__(self, piece: str) -> int:
-        number = self._encoder.count(piece)
-        if len(piece) <= _LONGEST:
+    def __missing__(self, text: str) -> int:
+        number = self._count(text)
+        if len(text) <= _LONGEST:
             if len(self) >= _REMEMBERED:
                 self.clear()
-            self[piece] = number
+            self[text] = number
         return number
 
 
@@ -137,7 +166,9 @@ class FastTokens:
     def __init__(self, encoder: Encoder, pattern: str, added: list[str]) -> None:
         self._encoder = encoder
         self._pieces = PIECES[pattern].findall
-        self._of = _Memo(encoder).__getitem__
+        self._piece = _Memo(encoder.count_piece).__getitem__
+        self._word = _Memo(encoder.count).__getitem__
+        self._lately = lru_cache(_LATELY)(self._count)
         # The longest first: where one begins another, it is the one that is meant.
         words = sorted(added, key=len, reverse=True)
         self._split = re.compile(f"({'|'.join(map(re.escape, words))})" if words else "(?!)()").split
@@ -147,38 +178,30 @@ class FastTokens:
         reached = 0 if end == 0 else None
         for place, part in enumerate(self._split(text)):
             stop = at + len(part)
-            if end is None or reached is not None or end > stop or not part:
-                number += 1 if place % 2 else self._count(part)
-            elif place % 2 or end == stop:
-                number += 1 if place % 2 else self._count(part)
-                reached = number
+            if end is None or reached is not None or end > stop or place % 2 or end == stop:
+                number += 1 if place % 2 else self._count_part(part)
+                if end is not None and reached is None and end <= stop:
+                    reached = number
             else:
-                head, line = _line_at(part, end - at)
+                head, line_end = _line_at(part, end - at)
                 number += self._count(part[:head])
-                reached = number + self._encoder.reach(part[head:line], end - at - head)
+                reached = number + self._encoder.reach(part[head:line_end], end - at - head)
                 number += self._count(part[head:])
             at = stop
         return number, reached
 
-    def _count(self, text: str) -> int:
-        if text.isascii() or _HARD.search(text) is None:
-            return sum(map(self._of, self._pieces(text)))
-        return sum(self._count_line(line) for line in _LINES.split(text))
+    def _count_part(self, text: str) -> int:
+        """What stands between two added tokens, often the whole of a message: prompts come back."""
+        return self._lately(text) if len(text) <= _LONGEST_PART else self._count(text)
 
-    def _count_line(self, line: str) -> int:
-        if line.isascii() or _HARD.search(line) is None:
-            return sum(map(self._of, self._pieces(line)))
-        return self._encoder.count(line)
+    def _count(self, text: str, cuts: tuple[Callable[[str], list[str]], ...] = _CUTS) -> int:
+        if text.isascii() or _HARD.search(text) is None:
+            return sum(map(self._piece, self._pieces(text)))
+        if not cuts:
+            return self._word(text)
+        return sum(self._count(part, cuts[1:]) for part in cuts[0](text))
 
 
 def _line_at(text: str, place: int) -> tuple[int, int]:
-    """Where the line with the character before `place` begins and ends, as pieces see lines."""
-    begin = 0
-    newline = text.rfind("\n", 0, place - 1)
-    while newline >= 0:
-        if _LINES.match(text, newline + 1):
-            begin = newline + 1
-            break
-        newline = text.rfind("\n", 0, newline)
-    after = _LINES.search(text, place)
-    return begin, after.start() if after else len(text)
+    """Where the line with the character before `place` begins and ends."""
+    return next(line.span() for line in _LINES.finditer(text) if line.end() >= place)

@@ -40,7 +40,10 @@ def find_tokenizer(name: str, token: str | None = None) -> TokenizerFiles:
     """Find what `--tokenizer` names; a name on the Hub is downloaded, all files of the same commit."""
     if name == EMBEDDED:
         return TokenizerFiles(name, None)
-    folder = Path(name).expanduser()
+    try:
+        folder = Path(name).expanduser()
+    except RuntimeError as error:  # ~nobody-of-that-name
+        raise ConfigError(f"--tokenizer {name}: not a path ({error})") from None
     if folder.is_dir():
         if not (folder / TOKENIZER).is_file():
             raise ConfigError(f"{name} holds no {TOKENIZER}: is it the folder of a tokenizer?")

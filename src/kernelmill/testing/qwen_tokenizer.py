@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.resources import bundled
+from kernelmill.text_tokens import byte_letters
 from kernelmill.tokens import QWEN3_ADDED_TOKENS, QWEN_PATTERN, qwen_ranks
 
 
@@ -40,7 +41,7 @@ def write_tokenizer(folder: Path, chat_template: str | None = None) -> Path:
 def tokenizer_json() -> dict[str, Any]:
     """The vocabulary in the form of `tokenizers`: byte-level BPE, one merge a token."""
     ranks = qwen_ranks()
-    letters = _byte_letters()
+    letters = byte_letters()
 
     def spelt(token: bytes) -> str:
         return "".join([letters[byte] for byte in token])
@@ -85,10 +86,3 @@ def _last_merge(token: bytes, rank: int, ranks: dict[bytes, int]) -> list[bytes]
         assert best < rank
         parts[place : place + 2] = [parts[place] + parts[place + 1]]
     return parts
-
-
-def _byte_letters() -> list[str]:
-    """The letter that stands for each byte in a byte-level vocabulary: itself where it can be seen, else one from 256 on."""
-    seen = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = iter(range(256, 512))
-    return [chr(byte if byte in seen else next(others)) for byte in range(256)]
