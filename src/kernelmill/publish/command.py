@@ -10,18 +10,19 @@ import sys
 import time
 from typing import Any
 
-from kernelmill.batch import TEST_ROWS
 from kernelmill.config import PublishSettings, secret
 from kernelmill.errors import ConfigError, OutputError, SourceError
-from kernelmill.progress import duration
 from kernelmill.publish.changes import compare
-from kernelmill.publish.dataset import Built, FirstRows, Wanted, build
+from kernelmill.publish.dataset import Built, Wanted, build
 from kernelmill.publish.folder import FolderTarget
 from kernelmill.publish.jobs import Job, find_jobs
 from kernelmill.publish.lineage import Lineage
 from kernelmill.publish.target import Present, Target
+from kernelmill.publish.watched import Watched
+from kernelmill.rows import TEST_ROWS
 from kernelmill.store import open_source
 from kernelmill.store.source import DataFile
+from kernelmill.terminal import duration
 
 MUCH_SMALLER = 0.5
 """A dataset with less than this share of the rows that are there now is not put in their place unasked."""
@@ -47,7 +48,7 @@ def _publish_one(settings: PublishSettings, job: Job, token: str | None) -> None
         raise SourceError(f"{job.source} was made in test mode: publish what a real run makes")
     how_split = "none" if settings.split == "auto" and job.word in ("raw", "synthetic") else settings.split
     wanted = Wanted(
-        FirstRows(source, TEST_ROWS) if settings.test_mode else source,
+        Watched(source, TEST_ROWS if settings.test_mode else None),
         job.name,
         None if job.folder else job.to,
         job.word,

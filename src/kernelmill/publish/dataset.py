@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import hashlib
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from itertools import islice
@@ -20,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from kernelmill import __version__
+from kernelmill.curate.length_report import LengthReport
 from kernelmill.curate.split import Split, plan_split
 from kernelmill.errors import SourceError
 from kernelmill.publish.card import make_card
@@ -29,6 +31,7 @@ from kernelmill.publish.shapes import Columns, describe
 from kernelmill.publish.tables import SplitWriter, Written, file_hash
 from kernelmill.rows import Row
 from kernelmill.store import Source
+from kernelmill.store.output import beside
 
 MANIFEST = "kernelmill.json"
 LOOK_AHEAD = 1_000
@@ -70,15 +73,31 @@ class Built(NamedTuple):
         return sum(file.size for file in self.files.values())
 
 
-class FirstRows(Source):
-    """The first rows of a source, for test mode."""
+class _RowHash:
+    """The SHA-256 of rows as a file of lines has it, reckoned in a thread of its own."""
 
-    def __init__(self, source: Source, rows: int) -> None:
-        super().__init__(source.name, source.files, source.origin)
-        self._all, self._limit = source, rows
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+        self._thread = ThreadPoolExecutor(1)
+        self._under_way: Future[None] | None = None
 
-    def rows(self) -> Iterator[Row]:
-        return islice(self._all.rows(), self._limit)
+    def add(self, rows: list[Row]) -> None:
+        self._wait()
+        self._under_way = self._thread.submit(self._update, [row.raw for row in rows])
+
+    def _update(self, lines: list[bytes]) -> None:
+        for line in lines:
+            self._sha.update(line)
+            self._sha.update(b"\n")
+
+    def _wait(self) -> None:
+        if self._under_way is not None:
+            self._under_way.result()
+
+    def finish(self) -> str:
+        self._wait()
+        self._thread.shutdown()
+        return self._sha.hexdigest()
 
 
 def build(wanted: Wanted, folder: Path) -> Built:
@@ -90,9 +109,9 @@ def build(wanted: Wanted, folder: Path) -> Built:
     if how == "auto":
         how = "groups" if columns.format == "evals" else "none"
     split = plan_split(source, how, wanted.share, wanted.seed, wanted.similarity)
-    counts, sha = CardCounts(), hashlib.sha256()
+    counts, row_hash = CardCounts(), _RowHash()
     with _no_collector():
-        written = _write(source, columns, columns.schema_so_far(), split, folder, counts, sha)
+        written = _write(source, columns, columns.schema_so_far(), split, folder, counts, row_hash)
         if not counts.rows:
             raise SourceError(f"{source.name} has no rows: nothing is published")
         schema = columns.schema()
@@ -100,7 +119,8 @@ def build(wanted: Wanted, folder: Path) -> Built:
             written = _write(source, columns, schema, split, folder)
             assert written is not None
     lineage = Lineage(source)
-    lineage.follow(sha.hexdigest())
+    sha256 = row_hash.finish()
+    lineage.follow(sha256)
     notes = _notes(columns, lineage, [name for name in split.names if not written[name]])
     rows = {name: sum(file.rows for file in files) for name, files in written.items() if files}
     if (total := sum(rows.values())) != counts.rows:
@@ -113,10 +133,11 @@ def build(wanted: Wanted, folder: Path) -> Built:
         splits=tuple(SplitFacts(name, rows[name], (f"data/{name}-*.parquet",)) for name in rows),
         columns=tuple(ColumnFacts(name, kind) for name, kind in describe(schema)),
         counts=counts,
-        source={**without_folders(source.origin), "sha256": sha.hexdigest()},
+        source={**without_folders(source.origin), "sha256": sha256},
         lineage=tuple(lineage.public()),
         split_policy=split.policy,
         leakage=split.leakage,
+        lengths=_lengths(source),
         license=wanted.license,
         config=wanted.config,
         version=__version__,
@@ -135,7 +156,7 @@ def _write(
     split: Split,
     folder: Path,
     counts: CardCounts | None = None,
-    sha: Any = None,
+    row_hash: _RowHash | None = None,
 ) -> dict[str, list[Written]] | None:
     """Read all rows, count and hash them where that is asked for, and write them. None where they do not fit the schema after all:
     then all of them have to be written again, with the columns as they are known now."""
@@ -146,11 +167,10 @@ def _write(
         }
         for chunk in _chunks(source.rows()):
             values = [columns.take(row) for row in chunk]
-            if counts is not None:
+            if counts is not None and row_hash is not None:
+                row_hash.add(chunk)
                 for row, value in zip(chunk, values, strict=True):
                     counts.add_values(row.where, value)
-                    sha.update(row.raw)
-                    sha.update(b"\n")
             if known != columns.news:
                 known, fits = columns.news, fits and columns.schema_so_far() == schema
             if fits:
@@ -200,6 +220,19 @@ def _kind(wanted: Wanted, columns: Columns, lineage: Lineage) -> Kind:
     if columns.format == "evals":
         return "filtered" if "difficulty" in columns.schema().names else "raw"
     return "synthetic" if columns.format == "synthetic" else "other"
+
+
+def _lengths(source: Source) -> LengthReport | None:
+    """The report of `kernelmill lengths` beside the source: `rows.lengths.json` for `rows.jsonl`."""
+    if source.origin.get("kind") != "file":
+        return None
+    path = beside(source.files[0].path, ".lengths.json")
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=LengthReport)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise SourceError(f"{path}: not a report of kernelmill lengths ({error}): make it again") from None
 
 
 def _manifest(facts: CardFacts, files: dict[str, Written]) -> bytes:

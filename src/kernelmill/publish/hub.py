@@ -142,16 +142,23 @@ class HubTarget:
         return f"{self._api.endpoint}/datasets/{self.label} ({'private' if self._private else 'public'})"
 
     def _create(self) -> None:
-        # Made by somebody else in the same moment, it has more in it than a new one.
-        self._patiently(
-            "making the dataset",
-            lambda: self._api.create_repo(
-                self.label, repo_type="dataset", private=not self._public, exist_ok=True
-            ),
-        )
+        from huggingface_hub.errors import HfHubHTTPError
+
+        def create() -> None:
+            try:
+                self._api.create_repo(self.label, repo_type="dataset", private=not self._public)
+            except HfHubHTTPError as error:
+                if (
+                    _status(error) != 409
+                ):  # there is one: made by a call whose answer was lost, or by somebody else
+                    raise
+
+        self._patiently("making the dataset", create)
         present = self.look()
         if present is None:
-            raise OutputError(f"the Hub made {self.label} but does not show it: run the same command again")
+            raise OutputError(
+                f"the Hub has {self.label} but does not show it to HF_TOKEN: run the same command again, or name another --to"
+            )
         if set(present.files) - set(_NEW):
             raise self._conflict()
 
@@ -218,13 +225,13 @@ class HubTarget:
                 if attempt == tries:
                     raise self._told(doing, cause) from error
                 wait = _wait(cause, attempt)
-                say(f"{doing}: {_why(cause)}; again in {wait:.0f} s ({attempt} of {tries - 1})")
+                say(f"{doing}: {_why(cause)}; again in {wait:g} s ({attempt} of {tries - 1})")
                 time.sleep(wait)
         raise AssertionError("unreachable")
 
     def _conflict(self) -> OutputError:
         return OutputError(
-            f"{self.label} was changed by somebody else in the meantime: nothing of this is published; run the same command again"
+            f"{self.label} is being changed by somebody else: nothing of this is published; run the same command again"
         )
 
     def _told(self, doing: str, error: Exception) -> OutputError:

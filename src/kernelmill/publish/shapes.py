@@ -127,6 +127,8 @@ class Shape:
         for name, inner in value.items():
             shape = self.fields.get(name)
             if shape is None:
+                if not name or "\0" in name:
+                    raise BadRow(where, f"a column called {name!r}, which datasets cannot load: rename it")
                 if len(self.fields) >= _MOST_KEYS:
                     what = f"column {self.path} has" if self.path else "the rows have"
                     raise SourceError(
@@ -135,6 +137,8 @@ class Shape:
                 pattern = self.optional.get(name)
                 shape = Shape.of(inside + name, pattern) if pattern else Shape(inside + name)
                 self.fields[name] = shape
+                if pattern == "difficulty":
+                    self.required += (name,)  # rows before that have none are found when they are read again
             shape.widen(inner, where)
 
     def _contradicted(self, kind: str, where: str) -> None:

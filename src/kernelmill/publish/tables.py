@@ -118,7 +118,7 @@ class SplitWriter:
         if self._file is None:
             path = self._folder / f"{self._split}-{len(self._shards):05}.part"
             self._file = pq.ParquetWriter(
-                path, self._schema, version="2.6", compression="zstd", compression_level=3,
+                path, self._schema, version="2.6", compression="zstd", compression_level=1,
                 use_dictionary=True, write_statistics=True, write_page_index=True, store_schema=True,
             )  # fmt: skip
             self._shards.append((path, 0))

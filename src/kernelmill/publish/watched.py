@@ -1,0 +1,39 @@
+"""A source that says how far its reading has come: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from itertools import islice
+
+from kernelmill.rows import Row
+from kernelmill.store import Source
+from kernelmill.terminal import say
+
+_EVERY = 10.0
+_ROWS = 1_000
+
+
+class Watched(Source):
+    """The rows of another source, or the first of them. Every pass is shown by itself, once it takes long enough to wonder."""
+
+    def __init__(self, source: Source, limit: int | None = None) -> None:
+        super().__init__(source.name, source.files, source.origin)
+        self._all, self._limit = source, limit
+
+    def rows(self) -> Iterator[Row]:
+        said, number, shown = time.monotonic(), 0, sys.stderr.isatty()
+        every = 0.5 if shown else _EVERY
+        try:
+            for number, row in enumerate(islice(self._all.rows(), self._limit), 1):
+                yield row
+                if number % _ROWS == 0 and time.monotonic() - said > every:
+                    said = time.monotonic()
+                    if shown:
+                        print(f"\r{number:,} rows", end="", file=sys.stderr, flush=True)
+                    else:
+                        say(f"{number:,} rows")
+        finally:
+            if shown and number >= _ROWS:
+                print("\r\x1b[K", end="", file=sys.stderr, flush=True)
