@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -27,7 +26,6 @@ from kernelmill.curate.length_report import LengthReport, Tally, report_of
 from kernelmill.errors import ConfigError
 from kernelmill.publish.card import make_card
 from kernelmill.publish.card_facts import CardCounts, CardFacts, ColumnFacts, SplitFacts
-from kernelmill.rows import Row
 from tests.conftest import ROOT, evals_row
 
 RENDERER = MarkdownIt("commonmark").enable("table")
@@ -43,7 +41,7 @@ HOSTILE = [
 def counts_of(*rows: dict[str, Any]) -> CardCounts:
     counts = CardCounts()
     for number, row in enumerate(rows):
-        counts.add(Row(number, f"x:{number + 1}", json.dumps(row).encode()))
+        counts.add_values(f"x:{number + 1}", row)
     return counts
 
 
@@ -496,6 +494,21 @@ def test_a_licence_is_written_as_the_hub_writes_it() -> None:
 def test_who_rated_is_told_as_far_as_it_is_known(raters: list[str | None], words: str) -> None:
     counts = counts_of(*(evals_row(n, difficulty="low", rater=rater) for n, rater in enumerate(raters)))
     assert words in section(readme(some_facts(counts=counts)), "Difficulty")
+
+
+def test_tasks_and_writers_of_the_rows_are_told() -> None:
+    rows = [
+        {"prompt": "do", "task": f"task {min(n, 6)}", "writer": "static" if n else "llm:a/b"}
+        for n in range(9)
+    ]
+    text = readme(some_facts(kind="synthetic", counts=counts_of(*rows)))
+    assert (
+        "rows by task: `task 6` (3), `task 0` (1), `task 1` (1), `task 2` (1), `task 3` (1), 2 others."
+        in text
+    )
+    written = "The specifications were written by a model (`a/b`) and program analysis (`static`)."
+    assert written in section(text, "Models and prompts")
+    assert "wrote the answers is not recorded" in section(readme(some_facts()), "Models and prompts")
 
 
 def test_licences_of_the_rows_are_listed_and_those_without_one_counted() -> None:

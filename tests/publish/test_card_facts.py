@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernelmill.errors import BadRow
 from kernelmill.publish.card_facts import MOST_VALUES, OTHERS, CardCounts
-from kernelmill.rows import Row
 from kernelmill.store import open_source
 from tests.conftest import evals_row
 
@@ -15,7 +13,7 @@ from tests.conftest import evals_row
 def counted(*rows: dict[str, Any]) -> CardCounts:
     counts = CardCounts()
     for number, row in enumerate(rows):
-        counts.add(Row(number, f"x:{number + 1}", json.dumps(row).encode()))
+        counts.add_values(f"x:{number + 1}", row)
     return counts
 
 
@@ -66,14 +64,9 @@ def test_a_column_with_a_new_name_in_every_row_does_not_fill_the_memory() -> Non
     assert (counts.tasks[OTHERS], counts.tasks["task 0"]) == (50, 2)
 
 
-def test_a_row_that_is_no_object_is_told_with_its_place() -> None:
-    with pytest.raises(BadRow, match="x:1"):
-        CardCounts().add(Row(0, "x:1", b"[1]"))
-
-
 def test_the_bundled_rows_are_counted() -> None:
     counts = CardCounts()
     for row in open_source("bundled:samples/evals.jsonl").rows():
-        counts.add(row)
+        counts.add_values(row.where, json.loads(row.raw))
     assert (counts.rows, len(counts.rewards), counts.with_licences) == (60, 60, 0)
     assert counts.modules == 29  # thirty modules, of which two are called Block

@@ -131,6 +131,7 @@ def _values(facts: CardFacts, plots: set[str]) -> dict[str, Any]:
         "stages_table": tables.stages_table(facts.lineage) if facts.lineage else None,
         "stage_notes": words.stage_notes(facts),
         "models_table": tables.models_table(facts.lineage),
+        "writers": words.writers(facts),
         "has_completions": bool(counts.completion_chars),
         "reward": words.reward(facts),
         "reward_table": tables.bars_table("reward", tables.buckets(counts.rewards, tables.REWARD_EDGES))

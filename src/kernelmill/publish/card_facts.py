@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from kernelmill.curate.length_report import LengthReport
 from kernelmill.errors import BadRow
-from kernelmill.rows import Row, RowReader, read_info
+from kernelmill.rows import read_info
 
 Kind = Literal["raw", "filtered", "unique", "synthetic", "other"]
 
@@ -43,27 +43,10 @@ class ColumnFacts(Struct, frozen=True):
     """For people: `string`, `int64`, `list<struct<role: string, …>>`."""
 
 
-class _Seen(Struct, gc=False):
-    """The columns that are counted. Of any type: a row of an unknown kind may have them otherwise."""
-
-    reward: Any = None
-    difficulty: Any = None
-    rater: Any = None
-    writer: Any = None
-    task: Any = None
-    info: Any = None
-    module_name: Any = None
-    licenses: Any = None
-    prompt: Any = None
-    completion: Any = None
-    verdict: Any = None
-
-
 class CardCounts:
     """Counts what the card tells of the rows. Holds 24 bytes a row, and about 100 a module name."""
 
     def __init__(self) -> None:
-        self._read = RowReader(_Seen)
         self._modules: set[int] = set()
         self.rows = 0
         self.rewards = array("d")
@@ -88,43 +71,33 @@ class CardCounts:
         """Different module names."""
         return len(self._modules)
 
-    def add(self, row: Row) -> None:
-        """Count one published row. Raises `BadRow` where it is not a JSON object."""
-        self._count(row.where, self._read(row))
-
     def add_values(self, where: str, values: Mapping[str, Any]) -> None:
-        """Count one published row that has been decoded already."""
-        self._count(where, _Seen(*map(values.get, _Seen.__struct_fields__)))
-
-    def _count(self, where: str, seen: _Seen) -> None:
+        """Count one published row, decoded. Its columns may have any type: a row of an unknown kind may have them otherwise."""
+        get = values.get
         self.rows += 1
-        if isinstance(seen.reward, float | int) and not isinstance(seen.reward, bool):
-            self.rewards.append(seen.reward)
-        for value, counter in (
-            (seen.difficulty, self.difficulties),
-            (seen.rater, self.raters),
-            (seen.writer, self.writers),
-            (seen.task, self.tasks),
-        ):
-            if value is not None:
-                _tally(counter, value)
-        if (name := _module_name(where, seen)) is not None:
+        reward = get("reward")
+        if isinstance(reward, float | int) and not isinstance(reward, bool):
+            self.rewards.append(reward)
+        _tally(self.difficulties, get("difficulty"))
+        _tally(self.raters, get("rater"))
+        _tally(self.writers, get("writer"))
+        _tally(self.tasks, get("task"))
+        if (name := _module_name(where, get("module_name"), get("info"))) is not None:
             # The hash alone, in 64 bits: two names of a million share one once in thirty million datasets.
             self._modules.add(hash(name))
-        if isinstance(seen.licenses, list) and seen.licenses:
+        if isinstance(licences := get("licenses"), list) and licences:
             self.with_licences += 1
-            for licence in seen.licenses:
+            for licence in licences:
                 _tally(self.licences, licence)
-        if seen.prompt is not None:
-            self.prompt_chars.append(_characters(seen.prompt)[0])
-        if seen.completion is not None:
-            characters, thoughts = _characters(seen.completion)
+        if (prompt := get("prompt")) is not None:
+            self.prompt_chars.append(_characters(prompt)[0])
+        if (completion := get("completion")) is not None:
+            characters, thoughts = _characters(completion)
             self.completion_chars.append(characters)
             self.with_thoughts += thoughts
-        if isinstance(seen.verdict, dict) and isinstance(made_on := seen.verdict.get("env"), dict):
-            for name, counter in (("evaluator", self.evaluators), ("gpu", self.devices)):
-                if made_on.get(name) is not None:
-                    _tally(counter, made_on[name])
+        if isinstance(verdict := get("verdict"), dict) and isinstance(made_on := verdict.get("env"), dict):
+            _tally(self.evaluators, made_on.get("evaluator"))
+            _tally(self.devices, made_on.get("gpu"))
 
 
 def _tally(counter: Counter[str], value: Any) -> None:
@@ -132,8 +105,7 @@ def _tally(counter: Counter[str], value: Any) -> None:
         counter[value if value in counter or len(counter) < MOST_VALUES else OTHERS] += 1
 
 
-def _module_name(where: str, seen: _Seen) -> str | None:
-    name, info = seen.module_name, seen.info
+def _module_name(where: str, name: Any, info: Any) -> str | None:
     if name is None and isinstance(info, str):
         try:
             name = read_info(where, info).module_name

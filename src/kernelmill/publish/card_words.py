@@ -25,6 +25,7 @@ _WHAT = {
     "synthetic": "Task specifications in words, one for each PyTorch module, for a model to write the module in Triton.",
     "other": "Rows in a format that is none of those kernelmill makes.",
 }
+MOST_TASKS = 5
 _SAME = {
     "name": "the same name",
     "structure": "the same code, whatever its names and formatting",
@@ -53,7 +54,11 @@ def what(facts: CardFacts) -> Markdown:
 def size(facts: CardFacts) -> Markdown:
     rows, modules = sum(split.rows for split in facts.splits), facts.counts.modules
     names = f", {modules:,} module {'name' if modules == 1 else 'names'}" if modules else ""
-    return Markdown(f"{rows:,} {'row' if rows == 1 else 'rows'}{names}")
+    tasks = facts.counts.tasks.most_common()
+    shown = [f"{code(task)} ({number:,})" for task, number in tasks[:MOST_TASKS]]
+    shown += [f"{len(tasks) - MOST_TASKS:,} others"] if len(tasks) > MOST_TASKS else []
+    of_tasks = f"; rows by task: {', '.join(shown)}" if shown else ""
+    return Markdown(f"{rows:,} {'row' if rows == 1 else 'rows'}{names}{of_tasks}")
 
 
 def source(facts: CardFacts) -> Markdown:
@@ -134,6 +139,19 @@ def _rater(rater: str) -> str:
     if rater == "static":
         return "program analysis (`static`)"
     return f"a model ({code(rater.removeprefix('llm:'))})" if rater.startswith("llm:") else code(rater)
+
+
+def writers(facts: CardFacts) -> Markdown | None:
+    """Who wrote specifications, or that nobody knows who wrote answers; None where the rows have neither."""
+    if found := sorted(facts.counts.writers):
+        return Markdown(
+            f"The specifications were written by {listed([_rater(name) for name in found[:MOST_ROWS]])}."
+        )
+    if facts.counts.completion_chars:
+        return Markdown(
+            "Who or which model wrote the answers is not recorded in the rows; look at their source."
+        )
+    return None
 
 
 def licence(facts: CardFacts) -> Markdown:
