@@ -47,6 +47,10 @@ class BadRow(SourceError):
         self.problem = problem
         super().__init__(f"{where}: {f'field {field}: ' if field else ''}{problem}")
 
+    def __reduce__(self) -> tuple[type[BadRow], tuple[str, str, str | None]]:
+        # It may have happened in a worker process.
+        return BadRow, (self.where, self.problem, self.field)
+
     @property
     def reason(self) -> str:
         """The reason as it stands in a rejected file: without the place, which has a column of its own."""

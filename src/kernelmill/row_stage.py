@@ -7,9 +7,10 @@ sees them first and keeps what it needs of them.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from kernelmill.config import RowSettings, public, secret
 from kernelmill.errors import BadRow, OutputError
@@ -18,28 +19,39 @@ from kernelmill.store import Output, open_source
 from kernelmill.store.output import test_path
 from kernelmill.terminal import duration
 
+Taken = tuple[Row, "bytes | Drop | BadRow"]
 
-class RowStage(Protocol):
-    """What such a stage does with a row. Both raise `BadRow`."""
 
-    scans: bool
+class RowStage:
+    """What such a stage does with its rows: most need only `take`."""
+
+    scans = False
     """Whether all rows must be seen before the first is taken."""
 
-    def scan(self, row: Row) -> None: ...
+    def scan(self, row: Row) -> None:
+        """Note what is needed of a row. Raises `BadRow`."""
 
     def decide(self) -> None:
         """Called once, between the passes."""
-        ...
 
     def take(self, row: Row) -> bytes | Drop:
-        """The output row, or why there is none. The row was decoded before it is dropped."""
-        ...
+        """The output row, or why there is none. Raises `BadRow`; the row was decoded before it is dropped."""
+        raise NotImplementedError
 
-    def summary(self) -> list[tuple[str, str]]: ...
+    def take_all(self, rows: Iterator[Row]) -> Iterator[Taken]:
+        """All rows in their order, each with what became of it. For stages that work in processes."""
+        for row in rows:
+            try:
+                yield row, self.take(row)
+            except BadRow as bad:
+                yield row, bad
+
+    def summary(self) -> list[tuple[str, str]]:
+        return []
 
     def details(self) -> dict[str, Any]:
         """What the manifest says beyond the counts."""
-        ...
+        return {}
 
 
 def run_row_stage(
@@ -64,19 +76,16 @@ def run_row_stage(
                     if not reject:
                         raise
         stage.decide()
-        for row in islice(source.rows(), limit):
+        for row, taken in stage.take_all(islice(source.rows(), limit)):
             rows_in += 1
-            try:
-                taken = stage.take(row)
-            except BadRow as bad:
-                if not reject:
-                    raise
-                output.reject(row, bad.reason, "the row cannot be read")
-                continue
-            if isinstance(taken, Drop):
-                output.reject(row, taken.reason, taken.kind, readable=True)
-            else:
+            if isinstance(taken, bytes):
                 output.keep(taken)
+            elif isinstance(taken, Drop):
+                output.reject(row, taken.reason, taken.kind, readable=True)
+            elif reject:
+                output.reject(row, taken.reason, "the row cannot be read")
+            else:
+                raise taken
         rejected = output.reasons.total()
         if rejected > max_rejected * rows_in:
             kinds = "; ".join(f"{number:,} {kind}" for kind, number in output.reasons.most_common(3))

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from kernelmill.config import UniqueSettings
 from kernelmill.problems.modules import Modules
-from kernelmill.row_stage import run_row_stage
+from kernelmill.row_stage import RowStage, run_row_stage
 from kernelmill.rows import Drop, Info, Row, RowReader, read_info
 
 
@@ -41,7 +41,7 @@ COMPARED = 256 << 20
 """Bytes of a source file up to which `--by name` counts the other ways unasked: analysing code takes longer than the rest of it."""
 
 
-class Unique:
+class Unique(RowStage):
     """The stage: `scan` notes every row, `decide` groups them, `take` keeps the best of each group."""
 
     scans = True
