@@ -3,12 +3,13 @@
 Must hold: at least 10 times as fast, and the same count for every row. Both sides use the same files, a tokenizer folder made from the
 embedded Qwen vocabulary, and the same rows: Python source of the packages that are installed here, none of it twice. Of ours the
 time is that of the whole command, start and loading included; of theirs it is that of the loop alone. `transformers` comes from
-a virtual environment that is made for the run.
+a virtual environment that is made for the run. Each side is measured in turn, twice, and its better time counts.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -16,18 +17,19 @@ import venv
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
-from common import measured, save
+from common import Measured, measured, save
 
 from kernelmill.chat_rows import ChatReader
 from kernelmill.chat_tokens import load_tokenizer
 from kernelmill.store import open_source
 from kernelmill.testing.example_rows import evals_row
 from kernelmill.testing.qwen_tokenizer import write_tokenizer
-from kernelmill.tokenizer_files import TokenizerFiles
+from kernelmill.tokenizer_files import find_tokenizer
 
-ROWS, ROW_BYTES, PROMPT_BYTES = 2_000, 28_000, 6_000
+ROWS, ROW_BYTES, PROMPT_BYTES, ROUNDS = 4_000, 28_000, 6_000, 2
 
 THEIRS = """
 import json, sys, time
@@ -58,22 +60,23 @@ def main() -> None:
         with rows.open("w", encoding="utf-8") as file:
             for number, text in zip(range(ROWS), _texts(), strict=False):
                 file.write(json.dumps(_row(number, text)) + "\n")
-        theirs = json.loads(
-            measured([python, "-c", THEIRS, str(tokenizer), str(rows)]).stdout.splitlines()[-1]
-        )
-        ours = {}
-        for name in (str(tokenizer), "qwen-embedded"):
-            line = [sys.executable, "-m", "kernelmill", "lengths", str(rows), "--tokenizer", name]
-            ours[name] = measured(line, cwd=folder)
-        same = [
-            _counts(rows, TokenizerFiles(name, folder))
-            for name, folder in (("folder", str(tokenizer)), ("embedded", None))
-        ]
-        equal = all(counts == theirs["counts"] for counts in same)
-        result = {
+        ways = {"tokenizer_folder": str(tokenizer), "qwen_embedded": "qwen-embedded"}
+        theirs: dict[str, Any] = {"seconds": math.inf}
+        ours: dict[str, Measured] = {}
+        for _ in range(ROUNDS):
+            done = measured([python, "-c", THEIRS, str(tokenizer), str(rows)])
+            theirs = min(theirs, json.loads(done.stdout.splitlines()[-1]), key=lambda took: took["seconds"])
+            for way, name in ways.items():
+                line = [sys.executable, "-m", "kernelmill", "lengths", str(rows), "--tokenizer", name]
+                ours[way] = min(
+                    ours.get(way, done), measured(line, cwd=folder), key=lambda took: took.seconds
+                )
+        equal = all(_counts(rows, name) == theirs["counts"] for name in ways.values())
+        result: dict[str, Any] = {
             "rows": ROWS,
             "row_bytes": round(rows.stat().st_size / ROWS),
             "tokens": sum(theirs["counts"]),
+            "rounds": ROUNDS,
             "same_counts": equal,
             "apply_chat_template_and_encode": {
                 "seconds": round(theirs["seconds"], 2),
@@ -82,17 +85,15 @@ def main() -> None:
                 "tokenizers": version("tokenizers"),
             },
         }
-        slowest = 0.0
-        for name, took in zip(("tokenizer_folder", "qwen_embedded"), ours.values(), strict=True):
-            slowest = max(slowest, took.seconds)
-            result[name] = {
+        for way, took in ours.items():
+            result[way] = {
                 "seconds": round(took.seconds, 2),
                 "ms_a_row": round(took.seconds / ROWS * 1000, 2),
                 "times_as_fast": round(theirs["seconds"] / took.seconds, 1),
                 "peak_mb": round(took.peak_mb),
             }
     save("lengths", result)
-    if not equal or theirs["seconds"] < 10 * slowest:
+    if not equal or any(result[way]["times_as_fast"] < 10 for way in ways):
         sys.exit("NOT MET: the same counts, 10 times as fast")
 
 
@@ -133,8 +134,8 @@ def _row(number: int, text: str) -> dict[str, object]:
     return evals_row(number, prompt=prompt, completion=[message])
 
 
-def _counts(rows: Path, files: TokenizerFiles) -> list[int]:
-    tokenizer, read = load_tokenizer(files), ChatReader("count")
+def _counts(rows: Path, name: str) -> list[int]:
+    tokenizer, read = load_tokenizer(find_tokenizer(name)), ChatReader("count")
     chats = map(read, open_source(str(rows)).rows())
     return [tokenizer.tokens.measure(tokenizer.render(chat.messages))[0] for chat in chats]
 

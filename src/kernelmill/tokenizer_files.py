@@ -18,7 +18,7 @@ from kernelmill.errors import ConfigError, SourceError
 EMBEDDED = "qwen-embedded"
 TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 _HUB = re.compile(r"^(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^@\s]+))?$")
-_OTHERWISE = f"or give a folder that holds {TOKENIZER}, or --tokenizer {EMBEDDED}, which needs no network"
+_OTHERWISE = f"give a folder that holds {TOKENIZER}, or --tokenizer {EMBEDDED}, which needs no network"
 
 
 class TokenizerFiles(NamedTuple):
@@ -53,7 +53,7 @@ def find_tokenizer(name: str, token: str | None = None) -> TokenizerFiles:
     hub = _HUB.match(name)
     if hub is None:
         raise ConfigError(
-            f"--tokenizer {name}: no such folder, nor a name on the Hub (org/name); {_OTHERWISE}"
+            f"--tokenizer {name}: no such folder, nor a name on the Hub (org/name): {_OTHERWISE}"
         )
     return _download(name, hub["repo"], hub["revision"], token)
 
@@ -67,9 +67,7 @@ def _download(name: str, repo: str, revision: str | None, token: str | None) -> 
         info = HfApi(token=token or False).model_info(repo, revision=revision)
         there = {item.rfilename for item in info.siblings or []}
         if TOKENIZER not in there:
-            raise SourceError(
-                f"{repo} on the Hub has no {TOKENIZER}: name another with --tokenizer, {_OTHERWISE}"
-            )
+            raise SourceError(f"{repo} on the Hub has no {TOKENIZER}: name another, or {_OTHERWISE}")
         paths = [
             Path(hf_hub_download(repo, file, revision=info.sha, token=token or False))
             for file in (TOKENIZER, CONFIG, TEMPLATE)
@@ -77,10 +75,10 @@ def _download(name: str, repo: str, revision: str | None, token: str | None) -> 
         ]
     except HFValidationError as error:
         raise ConfigError(
-            f"--tokenizer {name}: no such folder, nor a name on the Hub; {_OTHERWISE}"
+            f"--tokenizer {name}: no such folder, nor a name on the Hub: {_OTHERWISE}"
         ) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
-        raise SourceError(f"--tokenizer {name}: {_why(repo, error)}, {_OTHERWISE}") from error
+        raise SourceError(f"--tokenizer {name}: {_why(repo, error)}, or {_OTHERWISE}") from error
     return TokenizerFiles(name, str(paths[0].parent), info.sha)
 
 

@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from kernelmill.bars import terminal_bars
 from kernelmill.chat_rows import Reasoning
-from kernelmill.progress import duration
-from kernelmill.terminal import plain
+from kernelmill.terminal import duration, plain
 
 VERSION = 1
 PERCENTILES = ("50", "75", "90", "95", "99", "99.5", "99.9", "100")
@@ -206,37 +205,38 @@ def printed(report: LengthReport, seconds: float) -> Iterator[str]:
     yield line("a row", f"{report.shortest:,} to {report.longest:,}, mean {report.mean:,.1f}")
     if tally.prompts:
         yield line(
-            "prompts", f"{tally.prompts:,} rows wait for an answer: counted with the words that ask for it"
+            "prompts", f"{tally.prompts:,} end before an answer: counted with the words that ask for it"
         )
     if tally.unclear:
         yield line(
             "answers",
-            f"{tally.unclear:,} of {tally.answers:,} have no clear answer block: the message's end counts",
+            f"{tally.unclear:,} of {tally.answers:,} without one clear block: the message's end counts",
         )
     if tally.changed:
-        yield line(
-            "answers", f"{tally.changed:,} are rewritten by the template: the row's end counts as theirs"
-        )
+        yield line("answers", f"{tally.changed:,} rewritten by the template: the row's end counts")
     yield ""
     yield from terminal_bars([(bucket.label, bucket.rows) for bucket in report.buckets])
     yield ""
-    yield "percentile  tokens"
+    yield "percentile     tokens"
     for name, value in report.percentiles.items():
-        yield f"{name:>10}  {value:>9,}"
+        yield f"{name:>10}{value:>11,}"
     yield ""
-    yield f"seq_len for   tokens  rows over  answers cut  sequences, packed  of them used  (unpacked)   multiples of {report.round_to}"
+    yield "covers    seq_len  rows over  answers cut  sequences  filled  unpacked"
     for best in report.recommended:
         yield (
-            f"{best.coverage + '%':>11}{best.seq_len:>9,}{best.rows_over:>11,}{best.answers_cut:>13,}"
-            f"{best.sequences:>19,}{best.packed:>14.1%}{best.padded:>12.1%}"
+            f"{best.coverage + '%':>6}{best.seq_len:>11,}{best.rows_over:>11,}{best.answers_cut:>13,}"
+            f"{best.sequences:>11,}{best.packed:>8.1%}{best.padded:>10.1%}"
         )
+    yield f"(multiples of {report.round_to}; packed by best fit, the longest row first; unpacked is a row a sequence)"
     yield ""
-    yield " limit  rows over          answers cut"
+    yield "limit    rows over           answers cut"
     for limit in report.limits:
         yield (
-            f"{limit.seq_len // 1024:>5}k{limit.rows_over:>11,} {limit.rows_over / rows:>7.2%}"
-            f"{limit.answers_cut:>12,} {limit.answers_cut / rows:>7.2%}"
+            f"{limit.seq_len // 1024:>4}k{limit.rows_over:>13,} {limit.rows_over / rows:>7.2%}"
+            f"{limit.answers_cut:>13,} {limit.answers_cut / rows:>7.2%}"
         )
+        if not limit.rows_over:
+            break
     yield ""
     yield "longest rows"
     for row in report.longest_rows:
