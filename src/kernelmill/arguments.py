@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 from kernelmill.errors import ConfigError
@@ -30,3 +31,27 @@ def at_least(least: int) -> Callable[[str], int]:
         return min(found, sys.maxsize // 2)
 
     return number
+
+
+def config_file(arguments: list[str]) -> tuple[Path | None, list[str]]:
+    """Take `@ file` (or `@file`, or `--config file`) out of the arguments."""
+    rest: list[str] = []
+    file: Path | None = None
+    waiting = False
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        if waiting:
+            if argument.startswith("-"):
+                break
+            file, waiting = Path(argument), False
+        elif argument in ("@", "--config"):
+            waiting = True
+        elif argument.startswith("@") and (not before.startswith("-") or Path(argument[1:]).is_file()):
+            # After an option it may be a value: some models are called `@org/name`.
+            file = Path(argument[1:])
+        elif argument.startswith("--config="):
+            file = Path(argument.removeprefix("--config="))
+        else:
+            rest.append(argument)
+    if waiting:
+        raise ConfigError("@ needs a config file: kernelmill rate @ configs/pipeline.toml")
+    return file, rest

@@ -12,13 +12,12 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from kernelmill import __version__
-from kernelmill.arguments import Parser
+from kernelmill.arguments import Parser, config_file
 from kernelmill.errors import ConfigError, MillError
-from kernelmill.flow import COMMANDS, STAGES, TOOLS, Command
+from kernelmill.flow import COMMANDS, STAGES, TOOLS, Command, Made
 from kernelmill.terminal import say
 
 if TYPE_CHECKING:
@@ -84,54 +83,40 @@ def _run(arguments: list[str]) -> int:
         close = difflib.get_close_matches(arguments[0], COMMANDS, 1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(COMMANDS)}"
         raise ConfigError(f"unknown command {arguments[0]} ({hint})")
-    module, _, function = command.run.partition(":")
     if command in TOOLS:
-        code: int = getattr(importlib.import_module(module), function)(arguments[1:])
+        code: int = _function(command)(arguments[1:])
         return code
-    return _run_stage(command, arguments[1:], module, function)
+    return _run_stage(command, arguments[1:])
 
 
-def _run_stage(command: Command, arguments: list[str], module: str, function: str) -> int:
+def _function(command: Command) -> Any:
+    module, _, function = command.run.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def call_stage(command: Command, settings: Settings) -> Made:
+    """Run a stage to its end, whether it is a coroutine or not."""
+    made = _function(command)(settings)
+    if not isinstance(made, Made):
+        import asyncio
+
+        made = asyncio.run(made)
+    assert isinstance(made, Made)
+    return made
+
+
+def _run_stage(command: Command, arguments: list[str]) -> int:
     from kernelmill.config import STAGES as SETTINGS
     from kernelmill.config import load
 
     kind = SETTINGS[command.name]
-    file, arguments = _config_file(arguments)
+    file, arguments = config_file(arguments)
     flags = vars(stage_parser(command, kind).parse_args(arguments))
     if "sampling" in flags:
         flags["sampling"] = dict(flags["sampling"])
     settings = load(command.name, kind, flags, file)
-    stage = getattr(importlib.import_module(module), function)
-    waiting = stage(settings)
-    if waiting is not None:
-        import asyncio
-
-        asyncio.run(waiting)
+    call_stage(command, settings)
     return 0
-
-
-def _config_file(arguments: list[str]) -> tuple[Path | None, list[str]]:
-    """Take `@ file` (or `@file`, or `--config file`) out of the arguments."""
-    rest: list[str] = []
-    file: Path | None = None
-    waiting = False
-    for before, argument in zip(["", *arguments], arguments, strict=False):
-        if waiting:
-            if argument.startswith("-"):
-                break
-            file, waiting = Path(argument), False
-        elif argument in ("@", "--config"):
-            waiting = True
-        elif argument.startswith("@") and (not before.startswith("-") or Path(argument[1:]).is_file()):
-            # After an option it may be a value: some models are called `@org/name`.
-            file = Path(argument[1:])
-        elif argument.startswith("--config="):
-            file = Path(argument.removeprefix("--config="))
-        else:
-            rest.append(argument)
-    if waiting:
-        raise ConfigError("@ needs a config file: kernelmill rate @ configs/pipeline.toml")
-    return file, rest
 
 
 def stage_parser(command: Command, kind: type[Settings]) -> argparse.ArgumentParser:

@@ -5,7 +5,20 @@ The command line, its help and the docs come from this table. A stage is a funct
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
+
+
+class Made(NamedTuple):
+    """What a stage did, for whoever runs several."""
+
+    outputs: tuple[Path, ...] = ()
+    """Files that are the same as long as nothing that they were made from changes; none where there is no such file."""
+    rows_in: int = 0
+    rows_out: int = 0
+    rejected: int = 0
+    cost: float | None = 0.0
+    """US dollars; None where calls were made and their price is not known."""
 
 
 class Command(NamedTuple):

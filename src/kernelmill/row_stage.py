@@ -14,6 +14,7 @@ from typing import Any
 
 from kernelmill.config import RowSettings, public, secret
 from kernelmill.errors import BadRow, OutputError
+from kernelmill.flow import Made
 from kernelmill.rows import TEST_ROWS, Drop, Row
 from kernelmill.store import Output, open_source
 from kernelmill.store.output import test_path
@@ -56,7 +57,7 @@ class RowStage:
 
 def run_row_stage(
     name: str, settings: RowSettings, stage: RowStage, output_path: Path, max_rejected: float = 1.0
-) -> None:
+) -> Made:
     """Run a stage over its rows. Where more rows are rejected than the user allows, nothing is written."""
     started = time.monotonic()
     path = test_path(output_path) if settings.test_mode else output_path
@@ -101,3 +102,4 @@ def run_row_stage(
     lines += [*stage.summary(), ("time", duration(seconds)), *output.listing()]
     for label, value in lines:
         print(f"{label:<12}{value}")
+    return Made((output.path,), rows_in, output.kept, rejected)

@@ -15,6 +15,7 @@ from kernelmill.batch import Answerer, Batch, Plan, Stage
 from kernelmill.config import StageSettings, public, secret
 from kernelmill.control import Control, Stats
 from kernelmill.errors import ConfigError, Stopped
+from kernelmill.flow import Made
 from kernelmill.isolate import Isolate
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.engine import Asking, Model
@@ -104,7 +105,7 @@ def journal_path(name: str, settings: StageSettings) -> Path:
 
 async def run_stage(
     name: str, settings: StageSettings, parts_of: Callable[[Context], Parts[Item]], **needs: bool
-) -> None:
+) -> Made:
     """Run a stage and print what came of it. Raises `Stopped` where some rows are still owed."""
     started = time.monotonic()
     path = test_path(settings.output) if settings.test_mode else settings.output
@@ -129,7 +130,7 @@ async def run_stage(
             plan = await batch.plan()
             if settings.dry_run:
                 _dry_run(batch, plan, parts, context)
-                return
+                return Made()
             _say_plan(plan, parts, settings)
             await answer_all(batch, plan, context, name)
             await batch.write(plan, output)
@@ -149,6 +150,8 @@ async def run_stage(
         _summary(name, manifest, parts, context, output, time.monotonic() - started)
         if batch.owed_after:
             raise owed(batch.owed_after, f" (see {output.rejected_path})")
+        rows, stats = manifest["rows"], context.stats
+        return Made((output.path,), rows["in"], rows["out"], rows["rejected"], stats.cost if stats.calls else 0.0)
 
 
 def owed(number: int, where: str = "") -> Stopped:

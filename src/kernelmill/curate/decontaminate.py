@@ -11,13 +11,13 @@ import hashlib
 from collections import Counter
 from typing import Any, NamedTuple
 
-from kernelmill.batch import Drop
 from kernelmill.config import DecontaminateSettings, secret
+from kernelmill.flow import Made
 from kernelmill.parallel import Workers
 from kernelmill.problems.benchmark import Benchmark, read_benchmarks
 from kernelmill.problems.overlap import FLOOR, NGRAM, Fingerprint, Match, fingerprints
-from kernelmill.row_stage import run_row_stage
-from kernelmill.rows import ModuleReader, Row, with_columns
+from kernelmill.row_stage import RowStage, run_row_stage
+from kernelmill.rows import Drop, ModuleReader, Row, with_columns
 from kernelmill.store import Output
 from kernelmill.store.output import test_path
 from kernelmill.terminal import say
@@ -33,7 +33,7 @@ class _Verdict(NamedTuple):
     parsed: bool
 
 
-class Decontaminate:
+class Decontaminate(RowStage):
     """The stage: `scan` has every text compared once, in worker processes; `take` marks or drops. Use as a context manager."""
 
     scans = True
@@ -149,7 +149,7 @@ def _most(hits: Counter[int]) -> list[tuple[int, int]]:
     return sorted(hits.items(), key=lambda hit: (-hit[1], hit[0]))[:MOST_HIT]
 
 
-def decontaminate(settings: DecontaminateSettings) -> None:
+def decontaminate(settings: DecontaminateSettings) -> Made:
     benchmarks = read_benchmarks(settings.against, settings.share, secret("HF_TOKEN"))
     output = Output(test_path(settings.output) if settings.test_mode else settings.output)
     for benchmark in benchmarks:
@@ -157,7 +157,7 @@ def decontaminate(settings: DecontaminateSettings) -> None:
             output.refuse(file.path, f"part of the benchmark {benchmark.name}")
         _tell(benchmark)
     with Decontaminate(benchmarks, settings.share, settings.drop) as stage:
-        run_row_stage("decontaminate", settings, stage, settings.output)
+        return run_row_stage("decontaminate", settings, stage, settings.output)
 
 
 def _tell(benchmark: Benchmark) -> None:

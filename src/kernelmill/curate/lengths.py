@@ -27,6 +27,7 @@ from kernelmill.chat_tokens import ChatTokenizer, load_tokenizer
 from kernelmill.config import LengthsSettings, secret
 from kernelmill.curate.length_report import LengthReport, LongRow, Tally, printed, report_of
 from kernelmill.errors import BadRow, ConfigError, OutputError, SourceError
+from kernelmill.flow import Made
 from kernelmill.parallel import mapped
 from kernelmill.rows import Row
 from kernelmill.store import Source, open_source
@@ -49,7 +50,7 @@ class _Counted(Struct):
     """A bad row: an error of ours does not survive the way between two processes."""
 
 
-def lengths(settings: LengthsSettings) -> None:
+def lengths(settings: LengthsSettings) -> Made:
     plot, json_path = settings.plot, settings.json_path
     if plot is not None and plot.suffix.lower() != ".svg":
         raise ConfigError(f"--plot {plot}: plots are SVG, so the name must end in .svg")
@@ -68,6 +69,7 @@ def lengths(settings: LengthsSettings) -> None:
         title = f"Rows by tokens, {report.tokenizer['name']}, reasoning {report.reasoning_in_words}"
         bars = [(bucket.label, bucket.rows) for bucket in report.buckets]
         _write(plot, svg_bars(title, bars, f"{report.rows:,} rows, {report.tokens:,} tokens").encode())
+    return Made(tuple(path for path in (json_path, plot) if path is not None), report.rows, report.rows)
 
 
 def measure(source: Source, tokenizer: TokenizerFiles, reasoning: Reasoning = "count") -> LengthReport:

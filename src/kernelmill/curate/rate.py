@@ -19,6 +19,7 @@ from kernelmill.config import RateSettings, secret
 from kernelmill.curate.difficulty import LEVELS, read_difficulty
 from kernelmill.curate.static_rater import rate_facts
 from kernelmill.errors import ConfigError, SourceError
+from kernelmill.flow import Made
 from kernelmill.llm.engine import Done, Messages
 from kernelmill.problems.analysis import Analysis
 from kernelmill.problems.facts import ModuleFacts
@@ -101,10 +102,10 @@ def _static_rater(context: Context) -> Answerer[Task]:
     return Analysis(context.facts, _judge_facts, context.stats)
 
 
-async def rate(settings: RateSettings) -> None:
+async def rate(settings: RateSettings) -> Made:
     if settings.compare:
         await compare(settings)
-        return
+        return Made()
     by_model = settings.rater == "llm"
 
     def parts(context: Context) -> Parts[Task]:
@@ -122,7 +123,7 @@ async def rate(settings: RateSettings) -> None:
             },
         )
 
-    await run_stage("rate", settings, parts, model=by_model, facts=not by_model)
+    return await run_stage("rate", settings, parts, model=by_model, facts=not by_model)
 
 
 def _levels(levels: Counter[str]) -> str:

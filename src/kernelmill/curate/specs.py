@@ -18,6 +18,7 @@ from kernelmill.config import SpecsSettings
 from kernelmill.curate.spec_checks import check_spec, clean_spec
 from kernelmill.curate.spec_writer import write_spec
 from kernelmill.errors import BadRow, ConfigError, SourceError
+from kernelmill.flow import Made
 from kernelmill.llm.engine import BadAnswer, Messages
 from kernelmill.problems.analysis import Analysis, FactStore, torch_is_installed
 from kernelmill.problems.facts import ModuleFacts
@@ -147,7 +148,7 @@ def _write_static(item: Module, facts: ModuleFacts) -> dict[str, Any]:
     return _checked(item, write_spec(item.class_name, facts.source, facts.trace), facts, "static")
 
 
-async def specs(settings: SpecsSettings) -> None:
+async def specs(settings: SpecsSettings) -> Made:
     by_model = settings.writer == "llm"
     if not by_model and not settings.trace:
         raise ConfigError("the static writer writes from a trace: leave --no-trace out")
@@ -164,4 +165,4 @@ async def specs(settings: SpecsSettings) -> None:
         by = f"llm:{settings.model}" if by_model else "static"
         return Parts(Specs(settings.threshold), answerer, by=by, prompts=prompts, expected_output_tokens=1500)
 
-    await run_stage("specs", settings, parts, model=by_model, facts=True)
+    return await run_stage("specs", settings, parts, model=by_model, facts=True)

@@ -19,6 +19,7 @@ from msgspec import Raw, Struct
 from kernelmill.answers import Answer, NoAnswer, read_answer
 from kernelmill.config import StripSettings
 from kernelmill.errors import BadRow
+from kernelmill.flow import Made
 from kernelmill.parallel import Workers
 from kernelmill.row_stage import RowStage, Taken, run_row_stage
 from kernelmill.rows import Drop, Row, RowReader
@@ -150,9 +151,9 @@ def _rewrite(message: dict[str, Any], answer: Answer, style: str) -> None:
             message["reasoning_content"] = thoughts
 
 
-def strip(settings: StripSettings) -> None:
+def strip(settings: StripSettings) -> Made:
     output = settings.output or _beside(settings.source)
-    run_row_stage("strip", settings, Strip(settings.style), output, settings.max_rejected)
+    return run_row_stage("strip", settings, Strip(settings.style), output, settings.max_rejected)
 
 
 def _beside(source: str) -> Path:

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from kernelmill.config import UniqueSettings
+from kernelmill.flow import Made
 from kernelmill.problems.modules import Modules
 from kernelmill.row_stage import RowStage, run_row_stage
 from kernelmill.rows import Drop, Info, Row, RowReader, read_info
@@ -125,9 +126,9 @@ class Unique(RowStage):
         return {"modules": self._kept}
 
 
-def unique(settings: UniqueSettings) -> None:
+def unique(settings: UniqueSettings) -> Made:
     file = Path(settings.source).expanduser()
     compare = settings.compare or not file.is_file() or file.stat().st_size <= COMPARED
     with Modules() as modules:
         stage = Unique(settings.by, settings.similarity, compare, modules)
-        run_row_stage("unique", settings, stage, settings.output)
+        return run_row_stage("unique", settings, stage, settings.output)

@@ -12,8 +12,9 @@ from typing import Any
 
 from kernelmill.config import PublishSettings, secret
 from kernelmill.errors import ConfigError, OutputError, SourceError
+from kernelmill.flow import Made
 from kernelmill.publish.changes import compare
-from kernelmill.publish.dataset import Built, Wanted, build
+from kernelmill.publish.dataset import MANIFEST, Built, Wanted, build
 from kernelmill.publish.folder import FolderTarget
 from kernelmill.publish.jobs import Job, find_jobs
 from kernelmill.publish.lineage import Lineage
@@ -28,20 +29,24 @@ MUCH_SMALLER = 0.5
 """A dataset with less than this share of the rows that are there now is not put in their place unasked."""
 
 
-def publish(settings: PublishSettings) -> None:
+def publish(settings: PublishSettings) -> Made:
     jobs, notes = find_jobs(settings)
     token = secret("HF_TOKEN")
     if token is None and not settings.dry_run and any(job.folder is None for job in jobs):
         raise ConfigError(
             "HF_TOKEN is not set, and the Hub needs it: put a token with write access into .env, or use --to folder:PATH"
         )
-    for job in jobs:
-        _publish_one(settings, job, token)
+    rows = sum(_publish_one(settings, job, token) for job in jobs)
     for note in notes:
         print(note)
+    # What is on the Hub may be changed there by others, so it is looked at every time.
+    folders = [job.folder / MANIFEST for job in jobs if job.folder is not None]
+    local = len(folders) == len(jobs) and not (settings.dry_run or settings.test_mode)
+    return Made(tuple(folders) if local else (), rows, rows)
 
 
-def _publish_one(settings: PublishSettings, job: Job, token: str | None) -> None:
+def _publish_one(settings: PublishSettings, job: Job, token: str | None) -> int:
+    """Publish one dataset. Returns its number of rows."""
     started = time.monotonic()
     source = open_source(job.source, settings.source_split, token)
     if Lineage(source).made_in_test_mode and not settings.test_mode:
@@ -76,6 +81,7 @@ def _publish_one(settings: PublishSettings, job: Job, token: str | None) -> None
     print("publish" + (" (dry run: nothing is changed)" if settings.dry_run else ""))
     for label, value in lines:
         print(f"{label:<12}{value}")
+    return sum(built.rows.values())
 
 
 def _target(settings: PublishSettings, job: Job, token: str | None) -> Target:
