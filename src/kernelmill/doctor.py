@@ -68,11 +68,14 @@ def findings() -> Iterator[Finding]:
     )
     yield _gpu()
     yield _package("datasets", "what is on the Hub opens with it", "pip install 'kernelmill[hub]'")
+    yield _package(
+        "tokenizers", "lengths counts by any model's tokenizer", "pip install 'kernelmill[lengths]'"
+    )
     embedded = embedded_vocabulary_is_installed()
     yield Finding(
         "tokenizer",
         "yes" if embedded else "no",
-        "the Qwen vocabulary is here: --dry-run counts tokens"
+        "the Qwen vocabulary is here: --dry-run counts tokens, lengths needs no network"
         if embedded
         else "--dry-run estimates tokens from characters",
         "" if embedded else "pip install 'kernelmill[offline]'",
