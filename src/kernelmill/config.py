@@ -276,6 +276,15 @@ class PublishSettings(Settings):
     raw_to: str = "siro1/kernelbook-glm4_7-evals"
 
 
+class RunSettings(Settings):
+    """The table `[run]`: which stages `kernelmill run` goes through."""
+
+    steps: list[dict[str, Any]] = []
+    """Each has a `stage`, perhaps a `name`, and settings of its own, which win over those of the stage's table."""
+    report: Path = Path("outputs/run.json")
+    test_mode: bool = setting(False, "first 5 rows only", env="TEST_MODE")
+
+
 STAGES: dict[str, type[Settings]] = {
     "rate": RateSettings,
     "specs": SpecsSettings,
@@ -345,11 +354,11 @@ def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
             f"{file}: not valid {file.suffix.lstrip('.').upper() or 'TOML'} ({error})"
         ) from None
     for table, values in content.items():
-        if table not in ("llm", "prices", *STAGES):
-            raise ConfigError(_unknown(str(file), table, ["llm", "prices", *STAGES]))
+        if table not in ("llm", "prices", "run", *STAGES):
+            raise ConfigError(_unknown(str(file), table, ["llm", "prices", "run", *STAGES]))
         if not isinstance(values, dict):
             raise ConfigError(f"{file}: {table} must be a table ([{table}])")
-        tables: dict[str, type[Settings]] = {"llm": LLMSettings, **STAGES}
+        tables: dict[str, type[Settings]] = {"llm": LLMSettings, "run": RunSettings, **STAGES}
         known = list(tables[table].model_fields) if table in tables else list(values)
         for key in values:
             if key not in known:

@@ -63,6 +63,13 @@ STAGES = [
 ]  # fmt: skip
 
 TOOLS = [
+    Command(
+        "run",
+        "go through the stages that a config names, skipping what is done",
+        "a config",
+        "outputs/run.json",
+        "kernelmill.pipeline:main",
+    ),
     Command("show", "look at rows of any source", "any rows", "", "kernelmill.show:main"),
     Command(
         "journal",

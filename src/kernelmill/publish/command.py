@@ -14,7 +14,7 @@ from kernelmill.config import PublishSettings, secret
 from kernelmill.errors import ConfigError, OutputError, SourceError
 from kernelmill.flow import Made
 from kernelmill.publish.changes import compare
-from kernelmill.publish.dataset import MANIFEST, Built, Wanted, build
+from kernelmill.publish.dataset import Built, Wanted, build
 from kernelmill.publish.folder import FolderTarget
 from kernelmill.publish.jobs import Job, find_jobs
 from kernelmill.publish.lineage import Lineage
@@ -36,17 +36,20 @@ def publish(settings: PublishSettings) -> Made:
         raise ConfigError(
             "HF_TOKEN is not set, and the Hub needs it: put a token with write access into .env, or use --to folder:PATH"
         )
-    rows = sum(_publish_one(settings, job, token) for job in jobs)
+    made = [_publish_one(settings, job, token) for job in jobs]
     for note in notes:
         print(note)
-    # What is on the Hub may be changed there by others, so it is looked at every time.
-    folders = [job.folder / MANIFEST for job in jobs if job.folder is not None]
-    local = len(folders) == len(jobs) and not (settings.dry_run or settings.test_mode)
-    return Made(tuple(folders) if local else (), rows, rows)
+    rows = sum(sum(built.rows.values()) for built in made)
+    if settings.dry_run or settings.test_mode or any(job.folder is None for job in jobs):
+        # What is on the Hub may be changed there by others, so it is looked at every time.
+        return Made((), rows, rows)
+    files = [
+        job.folder / name for job, built in zip(jobs, made, strict=True) if job.folder for name in built.files
+    ]
+    return Made(tuple(files), rows, rows)
 
 
-def _publish_one(settings: PublishSettings, job: Job, token: str | None) -> int:
-    """Publish one dataset. Returns its number of rows."""
+def _publish_one(settings: PublishSettings, job: Job, token: str | None) -> Built:
     started = time.monotonic()
     source = open_source(job.source, settings.source_split, token)
     if Lineage(source).made_in_test_mode and not settings.test_mode:
@@ -81,7 +84,7 @@ def _publish_one(settings: PublishSettings, job: Job, token: str | None) -> int:
     print("publish" + (" (dry run: nothing is changed)" if settings.dry_run else ""))
     for label, value in lines:
         print(f"{label:<12}{value}")
-    return sum(built.rows.values())
+    return built
 
 
 def _target(settings: PublishSettings, job: Job, token: str | None) -> Target:

@@ -1,0 +1,328 @@
+"""`kernelmill run`: several stages from one config, each only when it has to be.
+
+The config's `[run]` table names the steps in order; the settings of each are those of its stage's own table, with what the step itself says
+on top. A step is skipped when its settings, what it reads (by content) and what it made are as they were: `run.json` remembers the
+hashes. A step that leaves no file behind (publishing to the Hub) is always run; it finds out for itself that there is nothing to do.
+
+Steps run one after the other. The first that fails ends the run, and what was done before it stays done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from kernelmill import __version__
+from kernelmill.arguments import Parser, config_file
+from kernelmill.cli import call_stage
+from kernelmill.config import (
+    STAGES,
+    PublishSettings,
+    RowSettings,
+    RunSettings,
+    Settings,
+    load,
+    public,
+    secret,
+)
+from kernelmill.errors import ConfigError, SourceError
+from kernelmill.flow import COMMANDS, Made
+from kernelmill.resources import bundled
+from kernelmill.store import open_source
+from kernelmill.store.lock import take_lock
+from kernelmill.store.output import test_path
+from kernelmill.terminal import duration, money, say
+
+DEFAULT = "configs/offline.toml"
+
+
+class Step(Struct):
+    """One step as `run.json` remembers it."""
+
+    name: str
+    stage: str
+    status: str = "not reached"
+    """`done`, `unchanged`, `failed`, `not reached`, `left out`."""
+    fingerprint: str = ""
+    """Of the settings and of everything that is read."""
+    outputs: dict[str, str] = {}
+    """Each file and its SHA-256."""
+    rows_in: int = 0
+    rows_out: int = 0
+    rejected: int = 0
+    seconds: float = 0.0
+    cost_usd: float | None = 0.0
+    config: dict[str, Any] = {}
+    reason: str = ""
+
+
+class Record(Struct):
+    """`run.json`."""
+
+    version: str = __version__
+    format: int = 1
+    config: str = ""
+    started: str = ""
+    finished: str = ""
+    steps: list[Step] = []
+
+
+def main(arguments: list[str]) -> int:
+    file, arguments = config_file(arguments)
+    options = _parser().parse_args(arguments)
+    if file is None:
+        file = bundled(DEFAULT)
+        say(f"no config given: running {DEFAULT}, which needs no GPU, no key and no network")
+    flags = {"test_mode": True} if options.test_mode else {}
+    settings = load("run", RunSettings, flags, file)
+    run = Run(settings, file, options)
+    return run.plan() if options.dry_run else run.run()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="kernelmill run", description="Run the stages that a config names, skipping what is done."
+    )
+    parser.add_argument("--config", metavar="FILE", help=f"TOML file (same as @ FILE; default: {DEFAULT})")
+    parser.add_argument("--from", dest="first", metavar="STEP", help="begin with this step")
+    parser.add_argument("--until", dest="last", metavar="STEP", help="end with this step")
+    parser.add_argument("--only", metavar="STEP,STEP", help="these steps and no others")
+    parser.add_argument("--force", action="store_true", help="run steps even if nothing has changed")
+    parser.add_argument("--dry-run", action="store_true", help="say which steps would run, and why; run none")
+    parser.add_argument(
+        "--test-mode",
+        action="store_true",
+        help="first 5 rows only, beside the real outputs; nothing is published",
+    )
+    return parser
+
+
+class Run:
+    """The steps of one config, and what is known of them from the last time."""
+
+    def __init__(self, settings: RunSettings, file: Path, options: argparse.Namespace) -> None:
+        self._file = file
+        self._force = options.force
+        self._test = settings.test_mode
+        self._path = settings.report.with_suffix(".test.json") if self._test else settings.report
+        self._steps = _steps(settings, file)
+        if self._test:
+            _rewire(self._steps)
+        self._chosen = _chosen([name for name, _, _ in self._steps], options)
+        self._record = Record(config=file.name, started=_now())
+        self._old = {step.name: step for step in _read(self._path).steps}
+
+    def plan(self) -> int:
+        """Print what would be done."""
+        first = ""
+        for name, stage, settings in self._steps:
+            if name in self._chosen:
+                why = self._why(name, stage, settings)[1]
+                shown = f"would run: {why}" if why else f"may run, after {first}" if first else "unchanged"
+                first = first or (name if why else "")
+                print(f"{name:<28}{shown}")
+        return 0
+
+    def run(self) -> int:
+        lock = take_lock(self._path, f"{self._path} is being written by another kernelmill run")
+        self._record.steps = [self._old.get(name) or Step(name, stage) for name, stage, _ in self._steps]
+        for step in self._record.steps:
+            step.status, step.reason = "not reached" if step.name in self._chosen else "left out", ""
+        try:
+            for place, (name, stage, settings) in enumerate(self._steps):
+                if name in self._chosen:
+                    self._do(place, name, stage, settings)
+        finally:
+            self._save()
+            print(_table(self._record))
+            print(f"\nrun.json    {self._path}")
+            lock.close()
+        return 0
+
+    def _do(self, place: int, name: str, stage: str, settings: Settings) -> None:
+        step = Step(name, stage, config=public(settings))
+        if self._test and stage == "publish":
+            step.status, step.reason = "left out", "test mode publishes nothing"
+            self._record.steps[place] = step
+            return
+        fingerprint, why = self._why(name, stage, settings)
+        if not why:
+            self._record.steps[place].status = "unchanged"
+            print(f"--- {name}: unchanged")
+            return
+        print(f"--- {name}: {why}", flush=True)
+        self._record.steps[place] = step
+        step.status, started = "failed", time.monotonic()
+        try:
+            made = call_stage(COMMANDS[stage], settings)
+        finally:
+            step.seconds = round(time.monotonic() - started, 3)
+        _note(step, made)
+        # What was read may have been changed meanwhile, or by the step before; then it is run again next time.
+        step.fingerprint, step.status = fingerprint or _fingerprint(stage, settings), "done"
+        self._save()
+
+    def _why(self, name: str, stage: str, settings: Settings) -> tuple[str, str]:
+        """The fingerprint, and why the step has to be run; no reason means that it has not."""
+        old = self._old.get(name)
+        try:
+            fingerprint = _fingerprint(stage, settings)
+        except SourceError as error:
+            # What it reads may be made by a step before, or be missing: then it says so itself.
+            return "", f"what it reads is not there ({error})"
+        if self._force:
+            return fingerprint, "forced"
+        if old is None or not old.fingerprint:
+            return fingerprint, "not done yet"
+        if old.fingerprint != fingerprint:
+            changed = old.config != msgspec.json.decode(msgspec.json.encode(public(settings)))
+            return fingerprint, "its settings have changed" if changed else "what it reads has changed"
+        if not old.outputs:
+            return fingerprint, "it leaves no file to go by"
+        for path, sha in old.outputs.items():
+            if not Path(path).is_file():
+                return fingerprint, f"{path} is gone"
+            if _hash(Path(path)) != sha:
+                return fingerprint, f"{path} has changed"
+        return fingerprint, ""
+
+    def _save(self) -> None:
+        self._record.finished = _now()
+        text = msgspec.json.format(msgspec.json.encode(self._record), indent=2) + b"\n"
+        temporary = self._path.with_name(f".{self._path.name}.tmp")
+        temporary.write_bytes(text)
+        temporary.replace(self._path)
+
+
+Steps = list[tuple[str, str, Settings]]
+"""Name, stage and settings."""
+
+
+def _steps(settings: RunSettings, file: Path) -> Steps:
+    steps: Steps = []
+    for place, given in enumerate(settings.steps, 1):
+        values = dict(given)
+        stage = values.pop("stage", None)
+        if stage not in STAGES:
+            raise ConfigError(f"{file}: step {place} of [run] needs a stage (one of: {', '.join(STAGES)})")
+        name = str(values.pop("name", stage))
+        if any(name == other for other, _, _ in steps):
+            raise ConfigError(f"{file}: two steps of [run] are called {name}: give one of them a name")
+        if settings.test_mode:
+            values["test_mode"] = True
+        known = STAGES[stage].model_fields
+        # lengths has no test mode: it reads and writes no rows.
+        values = {key: value for key, value in values.items() if key != "test_mode" or key in known}
+        steps.append((name, stage, load(stage, STAGES[stage], values, file)))
+    if not steps:
+        raise ConfigError(f'{file}: [run] names no steps (steps = [{{ stage = "rate" }}, …])')
+    return steps
+
+
+def _rewire(steps: Steps) -> None:
+    """In test mode a step reads what the test run of the step before wrote."""
+    written: dict[Path, str] = {}
+    for place, (name, stage, settings) in enumerate(steps):
+        source = written.get(Path(getattr(settings, "source", "")).resolve())
+        if source is not None:
+            settings = settings.model_copy(update={"source": source})
+            steps[place] = (name, stage, settings)
+        if isinstance(settings, RowSettings) and settings.output is not None:
+            written[settings.output.resolve()] = str(test_path(settings.output))
+
+
+def _chosen(names: list[str], options: argparse.Namespace) -> set[str]:
+    """The steps to run, by the options."""
+    only = [name.strip() for name in (options.only or "").split(",") if name.strip()]
+    for name in (*only, options.first, options.last):
+        if name is not None and name not in names:
+            raise ConfigError(f"there is no step {name} (there are: {', '.join(names)})")
+    if only:
+        if options.first or options.last:
+            raise ConfigError("--only names the steps, so --from and --until say nothing: leave them out")
+        return set(only)
+    first = names.index(options.first) if options.first else 0
+    last = names.index(options.last) if options.last else len(names) - 1
+    if last < first:
+        raise ConfigError(f"--from {options.first} comes after --until {options.last}")
+    return set(names[first : last + 1])
+
+
+def _fingerprint(stage: str, settings: Settings) -> str:
+    """A hash of all that a step's result follows from."""
+    parts = [__version__, stage, msgspec.json.encode(public(settings)).decode()]
+    parts += [f"{name} {content}" for name, content in _reads(settings)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _reads(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What a step reads, and a hash of it. Raises `SourceError` where it is not there."""
+    if isinstance(settings, PublishSettings):
+        from kernelmill.publish.jobs import find_jobs
+
+        specs = [job.source for job in find_jobs(settings)[0]]
+    else:
+        specs = [str(getattr(settings, "source", ""))]
+        specs += [benchmark.partition("=")[2] or benchmark for benchmark in getattr(settings, "against", [])]
+    split = getattr(settings, "split", None) if isinstance(settings, RowSettings) else None
+    for spec in specs:
+        source = open_source(spec, split if spec == specs[0] else None, secret("HF_TOKEN"))
+        if source.origin.get("kind") == "hub":
+            yield spec, str(source.origin["revision"])
+        else:
+            yield spec, " ".join(_hash(file.path) for file in source.files)
+    for name in ("prompt", "lengths"):
+        path = getattr(settings, name, None)
+        if isinstance(path, Path) and path.is_file():
+            yield name, _hash(path)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _note(step: Step, made: Made) -> None:
+    step.rows_in, step.rows_out, step.rejected = made.rows_in, made.rows_out, made.rejected
+    step.cost_usd = made.cost
+    step.outputs = {str(path): _hash(path) for path in made.outputs}
+
+
+def _read(path: Path) -> Record:
+    """What is remembered; nothing where there is no file yet."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Record)
+    except FileNotFoundError:
+        return Record()
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path} is not what a run wrote ({error}): move it away") from None
+
+
+def _table(record: Record) -> str:
+    head = ("step", "rows in", "out", "rejected", "time", "cost", "")
+    lines: list[tuple[str, ...]] = [head]
+    for step in record.steps:
+        known = step.status in ("done", "unchanged") and (step.rows_in or step.rows_out)
+        numbers = [f"{n:,}" if known else "" for n in (step.rows_in, step.rows_out, step.rejected)]
+        spent = money(step.cost_usd) if step.cost_usd is None or step.cost_usd else ""
+        took = duration(step.seconds) if step.status in ("done", "failed") else ""
+        lines.append((step.name, *numbers, took, spent, step.reason or step.status))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    shown = []
+    for line in lines:
+        cells = [line[0].ljust(widths[0])]
+        cells += [line[column].rjust(widths[column]) for column in range(1, len(head) - 1)]
+        shown.append("  ".join([*cells, line[-1]]).rstrip())
+    return "\n" + "\n".join(shown)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,193 @@
+"""`kernelmill run`: what is done is not done again, what has changed is, and what fails leaves the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import evals_row, read_rows, write_rows
+
+CONFIG = """
+[run]
+report = "out/run.json"
+steps = [
+    { stage = "unique" },
+    { stage = "strip", name = "strip-all", source = "rows.jsonl", output = "out/all.jsonl" },
+    { stage = "strip", source = "out/unique.jsonl", output = "out/plain.jsonl" },
+    { stage = "publish" },
+]
+[unique]
+source = "rows.jsonl"
+output = "out/unique.jsonl"
+[publish]
+source = "out/plain.jsonl"
+to = "folder:out/hub"
+"""
+STEPS = ["unique", "strip-all", "strip", "publish"]
+Mill = Callable[..., Any]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(n) for n in range(12)])
+    path = tmp_path / "flow.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def statuses(folder: Path, name: str = "out/run.json") -> dict[str, str]:
+    return {step["name"]: step["status"] for step in json.loads((folder / name).read_text())["steps"]}
+
+
+def test_the_first_run_does_everything_and_the_second_nothing(
+    tmp_path: Path, config: Path, mill: Mill
+) -> None:
+    done = mill("run", "@", config.name)
+    assert done.returncode == 0, done.stderr
+    assert statuses(tmp_path) == dict.fromkeys(STEPS, "done")
+    record = json.loads((tmp_path / "out/run.json").read_text())
+    assert [(step["rows_in"], step["rows_out"]) for step in record["steps"]] == [(12, 12)] * 4
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.jsonl")}
+    again = mill("run", "@", config.name)
+    assert again.returncode == 0
+    assert statuses(tmp_path) == dict.fromkeys(STEPS, "unchanged")
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+    # The table still tells what there is.
+    assert [line.split()[:4] for line in again.stdout.splitlines() if line.startswith("unique")] == [
+        ["unique", "12", "12", "0"]
+    ]
+
+
+def test_a_changed_row_is_followed_through_all_that_it_goes_into(
+    tmp_path: Path, config: Path, mill: Mill
+) -> None:
+    mill("run", "@", config.name)
+    write_rows(tmp_path / "rows.jsonl", [evals_row(n, 2.0) for n in range(13)])
+    done = mill("run", "@", config.name)
+    assert statuses(tmp_path) == dict.fromkeys(STEPS, "done")
+    assert "--- unique: what it reads has changed" in done.stdout
+    assert len(read_rows(tmp_path / "out/plain.jsonl")) == 13
+
+
+def test_a_changed_setting_redoes_its_step_and_only_what_that_changes(
+    tmp_path: Path, config: Path, mill: Mill
+) -> None:
+    mill("run", "@", config.name)
+    config.write_text(
+        CONFIG.replace('output = "out/unique.jsonl"', 'output = "out/unique.jsonl"\nby = "name"')
+    )
+    planned = mill("run", "@", config.name, "--dry-run").stdout
+    assert "unique                      would run: its settings have changed" in planned
+    assert "strip-all                   may run, after unique" in planned
+    mill("run", "@", config.name)
+    # By name the same rows are kept, so that what comes after has the same to read.
+    assert statuses(tmp_path) == {
+        "unique": "done", "strip-all": "unchanged", "strip": "unchanged", "publish": "unchanged",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", ["gone", "changed"])
+def test_an_output_that_is_gone_or_was_changed_is_made_again(
+    tmp_path: Path, config: Path, mill: Mill, damage: str
+) -> None:
+    mill("run", "@", config.name)
+    data = next((tmp_path / "out/hub/data").glob("*.parquet"))
+    for path in (tmp_path / "out/all.jsonl", data):
+        path.unlink() if damage == "gone" else path.write_bytes(b"x" + path.read_bytes())
+    done = mill("run", "@", config.name, "--until", "strip")
+    assert statuses(tmp_path)["strip-all"] == "done", done.stdout + done.stderr
+    assert f"out/all.jsonl {'is gone' if damage == 'gone' else 'has changed'}" in done.stdout
+    assert len(read_rows(tmp_path / "out/all.jsonl")) == 12
+
+
+def test_from_until_and_only_choose_steps_and_leave_the_others_as_they_are(
+    tmp_path: Path, config: Path, mill: Mill
+) -> None:
+    assert mill("run", "@", config.name, "--until", "unique").returncode == 0
+    assert statuses(tmp_path)["strip"] == "left out"
+    assert not (tmp_path / "out/plain.jsonl").exists()
+    mill("run", "@", config.name, "--from", "strip", "--until", "strip")
+    assert statuses(tmp_path)["strip"] == "done"
+    mill("run", "@", config.name, "--only", "strip,publish")
+    assert statuses(tmp_path) == {
+        "unique": "left out", "strip-all": "left out", "strip": "unchanged", "publish": "done",
+    }  # fmt: skip
+    # What was left out is still known.
+    mill("run", "@", config.name)
+    assert statuses(tmp_path) == {
+        "unique": "unchanged", "strip-all": "done", "strip": "unchanged", "publish": "unchanged",
+    }  # fmt: skip
+    mill("run", "@", config.name, "--force", "--only", "unique")
+    assert statuses(tmp_path)["unique"] == "done"
+
+
+def test_a_step_that_fails_ends_the_run_and_the_next_run_goes_on_there(
+    tmp_path: Path, config: Path, mill: Mill
+) -> None:
+    rows = [evals_row(n) for n in range(3)]
+    rows[1]["completion"][0]["content"] = "no answer here"
+    write_rows(tmp_path / "rows.jsonl", rows)
+    done = mill("run", "@", config.name)
+    assert done.returncode == 1
+    assert "1 of 3 rows would be rejected" in done.stderr
+    assert statuses(tmp_path) == {
+        "unique": "done", "strip-all": "failed", "strip": "not reached", "publish": "not reached",
+    }  # fmt: skip
+    config.write_text(CONFIG + "\n[strip]\nmax_rejected = 0.5\n")
+    assert mill("run", "@", config.name).returncode == 0
+    assert statuses(tmp_path)["unique"] == "unchanged"
+    assert statuses(tmp_path)["publish"] == "done"
+
+
+def test_in_test_mode_steps_read_what_the_test_run_wrote_and_nothing_is_published(
+    tmp_path: Path, config: Path, mill: Mill
+) -> None:
+    done = mill("run", "@", config.name, "--test-mode")
+    assert done.returncode == 0, done.stderr
+    assert len(read_rows(tmp_path / "out/plain.test.jsonl")) == 5
+    assert statuses(tmp_path, "out/run.test.json")["publish"] == "left out"
+    assert not (tmp_path / "out/hub").exists()
+    assert not (tmp_path / "out/unique.jsonl").exists()
+    assert not (tmp_path / "out/run.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "told"),
+    [
+        ("[run]\nsteps = []\n", [], "[run] names no steps"),
+        ("", [], "[run] names no steps"),
+        ('[run]\nsteps = [{ stage = "polish" }]\n', [], "step 1 of [run] needs a stage"),
+        (
+            '[run]\nsteps = [{ stage = "strip" }, { stage = "strip" }]\n',
+            [],
+            "two steps of [run] are called strip",
+        ),
+        ('[run]\nsteps = [{ stage = "strip", colour = "red" }]\n', [], "colour"),
+        ("[run]\nstep = []\n", [], "unknown key run.step (did you mean steps?)"),
+        (CONFIG, ["--from", "rate"], "there is no step rate (there are: unique, strip-all, strip, publish)"),
+        (CONFIG, ["--from", "publish", "--until", "unique"], "--from publish comes after --until unique"),
+        (CONFIG, ["--only", "unique", "--from", "unique"], "leave them out"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    tmp_path: Path, config: Path, mill: Mill, content: str, arguments: list[str], told: str
+) -> None:
+    config.write_text(content)
+    done = mill("run", "@", config.name, *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_record_that_is_not_ours_is_not_overwritten(tmp_path: Path, config: Path, mill: Mill) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/run.json").write_text('{"steps": 3}')
+    done = mill("run", "@", config.name)
+    assert done.returncode == 2
+    assert "move it away" in done.stderr
+    assert (tmp_path / "out/run.json").read_text() == '{"steps": 3}'
