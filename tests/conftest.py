@@ -26,7 +26,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
     for name in list(os.environ):
         if name.startswith("KERNELMILL_") or name in (*config.OTHER_VARIABLES, "TEST_MODE", "DATASET_PATH"):
             monkeypatch.delenv(name)
-    for name in ("FILTERED_DATASET_PATH", "SYNTHETIC_DATASET_PATH"):
+    for name in ("FILTERED_DATASET_PATH", "UNIQUE_DATASET_PATH", "SYNTHETIC_DATASET_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     config.environment.cache_clear()

@@ -144,6 +144,15 @@ class StageSettings(LLMSettings, RowSettings):
     trace_timeout: float = setting(30.0, "seconds one module may take there", gt=0)
 
 
+class NamedDatasets(Settings):
+    """The files that a command may call by a word. Of the config file and the environment alone."""
+
+    filtered_path: str = _unnamed("outputs/filtered_dataset.jsonl", "FILTERED_DATASET_PATH")
+    unique_path: str = _unnamed("outputs/filtered_dataset-filtered.jsonl", "UNIQUE_DATASET_PATH")
+    synthetic_path: str = _unnamed("outputs/synthetic_prompts.jsonl", "SYNTHETIC_DATASET_PATH")
+    raw_path: str = _unnamed("siro1/kernelbook-glm4_7-evals", "DATASET_PATH")
+
+
 class RateSettings(StageSettings):
     """Keep the good rows, and say how hard each one's task is."""
 
@@ -206,10 +215,10 @@ class DecontaminateSettings(RowSettings):
         return (value,) if isinstance(value, str) else value
 
 
-class StripSettings(RowSettings):
+class StripSettings(RowSettings, NamedDatasets):
     """Reduce every assistant message to its answer."""
 
-    source: str = setting("outputs/filtered_dataset.jsonl", "evals rows", env="FILTERED_DATASET_PATH")
+    source: str = setting("filtered", "evals rows, or by name: raw, filtered, unique")
     output: Path | None = setting(
         None, "file to write (default: the source's name + -no-reasoning)", flag="-o"
     )  # type: ignore[assignment]
@@ -240,7 +249,7 @@ class LengthsSettings(Settings):
     _home = field_validator("json_path", "plot")(_at_home)
 
 
-class PublishSettings(Settings):
+class PublishSettings(NamedDatasets):
     """Make a dataset of rows, in a folder or on the Hub."""
 
     source: str = setting(
@@ -266,10 +275,6 @@ class PublishSettings(Settings):
         False, "first 5 rows only, to a folder beside the real one; never to the Hub", env="TEST_MODE"
     )
     # Of the config file and the environment alone.
-    filtered_path: str = _unnamed("outputs/filtered_dataset.jsonl", "FILTERED_DATASET_PATH")
-    unique_path: str = _unnamed("outputs/filtered_dataset-filtered.jsonl", "UNIQUE_DATASET_PATH")
-    synthetic_path: str = _unnamed("outputs/synthetic_prompts.jsonl", "SYNTHETIC_DATASET_PATH")
-    raw_path: str = _unnamed("siro1/kernelbook-glm4_7-evals", "DATASET_PATH")
     filtered_to: str = "siro1/kernelbook-glm4_7-evals-filtered"
     unique_to: str = "siro1/kernelbook-glm4_7-evals-unique"
     synthetic_to: str = "siro1/kernelbook-synthetic-tasks"

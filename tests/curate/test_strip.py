@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernelmill.curate.strip import Strip
 from kernelmill.rows import Row
@@ -66,8 +68,8 @@ def test_other_styles_are_written_too() -> None:
 @pytest.mark.parametrize("style", ["answer", "fence", "begin_python", "reasoning_content"])
 def test_stripping_twice_changes_nothing_on_any_bundled_row(style: str) -> None:
     stage = Strip(style)
-    for given in open_source("bundled:samples/evals.jsonl").rows():
-        once = stage.take(given)
+    for sample in open_source("bundled:samples/evals.jsonl").rows():
+        once = stage.take(sample)
         assert isinstance(once, bytes)
         assert stage.take(Row(0, "x", once)) == once
 
@@ -91,3 +93,60 @@ def test_rows_without_one_clear_answer_stop_the_command_unless_allowed(
         "assistant message 1: no answer block (<answer>, BEGIN_PYTHON or a code fence)",
         "no assistant message in the completion",
     ]
+
+
+@given(st.text(max_size=60), st.text(max_size=60), st.sampled_from(["answer", "fence", "begin_python"]))
+def test_stripping_is_idempotent_on_any_answer(thoughts: str, code: str, style: str) -> None:
+    stage = Strip(style)
+    message = {"role": "assistant", "content": f"<think>{thoughts}</think>\n<answer>\n{code}\n</answer>"}
+    once = stage.take(Row(0, "x", json.dumps(evals_row(0, completion=[message])).encode()))
+    if isinstance(once, bytes):
+        again = stage.take(Row(0, "x", once))
+        # A code that holds marks of its own may have no clear answer once it is marked in another way.
+        assert again == once if isinstance(again, bytes) else style != "answer"
+
+
+def test_every_byte_outside_the_completion_stays(tmp_path: Path, mill: Callable[..., Any]) -> None:
+    odd = '{ "b" : 1.50, "info":{"completion":[]},\t"completion" : %s , "z":"\\u00e9é","z":1e5 }'
+    answer = '[{"role":"assistant","content":"x <answer>k</answer>"}]'
+    (tmp_path / "rows.jsonl").write_text(odd % answer + "\n", encoding="utf-8")
+    assert mill("strip", "rows.jsonl", "-o", "out.jsonl").returncode == 0
+    kept = json.loads((tmp_path / "out.jsonl").read_bytes())
+    assert kept["completion"][0]["content"] == "<answer>k</answer>"
+    assert kept["info"] == {"completion": []}
+    plain = odd.replace('"info":{"completion":[]},', "")
+    (tmp_path / "rows.jsonl").write_text(plain % answer + "\n", encoding="utf-8")
+    assert mill("strip", "rows.jsonl", "-o", "out.jsonl").returncode == 0
+    stripped_answer = '[{"role":"assistant","content":"<answer>k</answer>"}]'
+    assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == plain % stripped_answer + "\n"
+
+
+def test_a_column_that_stands_twice_is_stripped_all_the_same() -> None:
+    answer = b'[{"role":"assistant","content":"<think>t</think><answer>k</answer>"}]'
+    raw = b'{"completion":%s,"completion":%s}' % (answer, answer)
+    assert Strip("answer").take(Row(0, "x", raw)) == (
+        b'{"completion":[{"role":"assistant","content":"<answer>k</answer>"}]}'
+    )
+
+
+def test_many_rows_in_processes_are_what_one_process_makes(tmp_path: Path, mill: Callable[..., Any]) -> None:
+    rows = [evals_row(n, answer_bytes=9000) for n in range(900)]
+    rows[700]["completion"] = []
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    lines = path.read_bytes().splitlines()
+    lines[800] = b'{"torn'
+    path.write_bytes(b"\n".join(lines))
+    stage = Strip("answer")
+    done = mill("strip", "rows.jsonl", "-o", "out.jsonl", "--max-rejected", "0.1")
+    assert done.returncode == 1
+    assert "rows.jsonl:801: " in done.stderr
+    done = mill("strip", "rows.jsonl", "-o", "out.jsonl", "--max-rejected", "0.1", "--on-bad-row", "reject")
+    assert done.returncode == 0, done.stderr
+    expected = [stage.take(Row(0, "x", line)) for n, line in enumerate(lines) if n not in (700, 800)]
+    assert (tmp_path / "out.jsonl").read_bytes().splitlines() == expected
+    rejected = read_rows(tmp_path / "out.rejected.jsonl")
+    assert [(bad["index"], bad["where"]) for bad in rejected] == [
+        (700, "rows.jsonl:701"),
+        (800, "rows.jsonl:801"),
+    ]
+    assert json.loads((tmp_path / "out.manifest.json").read_text())["styles_read"] == {"answer": 898}

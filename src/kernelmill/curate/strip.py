@@ -35,6 +35,7 @@ _read = RowReader(_Completion)
 _messages = msgspec.json.Decoder(list[dict[str, Any]])
 _NAME = re.compile(rb'"completion"\s*:\s*')
 _columns = msgspec.json.Decoder(dict[str, Raw])
+WORDS = ("raw", "filtered", "unique")
 _CHUNK = 1 << 20
 """Bytes of rows that a worker process is sent at once."""
 
@@ -152,11 +153,14 @@ def _rewrite(message: dict[str, Any], answer: Answer, style: str) -> None:
 
 
 def strip(settings: StripSettings) -> Made:
-    output = settings.output or _beside(settings.source)
+    word = "raw" if settings.source == "source" else settings.source
+    if word in WORDS:
+        settings = settings.model_copy(update={"source": getattr(settings, f"{word}_path")})
+    output = settings.output or stripped_path(settings.source)
     return run_row_stage("strip", settings, Strip(settings.style), output, settings.max_rejected)
 
 
-def _beside(source: str) -> Path:
+def stripped_path(source: str) -> Path:
     """`outputs/x.jsonl` → `outputs/x-no-reasoning.jsonl`; what is not a local file goes to `outputs/`."""
     path = Path(source).expanduser()
     folder = path.parent if path.is_file() else Path("outputs")

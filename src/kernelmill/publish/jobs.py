@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kernelmill.config import PublishSettings
-from kernelmill.curate.strip import _beside as stripped_path
+from kernelmill.curate.strip import stripped_path
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.store.output import test_path
 
