@@ -111,7 +111,7 @@ def read_benchmarks(specs: tuple[str, ...], share: float, token: str | None) -> 
         name, source = _open(spec, token)
         if name in opened:
             raise ConfigError(
-                f"--against: {opened[name][0]} and {spec} are both called {name}: name one, such as other={spec}"
+                f"--against: {opened[name][0]} and {spec} are both called {name}: give one another name (NAME=SOURCE)"
             )
         opened[name] = (spec, source)
     return [Benchmark(name, source, share) for name, (_, source) in opened.items()]

@@ -169,13 +169,14 @@ def _free(body: Iterable[ast.stmt]) -> set[str]:
         if isinstance(node, ast.ClassDef):
             names |= _free(node.body).union(*map(_read, (*node.bases, *node.keywords, *node.decorator_list)))
         elif isinstance(node, Function):
-            inside = set().union(*map(_read, node.body))
+            read: set[str] = set()
+            given: set[str] = set()
             for part in nodes(node):
                 if isinstance(part, ast.arg):
-                    inside.discard(part.arg)
-                elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                    inside.discard(part.id)
-            names |= inside
+                    given.add(part.arg)
+                elif isinstance(part, ast.Name):
+                    (given if isinstance(part.ctx, ast.Store) else read).add(part.id)
+            names |= read - given
             outside = (*node.args.defaults, *node.args.kw_defaults, *node.decorator_list)
             names = names.union(*(_read(part) for part in outside if part is not None))
         else:
@@ -227,12 +228,13 @@ def _does_nothing(node: ast.stmt) -> bool:
 
 
 def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+    parts = nodes(function)
     assigned = [
         (part, {target.id for target in part.targets if isinstance(target, ast.Name)})
-        for part in nodes(function)
+        for part in parts
         if isinstance(part, ast.Assign) and all(isinstance(target, ast.Name) for target in part.targets)
     ]
-    read = Counter(_read(function))
+    read = Counter(_reads(parts))
     unread: list[ast.stmt] = []
     while dead := [(part, names) for part, names in assigned if not any(read[name] > 0 for name in names)]:
         for part, _ in dead:
@@ -244,9 +246,11 @@ def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
 
 def _read(node: ast.AST) -> list[str]:
     """Every name that is read in there, as often as it is."""
-    return [
-        part.id for part in nodes(node) if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Store)
-    ]
+    return _reads(nodes(node))
+
+
+def _reads(parts: Iterable[ast.AST]) -> list[str]:
+    return [part.id for part in parts if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Store)]
 
 
 def _without(code: str, removed: list[ast.stmt]) -> str:
