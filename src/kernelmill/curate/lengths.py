@@ -13,12 +13,14 @@ import heapq
 import time
 from array import array
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from rich.console import Console
 
 from kernelmill.bars import svg_bars
 from kernelmill.chat_rows import Chat, ChatReader, Reasoning
@@ -78,17 +80,22 @@ def measure(source: Source, tokenizer: TokenizerFiles, reasoning: Reasoning = "c
     chunks = _chunks(source.rows())
     counts, reaches, tally = array("I"), array("I"), Tally()
     longest: list[LongRow] = []
+    console = Console(stderr=True)
     said_at = time.monotonic()
-    for counted in mapped(partial(_count, tokenizer, reasoning), chunks):
-        if counted.bad is not None:
-            raise BadRow(*counted.bad)
-        counts.frombytes(counted.lengths)
-        reaches.frombytes(counted.reaches)
-        tally.add(counted.tally)
-        longest = heapq.nlargest(_LONGEST, longest + counted.longest, key=lambda row: row.tokens)
-        if time.monotonic() - said_at >= _EVERY:
-            said_at = time.monotonic()
-            say(f"lengths: {len(counts):,} rows counted")
+    with console.status("lengths") if console.is_terminal else nullcontext() as status:
+        for counted in mapped(partial(_count, tokenizer, reasoning), chunks):
+            if counted.bad is not None:
+                raise BadRow(*counted.bad)
+            counts.frombytes(counted.lengths)
+            reaches.frombytes(counted.reaches)
+            tally.add(counted.tally)
+            longest = heapq.nlargest(_LONGEST, longest + counted.longest, key=lambda row: row.tokens)
+            told = f"lengths: {len(counts):,} rows counted"
+            if status is not None:
+                status.update(told)
+            elif time.monotonic() - said_at >= _EVERY:
+                said_at = time.monotonic()
+                say(told)
     if not counts:
         raise SourceError(f"{source.name} has no rows: there is nothing to measure")
     about = {**tokenizer.origin, "template_sha256": loaded.template_sha256}
