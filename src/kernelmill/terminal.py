@@ -36,5 +36,13 @@ def count(number: float) -> str:
     return f"{number:.0f}"
 
 
+def size(number: float) -> str:
+    """`12345678` → `12.3 MB`."""
+    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= limit:
+            return f"{number / limit:.1f} {unit}"
+    return f"{number:.0f} bytes"
+
+
 def money(cost: float | None) -> str:
     return "unknown cost" if cost is None else f"${cost:.4f}" if cost < 1 else f"${cost:.2f}"

@@ -21,9 +21,9 @@ from kernelmill.publish.lineage import Lineage
 from kernelmill.publish.target import Present, Target
 from kernelmill.publish.watched import Watched
 from kernelmill.rows import TEST_ROWS
-from kernelmill.store import open_source
+from kernelmill.store import Source, open_source
 from kernelmill.store.source import DataFile
-from kernelmill.terminal import duration
+from kernelmill.terminal import duration, size
 
 MUCH_SMALLER = 0.5
 """A dataset with less than this share of the rows that are there now is not put in their place unasked."""
@@ -36,7 +36,8 @@ def publish(settings: PublishSettings) -> Made:
         raise ConfigError(
             "HF_TOKEN is not set, and the Hub needs it: put a token with write access into .env, or use --to folder:PATH"
         )
-    made = [_publish_one(settings, job, token) for job in jobs]
+    sources = [_source(settings, job, token) for job in jobs]  # what is wrong with one stops all of them
+    made = [_publish_one(settings, job, source, token) for job, source in zip(jobs, sources, strict=True)]
     for note in notes:
         print(note)
     rows = sum(sum(built.rows.values()) for built in made)
@@ -49,14 +50,18 @@ def publish(settings: PublishSettings) -> Made:
     return Made(tuple(files), rows, rows)
 
 
-def _publish_one(settings: PublishSettings, job: Job, token: str | None) -> Built:
-    started = time.monotonic()
+def _source(settings: PublishSettings, job: Job, token: str | None) -> Source:
     source = open_source(job.source, settings.source_split, token)
     if Lineage(source).made_in_test_mode and not settings.test_mode:
         raise SourceError(f"{job.source} was made in test mode: publish what a real run makes")
+    return Watched(source, TEST_ROWS if settings.test_mode else None)
+
+
+def _publish_one(settings: PublishSettings, job: Job, source: Source, token: str | None) -> Built:
+    started = time.monotonic()
     how_split = "none" if settings.split == "auto" and job.word in ("raw", "synthetic") else settings.split
     wanted = Wanted(
-        Watched(source, TEST_ROWS if settings.test_mode else None),
+        source,
         job.name,
         None if job.folder else job.to,
         job.word,
@@ -76,6 +81,8 @@ def _publish_one(settings: PublishSettings, job: Job, token: str | None) -> Buil
         lines = [("source", job.source), ("target", target.label)]
         if settings.dry_run:
             lines += _would_change(built, present, target.to_send(built))
+            if job.folder is None and token is None:
+                lines.append(("note", "HF_TOKEN is not set: a private dataset would not be seen"))
         else:
             _ask(settings, target, built, present)
             lines += _done(built, target.put(built), settings.test_mode)
@@ -147,11 +154,3 @@ def _would_change(built: Built, present: Present | None, to_send: int) -> list[t
         lines.append(("by hand", f"{', '.join(present.edited)} was changed by hand, and would be replaced"))
     lines.append(("to send", size(to_send) if to_send else "nothing"))
     return [(label, str(value)) for label, value in lines]
-
-
-def size(number: float) -> str:
-    """`12345678` → `12.3 MB`."""
-    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if number >= limit:
-            return f"{number / limit:.1f} {unit}"
-    return f"{number:.0f} bytes"

@@ -44,6 +44,10 @@ class FolderTarget:
             raise OutputError(f"{path}: not a folder that can be replaced: name one of its own")
 
     def __enter__(self) -> FolderTarget:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{self.label} cannot be written ({error.strerror})") from None
         busy = f"{self.label} is being written by another kernelmill process"
         self._lock = take_lock(self.path.with_name(f"{self.path.name}.kernelmill"), busy)
         if self._old.exists() and not self.path.exists():

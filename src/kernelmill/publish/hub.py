@@ -30,7 +30,7 @@ from kernelmill.publish.tables import Written
 from kernelmill.publish.target import Present, data_files, read_manifest
 from kernelmill.store.parquet import first_line
 from kernelmill.store.source import DataFile
-from kernelmill.terminal import say
+from kernelmill.terminal import say, size
 
 T = TypeVar("T")
 TRIES = 5
@@ -121,7 +121,7 @@ class HubTarget:
         return [
             file
             for name, file in built.files.items()
-            if name not in there or there[name] not in (file.sha256, _git_hash(file.path))
+            if name not in there or there[name] != _hash_like(there[name], file)
         ]
 
     def _outdated(self, built: Built) -> list[str]:
@@ -171,6 +171,7 @@ class HubTarget:
             for file in self._differing(built)
         ]
         deletions = [CommitOperationDelete(path_in_repo=name) for name in self._outdated(built)]
+        say(f"uploading {size(self.to_send(built))} to {self.label}")
         self._patiently(
             "uploading",
             lambda: self._api.preupload_lfs_files(
@@ -209,15 +210,24 @@ class HubTarget:
     ) -> T | Any:
         """Call the Hub, and call again after what may pass. `after_loss` says whether a call without an answer was carried out."""
         import httpx2
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
         for attempt in range(1, tries + 1):
             try:
                 return call()
-            except (HfHubHTTPError, httpx2.HTTPError, LocalEntryNotFoundError, RuntimeError) as error:
+            except OfflineModeIsEnabled:
+                raise OutputError("the Hub is switched off by HF_HUB_OFFLINE: unset it") from None
+            except (
+                HfHubHTTPError, httpx2.HTTPError, LocalEntryNotFoundError, RuntimeError, ValueError,
+            ) as error:  # fmt: skip
                 cause = _cause(error)
                 status = _status(cause)
-                if isinstance(cause, RuntimeError) or (status is not None and status not in _AGAIN):
+                if not isinstance(cause, httpx2.HTTPError | LocalEntryNotFoundError):
+                    # The client's own words: a name that cannot be, metadata that the Hub does not take.
+                    raise OutputError(
+                        f"{doing} {self.label}: {first_line(Exception(redact(str(cause))))}: nothing is changed"
+                    ) from error
+                if status is not None and status not in _AGAIN:
                     raise self._told(doing, cause) from error
                 # A 429 was refused; anything else may have been carried out all the same.
                 if after_loss is not None and status != 429 and after_loss():
@@ -282,10 +292,15 @@ def _wait(error: Exception, attempt: int) -> float:
     return min(float(asked), LONGEST_WAIT) if asked.isdigit() else 0.5 * 2 ** (attempt - 1)
 
 
-def _git_hash(path: Path) -> str:
-    """What git, and the Hub for files that are not large, knows a file by."""
-    data = path.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+def _hash_like(known: str, file: Written) -> str:
+    """A file's hash of the kind that the Hub gave for what it has: SHA-256 for large files, git's own for the others."""
+    if len(known) == len(file.sha256):
+        return file.sha256
+    sha = hashlib.sha1(b"blob %d\0" % file.size)
+    with file.path.open("rb") as content:
+        while block := content.read(1 << 20):
+            sha.update(block)
+    return sha.hexdigest()
 
 
 @contextlib.contextmanager

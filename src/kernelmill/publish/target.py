@@ -14,6 +14,7 @@ from kernelmill.publish.dataset import Built
 from kernelmill.publish.shapes import describe
 from kernelmill.store import Source
 from kernelmill.store.hub import find_splits
+from kernelmill.store.parquet import first_line
 from kernelmill.store.source import DataFile
 
 
@@ -39,7 +40,7 @@ class Present:
     def count_rows(self) -> int:
         if self.manifest is not None:
             return sum(self.manifest["rows"].values())
-        return sum(1 for files in self.splits().values() for _ in Source("", files, {}).rows())
+        return sum(_rows_in(file) for files in self.splits().values() for file in files)
 
     def columns(self) -> dict[str, str] | None:
         """The columns and their types; None where what is there does not say."""
@@ -51,6 +52,20 @@ class Present:
         import pyarrow.parquet as pq
 
         return dict(describe(pq.read_schema(files[0].path)))
+
+
+def _rows_in(file: DataFile) -> int:
+    if file.path.name.endswith(".parquet"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return int(pq.read_metadata(file.path).num_rows)
+        except pa.ArrowException as error:
+            raise OutputError(
+                f"{file.label} cannot be read ({first_line(error)}): if it may be replaced, say --yes"
+            ) from None
+    return sum(1 for _ in Source("", [file], {}).rows())
 
 
 class Target(Protocol):
