@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -292,6 +294,25 @@ def test_what_an_interrupted_upload_sent_is_not_sent_again(hub: FakeHub, tmp_pat
     assert publish(hub, "rows.jsonl", "--to", REPO).returncode == 0
     assert uploads(hub) == sent
     assert sum(map(len, load(hub).values())) == 50
+
+
+@pytest.mark.parametrize("step", ["uploading", "committing"])
+def test_ctrl_c_ends_it_at_once_and_nothing_is_published(hub: FakeHub, tmp_path: Path, step: str) -> None:
+    write_rows(tmp_path / "rows.jsonl", rows_of(0, 50))
+    hub.faults.append(Fault(STEPS[step], action="hang", seconds=60))
+    process = subprocess.Popen(
+        command("publish", "rows.jsonl", "--to", REPO), env=environment(hub, TMPDIR=str(tmp_path)),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not any(re.search(STEPS[step], path) for _, path in hub.requests):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert stderr.splitlines()[-1] == "kernelmill: interrupted"
+    assert state(hub) == {}
+    assert os.listdir(tmp_path) == ["rows.jsonl"]
 
 
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(hub: FakeHub, tmp_path: Path) -> None:

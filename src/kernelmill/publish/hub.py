@@ -12,6 +12,7 @@ connections. Does not change the visibility of a dataset that is there, and leav
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import re
@@ -172,13 +173,9 @@ class HubTarget:
         ]
         deletions = [CommitOperationDelete(path_in_repo=name) for name in self._outdated(built)]
         say(f"uploading {size(self.to_send(built))} to {self.label}")
-        self._patiently(
-            "uploading",
-            lambda: self._api.preupload_lfs_files(
-                self.label, additions, repo_type="dataset", free_memory=False
-            ),
-            tries=1,
-        )
+        for addition in additions:
+            # One by one: the client sends several in threads, for which a Ctrl-C would have to wait.
+            self._patiently("uploading", functools.partial(self._send, addition), tries=1)
         rows = sum(built.rows.values())
 
         def commit() -> None:
@@ -200,6 +197,9 @@ class HubTarget:
             return False
 
         self._patiently("committing", commit, after_loss=is_made)
+
+    def _send(self, addition: Any) -> None:
+        self._api.preupload_lfs_files(self.label, [addition], repo_type="dataset", free_memory=False)
 
     def _patiently(
         self,
