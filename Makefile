@@ -19,12 +19,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $(STAMP)
 
-demo: $(STAMP)  ## rate and specify the bundled sample: no GPU, no key, no network
-	$(BIN)/kernelmill rate @ configs/offline.toml
-	$(BIN)/kernelmill specs @ configs/offline.toml
+demo: $(STAMP)  ## the whole flow on the bundled samples: no GPU, no key, no network
+	$(BIN)/kernelmill run @ configs/offline.toml
 	$(BIN)/kernelmill show demo_outputs/filtered_dataset.jsonl -n 2 --columns info.module_name,reward,difficulty,evaluation_raw
 	$(BIN)/kernelmill show demo_outputs/synthetic_prompts.jsonl -n 1 --columns name,prompt --lines 40
-	@printf '\nRated rows: demo_outputs/filtered_dataset.jsonl; specifications: demo_outputs/synthetic_prompts.jsonl\nTry next:\n  .venv/bin/kernelmill doctor\n  .venv/bin/kernelmill rate data/samples/evals.jsonl --dry-run\n  .venv/bin/kernelmill show data/samples/evals.jsonl -n 1\n'
+	@printf '\nDatasets that load_dataset opens: demo_outputs/hub/filtered, unique, synthetic, …; cards: their README.md; what was done: demo_outputs/run.json\nTry next:\n  .venv/bin/kernelmill run @ configs/offline.toml      (nothing to do: all is unchanged)\n  .venv/bin/kernelmill doctor\n  .venv/bin/kernelmill rate data/samples/evals.jsonl --dry-run\n'
 
 test: $(STAMP) lint  ## lint, types and tests (minutes)
 	$(BIN)/python -m pytest -n 2 -m "not heavy"

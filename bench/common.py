@@ -6,6 +6,8 @@ import datetime
 import json
 import os
 import platform
+import random
+import re
 import resource
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 from kernelmill.testing.example_rows import evals_row
 
 RESULTS = Path(__file__).parent / "results"
+SAMPLES = Path(__file__).parents[1] / "data/samples/evals.jsonl"
 
 
 class Measured(NamedTuple):
@@ -47,6 +50,35 @@ def write_evals(path: Path, rows: int, code_bytes: int, row_bytes: int) -> None:
     with path.open("w", encoding="utf-8") as file:
         for n in range(rows):
             row = evals_row(n, 1.25, code_bytes=code_bytes, answer_bytes=row_bytes - code_bytes - 1000)
+            file.write(json.dumps(row) + "\n")
+
+
+def write_samples(path: Path, rows: int, row_bytes: int, modules: int) -> None:
+    """Evals rows made of the bundled samples: real modules and kernels, each module of a kind, thoughts up to `row_bytes`.
+
+    `rows / modules` rows share a module, as the rollouts of a real run do.
+    """
+    samples = [json.loads(line) for line in SAMPLES.read_text(encoding="utf-8").splitlines()]
+    prose = " ".join(sample["completion"][0]["content"] for sample in samples)
+    prose = re.sub(r"</?(?:think|answer)>", "", prose)
+    chance = random.Random(1)
+    with path.open("w", encoding="utf-8") as file:
+        for n in range(rows):
+            module = n % modules
+            own = random.Random(module)
+            sample = own.choice(samples)
+            name = sample["info"]["module_name"]
+            step = f"    def step(self, y):\n        return (y * {own.random():.4f}).clamp({own.randrange(99)}) + {own.randrange(999)}\n\n"
+            code = sample["info"]["python_code"].replace(name, f"{name}{module}")
+            code = code.replace("    def forward(", step + "    def forward(", 1)
+            row = sample | {"example_id": module, "reward": round(chance.random() * 2, 4)}
+            row["info"] = sample["info"] | {"module_name": f"{name}{module}", "python_code": code}
+            answer = f"<answer>\n{sample['answer']}\n</answer>"
+            row["completion"] = [{"role": "assistant", "content": answer}]
+            missing = max(0, row_bytes - len(json.dumps(row)) - 20)
+            start = chance.randrange(max(1, len(prose) - missing))
+            thoughts = f"<think>{prose[start : start + missing]}</think>"
+            row["completion"] = [{"role": "assistant", "content": thoughts + answer}]
             file.write(json.dumps(row) + "\n")
 
 

@@ -15,6 +15,7 @@ import pytest
 from kernelmill.cli import stage_parser
 from kernelmill.config import STAGES
 from kernelmill.flow import COMMANDS
+from kernelmill.pipeline import parser as run_parser
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, command
 
@@ -56,12 +57,13 @@ def test_every_command_of_a_page_runs_in_the_order_it_stands(tmp_path: Path, pag
             assert done.returncode == 0, f"{page.name}: {line}\n{done.stderr}"
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", [*STAGES, "run"])
 def test_the_option_list_in_the_docs_is_the_programs_own(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "110")
     page = ROOT / "docs" / f"{stage}.md"
     text = page.read_text(encoding="utf-8")
-    block = f"<!-- help: {stage} -->\n```\n{stage_parser(COMMANDS[stage], STAGES[stage]).format_help()}```\n<!-- /help -->"
+    parser = run_parser() if stage == "run" else stage_parser(COMMANDS[stage], STAGES[stage])
+    block = f"<!-- help: {stage} -->\n```\n{parser.format_help()}```\n<!-- /help -->"
     new = re.sub(rf"<!-- help: {stage} -->.*?<!-- /help -->", lambda _: block, text, flags=re.DOTALL)
     if os.environ.get("UPDATE_DOCS"):
         page.write_text(new, encoding="utf-8")
@@ -69,7 +71,7 @@ def test_the_option_list_in_the_docs_is_the_programs_own(stage: str, monkeypatch
 
 
 def test_links_and_paths_in_the_pages_lead_somewhere() -> None:
-    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "scripts/README.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
     tree = (ROOT / "README.md").read_text(encoding="utf-8").split("## Where things are")[1]

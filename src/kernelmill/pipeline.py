@@ -77,7 +77,7 @@ class Record(Struct):
 
 def main(arguments: list[str]) -> int:
     file, arguments = config_file(arguments)
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     if file is None:
         file = bundled(DEFAULT)
         say(f"no config given: running {DEFAULT}, which needs no GPU, no key and no network")
@@ -87,22 +87,22 @@ def main(arguments: list[str]) -> int:
     return run.plan() if options.dry_run else run.run()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    options = Parser(
         prog="kernelmill run", description="Run the stages that a config names, skipping what is done."
     )
-    parser.add_argument("--config", metavar="FILE", help=f"TOML file (same as @ FILE; default: {DEFAULT})")
-    parser.add_argument("--from", dest="first", metavar="STEP", help="begin with this step")
-    parser.add_argument("--until", dest="last", metavar="STEP", help="end with this step")
-    parser.add_argument("--only", metavar="STEP,STEP", help="these steps and no others")
-    parser.add_argument("--force", action="store_true", help="run steps even if nothing has changed")
-    parser.add_argument("--dry-run", action="store_true", help="say which steps would run, and why; run none")
-    parser.add_argument(
+    options.add_argument("--config", metavar="FILE", help=f"TOML file (same as @ FILE; default: {DEFAULT})")
+    options.add_argument("--from", dest="first", metavar="STEP", help="begin with this step")
+    options.add_argument("--until", dest="last", metavar="STEP", help="end with this step")
+    options.add_argument("--only", metavar="STEP,STEP", help="these steps and no others")
+    options.add_argument("--force", action="store_true", help="run steps even if nothing has changed")
+    options.add_argument("--dry-run", action="store_true", help="say which steps would run, and why; run none")
+    options.add_argument(
         "--test-mode",
         action="store_true",
         help="first 5 rows only, beside the real outputs; nothing is published",
     )
-    return parser
+    return options
 
 
 class Run:
