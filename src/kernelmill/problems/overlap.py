@@ -16,7 +16,6 @@ from __future__ import annotations
 import ast
 import gc
 import hashlib
-import re
 import warnings
 from array import array
 from collections import Counter
@@ -25,9 +24,8 @@ from functools import lru_cache
 from math import ceil
 from typing import Literal, NamedTuple
 
-from kernelmill.problems.operations import Function, is_super, nodes, operations
-from kernelmill.problems.source import CONVENTION_FUNCTIONS
-from kernelmill.problems.structure import structure_of
+from kernelmill.problems.operations import Function, nodes, operations
+from kernelmill.problems.structure import does_nothing, normal_form, structure_of, structure_of_tokens
 
 NGRAM = 3
 FLOOR = 3
@@ -119,16 +117,17 @@ def fingerprint(code: str) -> Fingerprint:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(code)
-        removed = [*_unneeded(tree), *_idle(tree)]
+        idle = _idle(tree)
+        tokens, unneeded = normal_form(tree, idle)
+        removed = {*unneeded, *idle}
         functions = list(operations(tree, removed))
         runs = {run for function in functions for run in _runs(function)} if _calls(functions) else set()
-        structure = structure_of(_without(code, removed))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Fingerprint(structure_of(code).key if code.strip() else b"", array("q"), False)
     modules = [
         node for node in tree.body if isinstance(node, ast.ClassDef | Function) and node not in removed
     ]
-    return Fingerprint(structure.key if modules else b"", array("q", sorted(runs)), True)
+    return Fingerprint(structure_of_tokens(tokens).key if modules else b"", array("q", sorted(runs)), True)
 
 
 @lru_cache(1 << 16)
@@ -151,54 +150,6 @@ def _runs(function: list[str]) -> Iterable[int]:
         yield hash(tuple(numbers[start : start + NGRAM]))  # of numbers it is the same in every process
 
 
-def _unneeded(tree: ast.Module) -> list[ast.stmt]:
-    """Statements of the file that no class needs: shapes, seeds, `get_inputs`, helpers that nobody calls."""
-    left = [node for node in tree.body if not isinstance(node, ast.ClassDef | ast.Import | ast.ImportFrom)]
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    needed = _free(classes) if classes else {node.name for node in left if isinstance(node, Function)}
-    while used := [node for node in left if _gives(node) & needed]:
-        needed |= _free(used)
-        left = [node for node in left if node not in used]
-    return left
-
-
-def _free(body: Iterable[ast.stmt]) -> set[str]:
-    """The names that statements take from the file around them."""
-    names: set[str] = set()
-    for node in body:
-        if isinstance(node, ast.ClassDef):
-            names |= _free(node.body).union(*map(_read, (*node.bases, *node.keywords, *node.decorator_list)))
-        elif isinstance(node, Function):
-            read: set[str] = set()
-            given: set[str] = set()
-            for part in nodes(node):
-                if isinstance(part, ast.arg):
-                    given.add(part.arg)
-                elif isinstance(part, ast.Name):
-                    (given if isinstance(part.ctx, ast.Store) else read).add(part.id)
-            names |= read - given
-            outside = (*node.args.defaults, *node.args.kw_defaults, *node.decorator_list)
-            names = names.union(*(_read(part) for part in outside if part is not None))
-        else:
-            names.update(_read(node))
-    return names
-
-
-def _gives(node: ast.stmt) -> set[str]:
-    """The names that a statement of the file gives."""
-    if isinstance(node, Function):
-        return set() if node.name in CONVENTION_FUNCTIONS else {node.name}
-    names = set()
-    for part in nodes(node):
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            names.add(part.id)
-        elif isinstance(part, ast.ClassDef | Function):
-            names.add(part.name)
-        elif isinstance(part, ast.alias):
-            names.add(part.asname or part.name.partition(".")[0])
-    return names
-
-
 def _idle(tree: ast.Module) -> list[ast.stmt]:
     """Constructors that only call their base's, and variables that their function never reads."""
     found: list[ast.stmt] = []
@@ -206,25 +157,8 @@ def _idle(tree: ast.Module) -> list[ast.stmt]:
         methods = node.body if isinstance(node, ast.ClassDef) else [node]
         for method in methods:
             if isinstance(method, Function):
-                found += [method] if _is_empty_constructor(method) else _unread(method)
+                found += [method] if does_nothing(method) else _unread(method)
     return found
-
-
-def _is_empty_constructor(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    takes = method.args
-    nothing_taken = len(takes.posonlyargs) + len(takes.args) == 1 and not (
-        takes.vararg or takes.kwonlyargs or takes.kwarg
-    )
-    return method.name == "__init__" and nothing_taken and all(map(_does_nothing, method.body))
-
-
-def _does_nothing(node: ast.stmt) -> bool:
-    match node:
-        case ast.Pass() | ast.Expr(value=ast.Constant()):
-            return True
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=base, attr="__init__"), args=[], keywords=[])):
-            return is_super(base)
-    return False
 
 
 def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
@@ -251,28 +185,3 @@ def _read(node: ast.AST) -> list[str]:
 
 def _reads(parts: Iterable[ast.AST]) -> list[str]:
     return [part.id for part in parts if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Store)]
-
-
-def _without(code: str, removed: list[ast.stmt]) -> str:
-    """The text with a bare string in the place of each statement: that is still Python, and no part of the structure."""
-    if not removed:
-        return code
-    data = code.encode()
-    starts = [0, *(found.end() for found in re.finditer(rb"\r\n|\r|\n", data))]
-    cuts = []
-    for node in removed:
-        decorators = getattr(node, "decorator_list", [])
-        line, column = (
-            (decorators[0].lineno, decorators[0].col_offset - 1)
-            if decorators
-            else (node.lineno, node.col_offset)
-        )
-        cuts.append(
-            (starts[line - 1] + column, starts[(node.end_lineno or line) - 1] + (node.end_col_offset or 0))
-        )
-    parts, end = [], 0
-    for first, last in sorted(cuts):
-        if first >= end:  # else it stands inside one that is cut already
-            parts += [data[end:first], b"''"]
-            end = last
-    return b"".join([*parts, data[end:]]).decode()

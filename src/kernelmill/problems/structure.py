@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from kernelmill.problems.source import CONVENTION_FUNCTIONS
 
 SHINGLE = 5
+_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
@@ -35,7 +36,10 @@ class Structure(NamedTuple):
 
 def structure_of(code: str) -> Structure:
     """The structure of a module. Code that does not parse is taken as text, blanks apart."""
-    tokens, _ = normal_tokens(code)
+    return structure_of_tokens(normal_tokens(code)[0])
+
+
+def structure_of_tokens(tokens: list[str]) -> Structure:
     digest = hashlib.blake2b(" ".join(tokens).encode("utf-8", "surrogatepass"), digest_size=16).digest()
     return Structure(digest, _shingles(tokens))
 
@@ -52,9 +56,18 @@ def normal_tokens(code: str) -> tuple[list[str], bool]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(code)
-        return _Emitter().module(tree), True
+        return normal_form(tree)[0], True
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _TOKEN.findall(code), False
+
+
+def normal_form(tree: ast.Module, idle: Collection[ast.stmt] = ()) -> tuple[list[str], list[ast.stmt]]:
+    """The tokens of a file, and the statements of the file that are left out of them because no class needs them.
+
+    `idle` are assignments inside functions that are to be left out too. Raises RecursionError on code that is nested too deeply.
+    """
+    emitter = _Emitter(idle)
+    return emitter.module(tree), emitter.unneeded
 
 
 @lru_cache(1 << 16)
@@ -96,7 +109,9 @@ _OPERATORS: dict[type[ast.AST], str] = {
 class _Emitter:
     """Writes a syntax tree as tokens in one walk, each node in brackets of some kind so that no two trees look alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, idle: Collection[ast.stmt]) -> None:
+        self._idle = frozenset(idle)
+        self.unneeded: list[ast.stmt] = []
         self._out: list[str] = []
         self._renamed: list[int] = []
         """Where a name stands that may be one of the module's own: known only at the end."""
@@ -119,13 +134,19 @@ class _Emitter:
                 for inner in ast.walk(node):
                     if isinstance(inner, ast.Import | ast.ImportFrom):
                         self._import(inner)
-            elif not (isinstance(node, ast.FunctionDef) and node.name in CONVENTION_FUNCTIONS):
+                self.unneeded.append(node)
+            elif isinstance(node, _FUNCTION) and node.name in CONVENTION_FUNCTIONS:
+                self.unneeded.append(node)
+            else:
                 rest.append((node, _names_of(node)))
-        while self._out and (needed := [part for part in rest if part[1] & self._loads]):
+        if not self._out:
+            # No class: its functions are what the file is for, or else all of it.
+            functions = {node.name for node, _ in rest if isinstance(node, _FUNCTION)}
+            self._loads = functions or set().union(*(names for _, names in rest))
+        while needed := [part for part in rest if part[1] & self._loads]:
             rest = [part for part in rest if part not in needed]
             self._body([node for node, _ in needed])
-        if not self._out:
-            self._body([node for node, _ in rest])
+        self.unneeded += [node for node, _ in rest]
         self._rename()
         # A name that was written out is several tokens.
         return " ".join(self._out).split(" ") if self._out else []
@@ -209,7 +230,7 @@ class _Emitter:
         self._out.append("end")
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        if _does_nothing(node):
+        if does_nothing(node):
             return
         self._given.add(node.name)
         self._bound.add(node.name)
@@ -267,6 +288,8 @@ class _Emitter:
         self._out.append(_constant(node.value))
 
     def _assign(self, node: ast.Assign) -> None:
+        if node in self._idle:
+            return
         for target in node.targets:
             self._node(target)
             self._out.append("=")
@@ -350,7 +373,7 @@ def _constant(value: Any) -> str:
 
 def _names_of(node: ast.stmt) -> set[str]:
     """The names that a statement of the file gives."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+    if isinstance(node, _FUNCTION):
         return {node.name}
     names = set()
     for part in ast.walk(node):
@@ -358,13 +381,15 @@ def _names_of(node: ast.stmt) -> set[str]:
             names.add(part.id)
         elif isinstance(part, ast.FunctionDef | ast.ClassDef):
             names.add(part.name)
+        elif isinstance(part, ast.alias):
+            names.add(part.asname or part.name.partition(".")[0])
     return names
 
 
-def _does_nothing(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def does_nothing(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """An `__init__` that only calls its base's: leaving it out is the same."""
     arguments = node.args
-    if node.name != "__init__" or len(arguments.args) != 1 or len(node.body) > 2:
+    if node.name != "__init__" or len(arguments.args) != 1:
         return False
     if arguments.posonlyargs or arguments.kwonlyargs or arguments.vararg or arguments.kwarg:
         return False
