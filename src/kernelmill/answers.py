@@ -20,10 +20,11 @@ from typing import Literal, NamedTuple
 Style = Literal["answer", "begin_python", "fence"]
 
 # Not re.IGNORECASE, which would have it look at every letter instead of jumping from < to <.
-_THINK = re.compile(r"<\s*(?P<closes>/?)\s*[tT][hH][iI][nN][kK](?:[iI][nN][gG])?\s*>")
+_THINK = re.compile(r"<\s*(/?)\s*[tT][hH][iI][nN][kK](?:[iI][nN][gG])?\s*>")
 _FENCE = re.compile(
     r"^```(?:python|py|triton)?[ \t]*\r?\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE
 )
+_BEGINS_WITH_FENCE = re.compile(r"\s*```")
 _MARKS: tuple[tuple[Style, str, str], ...] = (
     ("answer", "<answer>", "</answer>"),
     ("begin_python", "BEGIN_PYTHON", "END_PYTHON"),
@@ -67,13 +68,16 @@ def split_thoughts(text: str) -> tuple[str, str]:
     thinking = False
     for tag in _THINK.finditer(text):
         part = text[end : tag.start()]
-        if tag["closes"] and not thinking:
+        closes = tag[1]
+        if closes and not thinking:
             # Some servers swallow the opening tag; a tag inside thoughts ends up here too.
             thoughts, rest = [*thoughts, *rest, part], []
         else:
             (thoughts if thinking else rest).append(part)
-        thinking = not tag["closes"]
+        thinking = not closes
         end = tag.end()
+    if not end:
+        return "", text
     if thinking:
         raise NoAnswer("the answer has a <think> that is never closed")
     return "\n\n".join(part.strip() for part in thoughts if part.strip()), "".join([*rest, text[end:]])
@@ -82,15 +86,17 @@ def split_thoughts(text: str) -> tuple[str, str]:
 def _between(text: str, opening: str, closing: str) -> list[str]:
     """Complete blocks; each begins at the last opening mark before its closing one."""
     blocks = []
-    for part in text.split(closing)[:-1]:
-        _, mark, block = part.rpartition(opening)
-        if mark:
-            blocks.append(block)
+    start = 0
+    while (end := text.find(closing, start)) >= 0:
+        at = text.rfind(opening, start, end)
+        if at >= 0:
+            blocks.append(text[at + len(opening) : end])
+        start = end + len(closing)
     return blocks
 
 
 def _without_fence(block: str) -> str:
-    if block.lstrip().startswith("```"):
+    if _BEGINS_WITH_FENCE.match(block):
         fences = _FENCE.findall(f"{block.strip()}\n")
         if len(fences) == 1:
             block = fences[0]
@@ -100,8 +106,10 @@ def _without_fence(block: str) -> str:
 def _the_one(blocks: list[str], what: str) -> str:
     """The last block, if no other block that is code says something else."""
     last = blocks[-1]
-    if not last.strip():
+    if not last or last.isspace():
         raise NoAnswer(f"the last {what} is empty")
+    if len(blocks) == 1:
+        return last
     others = {block.strip() for block in blocks[:-1]} - {last.strip(), ""}
     if others and (rivals := [block for block in others if _is_code(block)]):
         raise NoAnswer(f"{len(rivals) + 1} different answers ({what})")

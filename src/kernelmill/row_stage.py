@@ -7,7 +7,6 @@ sees them first and keeps what it needs of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ from kernelmill.rows import TEST_ROWS, Drop, Row
 from kernelmill.store import Output, open_source
 from kernelmill.store.output import test_path
 from kernelmill.terminal import duration
-
-Taken = tuple[Row, "bytes | Drop | BadRow"]
 
 
 class RowStage:
@@ -38,14 +35,6 @@ class RowStage:
     def take(self, row: Row) -> bytes | Drop:
         """The output row, or why there is none. Raises `BadRow`; the row was decoded before it is dropped."""
         raise NotImplementedError
-
-    def take_all(self, rows: Iterator[Row]) -> Iterator[Taken]:
-        """All rows in their order, each with what became of it. For stages that work in processes."""
-        for row in rows:
-            try:
-                yield row, self.take(row)
-            except BadRow as bad:
-                yield row, bad
 
     def summary(self) -> list[tuple[str, str]]:
         return []
@@ -77,16 +66,19 @@ def run_row_stage(
                     if not reject:
                         raise
         stage.decide()
-        for row, taken in stage.take_all(islice(source.rows(), limit)):
+        for row in islice(source.rows(), limit):
             rows_in += 1
+            try:
+                taken = stage.take(row)
+            except BadRow as bad:
+                if not reject:
+                    raise
+                output.reject(row, bad.reason, "the row cannot be read")
+                continue
             if isinstance(taken, bytes):
                 output.keep(taken)
-            elif isinstance(taken, Drop):
-                output.reject(row, taken.reason, taken.kind, readable=True)
-            elif reject:
-                output.reject(row, taken.reason, "the row cannot be read")
             else:
-                raise taken
+                output.reject(row, taken.reason, taken.kind, readable=True)
         rejected = output.reasons.total()
         if rejected > max_rejected * rows_in:
             kinds = "; ".join(f"{number:,} {kind}" for kind, number in output.reasons.most_common(3))

@@ -8,8 +8,7 @@ is stripped changes nothing.
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from kernelmill.answers import Answer, NoAnswer, read_answer
 from kernelmill.config import StripSettings
 from kernelmill.errors import BadRow
 from kernelmill.flow import Made
-from kernelmill.parallel import Workers
-from kernelmill.row_stage import RowStage, Taken, run_row_stage
+from kernelmill.row_stage import RowStage, run_row_stage
 from kernelmill.rows import Drop, Row, RowReader
 
 _THOUGHTS = ("reasoning", "reasoning_content")
@@ -36,39 +34,39 @@ _messages = msgspec.json.Decoder(list[dict[str, Any]])
 _NAME = re.compile(rb'"completion"\s*:\s*')
 _columns = msgspec.json.Decoder(dict[str, Raw])
 WORDS = ("raw", "filtered", "unique")
-_CHUNK = 1 << 20
-"""Bytes of rows that a worker process is sent at once."""
 
 
 class Strip(RowStage):
-    """The stage. Rows are stripped in processes: each is decided by itself."""
+    """The stage. Does not touch the prompt, nor messages that are not the assistant's."""
 
     def __init__(self, style: str) -> None:
         self._style = style
         self._styles: Counter[str] = Counter()
 
     def take(self, row: Row) -> bytes | Drop:
-        return strip_row(row, self._style, self._styles)
-
-    def take_all(self, rows: Iterator[Row]) -> Iterator[Taken]:
-        sent: deque[list[Row]] = deque()
-        with Workers(_strip_rows) as workers:
-            for chunk in _chunks(rows):
-                sent.append(chunk)
-                for stripped in workers.give((b"\n".join(row.raw for row in chunk), self._style)):
-                    yield from self._counted(sent.popleft(), stripped)
-            for stripped in workers.rest():
-                yield from self._counted(sent.popleft(), stripped)
-
-    def _counted(self, rows: list[Row], stripped: _Stripped) -> Iterator[Taken]:
-        taken, styles = stripped
-        self._styles += styles
-        for row, one in zip(rows, taken, strict=True):
-            if one is not None and row.fault is None:
-                yield row, one
-            else:
-                # Here, where its place is known.
-                yield from super().take_all(iter([row]))
+        """The row with its answers alone, every other byte as it was."""
+        completion = bytes(_read(row).completion)
+        try:
+            messages = _messages.decode(completion)
+        except msgspec.DecodeError as error:
+            raise BadRow(row.where, f"expected a list of messages ({error})", "$.completion") from None
+        number = 0
+        for message in messages:
+            if message.get("role") != "assistant":
+                continue
+            number += 1
+            content = message.get("content")
+            if not isinstance(content, str):
+                return Drop(f"assistant message {number} has no text", "no clear answer")
+            try:
+                answer = read_answer(content)
+            except NoAnswer as error:
+                return Drop(f"assistant message {number}: {error}", "no clear answer")
+            self._styles[answer.style] += 1
+            _rewrite(message, answer, self._style)
+        if not number:
+            return Drop("no assistant message in the completion", "no assistant message")
+        return _with_completion(row.raw, completion, msgspec.json.encode(messages))
 
     def summary(self) -> list[tuple[str, str]]:
         return [("styles", ", ".join(f"{style} {number:,}" for style, number in self._styles.most_common()))]
@@ -77,63 +75,17 @@ class Strip(RowStage):
         return {"styles_read": dict(self._styles)}
 
 
-_Stripped = tuple[list[bytes | Drop | None], Counter[str]]
-"""What became of each row, None for one that cannot be read, and the styles."""
-
-
-def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    chunk: list[Row] = []
-    size = 0
-    for row in rows:
-        chunk.append(row)
-        size += len(row.raw)
-        if size >= _CHUNK:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _strip_rows(work: tuple[bytes, str]) -> _Stripped:
-    """Rows as lines: they are sent to another process in one piece."""
-    lines, style = work
-    styles: Counter[str] = Counter()
-    taken: list[bytes | Drop | None] = []
-    for raw in lines.split(b"\n"):
-        try:
-            taken.append(strip_row(Row(0, "", raw), style, styles))
-        except BadRow:
-            taken.append(None)
-    return taken, styles
-
-
-def strip_row(row: Row, style: str, styles: Counter[str]) -> bytes | Drop:
-    """The row with its answers alone, every other byte as it was. Counts the styles that were read."""
-    completion = bytes(_read(row).completion)
-    try:
-        messages = _messages.decode(completion)
-    except msgspec.DecodeError as error:
-        raise BadRow(row.where, f"expected a list of messages ({error})", "$.completion") from None
-    assistants = [message for message in messages if message.get("role") == "assistant"]
-    if not assistants:
-        return Drop("no assistant message in the completion", "no assistant message")
-    for number, message in enumerate(assistants, 1):
-        content = message.get("content")
-        if not isinstance(content, str):
-            return Drop(f"assistant message {number} has no text", "no clear answer")
-        try:
-            answer = read_answer(content)
-        except NoAnswer as error:
-            return Drop(f"assistant message {number}: {error}", "no clear answer")
-        styles[answer.style] += 1
-        _rewrite(message, answer, style)
-    stripped = msgspec.json.encode(messages)
-    name = _NAME.search(row.raw)
-    if name and row.raw.startswith(completion, name.end()) and row.raw.count(b'"completion"') == 1:
-        return row.raw[: name.end()] + stripped + row.raw[name.end() + len(completion) :]
-    # The column has its name spelt in an unusual way, or twice.
-    columns = _columns.decode(row.raw)
-    columns["completion"] = Raw(stripped)
+def _with_completion(raw: bytes, old: bytes, new: bytes) -> bytes:
+    """The row with another value in its column `completion`."""
+    name = _NAME.search(raw)
+    if name and raw.startswith(old, name.end()):
+        end = name.end() + len(old)
+        if raw.find(b'"completion"', end) < 0:
+            row = memoryview(raw)
+            return b"".join((row[: name.end()], new, row[end:]))
+    # The column has its name spelt in an unusual way, or twice, or another one inside an object is called so too.
+    columns = _columns.decode(raw)
+    columns["completion"] = Raw(new)
     return msgspec.json.encode(columns)
 
 
