@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelmill.problems.modules import Modules
+from kernelmill.problems.modules import SURE, WINDOW, Modules
 from kernelmill.problems.structure import jaccard, structure_of
 
 OPS = ["relu", "sigmoid", "tanh", "exp", "abs", "sqrt", "neg", "sin", "cos", "log", "floor", "ceil"]
@@ -74,3 +74,26 @@ def test_the_nearest_neighbour_is_found_and_measured() -> None:
         }
         best = max(alike, key=alike.__getitem__)
         assert nearest[numbers[0]] == (best, pytest.approx(alike[best]))
+
+
+def test_a_text_under_another_name_is_analysed_once_and_only_if_it_is_the_same() -> None:
+    plain = chain(["exp", "log"], "First")
+    with Modules() as modules:
+        one = modules.add(plain)
+        assert modules.add(plain.replace("First", "Second")) == one
+        named = [plain.replace("x)", f"x, '{name}')", 1).replace("First", name) for name in ("Ab", "Cd")]
+        inside = [plain.replace("First", name).replace("torch.exp", f"torch.{name}") for name in ("Ab", "Cd")]
+        texts = [modules.add(code) for code in (*named, *inside)]
+        modules.finish()
+        assert len({modules.module_of(text) for text in (one, *texts)}) == 5
+
+
+def test_modules_of_one_pattern_are_not_compared_all_with_all() -> None:
+    with Modules() as modules:
+        for number in range(3000):
+            modules.add(chain(["exp", "log"]).replace("log(x)", f"log(x + {number})"))
+        modules.finish()
+        looked = 0
+        for looked, _ in enumerate(modules._pairs(SURE, 0.5, range(3000), range(3000)), 1):  # noqa: B007
+            pass
+        assert looked < 3000 * 21 * (WINDOW + 1)

@@ -1,6 +1,6 @@
 """The distinct modules of a set of rows, and which of them are nearly the same.
 
-Each text is analysed once, in worker processes; texts that are the same code are one module (`structure`). Near duplicates are found by MinHash
+Each text is analysed once, whatever its class is called, in worker processes; texts that are the same code are one module (`structure`). Near duplicates are found by MinHash
 (rensa) in bands, and each candidate is confirmed by the exact share of shingles in common, so that chance may miss a pair but
 never make one. Shingles wait in a temporary file: what is held in memory is about a kilobyte a distinct module.
 """
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import re
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from kernelmill.parallel import Workers
@@ -22,11 +24,14 @@ SURE = 6
 """Sketch values in a band where duplicates are looked for: 0.85 alike is found with 99.995%, 0.5 alike costs a look in 28%."""
 WIDE = 5
 """The same where neighbours are looked for: 0.7 alike is found with 99%."""
+CROWD, WINDOW = 64, 6
+"""Modules that share a band and are all compared with each other; in a larger crowd each looks at so many on either side."""
 _CHUNK = 64 << 10
 """Characters of code that a worker is sent at once."""
 _SPOOLED = 64 << 20
 _SKETCHED = 2048
 
+_CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 _Analysed = list[tuple[bytes, bytes]]
 
 
@@ -42,6 +47,15 @@ def _analyse(codes: list[str]) -> _Analysed:
         return found
     finally:
         gc.enable()
+
+
+def _nameless(code: str) -> str:
+    """The text without the name of its first class, where that is easily seen to be one and the same module under any name."""
+    found = _CLASS.search(code)
+    if found is None or found[1] in ("self", "forward") or found[1].startswith("__"):
+        return code
+    parts = code.split(found[1])
+    return "\0".join(parts) if all(part.endswith(("class ", "super(")) for part in parts[:-1]) else code
 
 
 class Modules:
@@ -73,7 +87,7 @@ class Modules:
 
     def add(self, code: str) -> int:
         """The number of this text; `module_of` says later which module that is."""
-        digest = hashlib.blake2b(code.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        digest = hashlib.blake2b(_nameless(code).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         number = self._texts.get(digest)
         if number is None:
             number = self._texts[digest] = len(self._texts)
@@ -125,50 +139,62 @@ class Modules:
     def near(self, similarity: float) -> Groups:
         """Modules joined where two of them are at least so much alike."""
         groups = Groups(len(self.keys))
-        differ: set[tuple[int, int]] = set()
-        for one, other in self._pairs(SURE, similarity, range(len(self.keys)), range(len(self.keys))):
-            if groups.root(one) == groups.root(other) or (one, other) in differ:
+        everything = range(len(self.keys))
+        differ: set[int] = set()
+        for one, other in self._pairs(SURE, similarity, everything, everything):
+            pair = one << 32 | other
+            if groups.root(one) == groups.root(other) or pair in differ:
                 continue
             if self.alike(one, other) >= similarity:
                 groups.join(one, other)
             else:
-                differ.add((one, other))
+                differ.add(pair)
         return groups
 
     def neighbours(
-        self, these: Iterable[int], among: Iterable[int], similarity: float
+        self, these: Sequence[int], among: Sequence[int], similarity: float
     ) -> dict[int, tuple[int, float]]:
         """The nearest of `among` to each of `these`, where it is at least so much alike."""
         nearest: dict[int, tuple[int, float]] = {}
-        seen: set[tuple[int, int]] = set()
+        seen: set[int] = set()
         for one, other in self._pairs(WIDE, similarity, these, among):
-            if one == other or (one, other) in seen:
+            pair = one << 32 | other
+            if pair in seen:
                 continue
-            seen.add((one, other))
+            seen.add(pair)
             alike = self.alike(one, other)
             if alike >= similarity and alike > nearest.get(one, (0, 0.0))[1]:
                 nearest[one] = (other, alike)
         return nearest
 
     def _pairs(
-        self, band: int, similarity: float, these: Iterable[int], among: Iterable[int]
+        self, band: int, similarity: float, these: Sequence[int], among: Sequence[int]
     ) -> Iterator[tuple[int, int]]:
-        """Pairs that share a band of their sketches. May give a pair more than once, and misses few that are alike."""
+        """Pairs that share a band of their sketches. May give a pair more than once, and misses few that are alike.
+
+        Of many that share a band, each is given with those next to it in the order of their sketches: modules made from one
+        pattern, each a little different, would otherwise be compared all with all.
+        """
         sketches = self._sketch()
-        sizes = [(end - start) // 8 for start, end in zip(self._offsets, self._offsets[1:], strict=False)]
+        sizes = [end - start for start, end in zip(self._offsets, self._offsets[1:], strict=False)]
+        order = sorted(among, key=sketches.__getitem__)
         same = these == among
+        asked = order if same else sorted(these, key=sketches.__getitem__)
         for start in range(0, PERMUTATIONS - band + 1, band):
             at = slice(start * 4, (start + band) * 4)
             buckets: dict[bytes, list[int]] = {}
-            for module in among:
+            for module in order:
                 buckets.setdefault(sketches[module][at], []).append(module)
-            for module in these:
-                for other in buckets.get(sketches[module][at], ()):
-                    if same and other >= module:
-                        break
-                    small, large = sorted((sizes[module], sizes[other]))
-                    if small >= similarity * large:
-                        yield module, other
+            for module in asked:
+                bucket = buckets.get(sketches[module][at], [])
+                if len(bucket) > CROWD:
+                    place = bisect_left(bucket, sketches[module], key=sketches.__getitem__)
+                    # Where all are asked, the other side asks for itself.
+                    bucket = bucket[place if same else max(0, place - WINDOW) : place + WINDOW + 1]
+                size = sizes[module]
+                for other in bucket:
+                    if size * similarity <= sizes[other] <= size / similarity and other != module:
+                        yield (module, other) if module < other or not same else (other, module)
 
     def _sketch(self) -> list[bytes]:
         if self._sketches is None:
