@@ -36,7 +36,7 @@ from kernelmill.store.output import beside
 MANIFEST = "kernelmill.json"
 LOOK_AHEAD = 1_000
 """Rows by which the columns are guessed. They are mostly right; where not, all rows are read once more."""
-CHUNK_ROWS, CHUNK_BYTES = 1_000, 4 << 20
+CHUNK_ROWS, CHUNK_BYTES = 1_000, 1 << 19
 SplitHow = Literal["groups", "rows", "none"]
 
 
@@ -83,12 +83,8 @@ class _RowHash:
 
     def add(self, rows: list[Row]) -> None:
         self._wait()
-        self._under_way = self._thread.submit(self._update, [row.raw for row in rows])
-
-    def _update(self, lines: list[bytes]) -> None:
-        for line in lines:
-            self._sha.update(line)
-            self._sha.update(b"\n")
+        # One long text: the thread then does not have to ask for the interpreter at every line.
+        self._under_way = self._thread.submit(self._sha.update, b"\n".join([*(row.raw for row in rows), b""]))
 
     def _wait(self) -> None:
         if self._under_way is not None:

@@ -8,6 +8,8 @@ Nothing that is written depends on the clock or the machine; it does depend on p
 from __future__ import annotations
 
 import hashlib
+import io
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +18,7 @@ from typing import Any, NamedTuple
 from kernelmill.errors import BadRow
 from kernelmill.rows import Row
 
-BATCH_ROWS, BATCH_BYTES = 2_000, 4 << 20
+BATCH_ROWS, BATCH_BYTES = 2_000, 1 << 20
 GROUP_ROWS, GROUP_BYTES = 50_000, 16 << 20
 SHARD_BYTES = 500 << 20
 
@@ -32,11 +34,40 @@ class Written(NamedTuple):
     sha256: str
 
 
+class _HashedFile(io.RawIOBase):
+    """A file that is hashed while it is written, so that it need not be read again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows = self.size = 0
+        self.sha = hashlib.sha256()
+        self._file = path.open("wb", buffering=0)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self.sha.update(view)
+        self.size += len(view)
+        while view:
+            view = view[self._file.write(view) :]
+        return len(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 class SplitWriter:
     """Writes one split into `folder`. `finish` gives the files their names, which say how many there are."""
 
     def __init__(self, folder: Path, split: str, schema: Any, shard_bytes: int = SHARD_BYTES) -> None:
         self._folder, self._split, self._schema = folder, split, schema
+        self._names = schema.names
         self._shard_bytes = shard_bytes
         self._thread = ThreadPoolExecutor(1, f"write-{split}")
         self._writing: Future[None] | None = None
@@ -46,7 +77,7 @@ class SplitWriter:
         self._group: list[Any] = []
         self._group_rows = self._group_bytes = 0
         self._file: Any = None
-        self._shards: list[tuple[Path, int]] = []
+        self._shards: list[_HashedFile] = []
         self.rows = 0
 
     def __enter__(self) -> SplitWriter:
@@ -56,10 +87,9 @@ class SplitWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
-        if self._file is not None:
-            self._file.close()
-        for path, _ in self._shards:
-            path.unlink(missing_ok=True)  # those that are finished have another name by now
+        self._close()
+        for shard in self._shards:
+            shard.path.unlink(missing_ok=True)  # those that are finished have another name by now
 
     def add(self, row: Row, values: dict[str, Any]) -> None:
         self._rows.append(values)
@@ -74,7 +104,8 @@ class SplitWriter:
         import pyarrow as pa
 
         if self._rows:
-            arrays = [self._array(field) for field in self._schema]
+            columns = zip(*map(self._columns_of, self._rows), strict=True)
+            arrays = [self._array(*both) for both in zip(self._schema, columns, strict=True)]
             self._group.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
             self._group_rows += len(self._rows)
             self._group_bytes += self._row_bytes
@@ -82,10 +113,12 @@ class SplitWriter:
         if self._group_rows >= GROUP_ROWS or self._group_bytes >= GROUP_BYTES:
             self._write_group()
 
-    def _array(self, field: Any) -> Any:
+    def _columns_of(self, row: dict[str, Any]) -> list[Any]:
+        return [*map(row.get, self._names)]
+
+    def _array(self, field: Any, values: Sequence[Any]) -> Any:
         import pyarrow as pa
 
-        values = [row.get(field.name) for row in self._rows]
         try:
             return pa.array(values, field.type)
         except (pa.ArrowInvalid, OverflowError):
@@ -116,17 +149,21 @@ class SplitWriter:
         import pyarrow.parquet as pq
 
         if self._file is None:
-            path = self._folder / f"{self._split}-{len(self._shards):05}.part"
+            self._shards.append(_HashedFile(self._folder / f"{self._split}-{len(self._shards):05}.part"))
             self._file = pq.ParquetWriter(
-                path, self._schema, version="2.6", compression="zstd", compression_level=1,
-                use_dictionary=True, write_statistics=True, write_page_index=True, store_schema=True,
+                self._shards[-1], self._schema, version="2.6", compression="zstd", compression_level=1,
+                # Texts are mostly different, and what repeats zstd finds by itself.
+                use_dictionary=False, write_statistics=True, store_schema=True,
             )  # fmt: skip
-            self._shards.append((path, 0))
         self._file.write_table(pa.Table.from_batches(batches, self._schema), row_group_size=rows)
-        path, before = self._shards[-1]
-        self._shards[-1] = (path, before + rows)
-        if path.stat().st_size >= self._shard_bytes:
+        self._shards[-1].rows += rows
+        if self._shards[-1].size >= self._shard_bytes:
+            self._close()
+
+    def _close(self) -> None:
+        if self._file is not None:
             self._file.close()
+            self._shards[-1].close()
             self._file = None
 
     def finish(self) -> list[Written]:
@@ -134,15 +171,13 @@ class SplitWriter:
         self._convert()
         self._write_group()
         self._wait()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._close()
         written = []
         (self._folder / "data").mkdir(exist_ok=True)
-        for number, (path, rows) in enumerate(self._shards):
+        for number, shard in enumerate(self._shards):
             name = f"data/{self._split}-{number:05}-of-{len(self._shards):05}.parquet"
-            path = path.rename(self._folder / name)
-            written.append(Written(name, path, rows, path.stat().st_size, file_hash(path)))
+            path = shard.path.rename(self._folder / name)
+            written.append(Written(name, path, shard.rows, shard.size, shard.sha.hexdigest()))
         return written
 
 

@@ -25,15 +25,18 @@ class Watched(Source):
     def rows(self) -> Iterator[Row]:
         said, number, shown = time.monotonic(), 0, sys.stderr.isatty()
         every = 0.5 if shown else _EVERY
+        rows = islice(self._all.rows(), self._limit)
         try:
-            for number, row in enumerate(islice(self._all.rows(), self._limit), 1):
+            for row in rows:
                 yield row
-                if number % _ROWS == 0 and time.monotonic() - said > every:
+                yield from islice(rows, _ROWS - 1)
+                number += _ROWS
+                if time.monotonic() - said > every:
                     said = time.monotonic()
                     if shown:
                         print(f"\r{number:,} rows", end="", file=sys.stderr, flush=True)
                     else:
                         say(f"{number:,} rows")
         finally:
-            if shown and number >= _ROWS:
+            if shown and number:
                 print("\r\x1b[K", end="", file=sys.stderr, flush=True)
