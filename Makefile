@@ -44,6 +44,7 @@ bench: $(STAMP)  ## run the benchmarks of this machine; results go to bench/resu
 	$(BIN)/python bench/llm_engine.py
 	$(BIN)/python bench/rerun_and_memory.py
 	$(BIN)/python bench/lengths.py
+	$(BIN)/python bench/publish.py
 
 clean:  ## remove what was built here
 	rm -rf $(VENV) demo_outputs .pytest_cache .mypy_cache .ruff_cache .hypothesis
