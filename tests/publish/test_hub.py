@@ -280,7 +280,7 @@ def test_what_an_interrupted_upload_sent_is_not_sent_again(hub: FakeHub, tmp_pat
     write_rows(tmp_path / "rows.jsonl", rows_of(0, 50))
     hub.faults.append(Fault("/commit/", action="hang", seconds=60))
     process = subprocess.Popen(
-        command("publish", "rows.jsonl", "--to", REPO), env=environment(hub),
+        command("publish", "rows.jsonl", "--to", REPO), env=environment(hub, TMPDIR=str(tmp_path)),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     while not any("/commit/" in path for _, path in hub.requests):
