@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.answers import NoAnswer, read_answer
+from kernelmill.answers import NoAnswer, _between, read_answer, split_thoughts
 from kernelmill.store import open_source
 
 CODE = "import triton\n\nclass NetNew:\n    pass"
@@ -69,3 +69,29 @@ def test_every_bundled_row_has_one_clear_answer_and_it_is_the_rows_own() -> None
         content = row.completion[-1].content
         assert content is not None
         assert read_answer(content).code.strip() == str(row.answer).strip()
+
+
+@given(
+    st.lists(st.sampled_from(["<think>", "</think>", "<THINK>", "< /think >", "a", "\n", " ", "<thinking>"]))
+)
+def test_the_short_way_for_the_usual_tags_reads_what_the_long_way_reads(parts: list[str]) -> None:
+    text = "<think>" + "".join(parts)
+    # A blank before it, which belongs to the rest, is enough to make it go the long way.
+    try:
+        thoughts, rest = split_thoughts(text)
+    except NoAnswer:
+        with pytest.raises(NoAnswer):
+            split_thoughts(" " + text)
+    else:
+        assert split_thoughts(" " + text) in ((thoughts, " " + rest), (thoughts, rest))
+
+
+@given(st.lists(st.sampled_from(["<answer>", "</answer>", "x", "<answer", "\n"])))
+def test_a_block_begins_at_the_last_opening_mark_before_its_closing_one(parts: list[str]) -> None:
+    text = "".join(parts)
+    expected = []
+    for piece in text.split("</answer>")[:-1]:
+        _, mark, block = piece.rpartition("<answer>")
+        if mark:
+            expected.append(block)
+    assert _between(text, "<answer>", "</answer>") == expected

@@ -22,9 +22,11 @@ Style = Literal["answer", "begin_python", "fence"]
 # Not re.IGNORECASE, which would have it look at every letter instead of jumping from < to <.
 _THINK = re.compile(r"<\s*(/?)\s*[tT][hH][iI][nN][kK](?:[iI][nN][gG])?\s*>")
 _FENCE = re.compile(
-    r"^```(?:python|py|triton)?[ \t]*\r?\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE
+    # Line by line, not letter by letter.
+    r"^```(?:python|py|triton)?[ \t]*\r?\n((?:(?!```[ \t]*$).*\n)*?)```[ \t]*$",
+    re.MULTILINE | re.IGNORECASE,
 )
-_BEGINS_WITH_FENCE = re.compile(r"\s*```")
+_OPENING_FENCE = re.compile(r"\s*```")
 _MARKS: tuple[tuple[Style, str, str], ...] = (
     ("answer", "<answer>", "</answer>"),
     ("begin_python", "BEGIN_PYTHON", "END_PYTHON"),
@@ -48,7 +50,8 @@ def read_answer(text: str) -> Answer:
     for style, opening, closing in _MARKS:
         blocks = _between(rest, opening, closing)
         if blocks:
-            return Answer(_the_one([_without_fence(block) for block in blocks], opening), style, thoughts)
+            bare = [_without_fence(block) for block in blocks]
+            return Answer(_the_one(bare, opening), style, thoughts)
         if opening in rest and style == "answer" and closing not in rest:
             raise NoAnswer(f"{opening} is never closed: the answer was cut")
     fences = [block.strip("\r\n") for block in _FENCE.findall(rest)]
@@ -62,13 +65,18 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
     Raises `NoAnswer` where thoughts begin and do not end: what follows may be thoughts or the answer.
     """
+    if text.startswith("<think>"):
+        # Nearly always these are the only tags.
+        end = text.find("</think>")
+        if end >= 0 and not (_THINK.search(text, 7, end) or _THINK.search(text, end + 8)):
+            return text[7:end].strip(), text[end + 8 :]
     thoughts: list[str] = []
     rest: list[str] = []
     end = 0
     thinking = False
     for tag in _THINK.finditer(text):
-        part = text[end : tag.start()]
-        closes = tag[1]
+        start, closes = tag.start(), tag[1]
+        part = text[end:start]
         if closes and not thinking:
             # Some servers swallow the opening tag; a tag inside thoughts ends up here too.
             thoughts, rest = [*thoughts, *rest, part], []
@@ -80,7 +88,8 @@ def split_thoughts(text: str) -> tuple[str, str]:
         return "", text
     if thinking:
         raise NoAnswer("the answer has a <think> that is never closed")
-    return "\n\n".join(part.strip() for part in thoughts if part.strip()), "".join([*rest, text[end:]])
+    rest.append(text[end:])
+    return "\n\n".join([bare for part in thoughts if (bare := part.strip())]), "".join(rest)
 
 
 def _between(text: str, opening: str, closing: str) -> list[str]:
@@ -88,7 +97,9 @@ def _between(text: str, opening: str, closing: str) -> list[str]:
     blocks = []
     start = 0
     while (end := text.find(closing, start)) >= 0:
-        at = text.rfind(opening, start, end)
+        at, found = -1, text.find(opening, start, end)
+        while found >= 0:  # mostly there is one, and Python looks faster forwards than backwards
+            at, found = found, text.find(opening, found + 1, end)
         if at >= 0:
             blocks.append(text[at + len(opening) : end])
         start = end + len(closing)
@@ -96,11 +107,10 @@ def _between(text: str, opening: str, closing: str) -> list[str]:
 
 
 def _without_fence(block: str) -> str:
-    if _BEGINS_WITH_FENCE.match(block):
-        fences = _FENCE.findall(f"{block.strip()}\n")
-        if len(fences) == 1:
-            block = fences[0]
-    return block.strip("\r\n")
+    if not _OPENING_FENCE.match(block):
+        return block.strip("\r\n")
+    fences = _FENCE.findall(f"{block.strip()}\n")
+    return (fences[0] if len(fences) == 1 else block).strip("\r\n")
 
 
 def _the_one(blocks: list[str], what: str) -> str:

@@ -36,7 +36,10 @@ Rater = Literal["llm", "static"]
 class Settings(BaseModel):
     """Base of all settings: no unknown keys, no change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False,
+        defer_build=True,  # only the class of the command that runs is ever needed
+    )  # fmt: skip
 
 
 def setting(

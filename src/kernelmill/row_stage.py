@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from kernelmill.collector import no_collector
 from kernelmill.config import RowSettings, public, secret
 from kernelmill.errors import BadRow, OutputError
 from kernelmill.flow import Made
@@ -57,7 +58,7 @@ def run_row_stage(
     reject = settings.on_bad_row == "reject"
     limit = TEST_ROWS if settings.test_mode else None
     rows_in = 0
-    with output:
+    with output, no_collector():
         if stage.scans:
             for row in islice(source.rows(), limit):
                 try:

@@ -90,9 +90,7 @@ def _with_completion(raw: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def _rewrite(message: dict[str, Any], answer: Answer, style: str) -> None:
-    thoughts = next((message[name] for name in _THOUGHTS if message.get(name)), answer.thoughts)
-    for name in _THOUGHTS:
-        message.pop(name, None)
+    beside = [thoughts for name in _THOUGHTS if (thoughts := message.pop(name, None))]
     code = answer.code
     if style == "fence":
         message["content"] = f"```python\n{code}\n```"
@@ -100,8 +98,8 @@ def _rewrite(message: dict[str, Any], answer: Answer, style: str) -> None:
         message["content"] = f"BEGIN_PYTHON\n{code}\nEND_PYTHON"
     else:
         message["content"] = f"<answer>{code}</answer>"
-        if style == "reasoning_content" and thoughts:
-            message["reasoning_content"] = thoughts
+        if style == "reasoning_content" and (beside or answer.thoughts):
+            message["reasoning_content"] = beside[0] if beside else answer.thoughts
 
 
 def strip(settings: StripSettings) -> Made:

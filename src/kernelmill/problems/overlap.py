@@ -14,7 +14,6 @@ see code, not meaning: `x.relu()`, `torch.relu(x)` and `x.clamp(min=0)` are thre
 from __future__ import annotations
 
 import ast
-import gc
 import hashlib
 import warnings
 from array import array
@@ -24,6 +23,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Literal, NamedTuple
 
+from kernelmill.collector import no_collector
 from kernelmill.problems.operations import Function, nodes, operations
 from kernelmill.problems.structure import does_nothing, normal_form, structure_of, structure_of_tokens
 
@@ -103,11 +103,8 @@ class ProblemSet:
 
 def fingerprints(codes: list[str]) -> list[Fingerprint]:
     """Of several texts, for a worker process."""
-    gc.disable()  # syntax trees have no cycles, and looking for some takes a fifth of the time
-    try:
+    with no_collector():
         return [fingerprint(code) for code in codes]
-    finally:
-        gc.enable()
 
 
 def fingerprint(code: str) -> Fingerprint:
