@@ -40,8 +40,8 @@ HOSTILE = [
 
 def counts_of(*rows: dict[str, Any]) -> CardCounts:
     counts = CardCounts()
-    for number, row in enumerate(rows):
-        counts.add_values(f"x:{number + 1}", row)
+    for row in rows:
+        counts.add(pa.RecordBatch.from_pylist([row]))
     return counts
 
 

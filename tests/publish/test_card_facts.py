@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kernelmill.publish.card_facts import MOST_VALUES, OTHERS, CardCounts
@@ -12,8 +13,8 @@ from tests.conftest import evals_row
 
 def counted(*rows: dict[str, Any]) -> CardCounts:
     counts = CardCounts()
-    for number, row in enumerate(rows):
-        counts.add_values(f"x:{number + 1}", row)
+    for row in rows:
+        counts.add(pa.RecordBatch.from_pylist([row]))
     return counts
 
 
@@ -67,6 +68,6 @@ def test_a_column_with_a_new_name_in_every_row_does_not_fill_the_memory() -> Non
 def test_the_bundled_rows_are_counted() -> None:
     counts = CardCounts()
     for row in open_source("bundled:samples/evals.jsonl").rows():
-        counts.add_values(row.where, json.loads(row.raw))
+        counts.add(pa.RecordBatch.from_pylist([json.loads(row.raw)]))
     assert (counts.rows, len(counts.rewards), counts.with_licences) == (60, 60, 0)
     assert counts.modules == 29  # thirty modules, of which two are called Block

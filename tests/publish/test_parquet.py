@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from kernelmill.errors import BadRow, SourceError
 from kernelmill.publish.dataset import Built, Wanted, build
 from kernelmill.publish.tables import SplitWriter
-from kernelmill.rows import Row
 from kernelmill.store import open_source
 from tests.conftest import evals_row, write_rows
 
@@ -248,9 +247,12 @@ def test_the_same_rows_give_the_same_bytes_in_shards_and_in_order(tmp_path: Path
         folder = tmp_path / name
         folder.mkdir()
         with SplitWriter(folder, "train", schema, shard_bytes=100_000) as writer:
-            for n in range(20_000):
-                values = {"a": n, "b": f"{n * 2654435761 % 2**64:x}" * 8}
-                writer.add(Row(n, f"x:{n}", b" " * 8_000), values)
+            for first in range(0, 20_000, 100):
+                numbers = range(first, first + 100)
+                texts = [f"{n * 2654435761 % 2**64:x}" * 8 for n in numbers]
+                writer.add(
+                    pa.RecordBatch.from_arrays([pa.array(numbers), pa.array(texts)], schema=schema), 800_000
+                )
             files = writer.finish()
         found.append([(file.name, file.sha256) for file in files])
         back = [value for file in files for value in pq.read_table(file.path).column("a").to_pylist()]

@@ -24,6 +24,7 @@ from kernelmill import __version__
 from kernelmill.curate.length_report import LengthReport
 from kernelmill.curate.split import Split, plan_split
 from kernelmill.errors import SourceError
+from kernelmill.publish.batches import READERS, Block, QuickReader, ahead, blocks, exact_batch
 from kernelmill.publish.card import make_card
 from kernelmill.publish.card_facts import CardCounts, CardFacts, ColumnFacts, Kind, SplitFacts
 from kernelmill.publish.lineage import Lineage, without_folders
@@ -36,7 +37,6 @@ from kernelmill.store.output import beside
 MANIFEST = "kernelmill.json"
 LOOK_AHEAD = 1_000
 """Rows by which the columns are guessed. They are mostly right; where not, all rows are read once more."""
-CHUNK_ROWS, CHUNK_BYTES = 1_000, 1 << 19
 SplitHow = Literal["groups", "rows", "none"]
 
 
@@ -74,17 +74,16 @@ class Built(NamedTuple):
 
 
 class _RowHash:
-    """The SHA-256 of rows as a file of lines has it, reckoned in a thread of its own."""
+    """The SHA-256 of rows as a file of lines has it, reckoned in a thread, which must be the only one."""
 
-    def __init__(self) -> None:
+    def __init__(self, thread: ThreadPoolExecutor) -> None:
         self._sha = hashlib.sha256()
-        self._thread = ThreadPoolExecutor(1)
+        self._thread = thread
         self._under_way: Future[None] | None = None
 
-    def add(self, rows: list[Row]) -> None:
+    def add(self, text: bytes) -> None:
         self._wait()
-        # One long text: the thread then does not have to ask for the interpreter at every line.
-        self._under_way = self._thread.submit(self._sha.update, b"\n".join([*(row.raw for row in rows), b""]))
+        self._under_way = self._thread.submit(self._sha.update, text)
 
     def _wait(self) -> None:
         if self._under_way is not None:
@@ -92,7 +91,6 @@ class _RowHash:
 
     def finish(self) -> str:
         self._wait()
-        self._thread.shutdown()
         return self._sha.hexdigest()
 
 
@@ -101,21 +99,20 @@ def build(wanted: Wanted, folder: Path) -> Built:
     source, columns = wanted.source, Columns(wanted.json_columns)
     for row in islice(source.rows(), LOOK_AHEAD):
         columns.take(row)
+    if not columns.news:
+        raise SourceError(f"{source.name} has no rows: nothing is published")
     how = wanted.split
     if how == "auto":
         how = "groups" if columns.format == "evals" else "none"
     split = plan_split(source, how, wanted.share, wanted.seed, wanted.similarity)
-    counts, row_hash = CardCounts(), _RowHash()
     with _no_collector():
-        written = _write(source, columns, columns.schema_so_far(), split, folder, counts, row_hash)
-        if not counts.rows:
-            raise SourceError(f"{source.name} has no rows: nothing is published")
+        done = _write(source, columns, columns.schema_so_far(), split, folder)
         schema = columns.schema()
-        if written is None:
-            written = _write(source, columns, schema, split, folder)
-            assert written is not None
+        if done is None:
+            done = _write(source, columns, schema, split, folder)
+            assert done is not None
+    written, counts, sha256 = done
     lineage = Lineage(source)
-    sha256 = row_hash.finish()
     lineage.follow(sha256)
     notes = _notes(columns, lineage, [name for name in split.names if not written[name]])
     rows = {name: sum(file.rows for file in files) for name, files in written.items() if files}
@@ -145,46 +142,55 @@ def build(wanted: Wanted, folder: Path) -> Built:
     return Built(folder, files, rows, dict(describe(schema)), notes)
 
 
-def _write(
-    source: Source,
-    columns: Columns,
-    schema: Any,
-    split: Split,
-    folder: Path,
-    counts: CardCounts | None = None,
-    row_hash: _RowHash | None = None,
-) -> dict[str, list[Written]] | None:
-    """Read all rows, count and hash them where that is asked for, and write them. None where they do not fit the schema after all:
-    then all of them have to be written again, with the columns as they are known now."""
+class _Done(NamedTuple):
+    """What reading and writing all rows came to."""
+
+    written: dict[str, list[Written]]
+    counts: CardCounts
+    sha256: str
+
+
+def _write(source: Source, columns: Columns, schema: Any, split: Split, folder: Path) -> _Done | None:
+    """Read all rows, hash, count and write them. None where they do not fit the schema after all: then all of them have to be written
+    again, with the columns as they are known now."""
     fits, known = schema is not None, columns.news
+    quick = QuickReader(columns.row_type, schema) if fits and columns.row_type is not None else _never
+    counts = CardCounts()
     with ExitStack() as stack:
+        row_hash = _RowHash(stack.enter_context(ThreadPoolExecutor(1, "hash")))
+        pool = stack.enter_context(ThreadPoolExecutor(READERS, "read"))
         writers = {
             name: stack.enter_context(SplitWriter(folder, name, schema)) for name in split.names if fits
         }
-        for chunk in _chunks(source.rows()):
-            values = [columns.take(row) for row in chunk]
-            if counts is not None and row_hash is not None:
-                row_hash.add(chunk)
-                for row, value in zip(chunk, values, strict=True):
-                    counts.add_values(row.where, value)
-            if known != columns.news:
-                known, fits = columns.news, fits and columns.schema_so_far() == schema
+        for block, batch in ahead(pool, blocks(source.rows()), quick):
+            row_hash.add(block.text)
+            # What was read by the columns as they were before some row changed them is looked at again.
+            if batch is None or known != columns.news:
+                values = [columns.take(row) for row in block.rows]
+                fits = fits and (known == columns.news or columns.schema_so_far() == schema)
+                batch = exact_batch(block.rows, values, schema) if fits else None
             if fits:
-                for row, value in zip(chunk, values, strict=True):
-                    writers[split.side(row.index)].add(row, value)
-        return {name: writer.finish() for name, writer in writers.items()} if fits else None
+                columns.saw(batch)
+                counts.add(batch)
+                _share_out(block.rows, batch, split, writers)
+        if not fits:
+            return None
+        return _Done({name: writer.finish() for name, writer in writers.items()}, counts, row_hash.finish())
 
 
-def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    chunk, size = [], 0
-    for row in rows:
-        chunk.append(row)
-        size += len(row.raw)
-        if len(chunk) >= CHUNK_ROWS or size >= CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+def _never(block: Block) -> None:
+    """No quick road: every row is looked at value by value."""
+
+
+def _share_out(rows: list[Row], batch: Any, split: Split, writers: dict[str, SplitWriter]) -> None:
+    """Give each split its rows of the batch."""
+    import pyarrow as pa
+
+    sides = [split.side(row.index) for row in rows]
+    for name in dict.fromkeys(sides):
+        mine = [index for index, side in enumerate(sides) if side == name]
+        part = batch if len(mine) == len(rows) else batch.take(pa.array(mine))
+        writers[name].add(part, sum(len(rows[index].raw) for index in mine))
 
 
 def _notes(columns: Columns, lineage: Lineage, empty: list[str]) -> list[str]:

@@ -250,6 +250,11 @@ class Columns:
                 values[name] = msgspec.json.encode(value).decode()
         return values
 
+    @property
+    def row_type(self) -> Any:
+        """The msgspec type of a row that is like those before it; None where there is none, or rows are not published as they stand."""
+        return None if self._json else self._like_before
+
     def _learn(self, where: str, values: dict[str, Any]) -> None:
         if self._shape is None:
             self._shape = self._begin(values)
@@ -281,6 +286,10 @@ class Columns:
                 raise SourceError(f"--json-columns {name}: the column has a type of its own in these rows")
             shape.fields[name] = Shape(name, "json")
         return shape
+
+    def saw(self, batch: Any) -> None:
+        """Take note of the columns that have a value in these rows, as far as none was known before."""
+        self._given.update(name for name in self.missing if batch.column(name).null_count < len(batch))
 
     @property
     def missing(self) -> list[str]:

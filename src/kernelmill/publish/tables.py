@@ -1,7 +1,6 @@
 """Rows as Parquet files: explicit schema, bounded memory, the same bytes for the same rows.
 
-Rows are turned into Arrow in small batches, gathered into row groups and written in a thread of their own, for compressing takes
-as long as all the rest. A file that has grown to `SHARD_BYTES` is closed and the next one begun. The order of the rows stays.
+Batches of rows are gathered into row groups and written in a thread of their own, for compressing takes as long as all the rest. A file that has grown to `SHARD_BYTES` is closed and the next one begun. The order of the rows stays.
 Nothing that is written depends on the clock or the machine; it does depend on pyarrow's version, which the manifest names.
 """
 
@@ -9,16 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from kernelmill.errors import BadRow
-from kernelmill.rows import Row
-
-BATCH_ROWS, BATCH_BYTES = 2_000, 1 << 20
 GROUP_ROWS, GROUP_BYTES = 50_000, 16 << 20
 SHARD_BYTES = 500 << 20
 
@@ -67,18 +61,13 @@ class SplitWriter:
 
     def __init__(self, folder: Path, split: str, schema: Any, shard_bytes: int = SHARD_BYTES) -> None:
         self._folder, self._split, self._schema = folder, split, schema
-        self._names = schema.names
         self._shard_bytes = shard_bytes
         self._thread = ThreadPoolExecutor(1, f"write-{split}")
         self._writing: Future[None] | None = None
-        self._rows: list[dict[str, Any]] = []
-        self._places: list[str] = []
-        self._row_bytes = 0
         self._group: list[Any] = []
         self._group_rows = self._group_bytes = 0
         self._file: Any = None
         self._shards: list[_HashedFile] = []
-        self.rows = 0
 
     def __enter__(self) -> SplitWriter:
         return self
@@ -91,47 +80,13 @@ class SplitWriter:
         for shard in self._shards:
             shard.path.unlink(missing_ok=True)  # those that are finished have another name by now
 
-    def add(self, row: Row, values: dict[str, Any]) -> None:
-        self._rows.append(values)
-        self._places.append(row.where)
-        self._row_bytes += len(row.raw)
-        self.rows += 1
-        if len(self._rows) >= BATCH_ROWS or self._row_bytes >= BATCH_BYTES:
-            self._convert()
-
-    def _convert(self) -> None:
-        """Rows to Arrow, and a full row group to the writer's thread."""
-        import pyarrow as pa
-
-        if self._rows:
-            columns = zip(*map(self._columns_of, self._rows), strict=True)
-            arrays = [self._array(*both) for both in zip(self._schema, columns, strict=True)]
-            self._group.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-            self._group_rows += len(self._rows)
-            self._group_bytes += self._row_bytes
-            self._rows, self._places, self._row_bytes = [], [], 0
+    def add(self, batch: Any, size: int) -> None:
+        """Rows as a batch of the schema; `size` is what they took in the source."""
+        self._group.append(batch)
+        self._group_rows += len(batch)
+        self._group_bytes += size
         if self._group_rows >= GROUP_ROWS or self._group_bytes >= GROUP_BYTES:
             self._write_group()
-
-    def _columns_of(self, row: dict[str, Any]) -> list[Any]:
-        return [*map(row.get, self._names)]
-
-    def _array(self, field: Any, values: Sequence[Any]) -> Any:
-        import pyarrow as pa
-
-        try:
-            return pa.array(values, field.type)
-        except (pa.ArrowInvalid, OverflowError):
-            for where, value in zip(self._places, values, strict=True):
-                try:
-                    pa.array([value], field.type)
-                except (pa.ArrowInvalid, OverflowError):
-                    raise BadRow(
-                        where,
-                        f"a whole number that a float cannot hold exactly: publish the column as JSON text with --json-columns {field.name}",
-                        f"$.{field.name}",
-                    ) from None
-            raise
 
     def _write_group(self) -> None:
         self._wait()
@@ -168,7 +123,6 @@ class SplitWriter:
 
     def finish(self) -> list[Written]:
         """Write what is left. No rows make no file: `datasets` cannot load an empty split."""
-        self._convert()
         self._write_group()
         self._wait()
         self._close()
