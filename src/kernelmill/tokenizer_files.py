@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernelmill.errors import ConfigError, SourceError
+from kernelmill.store.hub import why_not
 
 EMBEDDED = "qwen-embedded"
 TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
@@ -78,25 +79,5 @@ def _download(name: str, repo: str, revision: str | None, token: str | None) -> 
             f"--tokenizer {name}: no such folder, nor a name on the Hub: {_OTHERWISE}"
         ) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
-        raise SourceError(f"--tokenizer {name}: {_why(repo, error)}, or {_OTHERWISE}") from error
+        raise SourceError(f"--tokenizer {name}: {why_not(repo, error, 'model')}, or {_OTHERWISE}") from error
     return TokenizerFiles(name, str(paths[0].parent), info.sha)
-
-
-def _why(repo: str, error: Exception) -> str:
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if isinstance(error, RevisionNotFoundError):
-        return f"the Hub's {repo} has no such revision: check it"
-    if isinstance(error, GatedRepoError):
-        return f"{repo} is gated on the Hub: ask for access there and set HF_TOKEN"
-    if isinstance(error, RepositoryNotFoundError) or status in (401, 403, 404):
-        return f"the Hub has no public model {repo}: check the name, set HF_TOKEN if it is private"
-    if isinstance(error, HfHubHTTPError):
-        return f"the Hub answered {status}: try again later"
-    return f"the Hub cannot be reached ({type(error).__name__}): check the network"

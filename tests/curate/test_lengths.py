@@ -400,10 +400,14 @@ def test_all_splits_of_a_hub_dataset_are_counted(tmp_path: Path, mill: Callable[
 @pytest.mark.parametrize(
     ("name", "faults", "problem"),
     [
-        ("org/nobody", [], "the Hub has no public model org/nobody: check the name"),
+        ("org/nobody", [], "the Hub has no public model org/nobody (is it private?"),
         ("org/slow", [], "org/slow on the Hub has no tokenizer.json"),
         (f"{MODEL}@nowhere", [], "has no such revision"),
-        (MODEL, [Fault("/api/models/", action=500, times=99)], "the Hub answered 500: try again later"),
+        (
+            MODEL,
+            [Fault("/api/models/", action=500, times=99)],
+            f"the Hub answered 500 for {MODEL}: try again later",
+        ),
         (MODEL, [Fault("tokenizer.json", action=403, times=99)], "the Hub"),
     ],
     ids=["missing", "slow", "revision", "broken", "refused"],

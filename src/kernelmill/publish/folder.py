@@ -22,6 +22,7 @@ from kernelmill.publish.dataset import MANIFEST, Built
 from kernelmill.publish.tables import file_hash
 from kernelmill.publish.target import Present, data_files, read_manifest
 from kernelmill.store.lock import take_lock
+from kernelmill.store.output import to_disk
 from kernelmill.store.source import DataFile
 
 _AT_FDCWD, _EXCHANGE = -100, 2
@@ -117,12 +118,12 @@ class FolderTarget:
             return None
         for folder, _, names in os.walk(built.folder):
             for name in (*names, "."):
-                _sync(Path(folder, name))
+                to_disk(Path(folder, name))
         if self.path.exists():
             self._swap()
         else:
             os.rename(self._new, self.path)
-        _sync(self.path.parent)
+        to_disk(self.path.parent)
         return self.label
 
     def _swap(self) -> None:
@@ -142,11 +143,3 @@ def _exchange(one: Path, other: Path) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE):
         raise OSError(number := ctypes.get_errno(), os.strerror(number), str(other))
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -54,7 +54,7 @@ def hub_files(
             f"{asked_as}: no such file or folder, nor a name on the Hub ({first_line(error)})"
         ) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
-        reason = _why(repo, error)
+        reason = why_not(repo, error)
         raise SourceError(f"{asked_as}: no file or folder of that name here, and {reason}") from error
     return files, {"kind": "hub", "repo": repo, "revision": info.sha, "splits": chosen}
 
@@ -105,7 +105,8 @@ def _from_names(data: list[str]) -> dict[str, list[str]]:
     return splits
 
 
-def _why(repo: str, error: Exception) -> str:
+def why_not(repo: str, error: Exception, kind: str = "dataset") -> str:
+    """What the Hub's refusal means, and what to do about it."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -119,7 +120,7 @@ def _why(repo: str, error: Exception) -> str:
     if isinstance(error, GatedRepoError):
         return f"{repo} is gated on the Hub: ask for access there and set HF_TOKEN"
     if isinstance(error, RepositoryNotFoundError) or status in (401, 403, 404):
-        return f"the Hub has no public dataset {repo} (is it private? then set HF_TOKEN)"
+        return f"the Hub has no public {kind} {repo} (is it private? then set HF_TOKEN)"
     if isinstance(error, HfHubHTTPError):
         return f"the Hub answered {status} for {repo}: try again later"
     return f"the Hub cannot be reached ({type(error).__name__}): check the name, or the network"

@@ -155,7 +155,7 @@ class Output:
         self.manifest_path.unlink(missing_ok=True)
         for path in (self.path, self.rejected_path, self.manifest_path):
             os.replace(_temporary(path), path)
-        _sync(self.path.parent)
+        to_disk(self.path.parent)
         return manifest
 
 
@@ -163,8 +163,9 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp")
 
 
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def to_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
