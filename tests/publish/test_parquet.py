@@ -279,3 +279,14 @@ def test_no_rows_are_no_dataset(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(b"\n")
     with pytest.raises(SourceError, match="has no rows: nothing is published"):
         made(tmp_path / "rows.jsonl", tmp_path / "made")
+
+
+@pytest.mark.parametrize("late", [1, 1500])
+def test_a_listed_column_that_only_a_later_row_has_is_not_called_missing(tmp_path: Path, late: int) -> None:
+    rows = [evals_row(n) for n in range(late + 1)]
+    for row in rows[:-1]:
+        del row["task"]
+    for row in rows:
+        del row["answer"]
+    built = made(write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "made")
+    assert built.notes == ["no row has answer: published as null"]

@@ -104,9 +104,9 @@ class QuickReader:
         decode = self._decode
         try:
             for row in rows:
-                if row.fault is not None:
+                # The type of a row is that of any object, and takes null too.
+                if row.fault is not None or decode(row.raw) is None:
                     return False
-                decode(row.raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
         return True
