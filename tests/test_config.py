@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from kernelmill import config
-from kernelmill.config import RateSettings, SpecsSettings, load, public, redact
+from kernelmill.config import load, public, redact
 from kernelmill.errors import ConfigError
+from kernelmill.settings import RateSettings, SpecsSettings
 
 
 def rate(flags: dict[str, Any] | None = None, file: Path | None = None) -> RateSettings:

@@ -21,7 +21,7 @@ from kernelmill.flow import COMMANDS, STAGES, TOOLS, Command, Made
 from kernelmill.terminal import say
 
 if TYPE_CHECKING:
-    from kernelmill.config import Settings
+    from kernelmill.settings import Settings
 
 _DISK = {
     errno.ENAMETOOLONG: "the name is too long",
@@ -106,8 +106,8 @@ def call_stage(command: Command, settings: Settings) -> Made:
 
 
 def _run_stage(command: Command, arguments: list[str]) -> int:
-    from kernelmill.config import STAGES as SETTINGS
     from kernelmill.config import load
+    from kernelmill.settings import STAGES as SETTINGS
 
     kind = SETTINGS[command.name]
     file, arguments = config_file(arguments)

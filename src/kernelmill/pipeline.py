@@ -23,19 +23,11 @@ from msgspec import Struct
 from kernelmill import __version__
 from kernelmill.arguments import Parser, config_file
 from kernelmill.cli import call_stage
-from kernelmill.config import (
-    STAGES,
-    PublishSettings,
-    RowSettings,
-    RunSettings,
-    Settings,
-    load,
-    public,
-    secret,
-)
+from kernelmill.config import load, public, secret
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.flow import COMMANDS, Made
 from kernelmill.resources import bundled
+from kernelmill.settings import STAGES, PublishSettings, RowSettings, RunSettings, Settings
 from kernelmill.store import open_source
 from kernelmill.store.lock import take_lock
 from kernelmill.store.output import test_path
@@ -96,7 +88,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--until", dest="last", metavar="STEP", help="end with this step")
     options.add_argument("--only", metavar="STEP,STEP", help="these steps and no others")
     options.add_argument("--force", action="store_true", help="run steps even if nothing has changed")
-    options.add_argument("--dry-run", action="store_true", help="say which steps would run, and why; run none")
+    options.add_argument(
+        "--dry-run", action="store_true", help="say which steps would run, and why; run none"
+    )
     options.add_argument(
         "--test-mode",
         action="store_true",

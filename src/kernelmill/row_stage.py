@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.collector import no_collector
-from kernelmill.config import RowSettings, public, secret
+from kernelmill.config import public, secret
 from kernelmill.errors import BadRow, OutputError
 from kernelmill.flow import Made
 from kernelmill.rows import TEST_ROWS, Drop, Row
+from kernelmill.settings import RowSettings
 from kernelmill.store import Output, open_source
 from kernelmill.store.output import test_path
 from kernelmill.terminal import duration

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from rich.console import Console
 
 from kernelmill.batch import Answerer, Batch, Plan, Stage
-from kernelmill.config import StageSettings, public, secret
+from kernelmill.config import public, secret
 from kernelmill.control import Control, Stats
 from kernelmill.errors import ConfigError, Stopped
 from kernelmill.flow import Made
@@ -23,6 +23,7 @@ from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.problems.analysis import FactStore, torch_is_installed
 from kernelmill.progress import Progress
 from kernelmill.prompts import Prompt
+from kernelmill.settings import StageSettings
 from kernelmill.store import Output, open_source
 from kernelmill.store.output import test_path
 from kernelmill.terminal import count, duration, money, say
@@ -151,7 +152,9 @@ async def run_stage(
         if batch.owed_after:
             raise owed(batch.owed_after, f" (see {output.rejected_path})")
         rows, stats = manifest["rows"], context.stats
-        return Made((output.path,), rows["in"], rows["out"], rows["rejected"], stats.cost if stats.calls else 0.0)
+        return Made(
+            (output.path,), rows["in"], rows["out"], rows["rejected"], stats.cost if stats.calls else 0.0
+        )
 
 
 def owed(number: int, where: str = "") -> Stopped:

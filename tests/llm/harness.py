@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.batch import Batch, Plan
-from kernelmill.config import LLMSettings
 from kernelmill.control import Control, Stats
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.engine import BadAnswer, Messages, Model
 from kernelmill.llm.journal import Journal
 from kernelmill.progress import Progress
 from kernelmill.rows import Drop, Row
+from kernelmill.settings import LLMSettings
 from kernelmill.store import Output, open_source
 from kernelmill.testing.fake_endpoint import difficulty_for
 

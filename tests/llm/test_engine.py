@@ -21,6 +21,7 @@ from kernelmill.errors import ConfigError, EndpointError, Interrupted, Stopped
 from kernelmill.llm import engine, limiter
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.journal import JournalReader
+from kernelmill.settings import LLMSettings
 from kernelmill.testing.fake_endpoint import CHAOS, FakeEndpoint
 from tests.llm.harness import Run, right
 
@@ -64,7 +65,7 @@ def test_another_request_is_another_key(tmp_path: Path, change: dict[str, object
     with FakeEndpoint() as endpoint:
         Run(tmp_path, [1, 2], endpoint.base_url)()
         run = Run(tmp_path, [], endpoint.base_url)
-        run.settings = config.LLMSettings(**{"base_url": endpoint.base_url, "model": "fake", **change})
+        run.settings = LLMSettings(**{"base_url": endpoint.base_url, "model": "fake", **change})
         run()
         assert run.stats.calls == 2
 
@@ -512,7 +513,7 @@ def test_a_key_that_can_be_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     for key in ("schlüssel-1234", "two words"):
         monkeypatch.setenv("KERNELMILL_API_KEY", key)
         config.environment.cache_clear()
-        settings = config.LLMSettings(base_url="http://127.0.0.1:9/v1", api_key_var="KERNELMILL_API_KEY")
+        settings = LLMSettings(base_url="http://127.0.0.1:9/v1", api_key_var="KERNELMILL_API_KEY")
         with pytest.raises(ConfigError, match="does not hold a key"):
             Endpoint(settings).check_key()
 

@@ -11,13 +11,14 @@ import hashlib
 from collections import Counter
 from typing import Any, NamedTuple
 
-from kernelmill.config import DecontaminateSettings, secret
+from kernelmill.config import secret
 from kernelmill.flow import Made
 from kernelmill.parallel import Workers
 from kernelmill.problems.benchmark import Benchmark, read_benchmarks
 from kernelmill.problems.overlap import FLOOR, NGRAM, Fingerprint, Match, fingerprints
 from kernelmill.row_stage import RowStage, run_row_stage
 from kernelmill.rows import Drop, ModuleReader, Row, with_columns
+from kernelmill.settings import DecontaminateSettings
 from kernelmill.store import Output
 from kernelmill.store.output import test_path
 from kernelmill.terminal import say

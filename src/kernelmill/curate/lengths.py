@@ -26,12 +26,13 @@ from kernelmill.bars import svg_bars
 from kernelmill.chat_rows import Chat, ChatReader, Reasoning
 from kernelmill.chat_template import TemplateFailed
 from kernelmill.chat_tokens import ChatTokenizer, load_tokenizer
-from kernelmill.config import LengthsSettings, secret
+from kernelmill.config import secret
 from kernelmill.curate.length_report import LengthReport, LongRow, Tally, printed, report_of
 from kernelmill.errors import BadRow, ConfigError, OutputError, SourceError
 from kernelmill.flow import Made
 from kernelmill.parallel import mapped
 from kernelmill.rows import Row
+from kernelmill.settings import LengthsSettings
 from kernelmill.store import Source, open_source
 from kernelmill.terminal import say
 from kernelmill.tokenizer_files import TokenizerFiles, find_tokenizer

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelmill.batch import Answerer, Batch
-from kernelmill.config import RateSettings, secret
+from kernelmill.config import secret
 from kernelmill.curate.difficulty import LEVELS, read_difficulty
 from kernelmill.curate.static_rater import rate_facts
 from kernelmill.errors import ConfigError, SourceError
@@ -26,6 +26,7 @@ from kernelmill.problems.facts import ModuleFacts
 from kernelmill.prompts import Prompt
 from kernelmill.rows import Drop, EvalsReader, Row, with_columns
 from kernelmill.run_stage import Context, Parts, Session, answer_all, journal_path, owed, run_stage
+from kernelmill.settings import RateSettings
 from kernelmill.store import open_source
 
 

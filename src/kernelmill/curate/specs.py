@@ -14,7 +14,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from kernelmill.batch import Answerer
-from kernelmill.config import SpecsSettings
 from kernelmill.curate.spec_checks import check_spec, clean_spec
 from kernelmill.curate.spec_writer import write_spec
 from kernelmill.errors import BadRow, ConfigError, SourceError
@@ -26,6 +25,7 @@ from kernelmill.problems.source import read_source
 from kernelmill.prompts import Prompt
 from kernelmill.rows import Drop, Info, KernelBookRow, Label, Row, RowReader, SyntheticRow, read_info
 from kernelmill.run_stage import Context, Parts, run_stage
+from kernelmill.settings import SpecsSettings
 
 
 class Module(NamedTuple):

@@ -16,11 +16,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from kernelmill.answers import Answer, NoAnswer, read_answer
-from kernelmill.config import StripSettings
 from kernelmill.errors import BadRow
 from kernelmill.flow import Made
 from kernelmill.row_stage import RowStage, run_row_stage
 from kernelmill.rows import Drop, Row, RowReader
+from kernelmill.settings import StripSettings
 
 _THOUGHTS = ("reasoning", "reasoning_content")
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernelmill.config import UniqueSettings
 from kernelmill.flow import Made
 from kernelmill.problems.modules import Modules
 from kernelmill.row_stage import RowStage, run_row_stage
 from kernelmill.rows import Drop, Info, Row, RowReader, read_info
+from kernelmill.settings import UniqueSettings
 
 
 class _Named(Struct):

@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kernelmill.config import LLMSettings, Price, redact, secret
+from kernelmill.config import redact, secret
 from kernelmill.errors import ConfigError, EndpointError
+from kernelmill.settings import LLMSettings, Price
 
 _KEY_VARIABLES = {"api.pinference.ai": "PRIME_API_KEY", "api.openai.com": "OPENAI_API_KEY"}
 

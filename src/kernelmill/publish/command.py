@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from kernelmill.config import PublishSettings, secret
+from kernelmill.config import secret
 from kernelmill.errors import ConfigError, OutputError, SourceError
 from kernelmill.flow import Made
 from kernelmill.publish.changes import compare
@@ -21,6 +21,7 @@ from kernelmill.publish.lineage import Lineage
 from kernelmill.publish.target import Present, Target
 from kernelmill.publish.watched import Watched
 from kernelmill.rows import TEST_ROWS
+from kernelmill.settings import PublishSettings
 from kernelmill.store import Source, open_source
 from kernelmill.store.source import DataFile
 from kernelmill.terminal import duration, size

@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from kernelmill.config import PublishSettings
 from kernelmill.curate.strip import stripped_path
 from kernelmill.errors import ConfigError, SourceError
+from kernelmill.settings import PublishSettings
 from kernelmill.store.output import test_path
 
 ALL = ("filtered", "unique", "synthetic")

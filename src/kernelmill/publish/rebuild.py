@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kernelmill.config import STAGES
 from kernelmill.publish.markdown import one_line
+from kernelmill.settings import STAGES
 
 _NOT_THE_ROWS = {
     "source", "output", "concurrency", "timeout", "server_retries", "give_up_after", "price", "prices", "max_cost",
