@@ -1,35 +1,28 @@
 """Rows as Arrow record batches, by two roads that give the same values.
 
-The quick road: every row of a block is checked by msgspec against the type of the rows before it, and then the text of the block is
-parsed by pyarrow's own reader, which makes no Python objects and needs no interpreter: several blocks at a time. It gives up where
-the two readers could differ, and then the whole block takes the exact road, row by row and value by value:
+The quick road: msgspec reads every row of a block straight into the type of the rows before it, which is compiled, and each column is
+handed to pyarrow as one flat list for each kind of leaf in it. It gives up where a row is not like those before it, is not JSON at all,
+or has a number from 2 ** 53 in a column of floats: there the type has made a float of a whole number and may have rounded it. Then the
+whole block takes the exact road: each row into a dict, which is looked at value by value. That one learns from the row, or says what is
+wrong with it.
 
-- a row that is not like those before it, or not JSON: the exact road learns from it, or says what is wrong;
-- a key that stands twice in an object: msgspec takes the last one, pyarrow refuses;
-- numbers from 2 ** 53 in a column of floats: pyarrow rounds a whole number there without a word;
-- a column of nulls alone: pyarrow makes broken arrays of lists of nothing.
-
-pyarrow must never see what msgspec has not accepted: there is JSON, such as a lone `null`, at which it crashes.
+pyarrow's own JSON reader is not used: it takes more time than both steps of the quick road, makes broken arrays of lists that hold
+nulls alone, and crashes at a line `null`.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import msgspec
 
 from kernelmill.errors import BadRow
 from kernelmill.rows import Row
 
-T = TypeVar("T")
-BLOCK_ROWS, BLOCK_BYTES = 2_000, 2 << 20
-READERS = 2
-"""Threads that parse blocks. The rest of the work fills two cores, and each holds a few blocks in memory."""
-_MOST_BYTES = 2**31 - 2
-"""What pyarrow takes as one block."""
+BLOCK_ROWS, BLOCK_BYTES = 2_000, 1 << 20
 
 
 class Block(NamedTuple):
@@ -57,77 +50,66 @@ def _block(rows: list[Row]) -> Block:
     return Block(rows, b"\n".join([*(row.raw for row in rows), b""]))
 
 
-def ahead(
-    pool: ThreadPoolExecutor, items: Iterator[Block], work: Callable[[Block], T]
-) -> Iterator[tuple[Block, T]]:
-    """Each block and what `work` makes of it, in order. A few are worked on ahead."""
-    waiting: deque[tuple[Block, Future[T]]] = deque()
-    for item in items:
-        waiting.append((item, pool.submit(work, item)))
-        if len(waiting) > READERS + 1:
-            first, done = waiting.popleft()
-            yield first, done.result()
-    for first, done in waiting:
-        yield first, done.result()
+class _Unsure(Exception):
+    """A value that the quick road may have changed."""
 
 
 class QuickReader:
-    """Reads blocks of rows that are all of `row_type`, a msgspec type, as batches of `schema`."""
+    """Reads rows of one type as batches of the schema that goes with it: both from the same `Columns`, at the same time."""
 
     def __init__(self, row_type: Any, schema: Any) -> None:
         self._schema = schema
         self._decode = msgspec.json.Decoder(row_type).decode
-        self._floats = [index for index, field in enumerate(schema) if _holds(field.type, "double")]
-        self._able = not any(_holds(field.type, "null") for field in schema)
 
-    def __call__(self, block: Block) -> Any:
-        """The batch; None where the block has to take the exact road."""
+    def __call__(self, rows: list[Row]) -> Any:
+        """The batch; None where the rows have to take the exact road."""
         import pyarrow as pa
-        from pyarrow import json
 
-        if not self._able or len(block.text) > _MOST_BYTES or not self._accepts(block.rows):
-            return None
-        try:
-            table = json.read_json(
-                pa.BufferReader(block.text),
-                json.ReadOptions(use_threads=False, block_size=len(block.text) + 1),
-                json.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="error"),
-            )
-        except pa.ArrowInvalid:
-            return None
-        (batch,) = table.to_batches()
-        if len(batch) != len(block.rows) or batch.schema != self._schema:
-            raise AssertionError(f"{len(block.rows)} rows were read as {len(batch)} of {batch.schema}")
-        return None if any(_has_big(batch.column(index)) for index in self._floats) else batch
-
-    def _accepts(self, rows: list[Row]) -> bool:
         decode = self._decode
         try:
-            for row in rows:
-                # The type of a row is that of any object, and takes null too.
-                if row.fault is not None or decode(row.raw) is None:
-                    return False
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False
-        return True
+            values = [decode(row.raw) for row in rows]
+            # The type of a row is that of any object, and takes null too.
+            if any(row.fault is not None for row in rows) or any(value is None for value in values):
+                return None
+            return pa.RecordBatch.from_arrays(_fields(self._schema, values), schema=self._schema)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _Unsure):
+            return None
 
 
-def _holds(kind: Any, name: str) -> bool:
-    """Whether a type is the named one, or one inside it is."""
-    return str(kind) == name or any(_holds(kind.field(index).type, name) for index in range(kind.num_fields))
+def _fields(fields: Any, values: Sequence[Any]) -> list[Any]:
+    """An array for each field of objects, of which none is null. The types of `Columns` call their fields f0, f1 and so on."""
+    return [
+        _flat(field.type, [*map(attrgetter(f"f{number}"), values)]) for number, field in enumerate(fields)
+    ]
 
 
-def _has_big(column: Any) -> bool:
-    """Whether there is a float from which on not every whole number has one of its own."""
+def _flat(kind: Any, values: list[Any]) -> Any:
+    """An array of values as the compiled type gives them."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    if str(column.type) == "double":
-        extremes = pc.min_max(column).as_py()
-        return any(value is not None and abs(value) >= 2**53 for value in extremes.values())
-    parts = (
-        [column.values] if hasattr(column, "values") else column.flatten() if column.type.num_fields else []
+    if not kind.num_fields:
+        array = pa.array(values, kind)
+        if pa.types.is_floating(kind) and (pc.max(pc.abs(array)).as_py() or 0) >= 2**53:
+            raise _Unsure
+        return array
+    nulls = [value is None for value in values]
+    mask = pa.array(nulls) if True in nulls else None
+    if pa.types.is_list(kind):
+        lists = [value or () for value in values] if mask is not None else values
+        offsets = pa.array([0, *accumulate(map(len, lists))], pa.int32())
+        items = _flat(kind.value_type, [*chain.from_iterable(lists)])
+        return pa.ListArray.from_arrays(offsets, items, type=kind, mask=mask)
+    if mask is None:
+        return pa.StructArray.from_arrays(_fields(kind, values), fields=[*kind])
+    there = pa.StructArray.from_arrays(
+        _fields(kind, [value for value in values if value is not None]), fields=[*kind]
     )
-    return any(_has_big(part) for part in parts)
+    # The place of each object among those that are there; none for null, and so null in what is taken.
+    places = accumulate(not null for null in nulls)
+    return there.take(
+        pa.array([None if null else place - 1 for null, place in zip(nulls, places, strict=True)], pa.int64())
+    )
 
 
 def exact_batch(rows: list[Row], values: list[dict[str, Any]], schema: Any) -> Any:

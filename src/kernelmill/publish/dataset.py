@@ -24,7 +24,7 @@ from kernelmill import __version__
 from kernelmill.curate.length_report import LengthReport
 from kernelmill.curate.split import Split, plan_split
 from kernelmill.errors import SourceError
-from kernelmill.publish.batches import READERS, Block, QuickReader, ahead, blocks, exact_batch
+from kernelmill.publish.batches import QuickReader, blocks, exact_batch
 from kernelmill.publish.card import make_card
 from kernelmill.publish.card_facts import CardCounts, CardFacts, ColumnFacts, Kind, SplitFacts
 from kernelmill.publish.lineage import Lineage, without_folders
@@ -153,21 +153,22 @@ class _Done(NamedTuple):
 def _write(source: Source, columns: Columns, schema: Any, split: Split, folder: Path) -> _Done | None:
     """Read all rows, hash, count and write them. None where they do not fit the schema after all: then all of them have to be written
     again, with the columns as they are known now."""
-    fits, known = schema is not None, columns.news
-    quick = QuickReader(columns.row_type, schema) if fits and columns.row_type is not None else _never
+    fits = schema is not None
+    quick, known = _quick(columns, schema), columns.news
     counts = CardCounts()
     with ExitStack() as stack:
         row_hash = _RowHash(stack.enter_context(ThreadPoolExecutor(1, "hash")))
-        pool = stack.enter_context(ThreadPoolExecutor(READERS, "read"))
         writers = {
             name: stack.enter_context(SplitWriter(folder, name, schema)) for name in split.names if fits
         }
-        for block, batch in ahead(pool, blocks(source.rows()), quick):
+        for block in blocks(source.rows()):
             row_hash.add(block.text)
-            # What was read by the columns as they were before some row changed them is looked at again.
-            if batch is None or known != columns.news:
+            batch = quick(block.rows) if fits and quick is not None else None
+            if batch is None:
                 values = [columns.take(row) for row in block.rows]
-                fits = fits and (known == columns.news or columns.schema_so_far() == schema)
+                if known != columns.news:
+                    known, fits = columns.news, fits and columns.schema_so_far() == schema
+                    quick = _quick(columns, schema)
                 batch = exact_batch(block.rows, values, schema) if fits else None
             if fits:
                 columns.saw(batch)
@@ -178,8 +179,8 @@ def _write(source: Source, columns: Columns, schema: Any, split: Split, folder: 
         return _Done({name: writer.finish() for name, writer in writers.items()}, counts, row_hash.finish())
 
 
-def _never(block: Block) -> None:
-    """No quick road: every row is looked at value by value."""
+def _quick(columns: Columns, schema: Any) -> QuickReader | None:
+    return None if schema is None or columns.row_type is None else QuickReader(columns.row_type, schema)
 
 
 def _share_out(rows: list[Row], batch: Any, split: Split, writers: dict[str, SplitWriter]) -> None:
