@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelmill.problems.modules import SURE, WINDOW, Modules
+from kernelmill.problems.modules import WINDOW, Modules
 from kernelmill.problems.structure import jaccard, structure_of
 
 OPS = ["relu", "sigmoid", "tanh", "exp", "abs", "sqrt", "neg", "sin", "cos", "log", "floor", "ceil"]
@@ -88,12 +88,21 @@ def test_a_text_under_another_name_is_analysed_once_and_only_if_it_is_the_same()
         assert len({modules.module_of(text) for text in (one, *texts)}) == 5
 
 
-def test_modules_of_one_pattern_are_not_compared_all_with_all() -> None:
+def test_modules_of_one_pattern_are_not_compared_all_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
     with Modules() as modules:
         for number in range(3000):
             modules.add(chain(["exp", "log"]).replace("log(x)", f"log(x + {number})"))
         modules.finish()
         looked = 0
-        for looked, _ in enumerate(modules._pairs(SURE, 0.5, range(3000), range(3000)), 1):  # noqa: B007
-            pass
-        assert looked < 3000 * 21 * (WINDOW + 1)
+
+        def alike(one: int, other: int) -> float:
+            nonlocal looked
+            looked += 1
+            return 0.0
+
+        monkeypatch.setattr(modules, "alike", alike)
+        modules.near(0.5)
+        assert looked < 3000 * 4 * WINDOW
+        looked = 0
+        modules.neighbours(range(300), range(300, 3000), 0.5)
+        assert looked < 300 * 4 * WINDOW

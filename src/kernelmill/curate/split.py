@@ -110,14 +110,20 @@ def _by_groups(source: Source, ancestors: list[Source], modules: Modules, policy
     of_row = [modules.module_of(text) for text in rows.texts]
     groups = modules.near(policy["similarity"])
     side = _sides(groups, modules.keys, policy)
+    close_by = min(CLOSE, policy["similarity"])
     # A second, wider look at all that the rows were chosen from: it may find a pair that the first one missed.
-    while missed := modules.neighbours(*_apart(side, range(len(side))), policy["similarity"]):
-        for one, (other, _) in missed.items():
+    while True:
+        nearest = modules.neighbours(*_apart(side, range(len(side))), close_by)
+        missed = [(one, other) for one, (other, alike) in nearest.items() if alike >= policy["similarity"]]
+        if not missed:
+            break
+        for one, other in missed:
             groups.join(one, other)
         side = _sides(groups, modules.keys, policy)
     present = sorted(set(of_row))
     held_out, taught = _apart(side, present)
-    nearest = modules.neighbours(held_out, taught, min(CLOSE, policy["similarity"]))
+    if len(present) < len(side):
+        nearest = modules.neighbours(held_out, taught, close_by)
     shown = {modules.module_of(text): name for text, name in reversed(rows.shown.items())}
     close = [
         {"validation": shown[one], "train": shown[other], "alike": round(alike, 4)}

@@ -136,62 +136,70 @@ class Modules:
     def near(self, similarity: float) -> Groups:
         """Modules joined where two of them are at least so much alike."""
         groups = Groups(len(self.keys))
-        everything = range(len(self.keys))
+        sizes = self._sizes()
         differ: set[int] = set()
-        for one, other in self._pairs(SURE, similarity, everything, everything):
-            pair = one << 32 | other
-            if groups.root(one) == groups.root(other) or pair in differ:
-                continue
-            if self.alike(one, other) >= similarity:
-                groups.join(one, other)
-            else:
-                differ.add(pair)
+        for buckets in self._bands(SURE, range(len(self.keys))):
+            for bucket in buckets.values():
+                reach = len(bucket) if len(bucket) <= CROWD else WINDOW
+                for place, one in enumerate(bucket[:-1], 1):
+                    least, most = sizes[one] * similarity, sizes[one] / similarity
+                    for other in bucket[place : place + reach]:
+                        pair = one << 32 | other if one < other else other << 32 | one
+                        if pair in differ or not least <= sizes[other] <= most:
+                            continue
+                        if groups.root(one) == groups.root(other):
+                            continue
+                        if self.alike(one, other) >= similarity:
+                            groups.join(one, other)
+                        else:
+                            differ.add(pair)
         return groups
 
     def neighbours(
         self, these: Sequence[int], among: Sequence[int], similarity: float
     ) -> dict[int, tuple[int, float]]:
         """The nearest of `among` to each of `these`, where it is at least so much alike."""
+        sketches, sizes = self._sketch(), self._sizes()
         nearest: dict[int, tuple[int, float]] = {}
         seen: set[int] = set()
-        for one, other in self._pairs(WIDE, similarity, these, among):
-            pair = one << 32 | other
-            if pair in seen:
-                continue
-            seen.add(pair)
-            alike = self.alike(one, other)
-            if alike >= similarity and alike > nearest.get(one, (0, 0.0))[1]:
-                nearest[one] = (other, alike)
+        asked = sorted(these, key=sketches.__getitem__)
+        for start, buckets in zip(_starts(WIDE), self._bands(WIDE, among), strict=True):
+            at = slice(start, start + 4 * WIDE)
+            for one in asked:
+                bucket = buckets.get(sketches[one][at])
+                if bucket is None:
+                    continue
+                if len(bucket) > CROWD:
+                    place = bisect_left(bucket, sketches[one], key=sketches.__getitem__)
+                    bucket = bucket[max(0, place - WINDOW) : place + WINDOW]
+                least, most = sizes[one] * similarity, sizes[one] / similarity
+                for other in bucket:
+                    pair = one << 32 | other
+                    if pair in seen or not least <= sizes[other] <= most:
+                        continue
+                    seen.add(pair)
+                    alike = self.alike(one, other)
+                    if alike >= similarity and alike > nearest.get(one, (0, 0.0))[1]:
+                        nearest[one] = (other, alike)
         return nearest
 
-    def _pairs(
-        self, band: int, similarity: float, these: Sequence[int], among: Sequence[int]
-    ) -> Iterator[tuple[int, int]]:
-        """Pairs that share a band of their sketches. May give a pair more than once, and misses few that are alike.
+    def _sizes(self) -> list[int]:
+        return [end - start for start, end in zip(self._offsets, self._offsets[1:], strict=False)]
 
-        Of many that share a band, each is given with those next to it in the order of their sketches: modules made from one
-        pattern, each a little different, would otherwise be compared all with all.
+    def _bands(self, band: int, modules: Sequence[int]) -> Iterator[dict[bytes, list[int]]]:
+        """For each band of the sketches, the modules that have the same one, in the order of their sketches.
+
+        Of many that share a band, each is compared with those next to it only: modules made from one pattern, each a little
+        different, would otherwise be compared all with all.
         """
         sketches = self._sketch()
-        sizes = [end - start for start, end in zip(self._offsets, self._offsets[1:], strict=False)]
-        order = sorted(among, key=sketches.__getitem__)
-        same = these == among
-        asked = order if same else sorted(these, key=sketches.__getitem__)
-        for start in range(0, PERMUTATIONS - band + 1, band):
-            at = slice(start * 4, (start + band) * 4)
+        order = sorted(modules, key=sketches.__getitem__)
+        for start in _starts(band):
+            at = slice(start, start + 4 * band)
             buckets: dict[bytes, list[int]] = {}
             for module in order:
                 buckets.setdefault(sketches[module][at], []).append(module)
-            for module in asked:
-                bucket = buckets.get(sketches[module][at], [])
-                if len(bucket) > CROWD:
-                    place = bisect_left(bucket, sketches[module], key=sketches.__getitem__)
-                    # Where all are asked, the other side asks for itself.
-                    bucket = bucket[place if same else max(0, place - WINDOW) : place + WINDOW + 1]
-                size = sizes[module]
-                for other in bucket:
-                    if size * similarity <= sizes[other] <= size / similarity and other != module:
-                        yield (module, other) if module < other or not same else (other, module)
+            yield buckets
 
     def _sketch(self) -> list[bytes]:
         if self._sketches is None:
@@ -207,6 +215,11 @@ class Modules:
                 )
                 self._sketches += [array("I", row).tobytes() for row in matrix.to_rows()]
         return self._sketches
+
+
+def _starts(band: int) -> range:
+    """Where each band begins in a sketch, in bytes."""
+    return range(0, 4 * (PERMUTATIONS - band + 1), 4 * band)
 
 
 class Groups:

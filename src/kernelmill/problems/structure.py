@@ -44,9 +44,9 @@ def structure_of_tokens(tokens: list[str]) -> Structure:
     return Structure(digest, _shingles(tokens))
 
 
-def jaccard(one: Collection[int], other: Collection[int]) -> float:
+def jaccard(one: frozenset[int], other: frozenset[int]) -> float:
     """Shared shingles over all shingles."""
-    common = len(set(one).intersection(other))
+    common = len(one & other)
     return common / (len(one) + len(other) - common) if one or other else 1.0
 
 
