@@ -105,4 +105,4 @@ def test_modules_of_one_pattern_are_not_compared_all_with_all(monkeypatch: pytes
         assert looked < 3000 * 4 * WINDOW
         looked = 0
         modules.neighbours(range(300), range(300, 3000), 0.5)
-        assert looked < 300 * 4 * WINDOW
+        assert looked < 300 * 8 * WINDOW
