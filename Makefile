@@ -43,6 +43,7 @@ format: $(STAMP)  ## put the code in shape
 bench: $(STAMP)  ## run the benchmarks of this machine; results go to bench/results
 	$(BIN)/python bench/llm_engine.py
 	$(BIN)/python bench/rerun_and_memory.py
+	$(BIN)/python bench/curate.py
 	$(BIN)/python bench/lengths.py
 	$(BIN)/python bench/publish.py
 
