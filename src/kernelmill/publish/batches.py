@@ -7,7 +7,7 @@ whole block takes the exact road: each row into a dict, which is looked at value
 wrong with it.
 
 pyarrow's own JSON reader is not used: it takes more time than both steps of the quick road, makes broken arrays of lists that hold
-nulls alone, and crashes at a line `null`.
+nulls alone, takes a line `null` for a row of nulls, and crashes where there is no other line.
 """
 
 from __future__ import annotations
