@@ -84,6 +84,30 @@ def test_an_empty_constructor_may_be_left_out() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "if True:\n    class M(nn.Module):\n        def forward(self, x):\n            return torch.{}(x)\n",
+        "try:\n    def help(x):\n        return torch.{}(x)\nexcept ImportError:\n    pass\nclass M(nn.Module):\n    def forward(self, x):\n        return help(x)\n",
+        "D = {{}}\nD['a'] = torch.{}\nclass M(nn.Module):\n    def forward(self, x):\n        return D['a'](x)\n",
+        "D = {{}}\nD.update(a=torch.{})\nclass M(nn.Module):\n    def forward(self, x):\n        return D['a'](x)\n",
+        "class M(nn.Module):\n    pass\nM.forward = lambda self, x: torch.{}(x)\n",
+        "print(torch.{}(x))\n",
+    ],
+)
+def test_what_a_class_depends_on_counts_wherever_it_stands(pattern: str) -> None:
+    assert not same(pattern.format("relu"), pattern.format("tanh"))
+
+
+def test_a_call_of_another_base_is_not_left_out() -> None:
+    pattern = "class A(nn.Module):\n    pass\nclass M(A):\n    def __init__(self):\n        super({}, self).__init__()\n"
+    assert not same(pattern.format("A"), pattern.format("M"))
+
+
+def test_seeds_and_prints_of_a_file_do_not_count() -> None:
+    assert same(BLOCK, BLOCK + "\ntorch.manual_seed(0)\nprint(torch.__version__)\n")
+
+
 def test_texts_that_look_alike_once_joined_are_told_apart() -> None:
     assert not same("x = ['a b', 'c']", "x = ['a', 'b c']")
     assert not same("x = (1, 2), 3", "x = 1, (2, 3)")

@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 
 from kernelmill.collector import no_collector
 from kernelmill.problems.operations import Function, nodes, operations
-from kernelmill.problems.structure import does_nothing, normal_form, structure_of, structure_of_tokens
+from kernelmill.problems.structure import does_nothing, flat, normal_form, structure_of, structure_of_tokens
 
 NGRAM = 3
 FLOOR = 3
@@ -114,6 +114,7 @@ def fingerprint(code: str) -> Fingerprint:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(code)
+        tree.body = list(flat(tree.body))
         idle = _idle(tree)
         tokens, unneeded = normal_form(tree, idle)
         removed = {*unneeded, *idle}
@@ -151,10 +152,10 @@ def _idle(tree: ast.Module) -> list[ast.stmt]:
     """Constructors that only call their base's, and variables that their function never reads."""
     found: list[ast.stmt] = []
     for node in tree.body:
-        methods = node.body if isinstance(node, ast.ClassDef) else [node]
+        methods, name = (node.body, node.name) if isinstance(node, ast.ClassDef) else ([node], "")
         for method in methods:
             if isinstance(method, Function):
-                found += [method] if does_nothing(method) else _unread(method)
+                found += [method] if does_nothing(method, name) else _unread(method)
     return found
 
 

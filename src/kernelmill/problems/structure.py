@@ -15,7 +15,7 @@ import ast
 import hashlib
 import re
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -66,6 +66,7 @@ def normal_form(tree: ast.Module, idle: Collection[ast.stmt] = ()) -> tuple[list
 
     `idle` are assignments inside functions that are to be left out too. Raises RecursionError on code that is nested too deeply.
     """
+    tree.body = list(flat(tree.body))
     emitter = _Emitter(idle)
     return emitter.module(tree), emitter.unneeded
 
@@ -117,6 +118,8 @@ class _Emitter:
         """Where a name stands that may be one of the module's own: known only at the end."""
         self._given: set[str] = set()
         self._imports: dict[str, str] = {}
+        self._imported: set[str] = set()
+        self._class_name = ""
         self._loads: set[str] = set()
         self._bound: set[str] = set()
         """Names that the function under way reads, and those that are its own."""
@@ -127,15 +130,12 @@ class _Emitter:
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 self._class(node)
+                self._loads.add(node.name)
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 self._import(node)
-            elif isinstance(node, ast.If):
-                # What is imported under a condition is imported all the same.
-                for inner in ast.walk(node):
-                    if isinstance(inner, ast.Import | ast.ImportFrom):
-                        self._import(inner)
-                self.unneeded.append(node)
-            elif isinstance(node, _FUNCTION) and node.name in CONVENTION_FUNCTIONS:
+            elif isinstance(node, ast.If) or (
+                isinstance(node, _FUNCTION) and node.name in CONVENTION_FUNCTIONS
+            ):
                 self.unneeded.append(node)
             else:
                 rest.append((node, _names_of(node)))
@@ -143,7 +143,7 @@ class _Emitter:
             # No class: its functions are what the file is for, or else all of it.
             functions = {node.name for node, _ in rest if isinstance(node, _FUNCTION)}
             self._loads = functions or set().union(*(names for _, names in rest))
-        while needed := [part for part in rest if part[1] & self._loads]:
+        while needed := [part for part in rest if part[1] & self._loads - self._imported]:
             rest = [part for part in rest if part not in needed]
             self._body([node for node, _ in needed])
         self.unneeded += [node for node, _ in rest]
@@ -220,6 +220,7 @@ class _Emitter:
 
     def _class(self, node: ast.ClassDef) -> None:
         self._given.add(node.name)
+        outer, self._class_name = self._class_name, node.name
         self._all(node.decorator_list)
         self._out.append("class")
         self._name(node.name)
@@ -228,9 +229,10 @@ class _Emitter:
         self._out.append(":")
         self._body(node.body)
         self._out.append("end")
+        self._class_name = outer
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        if does_nothing(node):
+        if does_nothing(node, self._class_name):
             return
         self._given.add(node.name)
         self._bound.add(node.name)
@@ -275,8 +277,8 @@ class _Emitter:
     def _call(self, node: ast.Call) -> None:
         self._node(node.func)
         self._out.append("(")
-        if not (node.func.__class__ is ast.Name and node.func.id == "super"):
-            self._all(node.args)  # `super(Net, self)` is `super()`
+        if not is_plain_super(node, self._class_name):
+            self._all(node.args)
         for keyword in node.keywords:
             # A keyword argument of torch may share its name with a variable of ours.
             self._out.append(f"{keyword.arg}=" if keyword.arg else "**")
@@ -338,8 +340,9 @@ class _Emitter:
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         """Note what each imported name stands for. The import itself is not written: it may be dead."""
         for alias in node.names:
-            if node.__class__ is ast.ImportFrom:
-                full = f"{node.module or ''}.{alias.name}"
+            self._imported.add(alias.asname or alias.name.partition(".")[0])
+            if isinstance(node, ast.ImportFrom):
+                full = f"{'.' * node.level}{node.module or ''}.{alias.name}"
                 self._imports[alias.asname or alias.name] = full.replace(".", " .")
             elif alias.asname:
                 self._imports[alias.asname] = alias.name.replace(".", " .")
@@ -377,8 +380,11 @@ def _names_of(node: ast.stmt) -> set[str]:
         return {node.name}
     names = set()
     for part in ast.walk(node):
-        if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
+        if isinstance(part, ast.Name) and (isinstance(node, ast.Expr) or not isinstance(part.ctx, ast.Load)):
             names.add(part.id)
+        elif isinstance(part, ast.Attribute | ast.Subscript) and not isinstance(part.ctx, ast.Load):
+            # `Net.forward = …` and `TABLE["a"] = …` change what the name stands for.
+            names.update(inner.id for inner in ast.walk(part.value) if isinstance(inner, ast.Name))
         elif isinstance(part, ast.FunctionDef | ast.ClassDef):
             names.add(part.name)
         elif isinstance(part, ast.alias):
@@ -386,7 +392,35 @@ def _names_of(node: ast.stmt) -> set[str]:
     return names
 
 
-def does_nothing(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a file, out of the conditions and `try`s that they stand in; not what runs as a script only."""
+    for node in body:
+        if isinstance(node, ast.If) and not _is_main(node.test):
+            yield from flat(node.body)
+            yield from flat(node.orelse)
+        elif isinstance(node, ast.Try):
+            parts = [node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody]
+            for part in parts:
+                yield from flat(part)
+        else:
+            yield node
+
+
+def _is_main(test: ast.expr) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(test))
+
+
+def is_plain_super(node: ast.AST, class_name: str) -> bool:
+    """`super()`, or what is the same inside this class: `super(Net, self)`."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"):
+        return False
+    if not node.args:
+        return True
+    named = node.args[0]
+    return isinstance(named, ast.Name) and named.id in (class_name, "__class__")
+
+
+def does_nothing(node: ast.FunctionDef | ast.AsyncFunctionDef, class_name: str) -> bool:
     """An `__init__` that only calls its base's: leaving it out is the same."""
     arguments = node.args
     if node.name != "__init__" or len(arguments.args) != 1:
@@ -395,18 +429,16 @@ def does_nothing(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         return False
     return all(
         isinstance(statement, ast.Pass)
-        or (isinstance(statement, ast.Expr) and _is_text_or_base_call(statement.value))
+        or (isinstance(statement, ast.Expr) and _is_text_or_base_call(statement.value, class_name))
         for statement in node.body
     )
 
 
-def _is_text_or_base_call(node: ast.expr) -> bool:
+def _is_text_or_base_call(node: ast.expr, class_name: str) -> bool:
     return isinstance(node, ast.Constant) or (
         isinstance(node, ast.Call)
         and not (node.args or node.keywords)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "__init__"
-        and isinstance(base := node.func.value, ast.Call)
-        and isinstance(base.func, ast.Name)
-        and base.func.id == "super"
+        and is_plain_super(node.func.value, class_name)
     )
