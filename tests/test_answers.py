@@ -95,3 +95,8 @@ def test_a_block_begins_at_the_last_opening_mark_before_its_closing_one(parts: l
         if mark:
             expected.append(block)
     assert _between(text, "<answer>", "</answer>") == expected
+
+
+def test_an_answer_that_holds_its_own_closing_mark_is_not_cut_there() -> None:
+    with pytest.raises(NoAnswer, match="more than one"):
+        read_answer('<answer>import torch\nEND = "</answer>"\ny = 2</answer>')

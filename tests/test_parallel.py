@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
 from kernelmill.errors import MillError
 from kernelmill.parallel import ALONE, WAITING, mapped
+from tests.conftest import command, evals_row, write_rows
 
 
 def _square(number: int) -> tuple[int, int]:
@@ -63,3 +68,24 @@ def test_an_error_in_a_worker_is_raised_here() -> None:
 def test_a_killed_worker_is_told_and_not_waited_for() -> None:
     with pytest.raises(MillError, match="a worker process was killed"):
         list(mapped(_die_at_seven, range(20), processes=2))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_the_process_they_work_for(tmp_path: Path, number: int) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(n, code_bytes=20_000) for n in range(400)])
+    process = subprocess.Popen(
+        command("unique", "rows.jsonl", "-o", "out.jsonl"), cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    parent = psutil.Process(process.pid)
+    deadline = time.monotonic() + 30
+    while len(children := parent.children(recursive=True)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert len(children) >= 3
+    _, alive = psutil.wait_procs(children, timeout=15)
+    assert not alive
+    if number == signal.SIGTERM:
+        assert process.returncode == 130
+        assert said.splitlines()[-1] == "kernelmill: interrupted"
+        assert not list(tmp_path.glob(".out*.tmp"))

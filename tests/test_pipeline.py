@@ -191,3 +191,52 @@ def test_a_record_that_is_not_ours_is_not_overwritten(tmp_path: Path, config: Pa
     assert done.returncode == 2
     assert "move it away" in done.stderr
     assert (tmp_path / "out/run.json").read_text() == '{"steps": 3}'
+
+
+def test_what_publish_takes_from_beside_its_source_counts_too(
+    tmp_path: Path, config: Path, mill: Mill
+) -> None:
+    mill("run", "@", config.name)
+    assert (
+        mill(
+            "lengths", "out/plain.jsonl", "--tokenizer", "qwen-embedded", "--json", "out/plain.lengths.json"
+        ).returncode
+        == 0
+    )
+    done = mill("run", "@", config.name)
+    assert "--- publish: what it reads has changed" in done.stdout
+    (tmp_path / "out/unique.manifest.json").unlink()
+    done = mill("run", "@", config.name)
+    assert "--- unique: out/unique.manifest.json is gone" in done.stdout
+
+
+def test_a_benchmark_whose_files_are_renamed_is_another_one(tmp_path: Path, mill: Mill) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(1)])
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench/1_A.py").write_text(evals_row(1)["info"]["python_code"])
+    (tmp_path / "flow.toml").write_text(
+        '[run]\nreport = "run.json"\nsteps = [{ stage = "decontaminate", source = "rows.jsonl", output = "out.jsonl", against = ["bench"] }]\n'
+    )
+    assert mill("run", "@", "flow.toml").returncode == 0
+    (tmp_path / "bench/1_A.py").rename(tmp_path / "bench/2_B.py")
+    assert "what it reads has changed" in mill("run", "@", "flow.toml").stdout
+    assert "2_B" in (tmp_path / "out.jsonl").read_text()
+
+
+def test_test_mode_leaves_the_report_of_lengths_alone(tmp_path: Path, mill: Mill) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(n) for n in range(9)])
+    (tmp_path / "flow.toml").write_text(
+        '[run]\nreport = "run.json"\nsteps = [{ stage = "lengths", source = "rows.jsonl", tokenizer = "qwen-embedded", json_path = "n.json" }]\n'
+    )
+    assert mill("run", "@", "flow.toml").returncode == 0
+    before = (tmp_path / "n.json").read_bytes()
+    assert mill("run", "@", "flow.toml", "--test-mode").returncode == 0
+    assert (tmp_path / "n.json").read_bytes() == before
+    assert (tmp_path / "n.test.json").exists()
+
+
+def test_an_empty_choice_of_steps_is_a_mistake(config: Path, mill: Mill) -> None:
+    for only in ("", ","):
+        done = mill("run", "@", config.name, "--only", only)
+        assert done.returncode == 2
+        assert "there is no step" in done.stderr

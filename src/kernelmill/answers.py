@@ -50,6 +50,8 @@ def read_answer(text: str) -> Answer:
     for style, opening, closing in _MARKS:
         blocks = _between(rest, opening, closing)
         if blocks:
+            if rest.count(closing) > len(blocks) and rest.rfind(closing) > rest.rfind(opening):
+                raise NoAnswer(f"more than one {closing} ends the answer")
             bare = [_without_fence(block) for block in blocks]
             return Answer(_the_one(bare, opening), style, thoughts)
         if opening in rest and style == "answer" and closing not in rest:

@@ -10,6 +10,7 @@ import errno
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_origin
@@ -83,6 +84,7 @@ def _run(arguments: list[str]) -> int:
         close = difflib.get_close_matches(arguments[0], COMMANDS, 1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(COMMANDS)}"
         raise ConfigError(f"unknown command {arguments[0]} ({hint})")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing half-made stays behind
     if command in TOOLS:
         code: int = _function(command)(arguments[1:])
         return code

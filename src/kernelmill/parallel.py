@@ -11,6 +11,8 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -26,6 +28,7 @@ R = TypeVar("R")
 
 ALONE = 2
 """So many items are done here before another process is started."""
+_LOOK = 1.0
 WAITING = 3
 """Items a process that are under way: one worked on, the others sent ahead."""
 
@@ -64,7 +67,7 @@ class Workers(Generic[T, R]):
         if self._pool is None:
             # Not fork: the threads of pyarrow would be missing in the child, with their locks held.
             context = multiprocessing.get_context("forkserver")
-            self._pool = ProcessPoolExecutor(self._count, context, _ignore_interrupts)
+            self._pool = ProcessPoolExecutor(self._count, context, _begin, (os.getpid(),))
         with _nameless_main(), _deaths_told():
             self._under_way.append(self._pool.submit(self._function, item))
         if len(self._under_way) >= WAITING * self._count:
@@ -107,6 +110,14 @@ def _nameless_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C goes to the whole process group; the parent decides what happens."""
+def _begin(parent: int) -> None:
+    """In the worker: Ctrl-C goes to the whole process group, and the parent decides what happens; without a parent nobody does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """A worker is the child of a server process, so the system does not tell it that whoever it works for was killed."""
+    while os.path.exists(f"/proc/{parent}/exe"):  # gone also where it is dead and not yet waited for
+        time.sleep(_LOOK)
+    os._exit(1)

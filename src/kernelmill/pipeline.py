@@ -24,16 +24,18 @@ from kernelmill import __version__
 from kernelmill.arguments import Parser, config_file
 from kernelmill.cli import call_stage
 from kernelmill.config import load, public, secret
+from kernelmill.curate.split import ancestors
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.flow import COMMANDS, Made
 from kernelmill.resources import bundled
-from kernelmill.settings import STAGES, PublishSettings, RowSettings, RunSettings, Settings
+from kernelmill.settings import STAGES, LengthsSettings, PublishSettings, RowSettings, RunSettings, Settings
 from kernelmill.store import open_source
 from kernelmill.store.lock import take_lock
-from kernelmill.store.output import test_path
+from kernelmill.store.output import beside, test_path
 from kernelmill.terminal import duration, money, say
 
 DEFAULT = "configs/offline.toml"
+FORMAT = 1
 
 
 class Step(Struct):
@@ -59,8 +61,8 @@ class Step(Struct):
 class Record(Struct):
     """`run.json`."""
 
+    format: int
     version: str = __version__
-    format: int = 1
     config: str = ""
     started: str = ""
     finished: str = ""
@@ -111,7 +113,7 @@ class Run:
         if self._test:
             _rewire(self._steps)
         self._chosen = _chosen([name for name, _, _ in self._steps], options)
-        self._record = Record(config=file.name, started=_now())
+        self._record = Record(FORMAT, config=file.name, started=_now())
         self._old = {step.name: step for step in _read(self._path).steps}
 
     def plan(self) -> int:
@@ -231,11 +233,15 @@ def _rewire(steps: Steps) -> None:
             steps[place] = (name, stage, settings)
         if isinstance(settings, RowSettings) and settings.output is not None:
             written[settings.output.resolve()] = str(test_path(settings.output))
+        if isinstance(settings, LengthsSettings):
+            paths = {key: getattr(settings, key) for key in ("json_path", "plot")}
+            renamed = {key: path.with_suffix(f".test{path.suffix}") for key, path in paths.items() if path}
+            steps[place] = (name, stage, settings.model_copy(update=renamed))
 
 
 def _chosen(names: list[str], options: argparse.Namespace) -> set[str]:
     """The steps to run, by the options."""
-    only = [name.strip() for name in (options.only or "").split(",") if name.strip()]
+    only = [name.strip() for name in options.only.split(",")] if options.only is not None else []
     for name in (*only, options.first, options.last):
         if name is not None and name not in names:
             raise ConfigError(f"there is no step {name} (there are: {', '.join(names)})")
@@ -272,11 +278,23 @@ def _reads(settings: Settings) -> Iterator[tuple[str, str]]:
         if source.origin.get("kind") == "hub":
             yield spec, str(source.origin["revision"])
         else:
-            yield spec, " ".join(_hash(file.path) for file in source.files)
-    for name in ("prompt", "lengths"):
-        path = getattr(settings, name, None)
-        if isinstance(path, Path) and path.is_file():
-            yield name, _hash(path)
+            yield spec, " ".join(f"{file.label} {_hash(file.path)}" for file in source.files)
+        if isinstance(settings, PublishSettings):
+            # The split follows what the rows were chosen from, and the card tells of their making and their lengths.
+            for other in ancestors(source):
+                yield other.name, _hash(other.files[0].path)
+            if source.origin.get("kind") == "file":
+                for suffix in (".manifest.json", ".lengths.json"):
+                    path = beside(source.files[0].path, suffix)
+                    yield suffix, _hash(path) if path.is_file() else ""
+    prompt, tokenizer = getattr(settings, "prompt", None), getattr(settings, "tokenizer", None)
+    if prompt is not None:
+        yield "prompt", _hash(prompt) if prompt.is_file() else ""
+    if tokenizer is not None and (folder := Path(tokenizer).expanduser()).is_dir():
+        yield (
+            "tokenizer",
+            " ".join(f"{path.name} {_hash(path)}" for path in sorted(folder.iterdir()) if path.is_file()),
+        )
 
 
 def _hash(path: Path) -> str:
@@ -295,7 +313,7 @@ def _read(path: Path) -> Record:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Record)
     except FileNotFoundError:
-        return Record()
+        return Record(FORMAT)
     except msgspec.DecodeError as error:
         raise ConfigError(f"{path} is not what a run wrote ({error}): move it away") from None
 

@@ -96,4 +96,4 @@ def run_row_stage(
     lines += [*stage.summary(), ("time", duration(seconds)), *output.listing()]
     for label, value in lines:
         print(f"{label:<12}{value}")
-    return Made((output.path,), rows_in, output.kept, rejected)
+    return Made((output.path, output.manifest_path), rows_in, output.kept, rejected)

@@ -153,7 +153,11 @@ async def run_stage(
             raise owed(batch.owed_after, f" (see {output.rejected_path})")
         rows, stats = manifest["rows"], context.stats
         return Made(
-            (output.path,), rows["in"], rows["out"], rows["rejected"], stats.cost if stats.calls else 0.0
+            (output.path, output.manifest_path),
+            rows["in"],
+            rows["out"],
+            rows["rejected"],
+            stats.cost if stats.calls else 0.0,
         )
 
 

@@ -251,7 +251,7 @@ class PublishSettings(NamedDatasets):
         "train and validation by groups of alike modules, by rows, or train alone; auto: groups for evals rows, but not raw",
     )
     validation: float = setting(0.1, "share of validation", gt=0, lt=1)
-    seed: int = setting(42, "what the split is drawn with")
+    seed: int = setting(42, "what the split is drawn with", ge=0)
     similarity: float = setting(0.85, "share of code that makes two modules alike", gt=0, le=1)
     json_columns: str = setting("", "columns to publish as JSON text, with commas between")
     license: str | None = setting(None, "licence of the whole, by the Hub's identifier, such as mit")

@@ -151,3 +151,15 @@ def test_by_name_a_large_file_is_not_analysed_unless_asked(
             UniqueSettings(source="rows.jsonl", output=Path("out.jsonl"), by="name", compare=compare)
         )
         assert told in capsys.readouterr().out
+
+
+def test_two_modules_of_one_file_are_two_and_the_file_under_other_names_is_the_same(
+    tmp_path: Path, mill: Callable[..., Any]
+) -> None:
+    file = OTHER_BLOCK + BLOCK.replace("class Block", "class Second")
+    renamed = file.replace("Block", "First").replace("Second", "Last")
+    rows = [row(0, 1.0, file, "Block"), row(1, 1.0, file, "Second"), row(2, 2.0, renamed, "Last")]
+    write_rows(tmp_path / "rows.jsonl", rows)
+    for by in ("structure", "near"):
+        assert mill("unique", "rows.jsonl", "-o", "out.jsonl", "--by", by).returncode == 0
+        assert [kept["example_id"] for kept in read_rows(tmp_path / "out.jsonl")] == [0, 2]

@@ -380,3 +380,11 @@ def test_the_old_split_by_rows_is_one_flag_away(tmp_path: Path, mill: Mill) -> N
     write_rows(tmp_path / "rows.jsonl", [row(n) for n in range(50)])
     done = mill("publish", "rows.jsonl", "--to", "folder:out", "--split", "rows", "--validation", "0.2")
     assert "rows        train 40, validation 10 (13 columns)" in done.stdout
+
+
+def test_a_folder_inside_the_source_is_refused(tmp_path: Path, mill: Callable[..., Any]) -> None:
+    (tmp_path / "sub").mkdir()
+    write_rows(tmp_path / "sub/rows.jsonl", [evals_row(1)])
+    done = mill("publish", "sub", "--to", "folder:sub/out")
+    assert done.returncode == 2
+    assert "into itself" in done.stderr

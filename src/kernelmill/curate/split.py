@@ -59,10 +59,10 @@ def plan_split(
     policy: dict[str, Any] = {"split": how, "validation_share": share, "seed": seed}
     if how == "rows":
         return Split(_by_rows(source, share, seed), policy)
-    ancestors = _ancestors(source)
-    policy |= {"similarity": similarity, "groups_from": [Path(other.name).name for other in ancestors]}
+    chosen_from = ancestors(source)
+    policy |= {"similarity": similarity, "groups_from": [Path(other.name).name for other in chosen_from]}
     with Modules() as modules:
-        return _by_groups(source, ancestors, modules, policy)
+        return _by_groups(source, chosen_from, modules, policy)
 
 
 def _by_rows(source: Source, share: float, seed: int) -> bytearray:
@@ -101,9 +101,9 @@ class _Rows:
                 self.shown[text] = f"{Path(row.where).name} ({name})"
 
 
-def _by_groups(source: Source, ancestors: list[Source], modules: Modules, policy: dict[str, Any]) -> Split:
+def _by_groups(source: Source, chosen_from: list[Source], modules: Modules, policy: dict[str, Any]) -> Split:
     rows = _Rows(source, modules, skip_bad=False)
-    for ancestor in ancestors:
+    for ancestor in chosen_from:
         # A row that the stage between could not read is in no set that we split.
         _Rows(ancestor, modules, skip_bad=True)
     modules.finish()
@@ -168,7 +168,7 @@ def _sides(groups: Groups, keys: list[bytes], policy: dict[str, Any]) -> list[in
     return [int(int.from_bytes(first[groups.root(module)][8:], "big") < limit) for module in range(len(keys))]
 
 
-def _ancestors(source: Source) -> list[Source]:
+def ancestors(source: Source) -> list[Source]:
     """The files that this one was made from by dropping or rewriting rows, nearest first."""
     found: list[Source] = []
     file = source.files[0].path if source.origin.get("kind") == "file" else None

@@ -22,7 +22,8 @@ from kernelmill.row_stage import RowStage, run_row_stage
 from kernelmill.rows import Drop, Row, RowReader
 from kernelmill.settings import StripSettings
 
-_THOUGHTS = ("reasoning", "reasoning_content")
+_THOUGHTS = ("reasoning", "reasoning_content", "thinking")
+_THOUGHTS_IN_PARTS = ("reasoning_details", "thinking_blocks")
 
 
 class _Completion(Struct):
@@ -91,6 +92,8 @@ def _with_completion(raw: bytes, old: bytes, new: bytes) -> bytes:
 
 def _rewrite(message: dict[str, Any], answer: Answer, style: str) -> None:
     beside = [thoughts for name in _THOUGHTS if (thoughts := message.pop(name, None))]
+    for name in _THOUGHTS_IN_PARTS:
+        message.pop(name, None)
     code = answer.code
     if style == "fence":
         message["content"] = f"```python\n{code}\n```"

@@ -7,6 +7,7 @@ each confirmed by the exact share of code in common). Every dropped row says whi
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Hashable, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ class _CodeRow(Struct):
 
 
 _NO_ROW = -1
+_CLASS = re.compile(r"^class\s+(\w+)", re.MULTILINE)
 COMPARED = 256 << 20
 """Bytes of a source file up to which `--by name` counts the other ways unasked: analysing code takes longer than the rest of it."""
 
@@ -61,6 +63,8 @@ class Unique(RowStage):
         self._where: list[str] = []
         self._names: list[str] = []
         self._texts = array("q")
+        self._places = array("q")
+        """Which class of its file each row is about."""
         self._best: Sequence[int] = ()
         """The row that stands for each row's group."""
         self._kept: dict[str, int] = {}
@@ -73,6 +77,7 @@ class Unique(RowStage):
         if self._reads_code:
             assert isinstance(info, Info)
             self._texts.append(self._modules.add(info.python_code))
+            self._places.append(_place(info))
         if row.index > len(self._seen):
             self._seen.extend([_NO_ROW] * (row.index - len(self._seen)))
         self._seen.append(len(self._rewards))
@@ -85,8 +90,11 @@ class Unique(RowStage):
         ways: dict[str, Sequence[Hashable]] = {"name": self._names}
         if self._reads_code:
             near = self._modules.near(self._similarity)
-            ways["structure"] = modules = [self._modules.module_of(text) for text in self._texts]
-            ways["near"] = [near.root(module) for module in modules]
+            modules = [self._modules.module_of(text) for text in self._texts]
+            ways["structure"] = list(zip(modules, self._places, strict=True))
+            ways["near"] = [
+                (near.root(module), place) for module, place in zip(modules, self._places, strict=True)
+            ]
         self._kept = {way: len(set(groups)) for way, groups in ways.items()}
         best: dict[Hashable, int] = {}
         for number, group in enumerate(ways[self._by]):
@@ -124,6 +132,12 @@ class Unique(RowStage):
 
     def details(self) -> dict[str, Any]:
         return {"modules": self._kept}
+
+
+def _place(info: Info) -> int:
+    """The place of a row's class among those of its file, from the end: a file may hold several modules."""
+    classes = _CLASS.findall(info.python_code)
+    return classes[::-1].index(info.module_name) if info.module_name in classes else 0
 
 
 def unique(settings: UniqueSettings) -> Made:

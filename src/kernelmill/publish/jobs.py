@@ -91,10 +91,8 @@ def _checked(settings: PublishSettings, job: Job) -> Job:
             )
         top = settings.to or ""
         return job._replace(to=job.to.replace(top.rstrip("/"), f"{top.rstrip('/')}.test", 1))
-    same = (
-        job.folder is not None
-        and job.folder.expanduser().resolve() == Path(job.source).expanduser().resolve()
-    )
-    if same or job.source.removeprefix("hub:").partition("@")[0] == job.to:
-        raise ConfigError(f"{job.source} would be published over itself: name another --to")
+    source = Path(job.source).expanduser().resolve()
+    inside = job.folder is not None and job.folder.expanduser().resolve().is_relative_to(source)
+    if inside or job.source.removeprefix("hub:").partition("@")[0] == job.to:
+        raise ConfigError(f"{job.source} would be published over itself, or into itself: name another --to")
     return job

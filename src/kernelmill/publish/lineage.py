@@ -48,8 +48,11 @@ class Lineage:
             self.stages.insert(0, manifest)
             rows_in = part(manifest, "rows").get("in")
             file = made_from(manifest, file)
-            manifest = manifest_of(file) if file else None
-            if manifest is not None and part(manifest, "output").get("rows") != rows_in:
+            used, manifest = manifest.get("finished"), manifest_of(file) if file else None
+            other = manifest is not None and (
+                part(manifest, "output").get("rows") != rows_in or str(manifest.get("finished")) > str(used)
+            )
+            if other:
                 self.note = f"{file} was made again since it was used: how it was made is not told"
                 manifest = None
 
