@@ -72,17 +72,18 @@ def test_a_killed_worker_is_told_and_not_waited_for() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_workers_end_with_the_process_they_work_for(tmp_path: Path, number: int) -> None:
-    write_rows(tmp_path / "rows.jsonl", [evals_row(n, code_bytes=20_000) for n in range(400)])
+    write_rows(tmp_path / "rows.jsonl", [evals_row(n) for n in range(30_000)])
     process = subprocess.Popen(
         command("unique", "rows.jsonl", "-o", "out.jsonl"), cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     parent = psutil.Process(process.pid)
     deadline = time.monotonic() + 30
-    while len(children := parent.children(recursive=True)) < 3 and time.monotonic() < deadline:
+    while len(children := parent.children(recursive=True)) < 4 and time.monotonic() < deadline:
         time.sleep(0.01)
+    time.sleep(0.5)  # they are there, and now at work
     process.send_signal(number)
     _, said = process.communicate(timeout=30)
-    assert len(children) >= 3
+    assert len(children) >= 4
     _, alive = psutil.wait_procs(children, timeout=15)
     assert not alive
     if number == signal.SIGTERM:
