@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import combinations
 
 import pytest
@@ -106,3 +107,30 @@ def test_modules_of_one_pattern_are_not_compared_all_with_all(monkeypatch: pytes
         looked = 0
         modules.neighbours(range(300), range(300, 3000), 0.5)
         assert looked < 300 * 8 * WINDOW
+
+
+def test_twins_in_a_crowd_of_one_pattern_are_found() -> None:
+    chance = random.Random(2)
+
+    def line() -> str:
+        return f"        x = torch.{chance.choice(OPS)}(x * {chance.random():.6f})\n"
+
+    common = "".join(line() for _ in range(40))
+    codes = []
+    for _ in range(600):
+        shared = [line() for _ in range(5)]
+        for _ in "ab":
+            own = "".join([*shared, line()])
+            codes.append(chain(["exp"]).replace("        return x", common + own + "        return x"))
+    with Modules() as modules:
+        texts = [modules.add(code) for code in codes]
+        modules.finish()
+        numbers = [modules.module_of(text) for text in texts]
+        alike = [modules.alike(one, other) for one, other in zip(numbers[::2], numbers[1::2], strict=True)]
+        assert min(alike) > 0.85 > modules.alike(numbers[0], numbers[2])
+        near = modules.near(0.85)
+        assert all(
+            near.root(one) == near.root(other) for one, other in zip(numbers[::2], numbers[1::2], strict=True)
+        )
+        nearest = modules.neighbours(numbers[::2], numbers[1::2], 0.85)
+        assert all(nearest[one][0] == other for one, other in zip(numbers[::2], numbers[1::2], strict=True))

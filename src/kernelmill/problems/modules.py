@@ -26,6 +26,8 @@ WIDE = 5
 """The same where neighbours are looked for: 0.7 alike is found with 99%."""
 CROWD, WINDOW = 64, 6
 """Modules that share a band and are all compared with each other; in a larger crowd each looks at so many on either side."""
+_RAREST = 12
+_COUNTERS = 1 << 23
 _CHUNK = 64 << 10
 """Characters of code that a worker is sent at once."""
 _SPOOLED = 16 << 20
@@ -138,21 +140,30 @@ class Modules:
         groups = Groups(len(self.keys))
         sizes = self._sizes()
         differ: set[int] = set()
+
+        def compare(bucket: list[int]) -> None:
+            reach = len(bucket) if len(bucket) <= CROWD else WINDOW
+            for place, one in enumerate(bucket[:-1], 1):
+                least, most = sizes[one] * similarity, sizes[one] / similarity
+                for other in bucket[place : place + reach]:
+                    pair = one << 32 | other if one < other else other << 32 | one
+                    if pair in differ or not least <= sizes[other] <= most:
+                        continue
+                    if groups.root(one) == groups.root(other):
+                        continue
+                    if self.alike(one, other) >= similarity:
+                        groups.join(one, other)
+                    else:
+                        differ.add(pair)
+
+        crowded = False
         for buckets in self._bands(SURE, range(len(self.keys))):
             for bucket in buckets.values():
-                reach = len(bucket) if len(bucket) <= CROWD else WINDOW
-                for place, one in enumerate(bucket[:-1], 1):
-                    least, most = sizes[one] * similarity, sizes[one] / similarity
-                    for other in bucket[place : place + reach]:
-                        pair = one << 32 | other if one < other else other << 32 | one
-                        if pair in differ or not least <= sizes[other] <= most:
-                            continue
-                        if groups.root(one) == groups.root(other):
-                            continue
-                        if self.alike(one, other) >= similarity:
-                            groups.join(one, other)
-                        else:
-                            differ.add(pair)
+                crowded = crowded or len(bucket) > CROWD
+                compare(bucket)
+        if crowded:
+            for bucket in self._sharing().values():
+                compare(bucket)
         return groups
 
     def neighbours(
@@ -163,25 +174,57 @@ class Modules:
         nearest: dict[int, tuple[int, float]] = {}
         seen: set[int] = set()
         asked = sorted(these, key=sketches.__getitem__)
+
+        def compare(one: int, bucket: list[int]) -> None:
+            least, most = sizes[one] * similarity, sizes[one] / similarity
+            for other in bucket:
+                pair = one << 32 | other
+                if pair in seen or not least <= sizes[other] <= most:
+                    continue
+                seen.add(pair)
+                alike = self.alike(one, other)
+                if alike >= similarity and alike > nearest.get(one, (0, 0.0))[1]:
+                    nearest[one] = (other, alike)
+
+        crowded = False
         for start, buckets in zip(_starts(WIDE), self._bands(WIDE, among), strict=True):
             at = slice(start, start + 4 * WIDE)
             for one in asked:
-                bucket = buckets.get(sketches[one][at])
-                if bucket is None:
-                    continue
+                bucket = buckets.get(sketches[one][at], [])
                 if len(bucket) > CROWD:
+                    crowded = True
                     place = bisect_left(bucket, sketches[one], key=sketches.__getitem__)
                     bucket = bucket[max(0, place - WINDOW) : place + WINDOW]
-                least, most = sizes[one] * similarity, sizes[one] / similarity
-                for other in bucket:
-                    pair = one << 32 | other
-                    if pair in seen or not least <= sizes[other] <= most:
-                        continue
-                    seen.add(pair)
-                    alike = self.alike(one, other)
-                    if alike >= similarity and alike > nearest.get(one, (0, 0.0))[1]:
-                        nearest[one] = (other, alike)
+                compare(one, bucket)
+        if crowded:
+            wanted, found = set(asked), set(among)
+            for bucket in self._sharing().values():
+                others = [module for module in bucket if module in found]
+                for one in bucket:
+                    if one in wanted and others:
+                        compare(one, others)
         return nearest
+
+    def _sharing(self) -> dict[int, list[int]]:
+        """Modules by the rarest shingles that they share with a few others.
+
+        In a crowd, modules made from one pattern, these tell who is closer to whom than to the rest.
+        """
+        counts = bytearray(_COUNTERS)
+        for first in range(0, len(self.keys), _SKETCHED):
+            for shingle in self._array(first, min(first + _SKETCHED, len(self.keys))):
+                slot = shingle % _COUNTERS
+                counts[slot] = min(counts[slot] + 1, 255)
+        sharing: dict[int, list[int]] = {}
+        for module in range(len(self.keys)):
+            few = [
+                (counts[shingle % _COUNTERS], shingle)
+                for shingle in self._array(module, module + 1)
+                if 2 <= counts[shingle % _COUNTERS] <= CROWD
+            ]
+            for _, shingle in sorted(few)[:_RAREST]:
+                sharing.setdefault(shingle, []).append(module)
+        return sharing
 
     def _sizes(self) -> list[int]:
         return [end - start for start, end in zip(self._offsets, self._offsets[1:], strict=False)]
@@ -189,8 +232,8 @@ class Modules:
     def _bands(self, band: int, modules: Sequence[int]) -> Iterator[dict[bytes, list[int]]]:
         """For each band of the sketches, the modules that have the same one, in the order of their sketches.
 
-        Of many that share a band, each is compared with those next to it only: modules made from one pattern, each a little
-        different, would otherwise be compared all with all.
+        Of many that share a band, each is compared with those next to it, and with those that share something rare: modules made
+        from one pattern, each a little different, would otherwise be compared all with all.
         """
         sketches = self._sketch()
         order = sorted(modules, key=sketches.__getitem__)
