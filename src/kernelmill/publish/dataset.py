@@ -8,11 +8,9 @@ gives one that it throws away.
 
 from __future__ import annotations
 
-import gc
 import hashlib
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from kernelmill import __version__
+from kernelmill.collector import no_collector
 from kernelmill.curate.length_report import LengthReport
 from kernelmill.curate.split import Split, plan_split
 from kernelmill.errors import SourceError
@@ -105,7 +104,7 @@ def build(wanted: Wanted, folder: Path) -> Built:
     if how == "auto":
         how = "groups" if columns.format == "evals" else "none"
     split = plan_split(source, how, wanted.share, wanted.seed, wanted.similarity)
-    with _no_collector():
+    with no_collector():
         done = _write(source, columns, columns.schema_so_far(), split, folder)
         schema = columns.schema()
         if done is None:
@@ -114,7 +113,7 @@ def build(wanted: Wanted, folder: Path) -> Built:
     written, counts, sha256 = done
     lineage = Lineage(source)
     lineage.follow(sha256)
-    notes = _notes(columns, lineage, [name for name in split.names if not written[name]])
+    notes = _notes(columns, lineage, [name for name in split.names if not written[name]], split.leakage)
     rows = {name: sum(file.rows for file in files) for name, files in written.items() if files}
     if (total := sum(rows.values())) != counts.rows:
         raise AssertionError(f"{counts.rows} rows in, but {total} written")
@@ -194,8 +193,14 @@ def _share_out(rows: list[Row], batch: Any, split: Split, writers: dict[str, Spl
         writers[name].add(part, sum(len(rows[index].raw) for index in mine))
 
 
-def _notes(columns: Columns, lineage: Lineage, empty: list[str]) -> list[str]:
+def _notes(columns: Columns, lineage: Lineage, empty: list[str], leakage: dict[str, Any]) -> list[str]:
     notes = []
+    if leakage:
+        notes.append(
+            f"{leakage['groups']:,} groups of alike modules, {leakage['groups_on_both_sides']} on both sides; "
+            f"{leakage['validation_modules_close_to_train']:,} of {leakage['validation_modules']:,} validation modules "
+            f"have one in train that is at least {leakage['close']:.0%} alike"
+        )
     if columns.info_is_text:
         notes.append("info is a JSON string in some rows: it is published as an object")
     if columns.missing:
@@ -262,15 +267,3 @@ def _save(folder: Path, name: str, content: bytes) -> Written:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return Written(name, path, 0, len(content), file_hash(path))
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Rows hold no cycles; looking for some in every batch costs a third of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
