@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from kernelmill import config
 from kernelmill.testing.example_rows import evals_row
 
-__all__ = ["ROOT", "command", "evals_row", "read_rows", "write_rows"]
+__all__ = ["ROOT", "command", "evals_row", "own_children", "read_rows", "write_rows"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -54,6 +55,18 @@ def mill(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         )  # fmt: skip
 
     return run
+
+
+def own_children() -> list[psutil.Process]:
+    """The processes that the test started, without those that multiprocessing keeps for the next pool."""
+    return [child for child in psutil.Process().children(recursive=True) if not _is_kept(child)]
+
+
+def _is_kept(process: psutil.Process) -> bool:
+    try:
+        return any("from multiprocessing." in word for word in process.cmdline())
+    except psutil.Error:
+        return False  # it is ending
 
 
 def command(*arguments: object) -> list[str]:

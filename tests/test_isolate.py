@@ -39,6 +39,7 @@ from kernelmill.isolate import (
     what_is_missing,
 )
 from kernelmill.isolate.parent import _signal_name
+from tests.conftest import own_children
 
 WORKER = """
 import textwrap
@@ -66,7 +67,7 @@ def worker_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def isolate(worker_folder: Path) -> Iterator[Isolate]:
     with Isolate("run_text_worker", timeout=TIMEOUT, memory_mb=512) as warm:
         yield warm
-    assert psutil.Process().children(recursive=True) == []
+    assert own_children() == []
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def error(isolate: Isolate, code: str) -> str:
 def assert_only_the_server_is_left(isolate: Isolate) -> None:
     """The next request works, and no process of an earlier one lives."""
     assert value(isolate, "value = 6 * 7") == 42
-    assert len(psutil.Process().children(recursive=True)) == 1
+    assert len(own_children()) == 1
 
 
 def scratch_size(isolate: Isolate) -> object:
@@ -480,9 +481,9 @@ def test_a_server_that_is_killed_fails_its_requests_and_is_started_again(isolate
     assert value(isolate, "value = 1") == 1
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         future = pool.submit(run, isolate, "import time; time.sleep(1000)")
-        while len(processes := psutil.Process().children(recursive=True)) < 2:
+        while len(processes := own_children()) < 2:
             time.sleep(0.02)
-        psutil.Process().children()[0].kill()
+        own_children()[0].kill()
         reply = future.result(timeout=10)
     assert psutil.wait_procs(processes, timeout=5)[1] == []
     assert (reply["kind"], "SIGKILL" in reply["message"]) == ("crashed", True)
@@ -559,7 +560,7 @@ def test_a_closed_isolate_leaves_nothing_and_refuses_work(worker_folder: Path) -
         assert value(isolate, "value = 1") == 1
         scratch = isolate._connection._scratch if isolate._connection else ""
         assert os.path.isdir(scratch)
-        server = psutil.Process().children()[-1]
+        server = own_children()[-1]
     assert not server.is_running()
     assert not os.path.exists(scratch)
     with pytest.raises(RuntimeError, match="closed"):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil  # type: ignore[import-untyped]
 import pytest
 
 from kernelmill.errors import SourceError
@@ -29,6 +28,7 @@ from kernelmill.problems.facts import (
     ValueFact,
     module_facts,
 )
+from tests.conftest import own_children
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("torch is not installed: nothing can be traced", allow_module_level=True)
@@ -47,7 +47,7 @@ def isolate() -> Iterator[Isolate]:
         with Isolate(timeout=8, memory_mb=1024) as warm:
             assert warm.what_is_missing() is not None  # waits for torch, so that no test's time includes it
             yield warm
-        assert psutil.Process().children(recursive=True) == []
+        assert own_children() == []
 
 
 def facts(isolate: Isolate | None, code: str, entry_point: str | None = None) -> ModuleFacts:
@@ -548,7 +548,7 @@ def test_a_hostile_module_costs_one_request(isolate: Isolate, attack: str, says:
     assert says in error
     assert time.monotonic() - start < 12
     assert trace(isolate, model("x + 1")).mode == "fake"
-    assert len(psutil.Process().children(recursive=True)) == 1
+    assert len(own_children()) == 1
 
 
 def test_real_memory_is_bounded(isolate: Isolate) -> None:
