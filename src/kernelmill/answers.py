@@ -50,7 +50,7 @@ def read_answer(text: str) -> Answer:
     for style, opening, closing in _MARKS:
         blocks = _between(rest, opening, closing)
         if blocks:
-            if rest.count(closing) > len(blocks) and rest.rfind(closing) > rest.rfind(opening):
+            if rest.count(closing) > len(blocks) and rest.rfind(opening) < rest.rfind(closing):
                 raise NoAnswer(f"more than one {closing} ends the answer")
             bare = [_without_fence(block) for block in blocks]
             return Answer(_the_one(bare, opening), style, thoughts)

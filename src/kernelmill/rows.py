@@ -188,16 +188,12 @@ class RowReader(Generic[T]):
             raise BadRow(row.where, row.fault)
         try:
             value = self._decoder.decode(row.raw)
-            _check_utf8(row.raw)
+            if not row.raw.isascii():
+                # msgspec does not look into the strings of columns that nobody asked for.
+                row.raw.decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise bad_row(row.where, error, row.raw) from None
         return value
-
-
-def _check_utf8(raw: bytes) -> None:
-    """Raises UnicodeDecodeError. msgspec does not look into the strings of columns that nobody asked for."""
-    if not raw.isascii():
-        raw.decode()
 
 
 _info = msgspec.json.Decoder(Info)
@@ -270,7 +266,7 @@ def is_json_object(raw: bytes) -> bool:
     """Whether this is one JSON object, whole, in UTF-8: what may stand inside another row."""
     try:
         _object.decode(raw)
-        _check_utf8(raw)
+        raw.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return True

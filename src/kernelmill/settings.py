@@ -180,7 +180,7 @@ class UniqueSettings(RowSettings):
     )
     similarity: float = setting(0.85, "by near: share of code that two modules have in common", gt=0, le=1)
     compare: bool = setting(
-        False, "by name: also count what the other ways would keep (always done for files up to 256 MB)"
+        False, "by name: also count what the other ways would keep (always done for files up to 16 MB)"
     )
 
 

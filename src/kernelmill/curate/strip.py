@@ -91,9 +91,11 @@ def _with_completion(raw: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def _rewrite(message: dict[str, Any], answer: Answer, style: str) -> None:
-    beside = [thoughts for name in _THOUGHTS if (thoughts := message.pop(name, None))]
-    for name in _THOUGHTS_IN_PARTS:
-        message.pop(name, None)
+    beside: list[str] = []
+    if len(message) > 2:  # more than a role and a content
+        beside = [thoughts for name in _THOUGHTS if (thoughts := message.pop(name, None))]
+        for name in _THOUGHTS_IN_PARTS:
+            message.pop(name, None)
     code = answer.code
     if style == "fence":
         message["content"] = f"```python\n{code}\n```"

@@ -40,7 +40,7 @@ class _CodeRow(Struct):
 
 _NO_ROW = -1
 _CLASS = re.compile(r"^class\s+(\w+)", re.MULTILINE)
-COMPARED = 256 << 20
+COMPARED = 16 << 20
 """Bytes of a source file up to which `--by name` counts the other ways unasked: analysing code takes longer than the rest of it."""
 
 
