@@ -1,7 +1,7 @@
 """`kernelmill publish --to folder:` beside the usual way: `json.loads`, `datasets.Dataset.from_list`, `to_parquet`.
 
 Both read the same 100,000 rows of 8 kB and run in turns, five times each; the median of each counts. `--split none`, so that both
-do the same; with the default split by groups once more. Then small rows, 10,000 to 1,000,000, for how the cost grows.
+do the same; with the default split by groups once more. Must hold: 3 times as fast, under 400 MB, linear growth. Then small rows, 10,000 to 1,000,000, for how the cost grows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import random
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,21 @@ def main() -> None:
             write_small(top / "small.jsonl", rows)
             result["small_rows"][rows] = figures([publish(top / "small.jsonl", top / f"small{rows}")])
     save("publish", {"pyarrow": version("pyarrow"), "datasets": version("datasets"), **result})
+    if missed := list(_missed(result)):
+        sys.exit(f"NOT MET: {'; '.join(missed)}")
+
+
+def _missed(result: dict[str, Any]) -> Iterator[str]:
+    if result["times_as_fast"] < 3:
+        yield f"{result['times_as_fast']} times as fast as the usual way, not 3"
+    if (alone := result["times_as_fast_as_from_list_and_to_parquet_alone"]) < 3:
+        yield f"{alone} times as fast as from_list and to_parquet alone, not 3"
+    for name in ("publish", "with_groups"):
+        if result[name]["peak_mb"] >= 400:
+            yield f"{name} takes {result[name]['peak_mb']} MB"
+    small = result["small_rows"]
+    if small[1_000_000]["seconds"] > 12 * small[100_000]["seconds"]:
+        yield "cost does not grow linearly"
 
 
 def size(path: Path) -> int:

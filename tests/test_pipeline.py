@@ -240,3 +240,18 @@ def test_an_empty_choice_of_steps_is_a_mistake(config: Path, mill: Mill) -> None
         done = mill("run", "@", config.name, "--only", only)
         assert done.returncode == 2
         assert "there is no step" in done.stderr
+
+
+def test_a_step_that_calls_its_source_by_a_word_is_skipped_when_that_file_is_unchanged(
+    tmp_path: Path, mill: Mill
+) -> None:
+    (tmp_path / "outputs").mkdir()
+    write_rows(tmp_path / "outputs/filtered_dataset.jsonl", [evals_row(1)])
+    (tmp_path / "flow.toml").write_text('[run]\nreport = "run.json"\nsteps = [{ stage = "strip" }]\n')
+    done = mill("run", "@", "flow.toml")
+    assert done.returncode == 0, done.stderr
+    mill("run", "@", "flow.toml")
+    assert statuses(tmp_path, "run.json") == {"strip": "unchanged"}
+    write_rows(tmp_path / "outputs/filtered_dataset.jsonl", [evals_row(2)])
+    mill("run", "@", "flow.toml")
+    assert statuses(tmp_path, "run.json") == {"strip": "done"}

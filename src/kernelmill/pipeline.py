@@ -31,6 +31,7 @@ from kernelmill.resources import bundled
 from kernelmill.settings import STAGES, LengthsSettings, PublishSettings, RowSettings, RunSettings, Settings
 from kernelmill.store import open_source
 from kernelmill.store.lock import take_lock
+from kernelmill.store.manifest import file_hash
 from kernelmill.store.output import beside, test_path
 from kernelmill.terminal import duration, money, say
 
@@ -186,7 +187,7 @@ class Run:
         for path, sha in old.outputs.items():
             if not Path(path).is_file():
                 return fingerprint, f"{path} is gone"
-            if _hash(Path(path)) != sha:
+            if file_hash(Path(path)) != sha:
                 return fingerprint, f"{path} has changed"
         return fingerprint, ""
 
@@ -278,34 +279,29 @@ def _reads(settings: Settings) -> Iterator[tuple[str, str]]:
         if source.origin.get("kind") == "hub":
             yield spec, str(source.origin["revision"])
         else:
-            yield spec, " ".join(f"{file.label} {_hash(file.path)}" for file in source.files)
+            yield spec, " ".join(f"{file.label} {file_hash(file.path)}" for file in source.files)
         if isinstance(settings, PublishSettings):
             # The split follows what the rows were chosen from, and the card tells of their making and their lengths.
             for other in ancestors(source):
-                yield other.name, _hash(other.files[0].path)
+                yield other.name, file_hash(other.files[0].path)
             if source.origin.get("kind") == "file":
                 for suffix in (".manifest.json", ".lengths.json"):
                     path = beside(source.files[0].path, suffix)
-                    yield suffix, _hash(path) if path.is_file() else ""
+                    yield suffix, file_hash(path) if path.is_file() else ""
     prompt, tokenizer = getattr(settings, "prompt", None), getattr(settings, "tokenizer", None)
     if prompt is not None:
-        yield "prompt", _hash(prompt) if prompt.is_file() else ""
+        yield "prompt", file_hash(prompt) if prompt.is_file() else ""
     if tokenizer is not None and (folder := Path(tokenizer).expanduser()).is_dir():
         yield (
             "tokenizer",
-            " ".join(f"{path.name} {_hash(path)}" for path in sorted(folder.iterdir()) if path.is_file()),
+            " ".join(f"{path.name} {file_hash(path)}" for path in sorted(folder.iterdir()) if path.is_file()),
         )
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _note(step: Step, made: Made) -> None:
     step.rows_in, step.rows_out, step.rejected = made.rows_in, made.rows_out, made.rejected
     step.cost_usd = made.cost
-    step.outputs = {str(path): _hash(path) for path in made.outputs}
+    step.outputs = {str(path): file_hash(path) for path in made.outputs}
 
 
 def _read(path: Path) -> Record:

@@ -7,7 +7,7 @@ sees them first and keeps what it needs of them.
 from __future__ import annotations
 
 import time
-from itertools import islice
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +19,16 @@ from kernelmill.rows import TEST_ROWS, Drop, Row
 from kernelmill.settings import RowSettings
 from kernelmill.store import Output, open_source
 from kernelmill.store.output import test_path
+from kernelmill.store.watched import Watched
 from kernelmill.terminal import duration
 
 
-class RowStage:
-    """What such a stage does with its rows: most need only `take`."""
+class RowStage(ABC):
+    """What such a stage does with each row, and what it says of all of them."""
 
-    scans = False
-    """Whether all rows must be seen before the first is taken."""
-
-    def scan(self, row: Row) -> None:
-        """Note what is needed of a row. Raises `BadRow`."""
-
-    def decide(self) -> None:
-        """Called once, between the passes."""
-
+    @abstractmethod
     def take(self, row: Row) -> bytes | Drop:
         """The output row, or why there is none. Raises `BadRow`; the row was decoded before it is dropped."""
-        raise NotImplementedError
 
     def summary(self) -> list[tuple[str, str]]:
         return []
@@ -46,6 +38,18 @@ class RowStage:
         return {}
 
 
+class ScanningStage(RowStage):
+    """A stage that must have seen all rows before the first is taken."""
+
+    @abstractmethod
+    def scan(self, row: Row) -> None:
+        """Note what is needed of a row. Raises `BadRow`."""
+
+    @abstractmethod
+    def decide(self) -> None:
+        """Called once, between the passes."""
+
+
 def run_row_stage(
     name: str, settings: RowSettings, stage: RowStage, output_path: Path, max_rejected: float = 1.0
 ) -> Made:
@@ -53,22 +57,22 @@ def run_row_stage(
     started = time.monotonic()
     path = test_path(output_path) if settings.test_mode else output_path
     output = Output(path)
-    source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
+    opened = open_source(settings.source, settings.split, secret("HF_TOKEN"))
+    source = Watched(opened, TEST_ROWS if settings.test_mode else None)
     for file in source.files:
         output.refuse(file.path, "the source")
     reject = settings.on_bad_row == "reject"
-    limit = TEST_ROWS if settings.test_mode else None
     rows_in = 0
     with output, no_collector():
-        if stage.scans:
-            for row in islice(source.rows(), limit):
+        if isinstance(stage, ScanningStage):
+            for row in source.rows():
                 try:
                     stage.scan(row)
                 except BadRow:
                     if not reject:
                         raise
-        stage.decide()
-        for row in islice(source.rows(), limit):
+            stage.decide()
+        for row in source.rows():
             rows_in += 1
             try:
                 taken = stage.take(row)

@@ -51,6 +51,20 @@ class Drop(NamedTuple):
     kind: str
 
 
+def row_lots(rows: Iterable[Row], most_rows: int, most_bytes: int) -> Iterator[list[Row]]:
+    """Rows in lots that are worth working on together: so many, or as many as have so many bytes."""
+    lot: list[Row] = []
+    size = 0
+    for row in rows:
+        lot.append(row)
+        size += len(row.raw)
+        if len(lot) >= most_rows or size >= most_bytes:
+            yield lot
+            lot, size = [], 0
+    if lot:
+        yield lot
+
+
 class Message(Struct):
     """One chat message. Thoughts stand in `reasoning` or `reasoning_content`, or inside the content."""
 

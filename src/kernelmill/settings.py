@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from kernelmill.errors import ConfigError
 
@@ -217,6 +217,14 @@ class StripSettings(RowSettings, NamedDatasets):
     max_rejected: float = setting(
         0.0, "share of rows without one clear answer that is put up with", ge=0, le=1
     )
+
+    @model_validator(mode="after")
+    def _by_name(self) -> StripSettings:
+        word = "raw" if self.source == "source" else self.source
+        if word in ("raw", "filtered", "unique"):
+            # Past the lock that keeps settings as they are: from here on it is the file itself, for everybody who asks.
+            object.__setattr__(self, "source", getattr(self, f"{word}_path"))
+        return self
 
 
 class LengthsSettings(Settings):

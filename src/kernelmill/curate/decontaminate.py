@@ -7,24 +7,22 @@ are copied as they are. Looks at the module of a row, not at prompts or answers.
 
 from __future__ import annotations
 
-import hashlib
+from array import array
 from collections import Counter
 from typing import Any, NamedTuple
 
 from kernelmill.config import secret
 from kernelmill.flow import Made
-from kernelmill.parallel import Workers
 from kernelmill.problems.benchmark import Benchmark, read_benchmarks
+from kernelmill.problems.each_text import EachText
 from kernelmill.problems.overlap import FLOOR, NGRAM, Fingerprint, Match, fingerprints
-from kernelmill.row_stage import RowStage, run_row_stage
+from kernelmill.row_stage import ScanningStage, run_row_stage
 from kernelmill.rows import Drop, ModuleReader, Row, with_columns
 from kernelmill.settings import DecontaminateSettings
 from kernelmill.store import Output
 from kernelmill.store.output import test_path
 from kernelmill.terminal import say
 
-_CHUNK = 64 << 10
-"""Characters of code that a worker is sent at once."""
 MOST_HIT = 5
 
 
@@ -34,21 +32,17 @@ class _Verdict(NamedTuple):
     parsed: bool
 
 
-class Decontaminate(RowStage):
+class Decontaminate(ScanningStage):
     """The stage: `scan` has every text compared once, in worker processes; `take` marks or drops. Use as a context manager."""
-
-    scans = True
 
     def __init__(self, benchmarks: list[Benchmark], share: float, drop: bool) -> None:
         self._benchmarks = benchmarks
         self._share = share
         self._drop = drop
         self._read = ModuleReader()
-        self._workers: Workers[list[str], list[Fingerprint]] = Workers(fingerprints)
-        self._waiting: list[str] = []
-        self._size = 0
-        self._texts: dict[bytes, int] = {}
-        """The number of each text."""
+        self._texts = EachText(fingerprints, self._judge)
+        self._text_of_row = array("q")
+        """-1 for a row that cannot be read."""
         self._verdict_of: list[_Verdict] = []
         self._known: dict[_Verdict, _Verdict] = {}
         """Most verdicts are the same one, and kept once."""
@@ -61,39 +55,26 @@ class Decontaminate(RowStage):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._workers.__exit__()
+        self._texts.__exit__()
 
     def scan(self, row: Row) -> None:
         _, code = self._read(row)
-        digest = _digest(code)
-        if digest in self._texts:
-            return
-        self._texts[digest] = len(self._texts)
-        self._waiting.append(code)
-        self._size += len(code)
-        if self._size >= _CHUNK:
-            self._send()
-
-    def _send(self) -> None:
-        for found in self._workers.give(self._waiting):
-            self._judge(found)
-        self._waiting, self._size = [], 0
+        self._text_of_row.extend([-1] * (row.index - len(self._text_of_row)))
+        self._text_of_row.append(self._texts.add(code))
 
     def decide(self) -> None:
-        if self._waiting:
-            self._send()
-        for found in self._workers.rest():
-            self._judge(found)
+        self._texts.finish()
 
-    def _judge(self, modules: list[Fingerprint]) -> None:
-        for module in modules:
-            found = tuple(tuple(benchmark.problems.matches(module)) for benchmark in self._benchmarks)
-            verdict = _Verdict(found, module.parsed)
-            self._verdict_of.append(self._known.setdefault(verdict, verdict))
+    def _judge(self, module: Fingerprint) -> None:
+        found = tuple(tuple(benchmark.problems.matches(module)) for benchmark in self._benchmarks)
+        verdict = _Verdict(found, module.parsed)
+        self._verdict_of.append(self._known.setdefault(verdict, verdict))
 
     def take(self, row: Row) -> bytes | Drop:
-        _, code = self._read(row)
-        verdict = self._verdict_of[self._texts[_digest(code)]]
+        text = self._text_of_row[row.index] if row.index < len(self._text_of_row) else -1
+        if text < 0:
+            self._read(row)  # raises what was wrong with it
+        verdict = self._verdict_of[text]
         self._not_python += not verdict.parsed
         columns: dict[str, Any] = {}
         reasons: dict[str, str] = {}
@@ -139,10 +120,6 @@ class Decontaminate(RowStage):
             }
         rules = {"n": NGRAM, "fewest_runs": FLOOR, "share": self._share}
         return {"benchmarks": found, "n_grams": rules, "rows_not_python": self._not_python}
-
-
-def _digest(code: str) -> bytes:
-    return hashlib.blake2b(code.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _most(hits: Counter[int]) -> list[tuple[int, int]]:

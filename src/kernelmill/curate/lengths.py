@@ -12,15 +12,12 @@ from __future__ import annotations
 import heapq
 import time
 from array import array
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
-from rich.console import Console
 
 from kernelmill.bars import svg_bars
 from kernelmill.chat_rows import Chat, ChatReader, Reasoning
@@ -31,15 +28,14 @@ from kernelmill.curate.length_report import LengthReport, LongRow, Tally, printe
 from kernelmill.errors import BadRow, ConfigError, OutputError, SourceError
 from kernelmill.flow import Made
 from kernelmill.parallel import mapped
-from kernelmill.rows import Row
+from kernelmill.rows import Row, row_lots
 from kernelmill.settings import LengthsSettings
 from kernelmill.store import Source, open_source
-from kernelmill.terminal import say
+from kernelmill.store.watched import Watched
 from kernelmill.tokenizer_files import TokenizerFiles, find_tokenizer
 
-_CHUNK_BYTES, _CHUNK_ROWS = 1 << 20, 500
+_LOT_ROWS, _LOT_BYTES = 500, 1 << 20
 _LONGEST = 5
-_EVERY = 10.0
 
 
 class _Counted(Struct):
@@ -49,8 +45,6 @@ class _Counted(Struct):
     reaches: bytes
     tally: Tally
     longest: list[LongRow]
-    bad: tuple[str, str, str | None] | None = None
-    """A bad row: an error of ours does not survive the way between two processes."""
 
 
 def lengths(settings: LengthsSettings) -> Made:
@@ -78,43 +72,18 @@ def lengths(settings: LengthsSettings) -> Made:
 def measure(source: Source, tokenizer: TokenizerFiles, reasoning: Reasoning = "count") -> LengthReport:
     """Count all rows of a source. Raises `BadRow` for the first row that cannot be counted."""
     loaded = load_tokenizer(tokenizer)  # before any row is read: it may be no tokenizer
-    chunks = _chunks(source.rows())
+    lots = row_lots(Watched(source).rows(), _LOT_ROWS, _LOT_BYTES)
     counts, reaches, tally = array("I"), array("I"), Tally()
     longest: list[LongRow] = []
-    console = Console(stderr=True)
-    said_at = time.monotonic()
-    with console.status("lengths") if console.is_terminal else nullcontext() as status:
-        for counted in mapped(partial(_count, tokenizer, reasoning), chunks):
-            if counted.bad is not None:
-                raise BadRow(*counted.bad)
-            counts.frombytes(counted.lengths)
-            reaches.frombytes(counted.reaches)
-            tally.add(counted.tally)
-            longest = heapq.nlargest(_LONGEST, longest + counted.longest, key=lambda row: row.tokens)
-            told = f"lengths: {len(counts):,} rows counted"
-            if status is not None:
-                status.update(told)
-            elif time.monotonic() - said_at >= _EVERY:
-                said_at = time.monotonic()
-                say(told)
+    for counted in mapped(partial(_count, tokenizer, reasoning), lots):
+        counts.frombytes(counted.lengths)
+        reaches.frombytes(counted.reaches)
+        tally.add(counted.tally)
+        longest = heapq.nlargest(_LONGEST, longest + counted.longest, key=lambda row: row.tokens)
     if not counts:
         raise SourceError(f"{source.name} has no rows: there is nothing to measure")
     about = {**tokenizer.origin, "template_sha256": loaded.template_sha256}
     return report_of(counts, reaches, tally, longest, source.name, about, reasoning)
-
-
-def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows in lots that are worth sending to another process."""
-    chunk: list[Row] = []
-    size = 0
-    for row in rows:
-        chunk.append(row)
-        size += len(row.raw)
-        if size >= _CHUNK_BYTES or len(chunk) >= _CHUNK_ROWS:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def _count(files: TokenizerFiles, reasoning: Reasoning, rows: list[Row]) -> _Counted:
@@ -124,11 +93,8 @@ def _count(files: TokenizerFiles, reasoning: Reasoning, rows: list[Row]) -> _Cou
     for row in rows:
         try:
             count, reach = _count_row(tokenizer, read(row), tally)
-        except BadRow as bad:
-            return _Counted(b"", b"", tally, [], (bad.where, bad.problem, bad.field))
         except TemplateFailed as error:
-            problem = f"the chat template of {files.name} fails on this row: {error}"
-            return _Counted(b"", b"", tally, [], (row.where, problem, None))
+            raise BadRow(row.where, f"the chat template of {files.name} fails on this row: {error}") from None
         counts.append(count)
         reaches.append(reach)
     places = heapq.nlargest(_LONGEST, range(len(rows)), key=counts.__getitem__)

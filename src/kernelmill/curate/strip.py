@@ -34,7 +34,6 @@ _read = RowReader(_Completion)
 _messages = msgspec.json.Decoder(list[dict[str, Any]])
 _NAME = re.compile(rb'"completion"\s*:\s*')
 _columns = msgspec.json.Decoder(dict[str, Raw])
-WORDS = ("raw", "filtered", "unique")
 
 
 class Strip(RowStage):
@@ -108,9 +107,6 @@ def _rewrite(message: dict[str, Any], answer: Answer, style: str) -> None:
 
 
 def strip(settings: StripSettings) -> Made:
-    word = "raw" if settings.source == "source" else settings.source
-    if word in WORDS:
-        settings = settings.model_copy(update={"source": getattr(settings, f"{word}_path")})
     output = settings.output or stripped_path(settings.source)
     return run_row_stage("strip", settings, Strip(settings.style), output, settings.max_rejected)
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from kernelmill.flow import Made
 from kernelmill.problems.modules import Modules
-from kernelmill.row_stage import RowStage, run_row_stage
+from kernelmill.row_stage import ScanningStage, run_row_stage
 from kernelmill.rows import Drop, Info, Row, RowReader, read_info
 from kernelmill.settings import UniqueSettings
 
@@ -44,10 +44,8 @@ COMPARED = 16 << 20
 """Bytes of a source file up to which `--by name` counts the other ways unasked: analysing code takes longer than the rest of it."""
 
 
-class Unique(RowStage):
+class Unique(ScanningStage):
     """The stage: `scan` notes every row, `decide` groups them, `take` keeps the best of each group."""
-
-    scans = True
 
     def __init__(self, by: str, similarity: float, compare: bool, modules: Modules) -> None:
         self._by = by

@@ -64,7 +64,7 @@ class Check:
     result: Result
     detail: str = ""
     seed: int | None = None
-    relL2_eps: float | None = None  # noqa: N815  the published name
+    relL2_eps: float | None = None
     elem_eps: float | None = None
     bound: list[float] | None = None
     """What `relL2_eps` and `elem_eps` were allowed to be."""

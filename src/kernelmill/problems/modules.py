@@ -1,13 +1,12 @@
 """The distinct modules of a set of rows, and which of them are nearly the same.
 
-Each text is analysed once, whatever its class is called, in worker processes; texts that are the same code are one module (`structure`). Near duplicates are found by MinHash
-(rensa) in bands, and each candidate is confirmed by the exact share of shingles in common, so that chance may miss a pair but
+Each text is analysed once, whatever its class is called, in worker processes; texts that are the same code are one module
+(`structure`). Near duplicates are found by MinHash (rensa) in bands, and each candidate is confirmed by the exact share of shingles in common, so that chance may miss a pair but
 never make one. Shingles wait in a temporary file: what is held in memory is about a kilobyte a distinct module.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tempfile
 from array import array
@@ -16,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from kernelmill.collector import no_collector
-from kernelmill.parallel import Workers
+from kernelmill.problems.each_text import EachText
 from kernelmill.problems.structure import jaccard, structure_of
 
 PERMUTATIONS = 126
@@ -27,17 +26,16 @@ WIDE = 5
 CROWD, WINDOW = 64, 6
 """Modules that share a band and are all compared with each other; in a larger crowd each looks at so many on either side."""
 _RAREST = 12
+"""Shingles by which a module of a crowd is looked up, beside that."""
 _COUNTERS = 1 << 23
-_CHUNK = 64 << 10
-"""Characters of code that a worker is sent at once."""
+"""Of how often shingles stand, so many are kept apart; two that share a counter may seem more common than they are."""
 _SPOOLED = 16 << 20
 _SKETCHED = 2048
 
 _CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
-_Analysed = list[tuple[bytes, bytes]]
 
 
-def _analyse(codes: list[str]) -> _Analysed:
+def _analyse(codes: list[str]) -> list[tuple[bytes, bytes]]:
     """The key and the sorted shingles of each text."""
     with no_collector():
         found = []
@@ -66,12 +64,9 @@ class Modules:
     def __init__(self) -> None:
         self.keys: list[bytes] = []
         """The key of each module, in order of first appearance."""
+        self._texts = EachText(_analyse, self._keep)
         self._of_text = array("Q")
-        self._texts: dict[bytes, int] = {}
         self._numbers: dict[bytes, int] = {}
-        self._waiting: list[str] = []
-        self._size = 0
-        self._workers: Workers[list[str], _Analysed] = Workers(_analyse)
         self._spool = tempfile.SpooledTemporaryFile(_SPOOLED)  # noqa: SIM115
         self._offsets = array("Q", [0])
         self._sketches: list[bytes] | None = None
@@ -81,43 +76,27 @@ class Modules:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._workers.__exit__()
+        self._texts.__exit__()
         self._spool.close()
 
     def add(self, code: str) -> int:
         """The number of this text; `module_of` says later which module that is."""
-        digest = hashlib.blake2b(_nameless(code).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        number = self._texts.get(digest)
-        if number is None:
-            number = self._texts[digest] = len(self._texts)
-            self._waiting.append(code)
-            self._size += len(code)
-            if self._size >= _CHUNK:
-                self._send()
-        return number
-
-    def _send(self) -> None:
-        for analysed in self._workers.give(self._waiting):
-            self._keep(analysed)
-        self._waiting, self._size = [], 0
+        return self._texts.add(code, _nameless(code))
 
     def finish(self) -> None:
         """All rows were seen."""
-        if self._waiting:
-            self._send()
-        for analysed in self._workers.rest():
-            self._keep(analysed)
-        self._texts, self._numbers = {}, {}
+        self._texts.finish()
+        self._numbers = {}
 
-    def _keep(self, analysed: _Analysed) -> None:
-        for key, shingles in analysed:
-            number = self._numbers.get(key)
-            if number is None:
-                number = self._numbers[key] = len(self.keys)
-                self.keys.append(key)
-                self._spool.write(shingles)
-                self._offsets.append(self._offsets[-1] + len(shingles))
-            self._of_text.append(number)
+    def _keep(self, analysed: tuple[bytes, bytes]) -> None:
+        key, shingles = analysed
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.keys)
+            self.keys.append(key)
+            self._spool.write(shingles)
+            self._offsets.append(self._offsets[-1] + len(shingles))
+        self._of_text.append(number)
 
     def module_of(self, text: int) -> int:
         return self._of_text[text]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kernelmill.errors import BadRow
-from kernelmill.rows import Row
+from kernelmill.rows import Row, row_lots
 
 BLOCK_ROWS, BLOCK_BYTES = 2_000, 1 << 20
 
@@ -34,20 +34,8 @@ class Block(NamedTuple):
 
 
 def blocks(rows: Iterator[Row]) -> Iterator[Block]:
-    part: list[Row] = []
-    size = 0
-    for row in rows:
-        part.append(row)
-        size += len(row.raw)
-        if len(part) >= BLOCK_ROWS or size >= BLOCK_BYTES:
-            yield _block(part)
-            part, size = [], 0
-    if part:
-        yield _block(part)
-
-
-def _block(rows: list[Row]) -> Block:
-    return Block(rows, b"\n".join([*(row.raw for row in rows), b""]))
+    for lot in row_lots(rows, BLOCK_ROWS, BLOCK_BYTES):
+        yield Block(lot, b"\n".join([*(row.raw for row in lot), b""]))
 
 
 class _Unsure(Exception):

@@ -19,11 +19,11 @@ from kernelmill.publish.folder import FolderTarget
 from kernelmill.publish.jobs import Job, find_jobs
 from kernelmill.publish.lineage import Lineage
 from kernelmill.publish.target import Present, Target
-from kernelmill.publish.watched import Watched
 from kernelmill.rows import TEST_ROWS
 from kernelmill.settings import PublishSettings
 from kernelmill.store import Source, open_source
 from kernelmill.store.source import DataFile
+from kernelmill.store.watched import Watched
 from kernelmill.terminal import duration, size
 
 MUCH_SMALLER = 0.5

@@ -21,22 +21,22 @@ import msgspec
 from kernelmill import __version__
 from kernelmill.collector import no_collector
 from kernelmill.curate.length_report import LengthReport
-from kernelmill.curate.split import Split, plan_split
+from kernelmill.curate.split import How, Split, plan_split
 from kernelmill.errors import SourceError
 from kernelmill.publish.batches import QuickReader, blocks, exact_batch
 from kernelmill.publish.card import make_card
 from kernelmill.publish.card_facts import CardCounts, CardFacts, ColumnFacts, Kind, SplitFacts
 from kernelmill.publish.lineage import Lineage, without_folders
 from kernelmill.publish.shapes import Columns, describe
-from kernelmill.publish.tables import SplitWriter, Written, file_hash
+from kernelmill.publish.tables import SplitWriter, Written
 from kernelmill.rows import Row
 from kernelmill.store import Source
+from kernelmill.store.manifest import file_hash
 from kernelmill.store.output import beside
 
 MANIFEST = "kernelmill.json"
 LOOK_AHEAD = 1_000
 """Rows by which the columns are guessed. They are mostly right; where not, all rows are read once more."""
-SplitHow = Literal["groups", "rows", "none"]
 
 
 class Wanted(NamedTuple):
@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
     repo: str | None
     word: str | None
     """What the source was called, where it was called by one of our words."""
-    split: SplitHow | Literal["auto"]
+    split: How | Literal["auto"]
     share: float
     seed: int
     similarity: float

@@ -19,9 +19,9 @@ from typing import IO
 
 from kernelmill.errors import OutputError
 from kernelmill.publish.dataset import MANIFEST, Built
-from kernelmill.publish.tables import file_hash
 from kernelmill.publish.target import Present, data_files, read_manifest
 from kernelmill.store.lock import take_lock
+from kernelmill.store.manifest import file_hash
 from kernelmill.store.output import to_disk
 from kernelmill.store.source import DataFile
 

@@ -133,8 +133,3 @@ class SplitWriter:
             path = shard.path.rename(self._folder / name)
             written.append(Written(name, path, shard.rows, shard.size, shard.sha.hexdigest()))
         return written
-
-
-def file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ def manifest_of(file: Path) -> dict[str, Any] | None:
         return None
     ours = isinstance(manifest, dict) and isinstance(manifest.get("stage"), str) and part(manifest, "output")
     return manifest if ours else None
+
+
+def file_hash(path: Path) -> str:
+    """The SHA-256 of a file, as manifests have it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def part(manifest: dict[str, Any], name: str) -> dict[str, Any]:

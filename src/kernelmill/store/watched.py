@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from kernelmill.rows import Row
-from kernelmill.store import Source
+from kernelmill.store.source import Source
 from kernelmill.terminal import say
 
 _EVERY = 10.0
