@@ -721,3 +721,138 @@ def test_a_small_request_takes_milliseconds(isolate: Isolate) -> None:
 def test_signals_have_names() -> None:
     assert _signal_name(signal.SIGKILL) == "SIGKILL"
     assert _signal_name(63) == "signal 63"
+
+
+# ------------------------------------------------------------------------------------------ companions and programs
+
+PAIR = """
+import os, textwrap, traceback
+
+def handle(request, sockets):
+    for end, code in zip(sockets, request["companions"]):
+        end.sendall(code.encode().ljust(4096))
+    answers = []
+    for end in sockets:
+        end.settimeout(1)
+        try:
+            answers.append(end.recv(4096).decode())
+        except TimeoutError:
+            answers.append("silent")
+    while request.get("never"):
+        sockets[0].recv(1)
+    return {"answers": answers, "pid": os.getpid()}
+
+def companion(end):
+    space = {"end": end}
+    exec(textwrap.dedent(end.recv(4096).decode()), space)
+"""
+
+
+def processes_of(isolate: Isolate) -> int:
+    """The server and what lives below it."""
+    assert isolate._connection is not None
+    server = psutil.Process(isolate._connection._process.pid)
+    return 1 + len(server.children(recursive=True))
+
+
+@pytest.fixture
+def pair(worker_folder: Path) -> Iterator[Isolate]:
+    (worker_folder / "pair_worker.py").write_text(PAIR)
+    with Isolate("pair_worker", timeout=TIMEOUT, memory_mb=512, companions=2) as warm:
+        yield warm
+
+
+def test_a_companion_talks_to_its_child_alone_from_a_process_of_its_own(pair: Isolate) -> None:
+    says = """
+        import os
+        end.sendall(f"{os.getpid()} {os.getcwd()}".encode())
+    """
+    reply = pair.run_sync({"companions": [says, says]})
+    first, second = (answer.split() for answer in reply["result"]["answers"])
+    assert len({first[0], second[0], str(reply["result"]["pid"])}) == 3
+    assert first[1] != second[1], "each has a scratch folder of its own"
+
+
+def test_a_companion_is_confined_as_its_child_is(pair: Isolate) -> None:
+    tries = """
+        import os, socket
+        seen = []
+        for attempt in (os.fork, lambda: socket.socket(), lambda: open("/etc/shadow"), os.setsid):
+            try:
+                attempt()
+                seen.append("allowed")
+            except OSError as error:
+                seen.append(type(error).__name__)
+        end.sendall(" ".join(seen).encode())
+    """
+    reply = pair.run_sync({"companions": [tries, tries]})
+    assert reply["result"]["answers"] == ["PermissionError " * 3 + "PermissionError"] * 2
+
+
+def test_a_companion_that_dies_or_hangs_costs_its_request_alone_and_leaves_nothing(pair: Isolate) -> None:
+    crash, hang = "import os; os.kill(os.getpid(), 11)", "while True: pass"
+    reply = pair.run_sync({"companions": [crash, hang]})
+    assert reply["kind"] == "ok"
+    assert reply["result"]["answers"] == ["", "silent"]
+    assert reply["companions"] == ["SIGSEGV", "SIGKILL"]
+    assert pair.run_sync({"companions": ["end.sendall(b'a')"] * 2})["result"]["answers"] == ["a", "a"]
+    assert processes_of(pair) == 1
+
+
+def test_companions_end_with_a_request_that_times_out(pair: Isolate) -> None:
+    drip = "import time\nwhile True: end.sendall(b'x'); time.sleep(0.1)"
+    reply = pair.run_sync({"companions": [drip, drip], "never": True})
+    assert reply["kind"] == "timeout"
+    assert processes_of(pair) == 1
+
+
+@pytest.fixture
+def executing(worker_folder: Path) -> Iterator[Isolate]:
+    program = os.path.realpath(shutil.which("cat") or "/bin/cat")
+    with Isolate("run_text_worker", timeout=TIMEOUT, memory_mb=512, programs=[program]) as warm:
+        yield warm
+
+
+def test_a_child_runs_the_programs_named_and_no_other(executing: Isolate) -> None:
+    cat = os.path.realpath(shutil.which("cat") or "/bin/cat")
+    runs = f"""
+        import subprocess
+        open("a", "w").write("text")
+        value = [subprocess.run([{cat!r}, "a"], capture_output=True, text=True).stdout]
+        for program in ("/bin/sh", "/bin/ls", {sys.executable!r}):
+            try:
+                subprocess.run([program, "-c", ""])
+                value.append("ran")
+            except OSError as error:
+                value.append(type(error).__name__)
+    """
+    assert value(executing, runs) == ["text", *["PermissionError"] * 3]
+
+
+def test_what_a_child_writes_itself_it_cannot_execute(executing: Isolate) -> None:
+    cat = os.path.realpath(shutil.which("cat") or "/bin/cat")
+    copies = f"""
+        import shutil, subprocess
+        shutil.copyfile({cat!r}, "mine")
+        subprocess.run([{cat!r}, "/dev/null"], check=True)
+        subprocess.run(["./mine", "/dev/null"])
+    """
+    assert error(executing, copies) == "PermissionError"
+
+
+def test_a_child_that_may_execute_still_cannot_copy_itself_or_leave_its_group(executing: Isolate) -> None:
+    assert error(executing, "import os; os.fork()") == "PermissionError"
+    assert error(executing, "import os; os.setsid()") == "PermissionError"
+
+
+def test_a_program_left_running_ends_with_its_child(executing: Isolate) -> None:
+    cat = os.path.realpath(shutil.which("cat") or "/bin/cat")
+    leaves = f"""
+        import os, subprocess
+        read, write = os.pipe()
+        subprocess.Popen([{cat!r}], stdin=read, pass_fds=[write])
+        value = 1
+    """
+    assert value(executing, leaves) == 1
+    assert value(executing, "value = 6 * 7") == 42
+    assert processes_of(executing) == 1

@@ -12,12 +12,16 @@ gives up:
     environment   PATH, LANG, HOME and TMPDIR in a scratch folder of its own, OMP_NUM_THREADS
     files         landlock: reads Python, its packages and the system's libraries; writes its scratch folder
     network       a network namespace of the server's own; seccomp refuses sockets as well
-    processes     seccomp: no new process, no program, no signal to another process
+    processes     seccomp: no new process, no program but those named (`programs`), no signal to another process
     resources     rlimits: processor time, memory, file size, open files; no core dump
     disk          its scratch folder is a file system of its own, in memory and of limited size; where that cannot be
                   had, the server looks every 0.2 s at what was written and kills who wrote too much
     privileges    no capabilities, and none to be had (no_new_privs)
     life          a time-out, the server's end or the parent's end (also by kill -9) kills it
+
+A request may have *companions*: further children, each confined in the same way, each with a socket to the child
+alone. The worker's `handle(request, sockets)` then talks to its `companion(socket)`, which is how code that nobody
+trusts is kept out of the process that judges it. They end with the request.
 
 What a machine cannot give is not silently missing: `what_is_missing` names it. A child in which a protection
 fails that the server has found to work runs nothing.

@@ -24,7 +24,9 @@ SCRATCH_LIMIT = "scratch limit"
 """The protection that `confine` names where a child cannot have a file system of its own: the server then watches."""
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWUSER, _CLONE_NEWNET, _CLONE_NEWNS, _CLONE_THREAD = 0x10000000, 0x40000000, 0x00020000, 0x00010000
+_CLONE_VFORK = 0x00004000
 _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 0x4000, 1 << 18
+_LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-x86_64.so.1")
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
 
 
@@ -54,8 +56,14 @@ def leave_network() -> list[str]:
     return []
 
 
-def confine(scratch: str, readable: list[str], server: int, timeout: float, memory_mb: int) -> list[str]:
-    """Give up everything a child of `server` does not need; names what could not be given up."""
+def confine(
+    scratch: str, readable: list[str], server: int, timeout: float, memory_mb: int, programs: list[str]
+) -> list[str]:
+    """Give up everything a child of `server` does not need; names what could not be given up.
+
+    `programs` are the files that it may execute: with none it makes no process, with some it makes only
+    processes that become one of them.
+    """
     os.setsid()
     missing = []
     try:
@@ -71,9 +79,9 @@ def confine(scratch: str, readable: list[str], server: int, timeout: float, memo
         ("first to go without memory", lambda: Path("/proc/self/oom_score_adj").write_text("1000")),
         ("resource limits", lambda: _limit_resources(timeout, memory_mb)),
         ("no new privileges", lambda: _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)),
-        ("landlock", lambda: _restrict_files(readable, scratch)),
+        ("landlock", lambda: _restrict_files(readable, scratch, programs)),
         ("capabilities", _drop_capabilities),
-        ("seccomp", _filter_system_calls),
+        ("seccomp", lambda: _filter_system_calls(bool(programs))),
     ]
     for name, step in steps:
         try:
@@ -156,7 +164,7 @@ def readable_paths() -> list[str]:
     return kept
 
 
-def _restrict_files(readable: list[str], scratch: str) -> None:
+def _restrict_files(readable: list[str], scratch: str, programs: list[str]) -> None:
     """landlock(7): rights are bits, in the order of the kernel's header; more of them in every version."""
     create, add, restrict = 444, 445, 446  # the same on every architecture
     try:
@@ -173,8 +181,12 @@ def _restrict_files(readable: list[str], scratch: str) -> None:
     ruleset = _call("syscall", create, ctypes.c_char_p(attributes), len(attributes), 0)
     everything = handled & ~(execute | make_char | make_socket | make_block)
     try:
-        for path in [*readable, scratch]:
+        # The kernel opens a program's loader for execution, too.
+        run = [*programs, *(path for path in _LOADERS if os.path.exists(path))] if programs else []
+        for path in [*readable, scratch, *run]:
             allowed = everything if path == scratch else read | read_folder
+            if path in run:
+                allowed |= execute
             if path == "/dev/null":
                 allowed |= write | (truncate & handled)
             if not os.path.isdir(path):
@@ -194,8 +206,8 @@ def _restrict_files(readable: list[str], scratch: str) -> None:
 
 # Numbers of the system calls refused, on x86_64 and aarch64. None: it does not exist there.
 _REFUSED: tuple[tuple[int | None, int | None], ...] = (
-    (57, None), (58, None),  # fork, vfork
-    (59, 221), (322, 281),  # execve, execveat
+    (57, None),  # fork
+    (112, 157), (109, 154),  # setsid, setpgid: what a child starts stays in its group, and dies with it
     (200, 130), (424, 424), (434, 434), (438, 438),  # tkill, pidfd_send_signal, pidfd_open, pidfd_getfd
     (41, 198), (425, 425),  # socket, io_uring_setup
     (101, 117), (310, 270), (311, 271), (440, 440), (312, 272),  # ptrace, process_vm_*, process_madvise, kcmp
@@ -211,26 +223,33 @@ _REFUSED: tuple[tuple[int | None, int | None], ...] = (
 )  # fmt: skip
 # Allowed on the process itself only: kill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo, prlimit64, setaffinity.
 _OWN = ((62, 129), (234, 131), (129, 138), (297, 240), (302, 261), (203, 122))
+# Refused to a child that may execute nothing: vfork, execve, execveat.
+_EXECUTING = ((58, None), (59, 221), (322, 281))
 _CLONE, _CLONE3 = (56, 220), (435, 435)
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
-def _filter_system_calls() -> None:
-    """seccomp(2), by a program for the kernel's packet filter: what is not refused below is allowed."""
+def _filter_system_calls(executing: bool) -> None:
+    """seccomp(2), by a program for the kernel's packet filter: what is not refused below is allowed.
+
+    With `executing`, a new process may be made whose maker waits until it has become another program, which
+    landlock chooses; a plain copy of this one never.
+    """
     machine = os.uname().machine
     if machine not in _ARCHITECTURES or sys.maxsize < 1 << 32:
         raise OSError(errno.ENOSYS, f"unknown machine {machine}: processes and sockets are not refused")
     column, architecture = _ARCHITECTURES[machine]
+    clone_flags = _CLONE_THREAD | (_CLONE_VFORK if executing else 0)
     load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, kill, refuse, absent = 0x7FFF0000, 0x80000000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
     # Each step: code, how many to jump over if true, if false, operand. Offsets: 0 number, 4 machine, 16 argument.
     steps = [(load, 0, 0, 4), (equal, 1, 0, architecture), (answer, 0, 0, kill), (load, 0, 0, 0)]
     steps += [(at_least, 0, 1, 0x40000000), (answer, 0, 0, kill)]  # x86's second set of numbers
-    for numbers in _REFUSED:
+    for numbers in _REFUSED if executing else (*_REFUSED, *_EXECUTING):
         if (number := numbers[column]) is not None:
             steps += [(equal, 0, 1, number), (answer, 0, 0, refuse)]
     steps += [(equal, 0, 1, _CLONE3[column]), (answer, 0, 0, absent)]  # libc then turns to clone
-    steps += [(equal, 0, 4, _CLONE[column]), (load, 0, 0, 16), (any_bit, 0, 1, _CLONE_THREAD)]
+    steps += [(equal, 0, 4, _CLONE[column]), (load, 0, 0, 16), (any_bit, 0, 1, clone_flags)]
     steps += [(answer, 0, 0, allow), (answer, 0, 0, refuse)]
     for own in _OWN:
         steps += [(equal, 0, 5, own[column]), (load, 0, 0, 16), (equal, 1, 0, 0), (equal, 0, 1, os.getpid())]

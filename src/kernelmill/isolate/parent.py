@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
@@ -44,13 +45,17 @@ class Reply(TypedDict):
     message: str
     seconds: float
     output: str
+    companions: list[str]
+    """How each companion ended: `SIGKILL` is ours, when the request was done."""
 
 
 class Isolate:
     """A warm server for one worker module. Safe to use from several threads and event loops.
 
     `workers` requests run at once, the others wait; `timeout` counts from when a request starts to run. A
-    server that died is started again by the next request.
+    server that died is started again by the next request. `companions` is how many further processes each
+    request gets, `programs` what the children may execute, `environment` what the server's environment has
+    beside the little that it always has.
     """
 
     def __init__(
@@ -59,8 +64,19 @@ class Isolate:
         workers: int = 2,
         timeout: float = 30.0,
         memory_mb: int = 4096,
+        companions: int = 0,
+        programs: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._settings = Settings(worker=worker, workers=workers, timeout=timeout, memory_mb=memory_mb)
+        self._settings = Settings(
+            worker=worker,
+            workers=workers,
+            timeout=timeout,
+            memory_mb=memory_mb,
+            companions=companions,
+            programs=list(programs),
+            environment=dict(environment or {}),
+        )
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
         self._closed = False
@@ -225,7 +241,7 @@ def _start_server(settings: Settings, scratch: str, fd: int) -> subprocess.Popen
         "HOME": scratch,
         "TMPDIR": scratch,
         "OMP_NUM_THREADS": "1",
-    }
+    } | settings["environment"]
     # Not PR_SET_PDEATHSIG: it would fire at the end of the thread that happens to start the server. The server
     # ends when the socket or this process does.
     return subprocess.Popen(
@@ -246,14 +262,15 @@ def _resolve(future: Future[Reply], reply: Reply) -> None:
 
 
 def _reply(kind: _Kind, **rest: Any) -> Reply:
-    reply = Reply(kind=kind, result={}, type="", message="", seconds=0.0, output="")
+    reply = Reply(kind=kind, result={}, type="", message="", seconds=0.0, output="", companions=[])
     reply.update(rest)  # type: ignore[typeddict-item]
     return reply
 
 
 def _judge(event: dict[str, Any], body: bytes) -> Reply:
     """What the server saw, as a reply."""
-    rest = {"seconds": event["seconds"], "output": event["output"]}
+    ends = [_signal_name(-end) if end < 0 else f"status {end}" for end in event.get("companions", ())]
+    rest = {"seconds": event["seconds"], "output": event["output"], "companions": ends}
     how, status = event["how"], event["status"]
     if how == "reply":
         try:

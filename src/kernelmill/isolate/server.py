@@ -12,13 +12,16 @@ import errno
 import functools
 import gc
 import importlib
+import itertools
 import json
 import os
 import secrets
 import selectors
 import signal
 import socket
+import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -39,7 +42,14 @@ from kernelmill.isolate.wire import (
 
 _NONCE_BYTES = 16
 _WATCH_SECONDS = 0.2
-_Handle = Callable[[dict[str, Any]], dict[str, Any]]
+_Handle = Callable[..., dict[str, Any]]
+_Companion = Callable[[socket.socket], None]
+
+
+@dataclass
+class _Process:
+    pid: int
+    scratch: str
 
 
 @dataclass
@@ -51,6 +61,7 @@ class _Child:
     scratch: str
     nonce: bytes
     started: float
+    companions: list[_Process]
     data: bytearray = field(default_factory=bytearray)
     printed: bytes = b""
 
@@ -65,13 +76,14 @@ def serve(config: Config) -> None:
         if prepare is not None:
             prepare()
         handle: _Handle = getattr(worker, "handle", lambda request: request)
+        companion: _Companion | None = getattr(worker, "companion", None)
     except BaseException as error:  # noqa: BLE001  whatever it is, the parent is to say it
         _write_frame(control, {"failed": f"{type(error).__name__}: {_message(error)}"})
         return
     # What is here now lives as long as the server: keep the collector from copying its pages in every child.
     gc.collect()
     gc.freeze()
-    server = _Server(config, control, handle)
+    server = _Server(config, control, handle, companion)
     try:
         server.probe(missing)
         server.loop()
@@ -82,10 +94,13 @@ def serve(config: Config) -> None:
 
 
 class _Server:
-    def __init__(self, config: Config, control: socket.socket, handle: _Handle) -> None:
+    def __init__(
+        self, config: Config, control: socket.socket, handle: _Handle, companion: _Companion | None
+    ) -> None:
         self.config = config
         self.control = control
         self.handle = handle
+        self.companion = companion
         self.expected: list[str] = []
         self.watching = False
         """Whether children write to the disk, so that how much they write must be watched."""
@@ -146,8 +161,11 @@ class _Server:
 
     def _watch(self) -> None:
         for child in list(self.children.values()):
-            if bytes_written(child.pid) > MAX_SCRATCH or holds_too_much(
-                child.scratch, MAX_SCRATCH, MAX_SCRATCH_FILES
+            everybody = [_Process(child.pid, child.scratch), *child.companions]
+            if any(
+                bytes_written(process.pid) > MAX_SCRATCH
+                or holds_too_much(process.scratch, MAX_SCRATCH, MAX_SCRATCH_FILES)
+                for process in everybody
             ):
                 self._finish(child, "wrote")
 
@@ -160,7 +178,10 @@ class _Server:
         remove_tree(self.config["scratch"])
 
     def _confine(self, scratch: str) -> list[str]:
-        return confine(scratch, self.readable, self.pid, self.config["timeout"], self.config["memory_mb"])
+        config = self.config
+        return confine(
+            scratch, self.readable, self.pid, config["timeout"], config["memory_mb"], config["programs"]
+        )
 
     def _on_control(self, fd: int) -> bool:
         data = self.control.recv(1 << 18)
@@ -178,24 +199,34 @@ class _Server:
 
     def _start(self, number: int, request: dict[str, Any]) -> None:
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        scratch = os.path.join(self.config["scratch"], f"{number}-{nonce.hex()}")
-        os.mkdir(scratch, 0o700)
         (reply, reply_end), (output, output_end) = os.pipe(), os.pipe()
+        pairs = [socket.socketpair() for _ in range(self.config["companions"])]
         started = time.monotonic()
+        processes: list[_Process] = []
         try:
-            pid = os.fork()
+            ours = [mine for mine, _ in pairs]
+            be_child = functools.partial(self._be_child, request, reply_end, output_end, nonce, ours)
+            processes.append(self._fork(number, be_child))
+            for _, theirs in pairs:
+                processes.append(
+                    self._fork(number, functools.partial(self._be_companion, output_end, theirs))
+                )
         except OSError as error:
-            for fd in (reply, reply_end, output, output_end):
-                os.close(fd)
-            os.rmdir(scratch)
+            for process in processes:
+                self._end(process)
+            os.close(reply)
+            os.close(output)
             event = {"id": number, "how": "failed", "message": f"no new process: {error.strerror}"}
             _write_frame(self.control, event | {"status": 0, "seconds": 0.0, "output": ""})
             return
-        if pid == 0:
-            self._be_child(request, reply_end, output_end, scratch, nonce)
-        os.close(reply_end)
-        os.close(output_end)
-        child = _Child(number, pid, reply, output, scratch, nonce, started)
+        finally:
+            for pair in pairs:
+                for end in pair:
+                    end.close()
+            os.close(reply_end)
+            os.close(output_end)
+        pid, scratch = processes[0].pid, processes[0].scratch
+        child = _Child(number, pid, reply, output, scratch, nonce, started, processes[1:])
         self.children[pid] = child
         for fd, action in ((reply, self._on_reply), (output, self._on_output)):
             os.set_blocking(fd, False)
@@ -205,21 +236,62 @@ class _Server:
         if child.pid in self.children:  # else it was reaped earlier in the same round
             action(child)
 
+    def _fork(self, number: int, be: Callable[[str], NoReturn]) -> _Process:
+        """A new process with a scratch folder of its own, which is `be`'s argument."""
+        scratch = os.path.join(self.config["scratch"], f"{number}-{secrets.token_hex(16)}")
+        os.mkdir(scratch, 0o700)
+        try:
+            pid = os.fork()
+        except OSError:
+            os.rmdir(scratch)
+            raise
+        if pid == 0:
+            try:
+                be(scratch)
+            finally:
+                os._exit(1)
+        return _Process(pid, scratch)
+
+    def _enter(self, scratch: str, output_fd: int, keep: list[int]) -> None:
+        """In a new process: give up every file but these, and what `confine` takes."""
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (output_fd, 1), (output_fd, 2)):
+            os.dup2(source, target)
+        edges = [2, *sorted(keep), 1 << 16]
+        for low, high in itertools.pairwise(edges):
+            os.closerange(low + 1, high)
+        new = set(self._confine(scratch)) - set(self.expected)
+        if new:
+            raise RuntimeError(f"not confined: {'; '.join(sorted(new))}")
+
+    def _be_companion(self, output_fd: int, theirs: socket.socket, scratch: str) -> NoReturn:
+        """A companion: confine, and talk to the child alone."""
+        try:
+            self._enter(scratch, output_fd, [theirs.fileno()])
+            assert self.companion is not None, "the worker has no function companion"
+            self.companion(theirs)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            raise
+        finally:
+            os._exit(1)
+
     def _be_child(
-        self, request: dict[str, Any], reply_fd: int, output_fd: int, scratch: str, nonce: bytes
+        self,
+        request: dict[str, Any],
+        reply_fd: int,
+        output_fd: int,
+        nonce: bytes,
+        companions: list[socket.socket],
+        scratch: str,
     ) -> NoReturn:
         """The child: confine, work, reply, and never return into the server's code."""
         try:
-            null = os.open(os.devnull, os.O_RDONLY)
-            for source, target in ((null, 0), (output_fd, 1), (output_fd, 2)):
-                os.dup2(source, target)
-            os.closerange(3, reply_fd)
-            os.closerange(reply_fd + 1, 1 << 16)
             try:
-                new = set(self._confine(scratch)) - set(self.expected)
-                if new:
-                    raise RuntimeError(f"not confined: {'; '.join(sorted(new))}")
-                body = json.dumps({"kind": "ok", "result": self.handle(request)}).encode()
+                self._enter(scratch, output_fd, [reply_fd, *(end.fileno() for end in companions)])
+                result = self.handle(request, companions) if companions else self.handle(request)
+                body = json.dumps({"kind": "ok", "result": result}).encode()
                 if len(body) > MAX_REPLY:
                     raise ValueError(f"the reply has {len(body)} bytes, the limit is {MAX_REPLY}")
             except BaseException as error:  # noqa: BLE001  SystemExit too: the exception is the reply
@@ -255,23 +327,22 @@ class _Server:
         child.printed = (child.printed + data)[-MAX_OUTPUT:]
 
     def _finish(self, child: _Child, how: str, body: bytes = b"") -> None:
-        status, trouble = self._reap(child)
+        status, ends, trouble = self._reap(child)
         event = {
             "id": child.number,
             "how": how,
             "status": status,
             "seconds": time.monotonic() - child.started,
             "output": child.printed.decode("utf-8", "replace") + trouble,
+            "companions": ends,
         }
         _write_frame(self.control, event, body)
 
-    def _reap(self, child: _Child) -> tuple[int, str]:
-        """Kill the child and all of its group, and leave nothing of it."""
+    def _reap(self, child: _Child) -> tuple[int, list[int], str]:
+        """End the child and its companions, and leave nothing of them. Gives how each ended."""
         del self.children[child.pid]
-        for kill in (os.killpg, os.kill):  # both: it may not have come to setsid yet
-            with contextlib.suppress(ProcessLookupError):
-                kill(child.pid, signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+        everybody = [_Process(child.pid, child.scratch), *child.companions]
+        ended = [self._end(process) for process in everybody]
         with contextlib.suppress(BlockingIOError):
             while data := os.read(child.output, 1 << 16):
                 child.printed = (child.printed + data)[-MAX_OUTPUT:]
@@ -279,9 +350,18 @@ class _Server:
             with contextlib.suppress(KeyError):
                 self.selector.unregister(fd)
             os.close(fd)
+        statuses = [status for status, _ in ended]
+        return statuses[0], statuses[1:], "".join(trouble for _, trouble in ended)
+
+    def _end(self, process: _Process) -> tuple[int, str]:
+        """Kill a process and all of its group, and remove its scratch folder."""
+        for kill in (os.killpg, os.kill):  # both: it may not have come to setsid yet
+            with contextlib.suppress(ProcessLookupError):
+                kill(process.pid, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
         try:
-            if not remove_tree(child.scratch, budget=0.05):
-                self._remove_aside(child.scratch)
+            if not remove_tree(process.scratch, budget=0.05):
+                self._remove_aside(process.scratch)
         except OSError as error:
             return status, f"\n(its scratch folder is left: {error})"
         return status, ""

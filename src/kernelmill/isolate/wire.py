@@ -27,6 +27,9 @@ class Settings(TypedDict):
     workers: int
     timeout: float
     memory_mb: int
+    companions: int
+    programs: list[str]
+    environment: dict[str, str]
 
 
 class Config(Settings):
