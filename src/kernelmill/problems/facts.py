@@ -12,6 +12,8 @@ from typing import Literal
 
 import msgspec
 
+from kernelmill.problems.module_file import Convention
+
 from kernelmill.isolate import Isolate, Reply
 from kernelmill.problems.source import ModuleSource, read_source
 
@@ -33,7 +35,6 @@ OpKind = Literal[
     "creation",
     "other",
 ]
-Convention = Literal["kernelbench", "kernelbook"]
 
 
 class TensorFact(msgspec.Struct, frozen=True):

@@ -9,11 +9,9 @@ it fits into memory. The module stays in the mode it was built in, and gradients
 from __future__ import annotations
 
 import inspect
-import linecache
 import math
 import os
 import resource
-import sys
 import time
 import types
 import warnings
@@ -36,7 +34,6 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from kernelmill.problems.facts import (
-    Convention,
     OpFact,
     OpKind,
     ParameterFact,
@@ -44,6 +41,7 @@ from kernelmill.problems.facts import (
     Trace,
     ValueFact,
 )
+from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
 from kernelmill.problems.op_kinds import kind_of
 
 MAX_OPS = 20_000
@@ -65,8 +63,7 @@ def prepare() -> None:
     warnings.simplefilter("ignore")
     handle({"code": _WARM_UP, "entry_point": "Model"})
     _start.mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    for name in (_MODULE_NAME, "_paritybench_helpers"):
-        sys.modules.pop(name, None)
+    forget(_MODULE_NAME)
 
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +81,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         except MemoryError:
             raise
         except BaseException as real_error:
-            raise TraceFailed(_where(real_error)) from real_error
+            raise TraceFailed(where(real_error, _FILE)) from real_error
     found: dict[str, Any] = msgspec.to_builtins(Trace(**fields, seconds=time.monotonic() - start))
     return found
 
@@ -92,7 +89,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
 def _trace(code: str, entry_point: str, mode: str, sizes: list[int]) -> dict[str, Any]:
     """The fields of a `Trace`. `sizes` receives the bytes of what was built, known even if the run fails."""
     torch.manual_seed(0)
-    module = _load(code)
+    module = load(code, _MODULE_NAME, _FILE)
     kind: Any = getattr(module, entry_point, None)
     if nn.Module not in getattr(kind, "__mro__", ()):
         raise TypeError(f"{entry_point} is not an nn.Module subclass")
@@ -102,18 +99,18 @@ def _trace(code: str, entry_point: str, mode: str, sizes: list[int]) -> dict[str
         stack.enter_context(torch.no_grad())
         if mode == "fake":
             stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        convention, init_args, init_kwargs = _init_inputs(module)
-        inputs, input_kwargs = _inputs(module)
+        convention, init_args, init_kwargs = init_inputs(module)
+        args, input_kwargs = inputs(module)
         _, init_values = _facts(_bound(kind.__init__, init_args, init_kwargs))
-        arguments = _bound(kind.forward, inputs, input_kwargs)
+        arguments = _bound(kind.forward, args, input_kwargs)
         given, given_values = _facts(arguments)
         model = kind(*init_args, **init_kwargs)
-        held = [*_lazy_free(model.parameters()), *_lazy_free(model.buffers()), *_tensors(inputs)]
+        held = [*_lazy_free(model.parameters()), *_lazy_free(model.buffers()), *_tensors(args)]
         sizes.extend(t.numel() * t.element_size() for t in held)
         recorder = stack.enter_context(_Recorder(model, arguments))
         stack.enter_context(_WholeCalls(recorder, mode == "fake"))
         with recorder.following_modules():
-            output = model(*inputs, **input_kwargs)
+            output = model(*args, **input_kwargs)
     outputs, output_values = _facts([("output", output)])
     returned = [recorder.name_of(tensor) for tensor in _tensors(output)]
     return {
@@ -136,55 +133,6 @@ def _trace(code: str, entry_point: str, mode: str, sizes: list[int]) -> dict[str
     }
 
 
-# --------------------------------------------------------------------------------------------- the module's side
-
-
-class _MockConfig(dict[str, Any]):
-    """Stands in for the configuration object that KernelBook's sources import: keys are attributes too."""
-
-    __setattr__ = dict.__setitem__
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-
-def _load(code: str) -> types.ModuleType:
-    """Execute the source as a module that `inspect` and tracebacks can read."""
-    helpers = types.ModuleType("_paritybench_helpers")
-    helpers._mock_config = _MockConfig  # type: ignore[attr-defined]
-    helpers.patch_functional = lambda: None  # type: ignore[attr-defined]
-    sys.modules["_paritybench_helpers"] = helpers
-    module = types.ModuleType(_MODULE_NAME)
-    module.__file__ = _FILE
-    sys.modules[_MODULE_NAME] = module
-    linecache.cache[_FILE] = (len(code), None, code.splitlines(keepends=True), _FILE)
-    exec(compile(code, _FILE, "exec"), module.__dict__)
-    return module
-
-
-def _init_inputs(module: types.ModuleType) -> tuple[Convention, list[Any], dict[str, Any]]:
-    """The constructor's arguments. `[list, dict]` is KernelBook's shape, a flat list KernelBench's."""
-    made = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
-    if not isinstance(made, list | tuple):
-        raise TypeError(f"get_init_inputs() returned a {type(made).__name__}, not a list")
-    if len(made) == 2 and isinstance(made[0], list) and isinstance(made[1], dict):
-        return "kernelbook", made[0], made[1]
-    return "kernelbench", list(made), {}
-
-
-def _inputs(module: types.ModuleType) -> tuple[list[Any], dict[str, Any]]:
-    made = module.get_inputs()
-    if not isinstance(made, list | tuple):
-        raise TypeError(f"get_inputs() returned a {type(made).__name__}, not a list")
-    kwargs = module.get_input_kwargs() if hasattr(module, "get_input_kwargs") else {}
-    if not isinstance(kwargs, dict):
-        raise TypeError(f"get_input_kwargs() returned a {type(kwargs).__name__}, not a dict")
-    return list(made), kwargs
-
-
 def _refuse_if_too_big(held: int, error: BaseException) -> None:
     """Not to run for real what cannot fit: inputs and parameters, and about as much again for results."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -193,20 +141,7 @@ def _refuse_if_too_big(held: int, error: BaseException) -> None:
     free = limit - _start.mapped
     if 2 * held > free:
         need = f"a real run would take about {2 * held / 2**30:.1f} GiB, the limit is {free / 2**30:.1f} GiB"
-        raise TraceFailed(f"{_where(error)}; {need}") from error
-
-
-def _where(error: BaseException) -> str:
-    """The type and message of an exception and the last line of the module's source it passed through."""
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
-    number = error.lineno if isinstance(error, SyntaxError) else None
-    step = error.__traceback__
-    while step is not None:
-        if step.tb_frame.f_code.co_filename == _FILE:
-            number = step.tb_lineno
-        step = step.tb_next
-    line = linecache.getline(_FILE, number).strip() if number else ""
-    return f"{text} (line {number}: {line[:200]})" if line else text
+        raise TraceFailed(f"{where(error, _FILE)}; {need}") from error
 
 
 # ------------------------------------------------------------------------------------------------------- values
