@@ -14,9 +14,12 @@ Four values of truth, and only these are compared:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import math
+import types
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 SCHEMA = "1.0"
 
@@ -68,6 +71,8 @@ class Check:
     elem_eps: float | None = None
     bound: list[float] | None = None
     """What `relL2_eps` and `elem_eps` were allowed to be."""
+    worst: dict[str, Any] | None = None
+    """The one element that is furthest off: `output`, `index`, `expected`, `got`."""
     ms: float | None = None
 
 
@@ -156,28 +161,90 @@ class Verdict:
         self.status, self.verdict = status, truth_of(status)
 
     def to_dict(self) -> dict[str, Any]:
+        """What JSON can say: NaN and infinity become null, except in `perf`, where they are a fault of ours.
+
+        So in a check null is "not finite", and what was not measured is not there.
+        """
         row = dataclasses.asdict(self)
         first = ("schema", "id", "task", "candidate", "status", "verdict", "tier")
+        for check in row["checks"]:
+            if not all(math.isfinite(limit) for limit in check["bound"] or ()):
+                check["bound"] = None  # it bounds nothing
         row["checks"] = [{k: v for k, v in check.items() if v is not None} for check in row["checks"]]
-        return {name: row[name] for name in first} | {k: v for k, v in row.items() if k not in first}
+        ordered = {name: row[name] for name in first} | {k: v for k, v in row.items() if k not in first}
+        return {name: value if name == "perf" else _plain(value) for name, value in ordered.items()}
 
     def to_json(self) -> str:
+        """One line, which any UTF-8 file can hold."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Verdict:
-        """Read a stored record; what a later 1.x added is left out."""
+        """Read a stored record; what a later 1.x added is left out. `ValueError` says what is wrong with it."""
+        if not isinstance(row, dict):
+            raise ValueError(f"a verdict is an object, not {type(row).__name__}")
         if str(row.get("schema", "")).split(".")[0] != SCHEMA.split(".")[0]:
-            raise ValueError(f"a verdict of schema {row.get('schema')!r}; this reads {SCHEMA.split('.')[0]}.x")
-        known = {f.name for f in dataclasses.fields(cls)}
-        values = {name: value for name, value in row.items() if name in known}
-        values["grade"] = _made(Grade, row.get("grade") or {})
-        values["checks"] = [_made(Check, check) for check in row.get("checks", ())]
-        values["flags"] = [_made(Flag, flag) for flag in row.get("flags", ())]
-        values["perf"] = _made(Perf, row["perf"]) if row.get("perf") else None
-        return cls(**values)
+            raise ValueError(
+                f"a verdict of schema {row.get('schema')!r}; this reads {SCHEMA.split('.')[0]}.x"
+            )
+        verdict: Verdict = _made(cls, row, "")
+        if row.get("verdict", verdict.verdict) != verdict.verdict:
+            raise ValueError(f"verdict {row['verdict']!r} contradicts status {verdict.status!r}")
+        return verdict
 
 
-def _made(kind: type[Any], row: dict[str, Any]) -> Any:
-    known = {f.name for f in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in row.items() if name in known})
+def _plain(value: Any) -> Any:
+    """Without NaN and infinity (a wrong candidate's error may be either) and without halves of surrogate pairs."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _made(kind: Any, row: dict[str, Any], where: str) -> Any:
+    """One of the dataclasses above from its JSON form."""
+    hints, values = _hints(kind), {}
+    for f in dataclasses.fields(kind):
+        if f.name in row:
+            values[f.name] = _read(row[f.name], hints[f.name], f"{where}{f.name}")
+        elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise ValueError(f"no {where}{f.name}")
+    return kind(**values)
+
+
+def _read(value: Any, hint: Any, where: str) -> Any:
+    """The value, if it is what the type asks for. Only the types that stand in this file are known here."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if kind is Literal and isinstance(value, str) and value in inner:
+        return value
+    if kind in (types.UnionType, Union):
+        if value is None and types.NoneType in inner:
+            return None
+        (other,) = [one for one in inner if one is not types.NoneType]
+        return _read(value, other, where)
+    if kind is list and isinstance(value, list):
+        return [_read(item, inner[0], f"{where}[{i}]") for i, item in enumerate(value)]
+    if kind is dict and isinstance(value, dict):
+        return {name: _read(item, inner[1], f"{where}.{name}") for name, item in value.items()}
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return _made(hint, value, f"{where}.")
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{where} is {value}, which is no number")
+        return value
+    if hint in (str, bool, int) and type(value) is hint:
+        return value
+    expected = f"one of {', '.join(inner)}" if kind is Literal else getattr(hint, "__name__", str(hint))
+    raise ValueError(f"{where} is {str(value)[:60]!r}: expected {expected}")
