@@ -1,0 +1,15 @@
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.mean(dim=-1), x.var(dim=-1, unbiased=False)
+
+
+def get_inputs():
+    return [torch.randn(11, 120)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,15 @@
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, prediction, target):
+        return torch.mean((prediction - target) ** 2)
+
+
+def get_inputs():
+    return [torch.randn(50, 70), torch.randn(50, 70)]
+
+
+def get_init_inputs():
+    return []
