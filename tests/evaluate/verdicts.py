@@ -153,21 +153,27 @@ def verdicts(status: st.SearchStrategy[Status] | None = None) -> st.SearchStrate
     )
 
 
+def perf(speedup: float = 2.0, **more: Any) -> Perf:
+    return Perf(
+        **{
+            "device": "NVIDIA H200",
+            "regime": "device",
+            "median_us": 50.0,
+            "ci": [49.0, 51.0],
+            "n": 90,
+            "baselines": {"eager": 75.0 * speedup, "compile": 50.0 * speedup},
+            "speedup": speedup,
+            "speedup_lo": speedup * 0.98,
+            "speedup_hi": speedup * 1.02,
+        }
+        | more
+    )
+
+
 def timed(
     speedup: float = 2.0, *, coverage: float | None = 1.0, robust: bool | None = True, **more: Any
 ) -> Verdict:
     """A correct candidate that was timed."""
-    perf = Perf(
-        device="NVIDIA H200",
-        regime="device",
-        median_us=50.0,
-        ci=[49.0, 51.0],
-        n=90,
-        baselines={"eager": 75.0 * speedup, "compile": 50.0 * speedup},
-        speedup=speedup,
-        speedup_lo=speedup * 0.98,
-        speedup_hi=speedup * 1.02,
-    )
     grade = Grade(
         robust=robust,
         drop_in="strict",
@@ -176,7 +182,7 @@ def timed(
         deterministic=True,
         shape_specialised=False,
     )
-    return Verdict(id="sha256:0", status="PASSED", tier="gpu_timed", grade=grade, perf=perf, **more)
+    return Verdict(id="sha256:0", status="PASSED", tier="gpu_timed", grade=grade, perf=perf(speedup), **more)
 
 
 def untimed(**more: Any) -> Verdict:

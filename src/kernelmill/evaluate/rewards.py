@@ -1,0 +1,205 @@
+"""Rewards: pure functions of the stored verdict, by name.
+
+A reward is a number, or None where the sample is to be left out of training (masked), never punished: always
+where the verdict is inconclusive, and where a formula needs a time that nobody took. Nothing is run, and nothing
+but the record is looked at, so rewards can be computed again for old verdicts (`kernelmill rescore`).
+
+All speed-ups are against the fastest baseline of the record. What is not here: discounts over several turns, and
+rejection sampling; both belong to the trainer. docs/rewards.md has the formulas and why they are so.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kernelmill.errors import ConfigError
+from kernelmill.evaluate.verdict import Check, Status, Verdict
+
+KEVIN_CLIP = 10.0
+"""Above ten times as fast the evaluator itself asks for a second opinion; nothing is paid for more."""
+
+_NO_CANDIDATE: tuple[Status, ...] = ("PARSE_ERROR", "FORMAT_ERROR")
+_GAVE_OUTPUT: tuple[Status, ...] = (
+    "PASSED",
+    "INCORRECT_SHAPE",
+    "INCORRECT_DTYPE",
+    "INCORRECT_NUMERICAL",
+    "NONFINITE",
+)
+_NO_PROBES = ("static", "import", "init", "compile")
+"""Checks that every candidate passes which gets as far as to be wrong."""
+
+
+class Reward(NamedTuple):
+    function: Callable[[Verdict], float | None]
+    what: str
+    low: float = 0.0
+    high: float = 1.0
+    """`function` gives None or a number from `low` to `high`."""
+
+
+def compute(verdict: Verdict, names: Iterable[str] | None = None) -> dict[str, float | None]:
+    """The rewards of these names; all of `REWARDS` if none are given."""
+    return {name: find(name).function(verdict) for name in (REWARDS if names is None else names)}
+
+
+def find(name: str) -> Reward:
+    """A reward by its name. `fast_<p>` takes any p: `fast_1.2`."""
+    if name in REWARDS:
+        return REWARDS[name]
+    if found := re.fullmatch(r"fast_(\d{1,4}(?:\.\d{1,4})?)", name, re.ASCII):
+        return _fast(float(found[1]))
+    close = difflib.get_close_matches(name, REWARDS, 1)
+    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(REWARDS)}, fast_<p>"
+    raise ConfigError(f"unknown reward {name[:40]} ({hint})")
+
+
+def compiled(verdict: Verdict) -> bool:
+    """Whether the compiler takes the kernels.
+
+    Where the real compiler was asked, what it said for any target; else whether the candidate came as far as an
+    output, which under the interpreter is an inference.
+    """
+    if verdict.status in (*_NO_CANDIDATE, "COMPILE_ERROR"):
+        return False
+    if verdict.status == "OUT_OF_RESOURCES":
+        return True
+    targets = verdict.compile.get("targets")
+    if isinstance(targets, dict) and targets:
+        return any(isinstance(found, dict) and not found.get("error") for found in targets.values())
+    return verdict.status in _GAVE_OUTPUT
+
+
+def _speedup(verdict: Verdict) -> float | None:
+    """None: not timed. What is not finite is no time."""
+    if verdict.perf is None or not math.isfinite(verdict.perf.speedup):
+        return None
+    return max(verdict.perf.speedup, 0.0)
+
+
+def _gated(
+    correct: Callable[[Verdict], float | None],
+    wrong: Callable[[Verdict], float] = lambda verdict: 0.0,
+    hack: float = 0.0,
+) -> Callable[[Verdict], float | None]:
+    """A formula for each truth; inconclusive is masked, whatever else stands in the record."""
+
+    def reward(verdict: Verdict) -> float | None:
+        if verdict.verdict == "correct":
+            return correct(verdict)
+        if verdict.verdict == "incorrect":
+            return wrong(verdict)
+        return hack if verdict.verdict == "hack" else None
+
+    return reward
+
+
+def _timed(formula: Callable[[Verdict, float], float]) -> Callable[[Verdict], float | None]:
+    """A formula of the speed-up; None without one."""
+
+    def reward(verdict: Verdict) -> float | None:
+        speedup = _speedup(verdict)
+        return None if speedup is None else formula(verdict, speedup)
+
+    return reward
+
+
+def _fast(p: float) -> Reward:
+    """KernelBench's fast_p. Whatever is correct is faster than 0, so that fast_0 needs no time."""
+    formula = _timed(lambda verdict, speedup: float(speedup > p))
+    correct = formula if p > 0 else lambda verdict: 1.0
+    what = f"1 if correct and more than {p:g} times as fast as the faster baseline, else 0 (KernelBench's fast_p)"
+    return Reward(_gated(correct), "1 if correct, else 0 (KernelBench's fast_p at 0)" if p == 0 else what)
+
+
+def _kevin(verdict: Verdict, speedup: float) -> float:
+    return 0.3 + min(speedup, KEVIN_CLIP)
+
+
+def _tritonforge(verdict: Verdict) -> float:
+    speedup = _speedup(verdict)
+    return 0.3 if speedup is None else 0.3 + min(max(speedup - 1.0, 0.0), 2.0)
+
+
+def _drkernel(verdict: Verdict, speedup: float) -> float:
+    return 0.5 + 0.5 * min(speedup, 3.0) + 0.25 * _coverage(verdict)
+
+
+def _drkernel_weighted(verdict: Verdict, speedup: float) -> float:
+    return 0.5 + 0.5 * (speedup >= 1.01) + 0.25 * _coverage(verdict)
+
+
+def _coverage(verdict: Verdict) -> float:
+    """What was not measured counts for nothing: a share has to be shown."""
+    return _clip(verdict.grade.coverage or 0.0)
+
+
+def _roofline(verdict: Verdict) -> float | None:
+    fraction = verdict.perf.roofline_frac if verdict.perf else None
+    return None if fraction is None or not math.isfinite(fraction) else _clip(fraction)
+
+
+def _default(verdict: Verdict) -> float:
+    """The speed part pays for the lower end of the interval, so that noise earns nothing, and stops at four times."""
+    reward = 0.30 + 0.10 * (verdict.grade.robust is True)
+    if _speedup(verdict) is None or verdict.perf is None or not verdict.perf.speedup_lo > 0:
+        return reward
+    own_work = _clip((_coverage(verdict) - 0.3) / 0.4)
+    return reward + 0.60 * own_work * _clip(math.log2(verdict.perf.speedup_lo) / math.log2(4))
+
+
+def _default_wrong(verdict: Verdict) -> float:
+    if verdict.status in _NO_CANDIDATE:
+        return 0.0
+    if not compiled(verdict):
+        return 0.05
+    probes = [check for check in verdict.checks if _is_probe(check)]
+    passed = sum(check.result == "pass" for check in probes)
+    return min(0.10 + 0.10 * passed / max(len(probes), 1), 0.15)
+
+
+def _is_probe(check: Check) -> bool:
+    return check.result in ("pass", "fail") and check.name.split(":")[0] not in _NO_PROBES
+
+
+def _clip(value: float) -> float:
+    return min(max(value, 0.0), 1.0)
+
+
+REWARDS: dict[str, Reward] = {
+    "default": Reward(
+        _gated(_default, _default_wrong, hack=-1.0),
+        "-1 hack; up to 0.15 wrong; 0.30 correct, 0.10 robust, up to 0.60 for speed that its own kernels give",
+        low=-1.0,
+    ),
+    "speedup": Reward(
+        _gated(_timed(lambda verdict, speedup: speedup)),
+        "the ratio to the faster baseline if correct, else 0",
+        high=math.inf,
+    ),
+    "correct": Reward(_gated(lambda verdict: 1.0), "1 if correct, else 0"),
+    **{name: _fast(float(name.removeprefix("fast_"))) for name in ("fast_0", "fast_1", "fast_1.5", "fast_2")},
+    "kevin": Reward(
+        _gated(_timed(_kevin)), "0.3 + speed-up, clipped at 10, if correct, else 0", high=0.3 + KEVIN_CLIP
+    ),
+    "tritonforge": Reward(
+        _gated(_tritonforge, lambda verdict: 0.1 * compiled(verdict)),
+        "0.1 compiled, 0.3 correct + min(max(speed-up - 1, 0), 2)",
+        high=2.3,
+    ),
+    "drkernel": Reward(
+        _gated(_timed(_drkernel)),
+        "0.5 + 0.5 * speed-up, clipped at 3, + 0.25 * coverage if correct, else 0",
+        high=2.25,
+    ),
+    "drkernel_weighted": Reward(
+        _gated(_timed(_drkernel_weighted)),
+        "0.5 + 0.5 if at least 1.01 times as fast + 0.25 * coverage if correct, else 0",
+        high=1.25,
+    ),
+    "roofline": Reward(_gated(_roofline), "the fraction of the roofline that was reached if correct, else 0"),
+}
