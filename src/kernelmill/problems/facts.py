@@ -12,9 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from kernelmill.problems.module_file import Convention
-
 from kernelmill.isolate import Isolate, Reply
+from kernelmill.problems.module_file import Convention
 from kernelmill.problems.source import ModuleSource, read_source
 
 OpKind = Literal[

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelmill.problems.facts import OpKind
+if TYPE_CHECKING:  # the evaluator, which has torch and little else, uses this module
+    from kernelmill.problems.facts import OpKind
 
 # The first pattern that a name matches decides. Names are without the namespace and the underscore of in-place.
 _KINDS: tuple[tuple[OpKind, str], ...] = (

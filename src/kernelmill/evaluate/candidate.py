@@ -1,0 +1,282 @@
+"""The candidate's process: loads a stranger's code, calls it when the judge says so, sends back what it returned.
+
+One request at a time, over a `Channel`: `load`, `build`, `call`, `weights`, `resend`. An answer repeats the request's
+nonce. It holds output bytes and what was observed; never a verdict, for the code in this process could forge that.
+
+Runs in a confined child, and is written for two devices: under the interpreter everything is in ordinary memory and
+only looks like CUDA.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import os
+import random
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernelmill.evaluate import interpreter
+from kernelmill.evaluate.channel import Channel, Closed, pack, strided, unpack
+from kernelmill.evaluate.guard import Guard
+from kernelmill.evaluate.work import Recorder
+
+FILE = "candidate.py"
+_MODULE = "candidate"
+_TRACE_LINES = 30
+
+
+class TooSlow(BaseException):
+    """The time for this step is over, and Python still runs."""
+
+
+def serve(end: socket.socket) -> None:
+    """Answer the judge until it closes the socket."""
+    channel, candidate = Channel(end), _Candidate()
+    while True:
+        try:
+            request, blobs = channel.receive()
+        except Closed:
+            return
+        answer, out = candidate.answer(request, blobs)
+        channel.send(answer | {"nonce": request["nonce"]}, out)
+
+
+class _Candidate:
+    def __init__(self) -> None:
+        self.kind: Any = None
+        self.model: Any = None
+        self.guard: Guard | None = None
+        self.file = os.path.abspath(FILE)
+        self.slots: dict[str, tuple[list[Any], dict[str, Any]]] = {}
+        self.last: Any = None
+        """What the last call returned: kept, so that its memory is not used again."""
+
+    def answer(self, request: dict[str, Any], blobs: list[memoryview]) -> tuple[dict[str, Any], list[bytes]]:
+        out: list[bytes] = []
+        step = getattr(self, f"do_{request['do']}")
+        signal.signal(signal.SIGALRM, _too_slow)
+        signal.setitimer(signal.ITIMER_REAL, request["seconds"])
+        start = time.perf_counter()
+        try:
+            answer = step(request, blobs, out)
+        except BaseException as error:  # noqa: BLE001  SystemExit and the time-out too: the error is the answer
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            out.clear()
+            answer = {"error": self._error(error)}
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        answer["seconds"] = time.perf_counter() - start
+        if self.guard is not None:
+            answer["guard"] = {
+                "events": self.guard.events[:],
+                "tampered": self.guard.tampered(),
+                "threads": self.guard.threads(),
+                "settings": self.guard.settings(),
+            }
+        return answer, out
+
+    def do_load(self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]) -> dict[str, Any]:
+        with open(FILE, "w", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(request["code"])
+        interpreter.install()
+        self.guard = Guard(self.file)
+        spec = importlib.util.spec_from_file_location(_MODULE, self.file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[_MODULE] = module
+        spec.loader.exec_module(module)
+        self.kind = getattr(module, request["class"])
+        return {}
+
+    def do_build(self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]) -> dict[str, Any]:
+        """Construct the model and give it the reference's weights, by the strictest way that fits."""
+        args, kwargs = _unpacked(request["args"], blobs), _unpacked(request["kwargs"], blobs)
+        state = {name: _unpacked(packed, blobs) for name, packed in request["state"]}
+        self.slots.clear()
+        self.last = None
+        _seed(request["seed"])
+        with torch.no_grad():
+            self.model = self.kind(*args, **kwargs)
+            way = _give_weights(self.model, state) if isinstance(self.model, torch.nn.Module) else "none"
+        return {"drop_in": way}
+
+    def do_weights(self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]) -> dict[str, Any]:
+        """Write other weights into the model, in place and as an optimiser would: versions go up."""
+        state = {name: _unpacked(packed, blobs) for name, packed in request["state"]}
+        with torch.no_grad():
+            return {"drop_in": _give_weights(self.model, state)}
+
+    def do_call(self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]) -> dict[str, Any]:
+        args, kwargs = self._arguments(request, blobs)
+        before = _digests(args, kwargs)
+        if request.get("mode") is not None:
+            self.model.train(request["mode"] == "train")
+        previous = _stores(self.last)
+        _seed(request["seed"])
+        interpreter.observer.begin(
+            suppress=frozenset(request.get("suppress") or ()),
+            suppress_all=bool(request.get("suppress_all")),
+            config=request.get("config"),
+        )
+        recorder = Recorder()
+        error: BaseException | None = None
+        try:
+            with torch.set_grad_enabled(bool(request.get("grad"))), recorder:
+                result = self.model(*args, **kwargs)
+        except BaseException as raised:  # noqa: BLE001  it is told what was seen up to here
+            error = raised
+        observed = interpreter.observer.end()
+        # Bytes first: whatever still runs in the background comes too late for them.
+        answer: dict[str, Any] = {}
+        if error is None:
+            answer["output"] = pack(result, out)
+        answer["observed"] = observed.to_dict()
+        answer["work"] = recorder.work.to_dict()
+        if error is not None:
+            answer["error"] = self._error(error)
+            return answer
+        tensors = _tensors(result)
+        with torch.no_grad():
+            recorder.look_for([tensor for tensor in tensors if type(tensor) is torch.Tensor])
+        answer["work"] = recorder.work.to_dict()
+        answer["types"] = sorted({_type_name(leaf) for leaf in tensors} - {"torch.Tensor", "torch.nn.Parameter"})
+        answer["attributes"] = sorted({name for tensor in tensors for name in _own_attributes(tensor)})
+        mine = _stores(result)
+        held = {"input": _stores([args, kwargs]), "previous output": previous}
+        held["parameter"] = _stores(list(self.model.state_dict().values())) if _is_module(self.model) else set()
+        answer["shares"] = [what for what, stores in held.items() if mine & stores]
+        after = _digests(args, kwargs)
+        answer["mutated"] = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+        if request.get("buffers") and _is_module(self.model):
+            answer["buffers"] = [[name, pack(buffer, out)] for name, buffer in self.model.named_buffers()]
+        self.last = result
+        return answer
+
+    def do_resend(self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]) -> dict[str, Any]:
+        """Send the last result once more, as it is now."""
+        return {"output": pack(self.last, out)}
+
+    def _arguments(self, request: dict[str, Any], blobs: list[memoryview]) -> tuple[list[Any], dict[str, Any]]:
+        """New tensors; or, with `into`, the tensors of an earlier call with other numbers written into their memory."""
+        args, kwargs = _unpacked(request["args"], blobs), _unpacked(request["kwargs"], blobs)
+        into = request.get("into")
+        if into is not None:
+            kept_args, kept_kwargs = self.slots[into]
+            for old, new in zip(_tensors([kept_args, kept_kwargs]), _tensors([args, kwargs]), strict=True):
+                data = new.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+                ctypes.memmove(old.data_ptr(), data, len(data))
+            return kept_args, kept_kwargs
+        if request.get("keep") is not None:
+            self.slots[request["keep"]] = (args, kwargs)
+        return args, kwargs
+
+    def _error(self, error: BaseException) -> dict[str, Any]:
+        try:
+            message = str(error)[:4000]
+        except Exception:  # noqa: BLE001  a stranger's __str__ may raise anything
+            message = "(its message cannot be read)"
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f"line {f.lineno}, in {f.name}: {f.line}" for f in frames if f.filename == self.file]
+        return {
+            "type": type(error).__name__,
+            "message": message,
+            "trace": own[-_TRACE_LINES:],
+            "unsupported": interpreter.is_unsupported(error),
+            "memory": isinstance(error, MemoryError) or "can't allocate memory" in message,
+            "slow": isinstance(error, TooSlow),
+            "progress": interpreter.observer.progress(),
+        }
+
+
+def _too_slow(number: int, frame: Any) -> None:
+    raise TooSlow("the time for this step is over")
+
+
+def _is_module(model: Any) -> bool:
+    return isinstance(model, torch.nn.Module)
+
+
+def _unpacked(packed: dict[str, Any], blobs: list[memoryview]) -> Any:
+    """As the judge sent it, with memory of its own and the strides that it had."""
+    value = unpack(packed, blobs)
+    return _owned(packed, value)
+
+
+def _owned(packed: dict[str, Any], value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return strided(packed, value.clone())
+    if isinstance(value, list | tuple):
+        inner = packed["list"] if isinstance(value, list) else packed["tuple"]
+        return type(value)(_owned(p, v) for p, v in zip(inner, value, strict=True))
+    if isinstance(value, dict):
+        return {key: _owned(packed["dict"][key], item) for key, item in value.items()}
+    return value
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+def _give_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
+    own = dict(model.state_dict())
+    if not state and not own:
+        return "strict"
+    if set(own) == set(state) and all(own[name].shape == state[name].shape for name in own):
+        pairs = [(own[name], state[name]) for name in own]
+        way = "strict"
+    elif len(own) == len(state) and all(
+        a.shape == b.shape for a, b in zip(own.values(), state.values(), strict=True)
+    ):
+        pairs = list(zip(own.values(), state.values(), strict=True))
+        way = "by_order"
+    else:
+        return "seed_only"
+    for mine, given in pairs:
+        mine.copy_(given)
+    return way
+
+
+def _tensors(value: Any) -> list[Any]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        return [tensor for item in value.values() for tensor in _tensors(item)]
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return []
+
+
+_storage = torch.Tensor.untyped_storage
+
+
+def _stores(value: Any) -> set[int]:
+    with torch._C.DisableTorchFunction():
+        tensors = [tensor for tensor in _tensors(value) if type(tensor) in (torch.Tensor, torch.nn.Parameter)]
+        return {_storage(tensor).data_ptr() for tensor in tensors if tensor.numel()}
+
+
+def _type_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".replace("torch.nn.parameter.", "torch.nn.")
+
+
+def _own_attributes(tensor: Any) -> list[str]:
+    return [str(name) for name in getattr(tensor, "__dict__", ())]
+
+
+def _digests(args: list[Any], kwargs: dict[str, Any]) -> list[bytes]:
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        return [
+            hashlib.blake2b(t.detach().contiguous().reshape(-1).view(torch.uint8).numpy(), digest_size=16).digest()
+            for t in _tensors([args, kwargs])
+        ]
