@@ -1,0 +1,171 @@
+"""A candidate's kernels as sources for Triton's compiler, built as a launch would build them.
+
+`Candidate` executes the module, on a pretended GPU that launches nothing, and finds its kernels by their qualified
+names; `source_of` turns one of them and the record of a launch into what `triton.compile` takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import triton.language as tl
+from triton.backends.compiler import BaseBackend
+from triton.backends.nvidia import compiler as nvidia
+from triton.compiler import ASTSource, code_generator, compiler
+from triton.runtime import autotuner, cache, jit
+from triton.runtime.jit import JITFunction
+
+_MODULE = "kernelmill_candidate"
+_FILE = "candidate.py"
+_MOST_FUNCTIONS = 8
+"""How many functions made at one place in the source are compiled for one launch."""
+_GUARDED = (nvidia, compiler, code_generator, autotuner, cache, jit, subprocess)
+
+
+class Unsupported(Exception):
+    """The kernel cannot be built without running the candidate."""
+
+
+class Candidate:
+    """An executed module. `replaced` names the functions of the compiler that it put others in place of."""
+
+    def __init__(self, code: str) -> None:
+        module = types.ModuleType(_MODULE)
+        module.__file__ = _FILE
+        sys.modules[_MODULE] = module
+        linecache.cache[_FILE] = (len(code), None, code.splitlines(keepends=True), _FILE)
+        self._namespace = module.__dict__
+        self._code = compile(code, _FILE, "exec")
+        with _pretended_gpu() as self._made:
+            before = _functions()
+            exec(self._code, self._namespace)
+            after = _functions()
+        self.replaced = sorted(name for name, was in before.items() if after.get(name) is not was)
+
+    def kernels(self, name: str) -> list[JITFunction[Any]]:
+        """The functions that `name` may mean: more than one where a function made several of them.
+
+        Of several definitions the last counts, as in Python.
+        """
+        found = [kernel for kernel in self._made if kernel.fn.__qualname__ == name]
+        if not found:
+            found = [self._made_later(name)]
+        last = found[-1]
+        if last.is_gluon():
+            raise Unsupported(f"{name} is written in Gluon")
+        line = last.fn.__code__.co_firstlineno
+        return [kernel for kernel in found if kernel.fn.__code__.co_firstlineno == line][-_MOST_FUNCTIONS:]
+
+    def line_of(self, source: str) -> int | None:
+        """Where the candidate defines the function of this source, if it does."""
+        for kernel in self._made:
+            if kernel.src == source:
+                lines = enumerate(kernel.raw_src, kernel.starting_line_number)
+                return next(number for number, line in lines if line.lstrip().startswith("def "))
+        return None
+
+    def _made_later(self, name: str) -> JITFunction[Any]:
+        """A kernel defined in a function that has not run. It can be built where it takes nothing from there."""
+        codes = [self._code]
+        while codes:
+            code = codes.pop()
+            if code.co_qualname == name:
+                if code.co_freevars:
+                    taken = ", ".join(code.co_freevars)
+                    raise Unsupported(f"{name} is made while the candidate runs, with its values of {taken}")
+                kernel = JITFunction(types.FunctionType(code, self._namespace))
+                self._made.append(kernel)
+                return kernel
+            codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        raise Unsupported(f"the candidate does not define {name}")
+
+
+def source_of(kernel: JITFunction[Any], launch: dict[str, Any]) -> ASTSource:
+    given = launch["signature"]
+    if set(given) != set(kernel.arg_names):
+        raise Unsupported(f"launched with {sorted(given)}, defined with {sorted(kernel.arg_names)}")
+    signature = {name: _tuples(given[name]) for name in kernel.arg_names}
+    for param in kernel.params:
+        if param.is_constexpr:
+            signature[param.name] = "constexpr"
+    values = launch.get("constexprs") or {}
+    constants, attributes = {}, {}
+    divisible = launch.get("attrs") or ()
+    for number, param in enumerate(kernel.params):
+        for path, kind in _leaves(signature[param.name], (number,)):
+            if kind == "constexpr":
+                constants[path] = _constant(_at(values[param.name], path[1:]))
+                attributes[path] = BaseBackend.parse_attr("")
+            elif _is_specialized(param, kind):
+                attributes[path] = BaseBackend.parse_attr("D" if param.name in divisible else "")
+    return ASTSource(kernel, signature, constants, attributes)
+
+
+def _is_specialized(param: Any, kind: str) -> bool:
+    """Whether a launch looks at the argument's alignment: integers and pointers, unless it is told not to."""
+    return not param.do_not_specialize and (kind[0] == "*" or kind[0] in "iu") and kind not in ("i1", "u1")
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
+
+
+def _leaves(kind: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
+    if isinstance(kind, tuple):
+        for number, one in enumerate(kind):
+            yield from _leaves(one, (*path, number))
+    else:
+        yield path, kind
+
+
+def _at(value: Any, path: tuple[int, ...]) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("tl."):
+        return getattr(tl, value.removeprefix("tl."))
+    return _tuples(value)
+
+
+def _functions() -> dict[str, Any]:
+    """What the compiler consists of, as far as a module can reach it by name."""
+    found: dict[str, Any] = {}
+    for module in _GUARDED:
+        for name, value in vars(module).items():
+            if callable(value):
+                found[f"{module.__name__}.{name}"] = value
+            if isinstance(value, type) and value.__module__ == module.__name__:
+                inner = {
+                    f"{module.__name__}.{name}.{key}": one
+                    for key, one in vars(value).items()
+                    if callable(one)
+                }
+                found |= inner
+    return found
+
+
+@contextlib.contextmanager
+def _pretended_gpu() -> Iterator[list[JITFunction[Any]]]:
+    """Collect the kernels that are made, and take every launch without doing it."""
+    made: list[JITFunction[Any]] = []
+    real = JITFunction.__init__
+
+    def noted(self: JITFunction[Any], *args: Any, **kwargs: Any) -> None:
+        real(self, *args, **kwargs)
+        made.append(self)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(JITFunction, "__init__", noted))
+        for kind in (JITFunction, autotuner.Autotuner, autotuner.Heuristics):
+            stack.enter_context(mock.patch.object(kind, "run", return_value=None))
+        yield made
