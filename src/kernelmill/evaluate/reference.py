@@ -1,0 +1,312 @@
+"""The reference of a task: builds it, makes its inputs, runs it, and runs it again in float64 as the oracle.
+
+It executes a stranger's code: use it in a confined process and nowhere else. Nothing here knows a candidate.
+
+The oracle is the same module with every floating tensor in float64: parameters, buffers, plain tensor attributes,
+inputs, tensors the forward makes, and casts to a narrower type that it asks for (`.float()`, `dtype=torch.float16`).
+Where such a run is impossible or is not the same function (a bit cast, another shape, a result far from eager's), the
+eager result takes its place and `oracle_note` says so and why.
+
+Every run is on a copy of the model and of the inputs: a reference that writes to its inputs, or keeps a state, gives the
+same answer each time. What it wrote to its buffers is in `Outputs.buffers`.
+
+Not covered: gradients (all runs are without), and references that are random in every mode: `Facts.random_in_eval`.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from kernelmill.evaluate.values import Call, Outputs, Unsupported, clone_tensor, flatten, map_tensors
+from kernelmill.evaluate.widen import Widen, upcast, wide_of
+from kernelmill.problems import module_file
+
+FAR = 0.1
+"""Relative distance from which on the float64 run is not taken for the same function as the eager run."""
+
+_numbers = itertools.count()
+
+
+class BadReference(Exception):
+    """The reference cannot be used; one line, with the line of its source where there is one."""
+
+
+@dataclass
+class Answer:
+    """What is right for one call. `exact` has float64 leaves, `eager` those of the task."""
+
+    exact: Outputs
+    eager: Outputs
+    note: str = ""
+    """Why `exact` is not from a float64 run, where it is not."""
+
+
+@dataclass
+class Facts:
+    """How the reference behaves on its own inputs, as built and in eval mode."""
+
+    random: bool
+    random_in_eval: bool
+    mode_matters: bool
+    """train() and eval() give different outputs (false for one that is random as built: then they cannot be compared)."""
+    mutates_inputs: bool
+    aliases_inputs: bool
+    """An output shares memory with an input."""
+    oracle_note: str
+
+
+class Reference:
+    def __init__(self, code: str, module: Any, kind: type[Any], file: str) -> None:
+        self.code = code
+        self.kind = kind
+        self.oracle_note = ""
+        self._module = module
+        self._file = file
+
+    def init_call(self, seed: int) -> Call:
+        """The constructor's arguments."""
+        seed_all(seed)
+        with self._blamed("get_init_inputs()"):
+            _, args, kwargs = module_file.init_inputs(self._module)
+        return Call(args, kwargs)
+
+    def new(self, seed: int) -> Any:
+        """A model as the source builds it, in the mode it is built in, without gradients."""
+        call = self.init_call(seed)
+        seed_all(seed)
+        with self._blamed(f"{self.kind.__name__}()"), torch.no_grad():
+            model = self.kind(*call.args, **call.kwargs)
+            for parameter in model.parameters():
+                parameter.requires_grad_(False)
+        return model
+
+    def inputs(self, seed: int) -> Call:
+        seed_all(seed)
+        with self._blamed("get_inputs()"), torch.no_grad():
+            args, kwargs = module_file.inputs(self._module)
+        return Call(args, kwargs).map(lambda t: t.detach())
+
+    def oracle(self, model: Any) -> Any:
+        """A float64 copy of the model."""
+        wide = copy.deepcopy(model)
+        with torch.no_grad():
+            for part in wide.modules():
+                for store in (part._parameters, part._buffers):
+                    for tensor in store.values():
+                        if tensor is not None and not nn.parameter.is_lazy(tensor):
+                            tensor.data = upcast(tensor.data)
+                for name, value in vars(part).items():
+                    if name not in ("_parameters", "_buffers", "_modules"):
+                        vars(part)[name] = map_tensors(value, upcast) if _holds_tensors(value) else value
+        return wide
+
+    def run(self, model: Any, call: Call, seed: int = 0) -> Outputs:
+        """Run a copy of the model on a copy of the inputs; torch's generator is seeded with `seed`."""
+        given = call.clone()
+        with self._blamed("forward()"), torch.no_grad():
+            own = copy.deepcopy(model)
+            seed_all(seed)
+            outputs = flatten(own(*given.args, **given.kwargs))
+        outputs.leaves = [leaf.detach() for leaf in outputs.leaves]
+        outputs.buffers = _changed(model, own)
+        return outputs
+
+    def run_exact(self, wide: Any, call: Call, seed: int = 0) -> Outputs:
+        """Run the float64 model (of `oracle`) on upcast inputs."""
+        given = call.map(lambda t: upcast(clone_tensor(t)))
+        with self._blamed("forward() in float64"), torch.no_grad(), Widen():
+            own = copy.deepcopy(wide)
+            seed_all(seed)
+            outputs = flatten(own(*given.args, **given.kwargs), torch.float64)
+        outputs.buffers = _changed(wide, own)
+        return outputs
+
+    def answer(self, model: Any, call: Call, seed: int = 0, wide: Any = None) -> Answer:
+        """The eager and the exact result. `wide` saves making the oracle again for each call."""
+        eager = self.run(model, call, seed)
+        if self.oracle_note:
+            return Answer(_as_exact(eager), eager, self.oracle_note)
+        try:
+            exact = self.run_exact(self.oracle(model) if wide is None else wide, call, seed)
+            reason = _unlike(exact, eager)
+        except BadReference as error:
+            exact, reason = eager, str(error)
+        if reason:
+            return Answer(_as_exact(eager), eager, f"oracle: {_dtype(eager)} ({reason})")
+        return Answer(exact, eager)
+
+    def examine(self, seed: int) -> Facts:
+        """Run it a few times on its own inputs. Sets `oracle_note` if no float64 oracle is to be had."""
+        model, call = self.new(seed), self.inputs(seed + 1)
+        first = self.run(model, call, seed)
+        is_random = _differ(first, self.run(model, call, seed + 1))
+        quiet = copy.deepcopy(model).eval()
+        in_eval = self.run(quiet, call, seed)
+        random_in_eval = is_random and _differ(in_eval, self.run(quiet, call, seed + 1))
+        loud = self.run(copy.deepcopy(model).train(), call, seed)
+        judged = quiet if is_random else model
+        answer = self.answer(judged, call, seed)
+        note = answer.note
+        if not note and (distance := _distance(answer.exact, answer.eager)) > FAR:
+            note = f"oracle: {_dtype(first)} (the float64 run is {distance:.1e} away from the eager one)"
+        self.oracle_note = note
+        mutates, aliases = self._effects(judged, call, seed)
+        return Facts(
+            is_random, random_in_eval, not is_random and _differ(in_eval, loud), mutates, aliases, note
+        )
+
+    def _effects(self, model: Any, call: Call, seed: int) -> tuple[bool, bool]:
+        """Whether it writes to its inputs, and whether it returns memory of theirs."""
+        given = call.clone()
+        with self._blamed("forward()"), torch.no_grad():
+            own = copy.deepcopy(model)
+            seed_all(seed)
+            outputs = flatten(own(*given.args, **given.kwargs))
+        mutates = any(not _same(a, b) for a, b in zip(call.tensors(), given.tensors(), strict=True))
+        stores = {t.untyped_storage().data_ptr() for t in given.tensors() if t.numel()}
+        aliases = any(t.untyped_storage().data_ptr() in stores for t in outputs.leaves if t.numel())
+        return mutates, aliases
+
+    @contextmanager
+    def _blamed(self, what: str) -> Iterator[None]:
+        """What goes wrong inside is the source's doing."""
+        try:
+            yield
+        except (MemoryError, BadReference):
+            raise
+        except Unsupported as error:
+            raise BadReference(f"{what}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise BadReference(f"{what}: {module_file.where(error, self._file)}") from error
+
+
+def load_reference(code: str, entry_point: str | None = None) -> Reference:
+    """Execute the source and find its class: `entry_point`, else `Model`, else the only module class in it."""
+    number = next(_numbers)
+    name, file = f"_kernelmill_reference_{number}", f"reference_{number}.py"
+    try:
+        module = module_file.load(code, name, file)
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BadReference(module_file.where(error, file)) from error
+    if not callable(getattr(module, "get_inputs", None)):
+        raise BadReference("the source defines no get_inputs()")
+    return Reference(code, module, _class_of(module, entry_point), file)
+
+
+def _class_of(module: Any, entry_point: str | None) -> type[Any]:
+    own = {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, nn.Module) and value.__module__ == module.__name__
+    }
+    if entry_point is not None:
+        kind = getattr(module, entry_point, None)
+        if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+            raise BadReference(f"{entry_point} is not an nn.Module subclass of the source")
+        return kind
+    if "Model" in own:
+        return own["Model"]
+    used = {base for kind in own.values() for base in kind.__mro__[1:]}
+    outermost = [kind for kind in own.values() if kind not in used]
+    if len(outermost) != 1:
+        names = ", ".join(own) or "none"
+        raise BadReference(
+            f"which class is the reference? no entry point is given, and the modules are: {names}"
+        )
+    return outermost[0]
+
+
+def seed_all(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def _holds_tensors(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_holds_tensors(item) for item in value)
+    if type(value) is dict:
+        return any(_holds_tensors(item) for item in value.values())
+    return isinstance(value, torch.Tensor)
+
+
+def _changed(before: Any, after: Any) -> dict[str, torch.Tensor]:
+    old = dict(before.named_buffers())
+    new = dict(after.named_buffers())
+    return {
+        name: tensor.detach()
+        for name, tensor in new.items()
+        if not nn.parameter.is_lazy(tensor) and (name not in old or not _same(old[name], tensor))
+    }
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Bit for bit, except that one NaN is like another."""
+    if nn.parameter.is_lazy(one) or one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return bool(torch.equal(one, other) or torch.allclose(one, other, 0, 0, equal_nan=True))
+
+
+def _as_exact(eager: Outputs) -> Outputs:
+    return Outputs([upcast(leaf) for leaf in eager.leaves], eager.paths, eager.structure, eager.buffers)
+
+
+def _dtype(outputs: Outputs) -> str:
+    found = [leaf.dtype for leaf in outputs.leaves if leaf.is_floating_point() or leaf.is_complex()]
+    return str(found[0]).removeprefix("torch.") if found else "eager"
+
+
+def _unlike(exact: Outputs, eager: Outputs) -> str:
+    """Why the float64 result cannot stand for the eager one; empty if it can."""
+    if exact.structure != eager.structure:
+        return f"the float64 run returns {exact.structure}, the eager one {eager.structure}"
+    for path, wide, leaf in zip(eager.paths, exact.leaves, eager.leaves, strict=True):
+        if wide.shape != leaf.shape:
+            return f"{path} has shape {tuple(wide.shape)} in the float64 run, not {tuple(leaf.shape)}"
+        if wide.dtype != wide_of(leaf.dtype):
+            return f"{path} is {wide.dtype} in the float64 run".replace("torch.", "")
+    return ""
+
+
+def _distance(exact: Outputs, eager: Outputs) -> float:
+    """The largest relative distance of a floating leaf, over what is finite in both."""
+    worst = 0.0
+    for wide, leaf in zip(exact.leaves, eager.leaves, strict=True):
+        if leaf.is_floating_point() or leaf.is_complex():
+            near = upcast(leaf)
+            finite = torch.isfinite(wide) & torch.isfinite(near)
+            norm = float(torch.linalg.vector_norm(wide[finite]))
+            away = float(torch.linalg.vector_norm(wide[finite] - near[finite]))
+            worst = max(worst, away / norm if norm else 0.0)
+    return worst
+
+
+def _differ(one: Outputs, other: Outputs) -> bool:
+    """More than the order of a sum on another thread could do."""
+    if one.structure != other.structure or len(one.leaves) != len(other.leaves):
+        return True
+    for a, b in zip(one.leaves, other.leaves, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return True
+        if not a.is_floating_point() and not a.is_complex():
+            if not torch.equal(a, b):
+                return True
+        elif not torch.allclose(upcast(a), upcast(b), 1e-3, 1e-6 * _rms(a), equal_nan=True):
+            return True
+    return False
+
+
+def _rms(tensor: torch.Tensor) -> float:
+    return float(upcast(tensor).abs().square().mean().sqrt().nan_to_num(0, 0, 0)) if tensor.numel() else 0.0

@@ -1,0 +1,292 @@
+"""Whether a candidate's output is right: measured against the float64 oracle, and allowed what eager itself needs.
+
+With r the oracle's value, e eager's, c the candidate's, ε the machine epsilon of the output's type and rms that of r:
+
+    relL2(t) = ‖t − r‖₂ / ‖r‖₂        elem(t) = max |t − r| / max(|r|, rms)
+    accepted: relL2(c) ≤ a·relL2(e) + b·ε   and   elem(c) ≤ a·elem(e) + d·ε
+
+The type, shape, dtype, device and layout come first, then the places of NaN and infinity, then numbers. docs/tolerance.md
+has the constants, what they rest on, and the cases decided by argument. Works on any device, in pieces of a few MB.
+
+Not covered: fp8 outputs have the constants of fp16 and no calibration; the admission of a task shows whether that is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelmill.evaluate.verdict import Status
+from kernelmill.evaluate.widen import upcast
+
+PIECE = 1 << 20
+_MOST = 1e30  # a record holds no infinity
+FEW = 4
+"""An output with fewer elements is a scalar: one value says little, so several seeds are judged together."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the task allows. `tf32`: products of float32 may round their operands to 10 bits."""
+
+    tf32: bool = False
+
+
+IEEE = Policy()
+
+
+@dataclass(frozen=True)
+class _Rule:
+    eps: float
+    a: float
+    b: float
+    d: float
+
+
+@dataclass
+class Comparison:
+    ok: bool
+    status: Status | None = None
+    relL2_eps: float | None = None
+    elem_eps: float | None = None
+    bound: list[float] | None = None
+    worst: dict[str, Any] = field(default_factory=dict)
+    """`index`, `expected` (the oracle's value), `got`; where the numbers or the places of NaN differ."""
+    detail: str = ""
+
+
+def rule_for(dtype: torch.dtype, policy: Policy) -> _Rule:
+    eps = float(torch.finfo(dtype).eps)
+    if eps > 1e-4:  # float16, bfloat16 and float8
+        return _Rule(eps, a=2, b=0.5, d=4)
+    if policy.tf32 and dtype in (torch.float32, torch.complex64):
+        return _Rule(2.0**-11, a=8, b=2, d=16)
+    return _Rule(eps, a=8, b=32, d=256)
+
+
+def compare(
+    candidate: Any, reference64: torch.Tensor, eager: torch.Tensor, policy: Policy = IEEE
+) -> Comparison:
+    """`reference64` is the oracle's output (float64, or what it is for integers), `eager` the task's own."""
+    if (trouble := _form(candidate, eager)) is not None:
+        return trouble
+    if not eager.numel():
+        return Comparison(True, detail="empty")
+    c, r, e = (_real(t.detach()).reshape(-1) for t in (candidate, reference64, eager))
+    shape = tuple(candidate.shape) + ((2,) if candidate.is_complex() else ())
+    if not c.is_floating_point():
+        return _exact(c, r, e, shape)
+    dtype = c.dtype
+    if c.element_size() == 1:  # no arithmetic is defined on float8
+        c, e = c.float(), e.float()
+    if (trouble := _nonfinite(c, r, e, shape, dtype)) is not None:
+        return trouble
+    return _numbers(c, r, e, shape, rule_for(candidate.dtype, policy))
+
+
+def compare_scalars(
+    results: list[tuple[Any, torch.Tensor, torch.Tensor]], policy: Policy = IEEE
+) -> Comparison:
+    """Outputs of few elements from several seeds, `(candidate, reference64, eager)` each, judged as one vector."""
+    for candidate, _, eager in results:
+        if (trouble := _form(candidate, eager)) is not None:
+            return trouble
+    c, r, e = (torch.cat([t.reshape(-1) for t in column]) for column in zip(*results, strict=True))
+    return compare(c, r, e, policy)
+
+
+def is_scalar(output: torch.Tensor) -> bool:
+    return int(output.numel()) < FEW
+
+
+def kb_compat(candidate: Any, eager: torch.Tensor, tolerance: float) -> bool:
+    """KernelBench's check: the same shape, and allclose to eager. It raises on another dtype, here that is a no."""
+    if not isinstance(candidate, torch.Tensor) or candidate.shape != eager.shape:
+        return False
+    if candidate.dtype != eager.dtype:
+        return False
+    return bool(torch.allclose(eager, candidate.to(eager.device), atol=tolerance, rtol=tolerance))
+
+
+def judgeable(
+    reference64: torch.Tensor,
+    eager: torch.Tensor,
+    nudged64: torch.Tensor | None = None,
+    policy: Policy = IEEE,
+) -> str:
+    """Why an output cannot tell right from wrong for these inputs; empty if it can.
+
+    `nudged64` is the oracle's output for inputs changed by one rounding. Where that moves the output by more than a
+    candidate is allowed, even a perfect kernel with one rounding could be refused: the inputs are a bad question.
+    """
+    if not eager.is_floating_point() and not eager.is_complex():
+        return ""
+    if not bool(torch.isfinite(reference64).all()):
+        return "the reference is not finite"
+    if not bool(torch.isfinite(eager).all()):
+        return f"eager overflows in {str(eager.dtype).removeprefix('torch.')}"
+    if nudged64 is not None and eager.numel():
+        rule = rule_for(eager.dtype, policy)
+        c, r, e = (_real(t).reshape(-1) for t in (nudged64, reference64, eager))
+        found = _numbers(c, r, e, tuple(_real(eager).shape), rule)
+        if not found.ok:
+            return f"one rounding of the inputs moves the output by {found.relL2_eps:.0f} ε, {found.elem_eps:.0f} ε"
+    return ""
+
+
+# ------------------------------------------------------------------------------------------------------ the parts
+
+
+def _form(candidate: Any, eager: torch.Tensor) -> Comparison | None:
+    """Type, dtype, device, layout and shape."""
+    if type(candidate) not in (torch.Tensor, torch.nn.Parameter):
+        return Comparison(False, "INCORRECT_DTYPE", detail=f"a {type(candidate).__name__}, not a tensor")
+    for name in ("dtype", "layout"):
+        got, expected = getattr(candidate, name), getattr(eager, name)
+        if got != expected:
+            return Comparison(
+                False, "INCORRECT_DTYPE", detail=f"{name} {got}, expected {expected}".replace("torch.", "")
+            )
+    if candidate.device.type != eager.device.type:
+        return Comparison(False, "INCORRECT_DTYPE", detail=f"on {candidate.device}, expected {eager.device}")
+    if candidate.shape != eager.shape:
+        return Comparison(
+            False, "INCORRECT_SHAPE", detail=f"shape {tuple(candidate.shape)}, expected {tuple(eager.shape)}"
+        )
+    return None
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """Complex numbers as pairs; ε is the same for both."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def _pieces(*tensors: torch.Tensor) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
+    for start in range(0, tensors[0].numel(), PIECE):
+        yield start, tuple(t[start : start + PIECE] for t in tensors)
+
+
+def _index(flat: int, shape: tuple[int, ...]) -> list[int]:
+    place = []
+    for size in reversed(shape):
+        flat, rest = divmod(flat, size)
+        place.append(rest)
+    return place[::-1]
+
+
+def _exact(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, shape: tuple[int, ...]) -> Comparison:
+    """Integers and booleans. Where the oracle and eager differ (a tie in an argmax), either is right."""
+    wrong, first = 0, None
+    for start, (pc, pr, pe) in _pieces(c, r, e):
+        bad = (pc != pr.to(pc.device)) & (pc != pe)
+        count = int(bad.sum())
+        if count and first is None:
+            first = start + int(bad.int().argmax())
+        wrong += count
+    if first is None:
+        return Comparison(True)
+    worst = {"index": _index(first, shape), "expected": r[first].item(), "got": c[first].item()}
+    return Comparison(
+        False,
+        "INCORRECT_NUMERICAL",
+        worst=worst,
+        detail=f"{wrong} of {c.numel()} elements differ (exact type)",
+    )
+
+
+def _kinds(tensor: torch.Tensor) -> torch.Tensor:
+    """0 finite, 1 NaN, 2 infinity, 3 minus infinity."""
+    kinds = torch.isnan(tensor).to(torch.uint8)
+    kinds[tensor == float("inf")] = 2
+    kinds[tensor == float("-inf")] = 3
+    return kinds
+
+
+def _nonfinite(
+    c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype
+) -> Comparison | None:
+    """The places of NaN and infinity are the oracle's, rounded to the output's type, or eager's."""
+    wrong, first = 0, None
+    for start, (pc, pr, pe) in _pieces(c, r, e):
+        rounded = pr.to(dtype).to(pc.dtype)
+        if _all_finite(pc) and _all_finite(rounded):
+            continue
+        kinds = _kinds(pc)
+        bad = (kinds != _kinds(rounded)) & (kinds != _kinds(pe))
+        count = int(bad.sum())
+        if count and first is None:
+            first = start + int(bad.int().argmax())
+        wrong += count
+    if first is None:
+        return None
+    expected, got = r[first].item(), c[first].item()
+    worst = {"index": _index(first, shape), "expected": _text(expected), "got": _text(got)}
+    detail = f"{wrong} of {c.numel()} elements, first {got:g} where the reference is {expected:g}"
+    return Comparison(False, "NONFINITE", worst=worst, detail=detail)
+
+
+def _all_finite(tensor: torch.Tensor) -> bool:
+    return bool(torch.isfinite(tensor).all())
+
+
+def _text(value: float) -> float | str:
+    """JSON has no NaN."""
+    return value if value - value == 0 else str(value)
+
+
+def _numbers(
+    c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, shape: tuple[int, ...], rule: _Rule
+) -> Comparison:
+    """Over the elements that are finite in the candidate. Where the oracle is not finite there, eager is the measure."""
+    top = max(float(pr.abs().nan_to_num(0, 0, 0).max()) for _, (pr,) in _pieces(r))
+    total, count = 0.0, 0
+    for _, (pc, pr, pe) in _pieces(c, r, e):
+        keep, pr = _measure(pc, pr, pe)
+        total += float((pr[keep] / top).square().sum()) if top else 0.0
+        count += int(keep.sum())
+    if not count:
+        return Comparison(True, detail="no element is finite, in the right places")
+    rms = top * (total / count) ** 0.5
+    # Results under the smallest normal number may be flushed to zero. In float16 such numbers are no rarity.
+    tiny = float(torch.finfo(c.dtype).tiny)
+    slack = tiny if tiny < 1e-30 else 0.0
+    c_sum = e_sum = c_most = e_most = 0.0
+    at = 0
+    for start, (pc, pr, pe) in _pieces(c, r, e):
+        keep, pr = _measure(pc, pr, pe)
+        size = pr.abs().clamp(min=rms or 1.0)
+        c_off = torch.where(keep, ((pc.double() - pr).abs() - slack).clamp(min=0), 0.0) / size
+        e_off = torch.where(keep & torch.isfinite(pe), (pe.double() - pr).abs(), 0.0) / size
+        most, place = c_off.max(0)
+        if float(most) > c_most:
+            c_most, at = float(most), start + int(place)
+        e_most = max(e_most, float(e_off.max()))
+        weight = size / (rms or 1.0)
+        c_sum += float((c_off * weight).square().sum())
+        e_sum += float((e_off * weight).square().sum())
+    c_rel, e_rel = (c_sum / count) ** 0.5, (e_sum / count) ** 0.5
+    # Without a norm there is nothing to be relative to: as far from zero as eager is, in its worst element.
+    b, d = (rule.b, rule.d) if rms else (0.0, 0.0)
+    bound = [min(rule.a * e_rel / rule.eps + b, _MOST / 2), min(rule.a * e_most / rule.eps + d, _MOST / 2)]
+    rel_eps, elem_eps = min(c_rel / rule.eps, _MOST), min(c_most / rule.eps, _MOST)
+    ok = rel_eps <= bound[0] and elem_eps <= bound[1]
+    numbers = f"relL2 {rel_eps:.3g} ε (bound {bound[0]:.3g}), elem {elem_eps:.3g} ε (bound {bound[1]:.3g})"
+    return Comparison(
+        ok,
+        None if ok else "INCORRECT_NUMERICAL",
+        rel_eps,
+        elem_eps,
+        bound,
+        {"index": _index(at, shape), "expected": _text(r[at].item()), "got": _text(c[at].item())},
+        numbers if rms else f"the reference is zero: {numbers}, absolute",
+    )
+
+
+def _measure(pc: torch.Tensor, pr: torch.Tensor, pe: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which elements are compared, and with what."""
+    keep = torch.isfinite(pc)
+    target = torch.where(torch.isfinite(pr), pr, upcast(pe).double())
+    return keep, torch.where(keep & torch.isfinite(target), target, 0.0)

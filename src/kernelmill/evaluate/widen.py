@@ -1,0 +1,73 @@
+"""Run code written for float32 in float64: `with Widen(): model(x)`.
+
+Inside, whatever narrower floating type the code asks for is float64: new tensors, casts, tensors it kept from
+outside. Integers and booleans stay what they are. A cast that a reference makes on purpose to lose precision loses
+none here, so its own eager error is large and so is what a candidate is allowed.
+
+Not covered: types asked for outside torch (`numpy.float32`), and bit casts (`.view(torch.int32)`): the caller sees
+another shape or an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_NARROW = {torch.float16, torch.bfloat16, torch.float32} | {
+    getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+}
+_NARROW_COMPLEX = {torch.complex32, torch.complex64}
+_CASTS = {"float", "half", "bfloat16"}
+_COMPLEX_CASTS = {"cfloat", "chalf"}
+_NAMES = {"torch.FloatTensor", "torch.HalfTensor", "torch.BFloat16Tensor"}
+_NAMES |= {name.replace("torch.", "torch.cuda.") for name in _NAMES}
+
+
+def wide_of(dtype: torch.dtype) -> torch.dtype:
+    if dtype in _NARROW:
+        return torch.float64
+    return torch.complex128 if dtype in _NARROW_COMPLEX else dtype
+
+
+def upcast(value: Any) -> Any:
+    """A tensor in float64 (complex128), exactly; integers, booleans and other values as they are."""
+    if isinstance(value, torch.Tensor) and wide_of(value.dtype) is not value.dtype:
+        return value.to(wide_of(value.dtype))
+    return value
+
+
+class Widen(TorchFunctionMode):  # type: ignore[misc]
+    """No narrow floating tensor is made or used inside."""
+
+    def __enter__(self) -> Widen:
+        self._default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *what: Any) -> None:
+        super().__exit__(*what)
+        torch.set_default_dtype(self._default)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        args, kwargs = tuple(_wide(a) for a in args), {k: _wide(v) for k, v in (kwargs or {}).items()}
+        if func is getattr(torch.Tensor, name, None) and (name in _CASTS or name in _COMPLEX_CASTS):
+            return args[0].to(torch.float64 if name in _CASTS else torch.complex128)
+        return func(*args, **kwargs)
+
+
+def _wide(value: Any) -> Any:
+    if isinstance(value, torch.dtype):
+        return wide_of(value)
+    if isinstance(value, torch.Tensor):
+        return upcast(value)
+    if isinstance(value, str) and value in _NAMES:
+        return "torch.DoubleTensor"
+    if type(value) in (list, tuple):
+        return type(value)(_wide(item) for item in value)
+    return value
