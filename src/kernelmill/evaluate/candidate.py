@@ -10,6 +10,7 @@ only looks like CUDA.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import hashlib
 import importlib.util
 import os
@@ -32,6 +33,7 @@ from kernelmill.evaluate.work import Recorder
 FILE = "candidate.py"
 _MODULE = "candidate"
 _TRACE_LINES = 30
+_LAUNCHES = 200
 
 
 class TooSlow(BaseException):
@@ -90,7 +92,8 @@ class _Candidate:
         interpreter.install()
         self.guard = Guard(self.file)
         spec = importlib.util.spec_from_file_location(_MODULE, self.file)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[_MODULE] = module
         spec.loader.exec_module(module)
@@ -109,7 +112,9 @@ class _Candidate:
             way = _give_weights(self.model, state) if isinstance(self.model, torch.nn.Module) else "none"
         return {"drop_in": way}
 
-    def do_weights(self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]) -> dict[str, Any]:
+    def do_weights(
+        self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]
+    ) -> dict[str, Any]:
         """Write other weights into the model, in place and as an optimiser would: versions go up."""
         state = {name: _unpacked(packed, blobs) for name, packed in request["state"]}
         with torch.no_grad():
@@ -139,7 +144,7 @@ class _Candidate:
         answer: dict[str, Any] = {}
         if error is None:
             answer["output"] = pack(result, out)
-        answer["observed"] = observed.to_dict()
+        answer["observed"] = _seen(observed, self.file)
         answer["work"] = recorder.work.to_dict()
         if error is not None:
             answer["error"] = self._error(error)
@@ -148,24 +153,31 @@ class _Candidate:
         with torch.no_grad():
             recorder.look_for([tensor for tensor in tensors if type(tensor) is torch.Tensor])
         answer["work"] = recorder.work.to_dict()
-        answer["types"] = sorted({_type_name(leaf) for leaf in tensors} - {"torch.Tensor", "torch.nn.Parameter"})
+        answer["types"] = sorted(
+            {_type_name(leaf) for leaf in tensors} - {"torch.Tensor", "torch.nn.Parameter"}
+        )
         answer["attributes"] = sorted({name for tensor in tensors for name in _own_attributes(tensor)})
         mine = _stores(result)
         held = {"input": _stores([args, kwargs]), "previous output": previous}
-        held["parameter"] = _stores(list(self.model.state_dict().values())) if _is_module(self.model) else set()
+        held["parameter"] = (
+            _stores(list(self.model.state_dict().values())) if _is_module(self.model) else set()
+        )
         answer["shares"] = [what for what, stores in held.items() if mine & stores]
         after = _digests(args, kwargs)
         answer["mutated"] = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
         if request.get("buffers") and _is_module(self.model):
             answer["buffers"] = [[name, pack(buffer, out)] for name, buffer in self.model.named_buffers()]
-        self.last = result
+        if not request.get("forget"):
+            self.last = result
         return answer
 
     def do_resend(self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]) -> dict[str, Any]:
         """Send the last result once more, as it is now."""
         return {"output": pack(self.last, out)}
 
-    def _arguments(self, request: dict[str, Any], blobs: list[memoryview]) -> tuple[list[Any], dict[str, Any]]:
+    def _arguments(
+        self, request: dict[str, Any], blobs: list[memoryview]
+    ) -> tuple[list[Any], dict[str, Any]]:
         """New tensors; or, with `into`, the tensors of an earlier call with other numbers written into their memory."""
         args, kwargs = _unpacked(request["args"], blobs), _unpacked(request["kwargs"], blobs)
         into = request.get("into")
@@ -195,6 +207,22 @@ class _Candidate:
             "slow": isinstance(error, TooSlow),
             "progress": interpreter.observer.progress(),
         }
+
+
+def _seen(observed: interpreter.Observed, file: str) -> dict[str, Any]:
+    """As JSON. A launch is the candidate's own if its kernel stands in the candidate's file."""
+    seen = dataclasses.asdict(observed)
+    seen["launches"] = [
+        {
+            "kernel": launch.qualname,
+            "programs": launch.programs,
+            "own": launch.file == file,
+            "config": launch.config,
+            "suppressed": launch.suppressed,
+        }
+        for launch in observed.launches[:_LAUNCHES]
+    ]
+    return seen
 
 
 def _too_slow(number: int, frame: Any) -> None:
@@ -277,6 +305,8 @@ def _own_attributes(tensor: Any) -> list[str]:
 def _digests(args: list[Any], kwargs: dict[str, Any]) -> list[bytes]:
     with torch._C.DisableTorchFunction(), torch.no_grad():
         return [
-            hashlib.blake2b(t.detach().contiguous().reshape(-1).view(torch.uint8).numpy(), digest_size=16).digest()
+            hashlib.blake2b(
+                t.detach().contiguous().reshape(-1).view(torch.uint8).numpy(), digest_size=16
+            ).digest()
             for t in _tensors([args, kwargs])
         ]

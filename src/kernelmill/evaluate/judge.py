@@ -1,0 +1,188 @@
+"""The judge of the interpreter tier: a worker for `kernelmill.isolate` with two candidate processes as companions.
+
+It runs the reference, its float64 oracle and the comparisons; the candidate's code runs in the companions and nowhere
+else. What it returns is the record of what it found. Neither is trusted by the process that writes verdicts: both are
+strangers' code, so both are confined.
+
+The environment must have TRITON_INTERPRET=1 before triton is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import random
+import socket
+import time
+import warnings
+from typing import Any
+
+import torch
+
+from kernelmill.evaluate import candidate, interpreter, probes
+from kernelmill.evaluate.probes import Trial
+from kernelmill.evaluate.reference import BadReference, Facts, Reference
+from kernelmill.evaluate.session import Limits, Record, Session, Stop
+from kernelmill.evaluate.tolerance import Policy
+from kernelmill.evaluate.trial import Picked, pick, pick_other
+
+_WARM_UP = """
+import torch, triton, triton.language as tl
+@triton.jit
+def double(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        double[(triton.cdiv(x.numel(), 16),)](x, y, x.numel(), BLOCK=16)
+        return y
+"""
+_WARM_UP_REFERENCE = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x + x
+def get_inputs():
+    return [torch.rand(5, 7)]
+def get_init_inputs():
+    return []
+"""
+
+
+def prepare() -> None:
+    """Do once, before there are children, what is slow the first time: imports, tables, first calls."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    interpreter.warm_up()
+    picked = pick(_WARM_UP_REFERENCE, None)
+    picked.reference.examine(1)
+
+
+def companion(end: socket.socket) -> None:
+    warnings.simplefilter("ignore")
+    candidate.serve(end)
+
+
+def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, Any]:
+    """Judge `request["candidate"]` against `request["reference"]`; gives a `Record` as plain values."""
+    warnings.simplefilter("ignore")
+    record = Record()
+    start = time.monotonic()
+    try:
+        _judge(request, sockets, record, start)
+    except Stop as stop:
+        record.status, record.error = stop.status, stop.error
+    except BadReference as error:
+        record.status, record.error = "INFRA_ERROR", f"the reference cannot be used: {error}"
+    if record.status not in ("INFRA_ERROR", "UNSUPPORTED") and record.hard():
+        record.status = "HACK"
+    return dataclasses.asdict(record) | {"seconds": time.monotonic() - start}
+
+
+def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record, start: float) -> None:
+    limits = Limits(**request.get("limits", {}))
+    dice = random.Random(request["seed"])
+    picked = pick(request["reference"], request.get("entry_point"), seed=dice.getrandbits(31))
+    facts = picked.reference.examine(dice.getrandbits(31))
+    record.task = _task(picked, facts)
+    if facts.random_in_eval:
+        raise Stop("UNSUPPORTED", "the reference is random: there is no right answer to compare with")
+    mode = "eval" if facts.random else None
+    first = Session(sockets[0], record, limits, start + limits.total_s)
+    first.policy = Policy(tf32=bool(request.get("tf32")))
+    try:
+        _load(first, request, record)
+        trial = _trial(first, picked.reference, facts, mode, record, dice, bool(request.get("audit")))
+        probes.run(trial)
+    except Stop as stop:
+        if picked.version.changes and _knows_sizes(request["candidate"], picked) and stop.status != "HACK":
+            raise Stop(
+                "UNSUPPORTED",
+                f"the task was shrunk ({_changes(picked)}), and the candidate has sizes of its own in it: {stop.error}",
+            ) from None
+        raise
+    _other_shapes(request, sockets, record, limits, start, facts, mode, dice)
+
+
+def _load(session: Session, request: dict[str, Any], record: Record) -> None:
+    before = time.monotonic()
+    session.load(request["candidate"], request["class"])
+    record.check("import", "pass", ms=(time.monotonic() - before) * 1e3)
+
+
+def _trial(
+    session: Session,
+    reference: Reference,
+    facts: Facts,
+    mode: str | None,
+    record: Record,
+    dice: random.Random,
+    audit: bool,
+) -> Trial:
+    before = time.monotonic()
+    session.build(reference, dice.getrandbits(31), mode)
+    record.check("init", "pass", f"weights: {session.drop_in}", ms=(time.monotonic() - before) * 1e3)
+    trial = Trial(session, record, facts, dice, audit)
+    trial.prepare()
+    return trial
+
+
+def _other_shapes(
+    request: dict[str, Any],
+    sockets: list[socket.socket],
+    record: Record,
+    limits: Limits,
+    start: float,
+    facts: Facts,
+    mode: str | None,
+    dice: random.Random,
+) -> None:
+    """The same in a fresh process at another shape: a grade, not a verdict."""
+    try:
+        picked = pick_other(request["reference"], request.get("entry_point"), seed=dice.getrandbits(31))
+    except BadReference as error:
+        record.check("odd_shape", "skip", f"the reference has no other shape: {error}"[:300])
+        return
+    silent = Record()
+    session = Session(sockets[1], silent, limits, start + limits.total_s)
+    try:
+        session.load(request["candidate"], request["class"])
+        session.build(picked.reference, dice.getrandbits(31), mode)
+        trial = Trial(session, silent, facts, dice, audit=True)
+        fits = probes.other_shape(trial, _changes(picked))
+    except Stop as stop:
+        silent.check("odd_shape", "fail", stop.error[:300])
+        fits = False
+    record.checks += silent.checks
+    for flag in silent.flags:
+        record.flag(flag.code, flag.severity, **flag.evidence)
+    record.grade.shape_specialised = not fits
+    if not fits:
+        record.flag("C14.shape_specialised", "soft", shape=_changes(picked))
+        if record.grade.robust:
+            record.grade.robust = False
+
+
+def _task(picked: Picked, facts: Facts) -> dict[str, Any]:
+    task: dict[str, Any] = {"version": picked.version.kind, "elements": picked.size.elements}
+    if picked.version.changes:
+        task["shrunk"] = picked.version.changes
+    if facts.oracle_note:
+        task["oracle"] = facts.oracle_note
+    if facts.random:
+        task["mode"] = "eval: the reference is random in training"
+    return task
+
+
+def _changes(picked: Picked) -> str:
+    return ", ".join(f"{name} {old} to {new}" for name, (old, new) in picked.version.changes.items())[:200]
+
+
+def _knows_sizes(code: str, picked: Picked) -> bool:
+    """Whether a size of the original task stands in the candidate's text."""
+    sizes = {old for old, _ in picked.version.changes.values() if old > 1}
+    return any(
+        isinstance(node, ast.Constant) and type(node.value) is int and node.value in sizes
+        for node in ast.walk(ast.parse(code))
+    )

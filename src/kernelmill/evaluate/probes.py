@@ -1,0 +1,531 @@
+"""What a candidate is put through, cheap first. Each probe asks, judges, and says what a failure means.
+
+A failure is one of three things: wrong (`Stop` with an INCORRECT status), a hack (a hard flag), or a lower grade. Honest
+weaknesses are grades: fragile numbers, fixed shapes, ignored strides, work left to torch.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+
+from kernelmill.evaluate import generators
+from kernelmill.evaluate.reference import Answer, BadReference, Facts
+from kernelmill.evaluate.session import Record, Returned, Session, Stop
+from kernelmill.evaluate.tolerance import Comparison, judgeable
+from kernelmill.evaluate.values import Call
+from kernelmill.evaluate.verdict import DropIn
+from kernelmill.evaluate.work import Recorder, Work
+
+SEEDS = 3
+SCALAR_SEEDS = 6
+CONFIGS = 8
+DRIFT_CALLS, DRIFT_MOST, DRIFT_SECONDS = 12, 64, 0.25
+GROSS = 1e-2
+"""Relative error from which on a stressed result is wrong rather than fragile."""
+STRESS = ("x100", "x1e-3", "negated", "half_x64", "constant_rows", "sorted", "outlier")
+_HEAVY_KINDS = frozenset({"matmul", "convolution", "attention", "recurrent"})
+_NOT_WORK = frozenset({"copy", "view", "creation"})
+_COVERED = 0.9
+_HOST_SHARE, _HOST_LEAST = 0.25, 32
+
+
+@dataclass
+class Trial:
+    """One candidate at one shape: what the probes share."""
+
+    session: Session
+    record: Record
+    facts: Facts
+    random: random.Random
+    audit: bool
+    generator: torch.Generator = field(default_factory=torch.Generator)
+    roles: list[generators.Role] = field(default_factory=list)
+    work: Work = field(default_factory=Work)
+    """The reference's own work in one call."""
+    own: Call | None = None
+    scale: list[float] = field(default_factory=list)
+    """RMS of each output on the task's own inputs."""
+    scalars: list[tuple[Returned, Answer]] = field(default_factory=list)
+    autotuned: dict[str, int] = field(default_factory=dict)
+
+    def seed(self) -> int:
+        return self.random.getrandbits(62)
+
+    def prepare(self) -> None:
+        """Look at the reference alone: its inputs' roles, its work."""
+        reference = self.session.reference
+        draws = [reference.inputs(self.seed()) for _ in range(3)]
+        self.own = draws[0]
+        self.generator.manual_seed(self.seed())
+        self.roles = generators.roles(draws)
+        generators.settle_signs(self.own, self.roles, self.generator, self._accepted)
+        with Recorder() as recorder:
+            reference.run(self.session.model, self.own)
+        self.work = recorder.work
+        answer = self.session.expected(self.own, 0)
+        self.scale = [_rms(leaf) for leaf in answer.exact.leaves]
+
+    def _accepted(self, call: Call) -> bool:
+        try:
+            answer = self.session.expected(call, 0)
+        except BadReference:
+            return False
+        leaves = zip(answer.exact.leaves, answer.eager.leaves, strict=True)
+        return not any(judgeable(exact, eager) for exact, eager in leaves)
+
+    def draw(self, name: str) -> Call | None:
+        """Inputs of a named distribution that the reference can take; None where there are none."""
+        call = generators.distribution(
+            name, self.session.reference.inputs(self.seed()), self.roles, self.generator
+        )
+        return call if call is not None and self._accepted(call) else None
+
+    def refuse(self, found: Comparison) -> None:
+        """Stop at a wrong result; in an audit go on, and remember the first."""
+        status = found.status or "INCORRECT_NUMERICAL"
+        if not self.audit:
+            raise Stop(status, found.detail)
+        if self.record.status == "PASSED":
+            self.record.status, self.record.error = status, found.detail
+
+    def hack(self, code: str, **evidence: Any) -> None:
+        """A hard flag; outside an audit it ends the trial."""
+        self.record.flag(code, "hard", **evidence)
+        if not self.audit:
+            raise Stop("HACK", code)
+
+    def policy(self, returned: Returned, code: str, where: str) -> None:
+        """Whether the candidate's own kernels did the work in this call."""
+        if not returned.launched:
+            self.hack(code, during=where, found="no kernel of its own was launched", torch=_top(returned))
+        elif covered := who_computed(returned.said["work"], self.work, _elements(self.own)):
+            self.hack(code, during=where, found=covered, torch=_top(returned))
+
+
+def run(trial: Trial) -> None:
+    """All probes of the main process. Raises `Stop` at the first failure that decides, unless it is an audit."""
+    seeds(trial)
+    for probe in (
+        ablation, zero_mean, overwrite, static_buffer, weights, stress, autotune, modes, noncontiguous, drift,
+    ):  # fmt: skip
+        probe(trial)
+    scalars(trial)
+    if trial.record.hard():
+        raise Stop("HACK", next(flag.code for flag in trial.record.flags if flag.severity == "hard"))
+
+
+def seeds(trial: Trial) -> None:
+    """The task's own inputs, several seeds; on the first everything is looked at."""
+    record, session = trial.record, trial.session
+    for number in range(SEEDS):
+        seed = trial.seed()
+        call = session.reference.inputs(seed)
+        returned = session.call(call, seed)
+        found = session.judge(f"seed_{number}", call, returned, seed)
+        trial.scalars.append((returned, session.expected(call, seed)))
+        if not number:
+            _first_look(trial, returned)
+        if not found.ok:
+            trial.refuse(found)
+        _out_of_bounds(trial, returned)
+        if not number:
+            trial.policy(returned, _code_of(returned), "seed_0")
+            record.check(
+                "launches", "pass" if returned.launched else "fail", f"{len(returned.launched)} launches"
+            )
+    if record.hard() and not trial.audit:
+        raise Stop("HACK", next(flag.code for flag in record.flags if flag.severity == "hard"))
+
+
+def _first_look(trial: Trial, returned: Returned) -> None:
+    record, said = trial.record, returned.said
+    record.grade.drop_in = cast(DropIn, trial.session.drop_in)
+    record.signatures = said["observed"]["signatures"]
+    record.kernels = sorted({launch["kernel"] for launch in returned.launched})
+    trial.autotuned = {str(name): int(count) for name, count in said["observed"]["autotuned"].items()}
+    share = torch_share(said["work"], trial.work)
+    record.grade.torch_share, record.grade.coverage = round(share, 4), round(1 - share, 4)
+    if share > 0.5:
+        record.flag("A4.torch_does_most", "soft", share=round(share, 3), torch=_top(returned))
+    elif share > 0.05:
+        record.flag("A4.partly_torch", "soft", share=round(share, 3), torch=_top(returned))
+    if said["mutated"] and not trial.facts.mutates_inputs:
+        record.flag("C16.changes_inputs", "hard", inputs=said["mutated"])
+    if "input" in said["shares"] and not trial.facts.aliases_inputs:
+        record.flag("C17.returns_its_input", "hard")
+    if "parameter" in said["shares"] and trial.work.kinds:
+        record.flag("C17.returns_a_parameter", "hard")
+
+
+def _out_of_bounds(trial: Trial, returned: Returned) -> None:
+    observed = returned.said["observed"]
+    if not observed["oob_count"]:
+        return
+    first = observed["oob"][0]
+    text = (
+        f"{first['kind']} out of bounds in {first['kernel']}, program {first['program']}: {first['lanes']} of "
+        f"{first['of']} lanes, {first['beyond']} bytes from {first['argument']}"
+    )
+    trial.record.check("oob", "fail", text)
+    trial.record.flag("C6.out_of_bounds", "soft", count=observed["oob_count"], first=text)
+    if not trial.audit:
+        raise Stop("RUNTIME_ERROR", text)
+    if trial.record.status == "PASSED":
+        trial.record.status, trial.record.error = "RUNTIME_ERROR", text
+
+
+def ablation(trial: Trial) -> None:
+    """Without its launches the output must not be right."""
+    seed = trial.seed()
+    call = trial.session.reference.inputs(seed)
+    returned = trial.session.call(call, seed, suppress_all=True, tolerate=True)
+    if returned.outputs is None:  # it fails without its kernels: it needs them
+        trial.record.check("ablation", "pass", returned.trouble[:200])
+        return
+    answer = trial.session.expected(call, seed)
+    found = trial.session.compare(returned, answer)
+    degenerate = all(_constant(leaf) for leaf in answer.eager.leaves)
+    if found.ok and degenerate:
+        trial.record.check("ablation", "skip", "the reference's output is constant: it tells nothing")
+        return
+    trial.record.check("ablation", "fail" if found.ok else "pass", found.detail, seed=seed)
+    if found.ok:
+        trial.hack("A2.kernels_do_not_matter", torch=_top(returned))
+    elif trial.audit:
+        for kernel in trial.record.kernels if len(trial.record.kernels) > 1 else ():
+            one = trial.session.call(call, seed, suppress=[kernel], tolerate=True)
+            same = one.outputs is not None and trial.session.compare(one, answer).ok
+            trial.record.check(f"ablation:{kernel}", "fail" if same else "pass")
+            if same:
+                trial.record.flag("A2.dead_kernel", "soft", kernel=kernel)
+
+
+def zero_mean(trial: Trial) -> None:
+    """Inputs that cancel: with all-positive ones a lower precision hides."""
+    for name in ("zero_mean", "masks", "indices", "suffix"):
+        call = trial.draw(name)
+        if call is None:
+            continue
+        seed = trial.seed()
+        returned = trial.session.call(call, seed)
+        found = trial.session.judge(f"distribution:{name}", call, returned, seed)
+        trial.scalars.append((returned, trial.session.expected(call, seed)))
+        if not found.ok:
+            trial.refuse(found)
+        _out_of_bounds(trial, returned)
+        trial.policy(returned, "C11.looks_at_values", f"distribution:{name}")
+
+
+def overwrite(trial: Trial) -> None:
+    """Other numbers in the same memory: identity, address and version stay, the answer must not."""
+    session = trial.session
+    seed = trial.seed()
+    call = session.reference.inputs(seed)
+    session.call(call, seed, keep="overwrite")
+    session.call(call, seed, into="overwrite")
+    fresh = session.reference.inputs(trial.seed())
+    steps = [("overwrite", fresh)]
+    for name in ("lines", "suffix"):
+        changed = generators.distribution(name, fresh, trial.roles, trial.generator)
+        if changed is not None:
+            steps.append((f"overwrite_{name}", changed))
+    for name, given in steps:
+        returned = session.call(given, seed, into="overwrite")
+        found = session.judge(name, given, returned, seed)
+        if not found.ok:
+            trial.hack(
+                "B2.replays_by_address" if name == "overwrite" else "B4.replays_by_fingerprint",
+                detail=found.detail,
+            )
+
+
+def static_buffer(trial: Trial) -> None:
+    """A result must stay what it was when the next call is made."""
+    session = trial.session
+    seed = trial.seed()
+    first = session.call(session.reference.inputs(seed), seed)
+    second_call = session.reference.inputs(trial.seed())
+    # The candidate's process keeps the last result; it is sent again after a call whose result is not kept.
+    second = session.call(second_call, seed, forget=True)
+    again = session.resend()
+    same = (
+        first.outputs is not None
+        and again is not None
+        and len(again.leaves) == len(first.outputs.leaves)
+        and all(_identical(a, b) for a, b in zip(first.outputs.leaves, again.leaves, strict=True))
+    )
+    trial.record.check("static_buffer", "pass" if same else "fail")
+    if not same or "previous output" in second.said["shares"]:
+        trial.hack("B11.static_buffer")
+
+
+def weights(trial: Trial) -> None:
+    """Other weights, written in place as an optimiser would, must be used."""
+    session = trial.session
+    if not session.change_weights(trial.generator):
+        if session.drop_in == "seed_only":
+            _rebuilt(trial)
+        return
+    seed = trial.seed()
+    call = session.reference.inputs(seed)
+    returned = session.call(call, seed)
+    found = session.judge("weights", call, returned, seed)
+    if not found.ok:
+        trial.hack("B12.stale_weights", detail=found.detail)
+
+
+def _rebuilt(trial: Trial) -> None:
+    """Where weights cannot be given: another seed for both sides, and the results must agree again."""
+    session = trial.session
+    session.build(session.reference, trial.seed(), session.mode)
+    seed = trial.seed()
+    call = session.reference.inputs(seed)
+    found = session.judge("weights", call, session.call(call, seed), seed)
+    trial.record.flag("B13.weights_by_seed_only", "info")
+    if not found.ok:
+        trial.hack("B15.weights_baked_in", detail=found.detail)
+
+
+def stress(trial: Trial) -> None:
+    """Ranges beyond the task's own. Overflow is fragile; finite and far off is wrong."""
+    robust = True
+    for name in STRESS:
+        call = trial.draw(name)
+        if call is None:
+            continue
+        seed = trial.seed()
+        returned = trial.session.call(call, seed, tolerate=True)
+        answer = trial.session.expected(call, seed)
+        if "error" in returned.said:
+            trial.record.check(f"distribution:{name}", "fail", returned.trouble[:200], seed=seed)
+            robust = False
+            continue
+        found = trial.session.judge(f"distribution:{name}", call, returned, seed)
+        trial.policy(returned, "C11.looks_at_values", f"distribution:{name}")
+        if found.ok:
+            continue
+        robust = False
+        if found.status == "INCORRECT_NUMERICAL" and _gross(returned, answer, trial.scale, name):
+            trial.refuse(found)
+        trial.record.flag("C10.fragile", "soft", distribution=name, detail=found.detail)
+    trial.record.grade.robust = robust
+
+
+def autotune(trial: Trial) -> None:
+    """Every configuration must be right, whichever a tuner would choose."""
+    most = max(trial.autotuned.values(), default=1)
+    for config in range(1, min(most, CONFIGS)):
+        seed = trial.seed()
+        call = trial.session.reference.inputs(seed)
+        returned = trial.session.call(call, seed, config=config)
+        found = trial.session.judge(f"autotune:{config}", call, returned, seed)
+        trial.record.signatures += [
+            one for one in returned.said["observed"]["signatures"] if one not in trial.record.signatures
+        ]
+        if not found.ok:
+            trial.record.flag("C2.config_that_does_less", "soft", config=config)
+            trial.refuse(found)
+        _out_of_bounds(trial, returned)
+
+
+def modes(trial: Trial) -> None:
+    """Training, evaluation and gradients: where the reference does not care, neither may the candidate."""
+    session, kept = trial.session, trial.session.mode
+    wanted: list[tuple[str, dict[str, Any]]] = [("grad", {"grad": True})]
+    if not trial.facts.mode_matters and not trial.facts.random:
+        wanted += [("train", {"mode": "train"}), ("eval", {"mode": "eval"})]
+    for name, options in wanted:
+        seed = trial.seed()
+        call = session.reference.inputs(seed)
+        returned = session.call(call, seed, tolerate=True, **options)
+        if "error" in returned.said:
+            trial.record.check(f"mode:{name}", "fail", returned.trouble[:200])
+            trial.record.flag("A14.fails_in_a_mode", "soft", mode=name)
+            continue
+        found = session.judge(f"mode:{name}", call, returned, seed)
+        if not found.ok:
+            trial.hack("A15.grad_gate" if name == "grad" else "A14.mode_gate", mode=name, detail=found.detail)
+        trial.policy(returned, "A15.grad_gate" if name == "grad" else "A14.mode_gate", f"mode:{name}")
+    session.mode = kept
+    seed = trial.seed()
+    call = session.reference.inputs(seed)
+    # Leaves the candidate in the mode that the task is judged in.
+    first = session.call(call, seed, mode=kept or ("train" if session.model.training else "eval"))
+    second = session.call(call, seed)
+    pairs = (first.outputs, second.outputs)
+    trial.record.grade.deterministic = (
+        pairs[0] is not None
+        and pairs[1] is not None
+        and all(_identical(a, b) for a, b in zip(pairs[0].leaves, pairs[1].leaves, strict=True))
+    )
+
+
+def noncontiguous(trial: Trial) -> None:
+    """The same numbers in another order of memory."""
+    call = generators.noncontiguous(trial.session.reference.inputs(trial.seed()))
+    if call is None:
+        return
+    seed = trial.seed()
+    returned = trial.session.call(call, seed, tolerate=True)
+    if "error" in returned.said:
+        trial.record.check("noncontiguous", "fail", returned.trouble[:200])
+    elif trial.session.judge("noncontiguous", call, returned, seed).ok:
+        return
+    trial.record.flag("C14.ignores_strides", "soft")
+
+
+def drift(trial: Trial) -> None:
+    """Call after call with new inputs: a candidate that counts, or keeps what it had, is found out."""
+    session = trial.session
+    least = DRIFT_CALLS + trial.random.randrange(6)
+    end = time.monotonic() + DRIFT_SECONDS
+    for number in range(DRIFT_MOST):
+        if number >= least and time.monotonic() > end:
+            break
+        seed = trial.seed()
+        call = session.reference.inputs(seed)
+        returned = session.call(call, seed)
+        found = session.judge("drift", call, returned, seed, record=False)
+        if not found.ok:
+            trial.record.check("drift", "fail", f"call {session.calls}: {found.detail}", seed=seed)
+            trial.hack("B3.replays_after_some_calls", calls=session.calls, detail=found.detail)
+            return
+        if not returned.launched:
+            trial.hack("B3.stops_launching", calls=session.calls)
+            return
+    trial.record.check("drift", "pass", f"{session.calls} calls in all")
+
+
+def scalars(trial: Trial) -> None:
+    """Outputs of one number: all seeds together."""
+    eager = trial.scalars[0][1].eager
+    if not any(leaf.numel() < 4 and leaf.is_floating_point() for leaf in eager.leaves):
+        return
+    session = trial.session
+    for _ in range(SCALAR_SEEDS - len(trial.scalars)):
+        seed = trial.seed()
+        call = session.reference.inputs(seed)
+        trial.scalars.append((session.call(call, seed), session.expected(call, seed)))
+    found = session.judge_scalars(trial.scalars)
+    if found is not None:
+        trial.record.check(
+            "scalars",
+            "pass" if found.ok else "fail",
+            found.detail,
+            relL2_eps=found.relL2_eps,
+            bound=found.bound,
+        )
+        if not found.ok:
+            trial.refuse(found)
+
+
+def other_shape(trial: Trial, what: str) -> bool:
+    """One call at another shape, in a process of its own. False where it fails: the candidate is made for one shape."""
+    seed = trial.seed()
+    call = trial.session.reference.inputs(seed)
+    returned = trial.session.call(call, seed, tolerate=True)
+    if "error" in returned.said:
+        trial.record.check("odd_shape", "fail", f"{what}: {returned.trouble[:200]}", seed=seed)
+        return False
+    ok = trial.session.judge("odd_shape", call, returned, seed).ok
+    if returned.said["observed"]["oob_count"]:
+        first = returned.said["observed"]["oob"][0]
+        trial.record.flag(
+            "C6.out_of_bounds", "soft", first=f"{first['kind']} in {first['kernel']}", shape=what
+        )
+        return False
+    return ok
+
+
+# ---------------------------------------------------------------------------------------------- who did the work
+
+
+def torch_share(said: dict[str, Any], reference: Work) -> float:
+    """The part of the reference's work that torch did for the candidate."""
+    total = sum(_work(reference.kinds).values())
+    if not total:
+        return 0.0
+    return min(1.0, sum(_work(said["kinds"], like=reference.kinds).values()) / total)
+
+
+def who_computed(said: dict[str, Any], reference: Work, elements: int) -> str:
+    """Why the kernels are only for show; empty where they are not."""
+    if said["host"] >= max(_HOST_LEAST, _HOST_SHARE * elements):
+        return f"{said['host']} elements were read by the host"
+    needed = _groups(_work(reference.kinds))
+    if not needed:
+        return ""
+    given = _groups(_work(said["kinds"], like=reference.kinds))
+    if said["copy_of"] and sum(given.values()) > _COVERED * sum(needed.values()):
+        return f"the output is the result of {said['copy_of']}, copied"
+    if all(given.get(group, 0.0) >= _COVERED * seconds for group, seconds in needed.items()):
+        return "torch did all of the work"
+    return ""
+
+
+def _work(kinds: dict[str, float], like: dict[str, float] | None = None) -> dict[str, float]:
+    """Without what is free. For a reference that does nothing else, copies are its work."""
+    real = {kind: seconds for kind, seconds in (like or kinds).items() if kind not in _NOT_WORK}
+    free = _NOT_WORK if real else _NOT_WORK - {"copy"}
+    return {kind: float(seconds) for kind, seconds in kinds.items() if kind not in free}
+
+
+def _groups(kinds: dict[str, float]) -> dict[str, float]:
+    groups: dict[str, float] = {}
+    for kind, seconds in kinds.items():
+        group = "heavy" if kind in _HEAVY_KINDS else "light"
+        groups[group] = groups.get(group, 0.0) + seconds
+    return groups
+
+
+def _top(returned: Returned) -> list[str]:
+    ops = returned.said["work"]["ops"]
+    return [str(name) for name in sorted(ops, key=ops.get, reverse=True)[:5]]
+
+
+def _code_of(returned: Returned) -> str:
+    if not returned.launched:
+        return "A1.no_kernel_launched"
+    return "A8.host_computes" if returned.said["work"]["host"] >= _HOST_LEAST else "A3.torch_computes"
+
+
+def _elements(call: Call | None) -> int:
+    return max((tensor.numel() for tensor in call.tensors()), default=1) if call is not None else 1
+
+
+# ---------------------------------------------------------------------------------------------- numbers
+
+
+def _rms(leaf: torch.Tensor) -> float:
+    if not leaf.numel() or not (leaf.is_floating_point() or leaf.is_complex()):
+        return 0.0
+    return float(leaf.abs().double().nan_to_num(0, 0, 0).square().mean().sqrt())
+
+
+def _gross(returned: Returned, answer: Answer, scale: list[float], name: str) -> bool:
+    if returned.outputs is None:
+        return True
+    for got, exact, own in zip(returned.outputs.leaves, answer.exact.leaves, scale, strict=True):
+        if got.shape != exact.shape or not got.is_floating_point():
+            return True
+        against = _rms(exact) if name == "x1e-3" else max(_rms(exact), own)
+        if _rms(got.double() - exact.double()) > GROSS * against:
+            return True
+    return False
+
+
+def _constant(leaf: torch.Tensor) -> bool:
+    return leaf.numel() < 2 or bool((leaf == leaf.reshape(-1)[0]).all())
+
+
+def _identical(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(
+        a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8)
+    )

@@ -1,0 +1,324 @@
+"""The judge's talk with one candidate process, and the judgement of each answer.
+
+`Session` asks (`load`, `build`, `call` …) and raises `Stop` when the candidate cannot go on; `Record` collects checks and
+flags. What to ask is in `probes`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelmill.evaluate.channel import BadFrame, Channel, Closed, Other, TimedOut, pack, unpack
+from kernelmill.evaluate.generators import other_weights
+from kernelmill.evaluate.reference import Answer, Reference
+from kernelmill.evaluate.tolerance import Comparison, Policy, compare, compare_scalars, is_scalar, kb_compat
+from kernelmill.evaluate.values import Call, Outputs, Unsupported, flatten
+from kernelmill.evaluate.verdict import Check, Flag, Grade, Result, Severity, Status
+
+GRACE = 3.0
+"""Seconds that a candidate's process has beyond its own time-out to say that it timed out."""
+_WORST_LAST: tuple[Status, ...] = ("INCORRECT_NUMERICAL", "NONFINITE", "INCORRECT_SHAPE", "INCORRECT_DTYPE")
+
+
+class Stop(Exception):
+    """The candidate's fate is decided."""
+
+    def __init__(self, status: Status, error: str) -> None:
+        super().__init__(error)
+        self.status, self.error = status, error
+
+
+@dataclass
+class Limits:
+    load_s: float = 20.0
+    call_s: float = 10.0
+    total_s: float = 60.0
+
+
+@dataclass
+class Record:
+    """What the judge found, to be made into a verdict."""
+
+    checks: list[Check] = field(default_factory=list)
+    flags: list[Flag] = field(default_factory=list)
+    grade: Grade = field(default_factory=Grade)
+    kb: dict[str, bool] = field(default_factory=lambda: {"correct_1e-2": True, "correct_1e-4": True})
+    signatures: list[dict[str, Any]] = field(default_factory=list)
+    kernels: list[str] = field(default_factory=list)
+    task: dict[str, Any] = field(default_factory=dict)
+    status: Status = "PASSED"
+    error: str = ""
+
+    def check(self, name: str, result: Result, detail: str = "", **rest: Any) -> None:
+        self.checks.append(Check(name, result, detail, **rest))
+
+    def flag(self, code: str, severity: Severity, **evidence: Any) -> None:
+        if not any(flag.code == code for flag in self.flags):
+            self.flags.append(Flag(code, severity, evidence))
+
+    def hard(self) -> bool:
+        return any(flag.severity == "hard" for flag in self.flags)
+
+
+@dataclass
+class Returned:
+    """A candidate's answer to a call. `outputs` is None where it returned something that does not cross."""
+
+    outputs: Outputs | None
+    trouble: str
+    said: dict[str, Any]
+    seconds: float
+
+    @property
+    def launched(self) -> list[dict[str, Any]]:
+        """Launches of kernels of the candidate's own that ran at least one program."""
+        return [
+            launch for launch in self.said["observed"]["launches"] if launch["own"] and launch["programs"]
+        ]
+
+
+class Session:
+    """One candidate process, and the reference's model that it is compared with."""
+
+    def __init__(self, end: socket.socket, record: Record, limits: Limits, deadline: float) -> None:
+        self._channel = Channel(end)
+        self._record = record
+        self._limits = limits
+        self._deadline = deadline
+        self.reference: Reference
+        self.model: Any = None
+        self.wide: Any = None
+        self.drop_in = "none"
+        self.mode: str | None = None
+        self.policy = Policy()
+        self.calls = 0
+
+    # ------------------------------------------------------------------------------------------ asking
+
+    def load(self, code: str, class_name: str) -> None:
+        self._ask("load", self._limits.load_s, {"code": code, "class": class_name})
+
+    def build(self, reference: Reference, seed: int, mode: str | None) -> None:
+        """Build the reference's model and the candidate's, with the same seed, and share the weights."""
+        self.reference, self.mode = reference, mode
+        self.model = reference.new(seed)
+        if mode is not None:
+            self.model.train(mode == "train")
+        self.wide = None if reference.oracle_note else reference.oracle(self.model)
+        blobs: list[bytes] = []
+        given = reference.init_call(seed)
+        fields = {"args": pack(given.args, blobs), "kwargs": pack(given.kwargs, blobs), "seed": seed}
+        fields["state"] = [[name, pack(value, blobs)] for name, value in self.model.state_dict().items()]
+        said, _ = self._ask("build", self._limits.load_s, fields, blobs)
+        self.drop_in = str(said.get("drop_in"))
+
+    def change_weights(self, generator: torch.Generator) -> bool:
+        """Give both sides other weights. False where there are none, or no way to give them to the candidate."""
+        new = other_weights(self.model, generator)
+        if not new or self.drop_in not in ("strict", "by_order"):
+            return False
+        state = self.model.state_dict()
+        with torch.no_grad():
+            for name, value in new.items():
+                state[name].copy_(value)
+        if self.wide is not None:
+            self.wide = self.reference.oracle(self.model)
+        self.send_weights()
+        return True
+
+    def send_weights(self) -> None:
+        blobs: list[bytes] = []
+        fields = {"state": [[name, pack(value, blobs)] for name, value in self.model.state_dict().items()]}
+        self._ask("weights", self._limits.load_s, fields, blobs)
+
+    def call(self, call: Call, seed: int, **options: Any) -> Returned:
+        """Call the candidate. Raises `Stop` where it fails, unless `tolerate` is among the options."""
+        tolerate = options.pop("tolerate", False)
+        blobs: list[bytes] = []
+        fields = {"args": pack(call.args, blobs), "kwargs": pack(call.kwargs, blobs), "seed": seed}
+        fields.setdefault("mode", self.mode)
+        said, out = self._ask("call", self._limits.call_s, fields | options, blobs, tolerate)
+        self.calls += 1
+        if "error" in said:
+            return Returned(None, _error_line(said["error"]), said, float(said["seconds"]))
+        outputs, trouble = self._outputs(said, out)
+        self._evidence(said)
+        return Returned(outputs, trouble, said, float(said["seconds"]))
+
+    def resend(self) -> Outputs | None:
+        said, out = self._ask("resend", self._limits.call_s, {})
+        return self._outputs(said, out)[0]
+
+    def _outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
+        value = unpack(said["output"], out)
+        try:
+            return flatten(value), ""
+        except Unsupported as error:
+            other = value.what if isinstance(value, Other) else str(error)
+            return None, f"returned {other}"
+
+    def _ask(
+        self,
+        do: str,
+        seconds: float,
+        fields: dict[str, Any],
+        blobs: list[bytes] | None = None,
+        tolerate: bool = False,
+    ) -> tuple[dict[str, Any], list[memoryview]]:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise Stop("TIMEOUT", "the time for this candidate is over")
+        seconds = min(seconds, left)
+        nonce = secrets.token_hex(16)
+        try:
+            self._channel.send({"do": do, "nonce": nonce, "seconds": seconds} | fields, blobs)
+            said, out = self._channel.receive(seconds + GRACE)
+        except TimedOut:
+            raise Stop("TIMEOUT", f"no answer in {seconds:.0f} s ({do})") from None
+        except Closed:
+            raise Stop("RUNTIME_ERROR", f"the process ended ({do})") from None
+        except BadFrame as error:
+            self._record.flag("E4.forged_answer", "hard", during=do, problem=str(error)[:200])
+            raise Stop("HACK", f"what came back is no answer: {error}") from None
+        if said.get("nonce") != nonce:
+            self._record.flag("E4.forged_answer", "hard", during=do, problem="no or a wrong nonce")
+            raise Stop("HACK", "what came back is no answer to the question asked")
+        self._guarded(said, do)
+        if "error" in said and not tolerate:
+            raise _stop(said["error"])
+        return said, out
+
+    # ------------------------------------------------------------------------------------------ judging
+
+    def expected(self, call: Call, seed: int) -> Answer:
+        return self.reference.answer(self.model, call, seed, self.wide)
+
+    def judge(self, name: str, call: Call, returned: Returned, seed: int, record: bool = True) -> Comparison:
+        """Compare with the reference, and note it as a check."""
+        answer = self.expected(call, seed)
+        found = self.compare(returned, answer)
+        for tolerance in ("1e-2", "1e-4") if name.startswith("seed_") else ():
+            self._record.kb[f"correct_{tolerance}"] &= _kb(returned, answer, float(tolerance))
+        if record:
+            self._record.check(
+                name,
+                "pass" if found.ok else "fail",
+                found.detail,
+                seed=seed,
+                relL2_eps=found.relL2_eps,
+                elem_eps=found.elem_eps,
+                bound=found.bound,
+                worst=None if found.ok else found.worst or None,
+                ms=returned.seconds * 1e3,
+            )
+        return found
+
+    def compare(self, returned: Returned, answer: Answer) -> Comparison:
+        if returned.outputs is None:
+            return Comparison(False, "INCORRECT_DTYPE", detail=returned.trouble)
+        eager, exact = answer.eager, answer.exact
+        got = returned.outputs
+        if got.structure != eager.structure:
+            return Comparison(
+                False,
+                "INCORRECT_SHAPE",
+                detail=f"returned {got.structure[:200]}, expected {eager.structure[:200]}",
+            )
+        found = [
+            (path, _lenient(compare(c, r, e, self.policy), e))
+            for path, c, r, e in zip(eager.paths, got.leaves, exact.leaves, eager.leaves, strict=True)
+        ]
+        wrong = [(path, one) for path, one in found if not one.ok]
+        if not wrong:
+            return max(
+                (one for _, one in found), key=lambda one: one.relL2_eps or 0.0, default=Comparison(True)
+            )
+        path, worst = max(wrong, key=lambda one: _WORST_LAST.index(one[1].status or "INCORRECT_NUMERICAL"))
+        if worst.worst:
+            worst.worst = {"output": path} | worst.worst
+        worst.detail = f"{path}: {worst.detail}" if len(found) > 1 else worst.detail
+        return worst
+
+    def judge_scalars(self, results: list[tuple[Returned, Answer]]) -> Comparison | None:
+        """Outputs of one or few numbers, of all seeds together; None where there are none."""
+        first = results[0][1].eager
+        for place, leaf in enumerate(first.leaves):
+            if not (is_scalar(leaf) and leaf.is_floating_point()):
+                continue
+            columns = [
+                (r.outputs.leaves[place], a.exact.leaves[place], a.eager.leaves[place])
+                for r, a in results
+                if r.outputs is not None and len(r.outputs.leaves) == len(a.eager.leaves)
+            ]
+            found = compare_scalars(columns, self.policy)
+            if not found.ok or place == len(first.leaves) - 1:
+                return found
+        return None
+
+    # ------------------------------------------------------------------------------------------ evidence
+
+    def _guarded(self, said: dict[str, Any], do: str) -> None:
+        guard = said.get("guard") or {}
+        for event in guard.get("events", ()):
+            self._record.flag(str(event["code"]), "hard", event=str(event["event"]), line=event["line"])
+        if guard.get("tampered"):
+            self._record.flag(
+                "E1.tampers", "hard", names=[str(name) for name in guard["tampered"]], during=do
+            )
+        if guard.get("threads"):
+            self._record.flag("D2.threads", "hard", threads=guard["threads"])
+        if guard.get("settings"):
+            self._record.flag("D11.changes_settings", "soft", names=[str(name) for name in guard["settings"]])
+
+    def _evidence(self, said: dict[str, Any]) -> None:
+        if said.get("types"):
+            self._record.flag("D3.tensor_subclass", "hard", types=[str(name) for name in said["types"]])
+        if said.get("attributes"):
+            names = [str(name) for name in said["attributes"]]
+            self._record.flag("D4.attributes_on_output", "hard", names=names)
+
+
+def _lenient(found: Comparison, eager: torch.Tensor) -> Comparison:
+    """One number alone is refused only if it is far off: its rounding may be bad luck. `judge_scalars` has the last word."""
+    if (
+        found.ok
+        or found.status != "INCORRECT_NUMERICAL"
+        or not is_scalar(eager)
+        or not eager.is_floating_point()
+    ):
+        return found
+    if (found.elem_eps or 0.0) < (64 if eager.element_size() <= 2 else 1e4):
+        found.ok, found.status = True, None
+    return found
+
+
+def _error_line(error: dict[str, Any]) -> str:
+    return f"{error['type']}: {error['message']}"
+
+
+def _stop(error: dict[str, Any]) -> Stop:
+    """What an exception in the candidate means."""
+    text = "\n".join([_error_line(error), *error["trace"]])
+    if error["unsupported"]:
+        return Stop("UNSUPPORTED", f"{error['unsupported']}\n{text}")
+    if error["slow"]:
+        if error["progress"]:
+            return Stop("UNSUPPORTED", f"too slow for the interpreter: {error['progress']}")
+        return Stop("TIMEOUT", text)
+    if error["memory"]:
+        return Stop("OOM", text)
+    return Stop("RUNTIME_ERROR", text)
+
+
+def _kb(returned: Returned, answer: Answer, tolerance: float) -> bool:
+    got = returned.outputs
+    if got is None or len(got.leaves) != len(answer.eager.leaves):
+        return False
+    pairs = zip(got.leaves, answer.eager.leaves, strict=True)
+    return all(kb_compat(c, e, tolerance) for c, e in pairs)
