@@ -1,0 +1,61 @@
+"""Triton kernels on a CPU: GPU-minded code runs, with a GPU's numbers, and is watched.
+
+Import this with TRITON_INTERPRET=1 set, before anything imports triton; call install() once, in the process that
+will run the candidate, before its module is executed. install() changes torch, triton and numpy's users in that
+process for good. Observation is evidence given by the candidate's own process, which a hostile candidate may
+tamper with: whoever judges must check from outside.
+"""
+
+from __future__ import annotations
+
+import os
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    raise RuntimeError(
+        "kernelmill.evaluate.interpreter needs TRITON_INTERPRET=1, set before triton is imported"
+    )
+
+from kernelmill.evaluate.interpreter import (
+    autotune,
+    cuda,
+    driver,
+    language,
+    launch,
+    libdevice,
+    memory,
+    numerics,
+    reduce,
+)
+from kernelmill.evaluate.interpreter.observe import Launch, Observed, Observer, Oob, observer
+from kernelmill.evaluate.interpreter.unsupported import (
+    UNSUPPORTED,
+    TooManyPrograms,
+    Unsupported,
+    is_unsupported,
+)
+
+__all__ = [
+    "UNSUPPORTED",
+    "Launch",
+    "Observed",
+    "Observer",
+    "Oob",
+    "TooManyPrograms",
+    "Unsupported",
+    "install",
+    "is_unsupported",
+    "observer",
+]
+
+
+def install() -> None:
+    """Make this process run GPU-minded Triton code on the CPU, for the rest of its life."""
+    language.install()
+    numerics.install()
+    reduce.install()
+    memory.install()
+    libdevice.install()
+    launch.install()
+    autotune.install()
+    driver.install()
+    cuda.install()

@@ -1,0 +1,268 @@
+"""torch as code written for a GPU expects it: torch.cuda answers, and every tensor says it is on cuda:0.
+
+Everything is on the CPU. A torch function mode, pushed for the life of the process, maps cuda devices to the CPU
+on the way in and reports cuda:0 on the way out. Streams and events do nothing; CUDA graphs are refused. Not
+modelled: that a tensor made without a device lives on the CPU, where a kernel could not reach it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.abc
+import sys
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from kernelmill.evaluate.interpreter.driver import CAPABILITY, PROPERTIES
+from kernelmill.evaluate.interpreter.unsupported import Unsupported
+
+DEVICE = torch.device("cuda", 0)
+_CPU = torch.device("cpu")
+_MEMORY = 80 << 30
+_PROPERTIES = SimpleNamespace(
+    name="NVIDIA H100 80GB HBM3",
+    major=CAPABILITY[0],
+    minor=CAPABILITY[1],
+    multi_processor_count=PROPERTIES["multiprocessor_count"],
+    total_memory=_MEMORY,
+    warp_size=32,
+    max_threads_per_multi_processor=2048,
+    max_threads_per_block=1024,
+    regs_per_multiprocessor=65_536,
+    shared_memory_per_block=49_152,
+    shared_memory_per_block_optin=PROPERTIES["max_shared_mem"],
+    shared_memory_per_multiprocessor=233_472,
+    L2_cache_size=50 << 20,
+    is_integrated=0,
+    is_multi_gpu_board=0,
+    gcnArchName="",
+)
+
+
+def _to_cpu(device: Any) -> Any:
+    if isinstance(device, torch.device):
+        return _CPU if device.type == "cuda" else device
+    if isinstance(device, str) and device.split(":")[0] == "cuda":
+        return "cpu"
+    return device
+
+
+def _is_device(value: Any) -> bool:
+    return isinstance(value, (torch.device, str))
+
+
+_tensor = torch.Tensor
+_backward = torch.autograd.backward
+
+
+def _same(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    return tensor
+
+
+def _type(tensor: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+    if dtype is None:
+        return _tensor.type(tensor).replace("torch.", "torch.cuda.")
+    if isinstance(dtype, str):
+        dtype = dtype.replace("torch.cuda.", "torch.")
+    return _tensor.type(tensor, dtype, *args, **kwargs)
+
+
+def _new_tensor(function: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    return function(tensor, *args, **kwargs)
+
+
+# What a tensor on a GPU answers. Property getters compare equal, they are not the same object at each access.
+_ANSWERS: dict[Any, Any] = {
+    _tensor.is_cuda.__get__: lambda tensor: True,
+    _tensor.is_cpu.__get__: lambda tensor: False,
+    _tensor.device.__get__: lambda tensor: DEVICE,
+    _tensor.get_device: lambda tensor: 0,
+    _tensor.cuda: _same,
+    _tensor.pin_memory: _same,
+    _tensor.record_stream: lambda tensor, stream: None,
+    _tensor.type: _type,
+}
+# Functions that take a device by position.
+_POSITIONAL = {_tensor.to, torch.set_default_device}
+
+
+class CudaOnCpu(TorchFunctionMode):  # type: ignore[misc]
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        answer = _ANSWERS.get(func)
+        if answer is not None:
+            return answer(*args, **kwargs)
+        if func is _tensor.backward:
+            # The backward pass runs the candidate's own code, which must see the same world.
+            with self:
+                return _backward(*args, **kwargs)
+        if "device" in kwargs:
+            kwargs = {**kwargs, "device": _to_cpu(kwargs["device"])}
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        if func in _POSITIONAL:
+            args = tuple(_to_cpu(item) if _is_device(item) else item for item in args)
+        return func(*args, **kwargs)
+
+
+class _Context(contextlib.ContextDecorator):
+    """torch.cuda.device(...), torch.cuda.stream(...) and their like: enter and leave."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.idx = 0
+
+    def __enter__(self) -> _Context:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+
+class _Stream(_Context):
+    cuda_stream = 0
+    device = DEVICE
+    device_index = 0
+    stream_id = 0
+    priority = 0
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def wait_stream(self, stream: Any) -> None:
+        pass
+
+    def wait_event(self, event: Any) -> None:
+        pass
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or _Event()
+
+
+class _Event:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def record(self, stream: Any = None) -> None:
+        pass
+
+    def wait(self, stream: Any = None) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end: Any) -> float:
+        return 1.0
+
+
+class _Graph:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise Unsupported("cuda graph")
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    pass
+
+
+def _always(value: Any) -> Any:
+    return lambda *args, **kwargs: value
+
+
+_STREAM = _Stream()
+_ATTRIBUTES: dict[str, Any] = {
+    "is_available": _always(True),
+    "is_initialized": _always(True),
+    "is_bf16_supported": _always(True),
+    "is_tf32_supported": _always(True),
+    "is_current_stream_capturing": _always(False),
+    "device_count": _always(1),
+    "current_device": _always(0),
+    "get_device_name": _always(_PROPERTIES.name),
+    "get_device_capability": _always(CAPABILITY),
+    "get_device_properties": _always(_PROPERTIES),
+    "get_arch_list": _always(["sm_80", "sm_90"]),
+    "current_stream": _always(_STREAM),
+    "default_stream": _always(_STREAM),
+    "mem_get_info": _always((_MEMORY, _MEMORY)),
+    "device": _Context,
+    "device_of": _Context,
+    "stream": _Context,
+    "Stream": _Stream,
+    "ExternalStream": _Stream,
+    "Event": _Event,
+    "CUDAGraph": _Graph,
+    "graph": _Graph,
+    "make_graphed_callables": _Graph,
+    "manual_seed": torch.manual_seed,
+    "manual_seed_all": torch.manual_seed,
+    "get_rng_state": lambda *args: torch.get_rng_state(),
+    "set_rng_state": lambda state, *args: torch.set_rng_state(state),
+}
+_NOTHING = (
+    "synchronize",
+    "empty_cache",
+    "init",
+    "_lazy_init",
+    "set_device",
+    "set_stream",
+    "ipc_collect",
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "set_per_process_memory_fraction",
+)
+_ZERO = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved", "utilization")
+
+
+class _NoInductor(importlib.abc.MetaPathFinder):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name == "torch._inductor.runtime.triton_heuristics":
+            raise Unsupported("inductor")
+
+
+def _autocast(original: Any) -> Any:
+    @functools.wraps(original)
+    def init(self: Any, device_type: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
+        if device_type == "cuda":
+            device_type, dtype = "cpu", dtype or torch.float16
+        original(self, device_type, dtype, *args, **kwargs)
+
+    return init
+
+
+def _empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
+    return torch.empty_strided(size, stride, dtype=dtype)
+
+
+def install() -> None:
+    for name, value in _ATTRIBUTES.items():
+        setattr(torch.cuda, name, value)
+    for name in _NOTHING:
+        setattr(torch.cuda, name, _nothing)
+    for name in _ZERO:
+        setattr(torch.cuda, name, _always(0))
+    for name in ("range_push", "range_pop", "mark"):
+        setattr(torch.cuda.nvtx, name, _nothing)
+    torch.cuda.nvtx.range = _Context
+    torch.version.cuda = "12.8"
+    torch.amp.autocast_mode.autocast.__init__ = _autocast(torch.amp.autocast_mode.autocast.__init__)
+    torch._C._cuda_getCurrentRawStream = _always(0)
+    torch._C._dynamo.guards._empty_strided_cuda = _empty_strided
+    torch.accelerator.is_available = _always(True)
+    torch.accelerator.current_accelerator = _always(torch.device("cuda"))
+    torch.accelerator.current_device_index = _always(0)
+    torch.accelerator.synchronize = _nothing
+    # Poison needs deterministic mode; what that mode would warn about is not the candidate's doing.
+    warnings.filterwarnings("ignore", message=".*deterministic implementation.*")
+    sys.meta_path.insert(0, _NoInductor())
+    CudaOnCpu().__enter__()

@@ -1,0 +1,150 @@
+"""What is seen of one call of a candidate: its launches, reads and writes out of bounds, autotuned kernels.
+
+The observer lives in the candidate's own process: what it reports is evidence, not proof.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelmill.evaluate.interpreter.unsupported import TooManyPrograms
+
+OOB_KEPT = 5
+PROGRAM_LIMIT = 20_000
+
+_set_deterministic = torch._C._set_deterministic_algorithms
+_get_deterministic = torch._C._get_deterministic_algorithms
+_get_warn_only = torch._C._get_deterministic_algorithms_warn_only
+_set_fill = torch._C._set_deterministic_fill_uninitialized_memory
+_get_fill = torch._C._get_deterministic_fill_uninitialized_memory
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch. `signature` indexes Observed.signatures; `config` is the autotuned config's number."""
+
+    kernel: str
+    qualname: str
+    file: str
+    grid: tuple[int, int, int]
+    programs: int
+    signature: int
+    config: int | None
+    suppressed: bool
+
+
+@dataclass(frozen=True)
+class Oob:
+    """Lanes of one load, store or atomic that fell outside every tensor the kernel was given.
+
+    `beyond` is how far the first bad lane lies from the nearest tensor argument (`argument`), in bytes: positive
+    past its end, negative before its start.
+    """
+
+    kind: str
+    kernel: str
+    program: tuple[int, int, int]
+    lanes: int
+    of: int
+    argument: str
+    beyond: int
+
+
+@dataclass
+class Observed:
+    """Everything seen between begin() and end()."""
+
+    launches: list[Launch] = field(default_factory=list)
+    signatures: list[dict[str, Any]] = field(default_factory=list)
+    oob: list[Oob] = field(default_factory=list)
+    oob_count: int = 0
+    autotuned: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+class Observer:
+    """Records what the running call does, and steers it: ablation, autotune config, poison, budget."""
+
+    def __init__(self) -> None:
+        self.program_limit = PROGRAM_LIMIT
+        self._reset(frozenset(), False, None)
+
+    def _reset(self, suppress: frozenset[str], suppress_all: bool, config: int | None) -> None:
+        self.seen = Observed()
+        self.active = False
+        self.programs = 0
+        self.config = config
+        # Set by the autotuner for the launch it is about to make.
+        self.next_config: int | None = None
+        self._suppress = suppress
+        self._suppress_all = suppress_all
+        self._signature_index: dict[str, int] = {}
+        self._flags: tuple[bool, bool, bool] | None = None
+
+    def begin(
+        self,
+        suppress: frozenset[str] | None = None,
+        suppress_all: bool = False,
+        config: int | None = None,
+        poison: bool = True,
+    ) -> None:
+        """Start watching. Kernels named in `suppress` do nothing; uninitialised memory reads as NaN with `poison`."""
+        if self.active:
+            raise RuntimeError("observer.begin() called twice without end()")
+        self._reset(suppress or frozenset(), suppress_all, config)
+        self.active = True
+        if poison:
+            self._flags = (_get_deterministic(), _get_warn_only(), _get_fill())
+            _set_deterministic(True, warn_only=True)
+            _set_fill(True)
+
+    def end(self) -> Observed:
+        """Stop watching and return what was seen."""
+        if not self.active:
+            raise RuntimeError("observer.end() called without begin()")
+        if self._flags is not None:
+            deterministic, warn_only, fill = self._flags
+            _set_deterministic(deterministic, warn_only=warn_only)
+            _set_fill(fill)
+        seen = self.seen
+        self._reset(frozenset(), False, None)
+        return seen
+
+    def suppressed(self, name: str, qualname: str) -> bool:
+        return self._suppress_all or name in self._suppress or qualname in self._suppress
+
+    def count_programs(self, programs: int) -> None:
+        self.programs += programs
+        if self.programs > self.program_limit:
+            raise TooManyPrograms(f"{self.programs} programs in one call, the limit is {self.program_limit}")
+
+    def launched(self, launch: Launch) -> None:
+        if self.active:
+            self.seen.launches.append(launch)
+
+    def signature_index(self, signature: dict[str, Any]) -> int:
+        """The number of this signature in Observed.signatures, added there when it is new."""
+        key = json.dumps(signature, sort_keys=True)
+        index = self._signature_index.setdefault(key, len(self._signature_index))
+        if index == len(self.seen.signatures):
+            self.seen.signatures.append(signature)
+        return index
+
+    def out_of_bounds(self, event: Oob) -> None:
+        self.seen.oob_count += 1
+        if len(self.seen.oob) < OOB_KEPT:
+            self.seen.oob.append(event)
+
+    def autotuned(self, kernel: str, configs: int) -> None:
+        self.seen.autotuned[kernel] = configs
+
+    def note(self, text: str) -> None:
+        if text not in self.seen.notes:
+            self.seen.notes.append(text)
+
+
+observer = Observer()
