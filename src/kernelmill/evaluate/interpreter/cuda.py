@@ -204,8 +204,9 @@ _ATTRIBUTES: dict[str, Any] = {
     "CUDAGraph": _Graph,
     "graph": _Graph,
     "make_graphed_callables": _Graph,
-    "manual_seed": torch.manual_seed,
-    "manual_seed_all": torch.manual_seed,
+    # torch.manual_seed calls these; the one generator there is, the CPU's, is then seeded already.
+    "manual_seed": torch.default_generator.manual_seed,
+    "manual_seed_all": torch.default_generator.manual_seed,
     "get_rng_state": lambda *args: torch.get_rng_state(),
     "set_rng_state": lambda state, *args: torch.set_rng_state(state),
 }
