@@ -7,23 +7,30 @@ names; `source_of` turns one of them and the record of a launch into what `trito
 from __future__ import annotations
 
 import contextlib
-import linecache
+import functools
+import os
 import subprocess
 import sys
+import tempfile
 import types
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import triton.language as tl
-from triton.backends.compiler import BaseBackend
+import triton.language.extra.cuda
+from triton.backends.compiler import BaseBackend, GPUTarget
 from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource, code_generator, compiler
 from triton.runtime import autotuner, cache, jit
 from triton.runtime.jit import JITFunction
 
-_MODULE = "kernelmill_candidate"
-_FILE = "candidate.py"
+# The interpreter's package refuses to be imported without its variable. Its pretended GPU serves the compiler as well;
+# what Triton decorates by that variable has been imported above.
+with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
+    from kernelmill.evaluate.interpreter import cuda, driver
+
+_MODULE = "candidate"
 _MOST_FUNCTIONS = 8
 """How many functions made at one place in the source are compiled for one launch."""
 _GUARDED = (nvidia, compiler, code_generator, autotuner, cache, jit, subprocess)
@@ -37,17 +44,26 @@ class Candidate:
     """An executed module. `replaced` names the functions of the compiler that it put others in place of."""
 
     def __init__(self, code: str) -> None:
+        file = os.path.join(tempfile.gettempdir(), "candidate.py")
+        with open(file, "w", encoding="utf-8", errors="surrogatepass") as stream:
+            stream.write(code)
+        _gpu()
         module = types.ModuleType(_MODULE)
-        module.__file__ = _FILE
+        module.__file__ = file
         sys.modules[_MODULE] = module
-        linecache.cache[_FILE] = (len(code), None, code.splitlines(keepends=True), _FILE)
         self._namespace = module.__dict__
-        self._code = compile(code, _FILE, "exec")
-        with _pretended_gpu() as self._made:
+        self._code = compile(code, file, "exec")
+        with _nothing_is_launched() as self._made:
             before = _functions()
             exec(self._code, self._namespace)
             after = _functions()
         self.replaced = sorted(name for name, was in before.items() if after.get(name) is not was)
+
+    @contextlib.contextmanager
+    def on(self, target: GPUTarget) -> Iterator[None]:
+        """What Triton's own library asks for its GPU gets this one."""
+        with mock.patch.object(_gpu(), "get_current_target", return_value=target):
+            yield
 
     def kernels(self, name: str) -> list[JITFunction[Any]]:
         """The functions that `name` may mean: more than one where a function made several of them.
@@ -87,24 +103,24 @@ class Candidate:
         raise Unsupported(f"the candidate does not define {name}")
 
 
-def source_of(kernel: JITFunction[Any], launch: dict[str, Any]) -> ASTSource:
+def source_of(kernel: JITFunction[Any], launch: dict[str, Any], candidate: Candidate) -> ASTSource:
+    """What a launch would compile. A part of a tuple is named by its place: `sizes.0`."""
     given = launch["signature"]
     if set(given) != set(kernel.arg_names):
         raise Unsupported(f"launched with {sorted(given)}, defined with {sorted(kernel.arg_names)}")
     signature = {name: _tuples(given[name]) for name in kernel.arg_names}
-    for param in kernel.params:
-        if param.is_constexpr:
-            signature[param.name] = "constexpr"
-    values = launch.get("constexprs") or {}
+    values, divisible = launch.get("constexprs") or {}, launch.get("attrs") or ()
     constants, attributes = {}, {}
-    divisible = launch.get("attrs") or ()
     for number, param in enumerate(kernel.params):
         for path, kind in _leaves(signature[param.name], (number,)):
+            name = ".".join([param.name, *map(str, path[1:])])
             if kind == "constexpr":
-                constants[path] = _constant(_at(values[param.name], path[1:]))
+                if name not in values:
+                    raise Unsupported(f"launched with no value of {name}")
+                constants[path] = _constant(values[name], candidate)
                 attributes[path] = BaseBackend.parse_attr("")
             elif _is_specialized(param, kind):
-                attributes[path] = BaseBackend.parse_attr("D" if param.name in divisible else "")
+                attributes[path] = BaseBackend.parse_attr("D" if name in divisible else "")
     return ASTSource(kernel, signature, constants, attributes)
 
 
@@ -125,16 +141,20 @@ def _leaves(kind: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...],
         yield path, kind
 
 
-def _at(value: Any, path: tuple[int, ...]) -> Any:
-    for step in path:
-        value = value[step]
-    return value
-
-
-def _constant(value: Any) -> Any:
+def _constant(value: Any, candidate: Candidate) -> Any:
+    """A constant from the form that JSON can hold."""
     if isinstance(value, str) and value.startswith("tl."):
-        return getattr(tl, value.removeprefix("tl."))
-    return _tuples(value)
+        name = value.removeprefix("tl.")
+        return getattr(tl, name) if hasattr(tl, name) else tl.dtype(name)
+    if isinstance(value, list):
+        return tuple(_constant(item, candidate) for item in value)
+    if isinstance(value, dict):
+        if "float" in value:
+            return float(value["float"])
+        if "function" in value:
+            return candidate.kernels(value["function"])[-1]
+        raise Unsupported(f"launched with the constant {value.get('repr', value)}")
+    return value
 
 
 def _functions() -> dict[str, Any]:
@@ -154,8 +174,16 @@ def _functions() -> dict[str, Any]:
     return found
 
 
+@functools.cache
+def _gpu() -> Any:
+    """The pretended GPU, put in place once in a process and inherited by those it forks."""
+    cuda.install()
+    driver.install()
+    return triton.runtime.driver.active
+
+
 @contextlib.contextmanager
-def _pretended_gpu() -> Iterator[list[JITFunction[Any]]]:
+def _nothing_is_launched() -> Iterator[list[JITFunction[Any]]]:
     """Collect the kernels that are made, and take every launch without doing it."""
     made: list[JITFunction[Any]] = []
     real = JITFunction.__init__

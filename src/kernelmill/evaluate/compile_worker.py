@@ -7,8 +7,8 @@ The request:
 
     {"candidate": source, "targets": ["sm_90", ...], "seconds": 120,
      "launches": [{"kernel": qualified name, "signature": {argument: "*fp32", "i32", "constexpr", ...},
-                   "constexprs": {argument: value; a type as "tl.float32"}, "attrs": arguments divisible by 16,
-                   "num_warps": 4, "num_stages": 3, "options": {...}, "autotuned": false}],
+                   "constexprs": {argument: value}, "attrs": arguments divisible by 16,
+                   "num_warps": 4, "num_stages": 3, "options": {...}, "config": its number, if autotuned}],
      "loud": false}
 
 The reply is a `CompileReport`. Of several launches of one kernel it shows the first that fails, else the largest; a
@@ -37,13 +37,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import CUDAOptions
+from triton.backends.nvidia.compiler import CUDABackend, CUDAOptions
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
-from triton.runtime.errors import PTXASError
+from triton.runtime.errors import OutOfResources, PTXASError
 from triton.runtime.jit import JITFunction
 
 from kernelmill.evaluate import compiling
@@ -65,8 +66,8 @@ def warm_up(a, b, SIZE: tl.constexpr):
 """
 
 
-class OutOfTime(Exception):
-    """The time for this request is over."""
+class OutOfTime(BaseException):
+    """The time for this request is over. No Exception: the compiler takes those for the kernel's fault."""
 
 
 def prepare() -> None:
@@ -141,7 +142,7 @@ class _Attempt:
 def _compiled(candidate: Candidate, launch: dict[str, Any], target: str, end: float, loud: bool) -> _Attempt:
     """Compile every function that a launch may mean: the first that fails, else the last."""
     began = time.monotonic()
-    attempt = _Attempt(report("TIMEOUT", "no time was left"), bool(launch.get("autotuned")))
+    attempt = _Attempt(report("TIMEOUT", "no time was left"), launch.get("config") is not None)
     if began >= end:
         return attempt
     with tempfile.TemporaryFile() as diagnostics:
@@ -149,7 +150,7 @@ def _compiled(candidate: Candidate, launch: dict[str, Any], target: str, end: fl
             quiet = contextlib.nullcontext() if loud else _errors_to(diagnostics.fileno())
             with _until(end), quiet:
                 for kernel in candidate.kernels(launch["kernel"]):
-                    attempt.report = _compiled_kernel(kernel, launch, target)
+                    attempt.report = _compiled_kernel(candidate, kernel, launch, target)
                     if attempt.report["status"] is not None:
                         attempt.skipped = True
                         break
@@ -157,6 +158,9 @@ def _compiled(candidate: Candidate, launch: dict[str, Any], target: str, end: fl
             attempt.report = report("TIMEOUT", "the compiler took all of the time")
         except Unsupported as error:
             attempt.report = report("UNSUPPORTED", str(error))
+        except OutOfResources as error:
+            attempt.report, attempt.skipped = report("OUT_OF_RESOURCES", str(error)), True
+            attempt.report["shared"] = error.required
         except PTXASError as error:
             status = "OUT_OF_RESOURCES" if compiling.ran_out(str(error)) else "COMPILE_ERROR"
             attempt.report, attempt.skipped = report(status, compiling.clean(str(error))), True
@@ -174,7 +178,9 @@ def _compiled(candidate: Candidate, launch: dict[str, Any], target: str, end: fl
     return attempt
 
 
-def _compiled_kernel(kernel: JITFunction[Any], launch: dict[str, Any], target: str) -> KernelReport:
+def _compiled_kernel(
+    candidate: Candidate, kernel: JITFunction[Any], launch: dict[str, Any], target: str
+) -> KernelReport:
     options = {"num_warps": launch.get("num_warps"), "num_stages": launch.get("num_stages")}
     options = {name: value for name, value in options.items() if value is not None} | (
         launch.get("options") or {}
@@ -185,15 +191,29 @@ def _compiled_kernel(kernel: JITFunction[Any], launch: dict[str, Any], target: s
     gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
     log = io.StringIO()
     knobs.nvidia.dump_ptxas_log = True
-    with contextlib.redirect_stdout(log):
-        compiled = triton.compile(source_of(kernel, launch), target=gpu, options=options)
+    with contextlib.redirect_stdout(log), _stopped_when_too_big(target), candidate.on(gpu):
+        compiled = triton.compile(source_of(kernel, launch, candidate), target=gpu, options=options)
     found, about = report(), compiled.metadata
     found["shared"] = about.shared
     found["regs"], found["spills"] = compiling.usage(log.getvalue())
     threads = about.num_warps * gpu.warp_size
-    found["error"] = compiling.over_limit(target, about.shared, threads, found["regs"], about.tmem_size)
+    found["error"] = compiling.over_limit(threads, found["regs"], about.tmem_size)
     found["status"] = None if found["error"] is None else "OUT_OF_RESOURCES"
     return found
+
+
+@contextlib.contextmanager
+def _stopped_when_too_big(target: str) -> Iterator[None]:
+    """Raise OutOfResources before the assembler, which takes longest over the kernels that do not fit."""
+    real, limit = CUDABackend.make_ptx, compiling.SHARED_LIMIT[target]
+
+    def make_ptx(self: CUDABackend, source: Any, metadata: dict[str, Any], *rest: Any) -> Any:
+        if metadata["shared"] > limit:
+            raise OutOfResources(metadata["shared"], limit, "shared memory")
+        return real(self, source, metadata, *rest)
+
+    with mock.patch.object(CUDABackend, "make_ptx", make_ptx):
+        yield
 
 
 def _merged(attempts: list[_Attempt]) -> KernelReport:

@@ -130,7 +130,9 @@ def blame(reply: Reply) -> KernelReport:
     if reply["kind"] == "out_of_memory":
         return report("COMPILE_ERROR", "the compiler ran out of memory", reply["seconds"])
     said = diagnostics(reply["output"])
-    return report("COMPILE_ERROR", clean(f"the compiler died: {reply['message']}\n{said}"), reply["seconds"])
+    return report(
+        "COMPILE_ERROR", clean(f"the compiler's process died: {reply['message']}\n{said}"), reply["seconds"]
+    )
 
 
 def _checked(result: dict[str, Any]) -> CompileReport:
@@ -197,12 +199,9 @@ def usage(log: str) -> tuple[int | None, int | None]:
     return (int(registers[-1]) if registers else None, int(spills[-1]) if spills else None)
 
 
-def over_limit(
-    target: str, shared: int, threads: int, registers: int | None, tensor_memory: int | None
-) -> str | None:
-    """Why a compiled kernel cannot be launched on `target`, in Triton's own words; None where it can."""
+def over_limit(threads: int, registers: int | None, tensor_memory: int | None) -> str | None:
+    """Why a compiled kernel cannot be launched, in Triton's own words; None where it can."""
     for what, needed, limit in (
-        ("shared memory", shared, SHARED_LIMIT[target]),
         ("threads", threads, MAX_THREADS),
         ("registers", (registers or 0) * threads, MAX_REGISTERS),
         ("tensor memory", tensor_memory or 0, MAX_TENSOR_MEMORY),
@@ -230,7 +229,9 @@ def clean(text: str) -> str:
     text = re.sub(r"\n*Repro command:.*", "", text)
     roots = {sys.prefix, sys.base_prefix, tempfile.gettempdir(), os.path.expanduser("~"), os.getcwd()}
     roots |= {os.path.realpath(root) for root in roots}
-    alternatives = "|".join(re.escape(root) for root in sorted(roots - {"/"}, key=len, reverse=True))
-    text = re.sub(rf"(?:{alternatives})(?:/[\w.@+-]+)*/(?=[\w.@+-])", "", text)
+    known = "|".join(re.escape(root) for root in sorted(roots - {"/"}, key=len, reverse=True))
+    # Ours, and those of the machine that built the compiler: at least two folders, or it may be a division.
+    text = re.sub(rf"(?:{known})(?:/[\w.@+-]+)*/(?=[\w.@+-])", "", text)
+    text = re.sub(r"(?<![^\s\"'`(=])/(?:[\w.@+-]+/){2,}(?=[\w.@+-])", "", text)
     text = re.sub(r"\btmp\w{8}\.ptx", "kernel.ptx", text).strip()
     return text if len(text) <= MAX_ERROR else text[: MAX_ERROR - 4] + "\n..."
