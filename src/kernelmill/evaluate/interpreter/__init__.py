@@ -9,11 +9,14 @@ tamper with: whoever judges must check from outside.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     raise RuntimeError(
         "kernelmill.evaluate.interpreter needs TRITON_INTERPRET=1, set before triton is imported"
     )
+
+from triton.runtime.interpreter import interpreter_builder
 
 from kernelmill.evaluate.interpreter import (
     autotune,
@@ -45,6 +48,7 @@ __all__ = [
     "install",
     "is_unsupported",
     "observer",
+    "progress",
 ]
 
 
@@ -59,3 +63,11 @@ def install() -> None:
     autotune.install()
     driver.install()
     cuda.install()
+
+
+def progress() -> str:
+    """How far a launch came that was cut off, in words; empty while it is still in its first program."""
+    at: Any = getattr(interpreter_builder, "grid_idx", None)
+    return (
+        f"stopped in program {tuple(at)} of {tuple(interpreter_builder.grid_dim)}" if at and any(at) else ""
+    )

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
 
 from kernelmill.evaluate.interpreter.driver import CAPABILITY, PROPERTIES
 from kernelmill.evaluate.interpreter.unsupported import Unsupported
@@ -57,7 +58,7 @@ def _is_device(value: Any) -> bool:
 
 
 _tensor = torch.Tensor
-_backward = torch.autograd.backward
+_run_backward = torch.autograd._engine_run_backward
 
 
 def _same(tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -72,10 +73,6 @@ def _type(tensor: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     return _tensor.type(tensor, dtype, *args, **kwargs)
 
 
-def _new_tensor(function: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    return function(tensor, *args, **kwargs)
-
-
 # What a tensor on a GPU answers. Property getters compare equal, they are not the same object at each access.
 _ANSWERS: dict[Any, Any] = {
     _tensor.is_cuda.__get__: lambda tensor: True,
@@ -87,8 +84,6 @@ _ANSWERS: dict[Any, Any] = {
     _tensor.record_stream: lambda tensor, stream: None,
     _tensor.type: _type,
 }
-# Functions that take a device by position.
-_POSITIONAL = {_tensor.to, torch.set_default_device}
 
 
 class CudaOnCpu(TorchFunctionMode):  # type: ignore[misc]
@@ -97,15 +92,11 @@ class CudaOnCpu(TorchFunctionMode):  # type: ignore[misc]
         answer = _ANSWERS.get(func)
         if answer is not None:
             return answer(*args, **kwargs)
-        if func is _tensor.backward:
-            # The backward pass runs the candidate's own code, which must see the same world.
-            with self:
-                return _backward(*args, **kwargs)
         if "device" in kwargs:
             kwargs = {**kwargs, "device": _to_cpu(kwargs["device"])}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
-        if func in _POSITIONAL:
+        if func is _tensor.to:
             args = tuple(_to_cpu(item) if _is_device(item) else item for item in args)
         return func(*args, **kwargs)
 
@@ -171,12 +162,14 @@ class _Graph:
         raise Unsupported("cuda graph")
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    pass
-
-
 def _always(value: Any) -> Any:
+    """A new function each time: torch._dynamo maps torch's functions to rules and refuses one that it sees twice."""
     return lambda *args, **kwargs: value
+
+
+def _kind(base: type) -> type:
+    """A new class each time, for the same reason."""
+    return type(base.__name__, (base,), {})
 
 
 _STREAM = _Stream()
@@ -195,15 +188,15 @@ _ATTRIBUTES: dict[str, Any] = {
     "current_stream": _always(_STREAM),
     "default_stream": _always(_STREAM),
     "mem_get_info": _always((_MEMORY, _MEMORY)),
-    "device": _Context,
-    "device_of": _Context,
-    "stream": _Context,
+    "device": _kind(_Context),
+    "device_of": _kind(_Context),
+    "stream": _kind(_Context),
     "Stream": _Stream,
-    "ExternalStream": _Stream,
+    "ExternalStream": _kind(_Stream),
     "Event": _Event,
     "CUDAGraph": _Graph,
-    "graph": _Graph,
-    "make_graphed_callables": _Graph,
+    "graph": _kind(_Graph),
+    "make_graphed_callables": _kind(_Graph),
     # torch.manual_seed calls these; the one generator there is, the CPU's, is then seeded already.
     "manual_seed": torch.default_generator.manual_seed,
     "manual_seed_all": torch.default_generator.manual_seed,
@@ -227,7 +220,7 @@ _ZERO = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_mem
 
 class _NoInductor(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name == "torch._inductor.runtime.triton_heuristics":
+        if name == "torch._inductor.runtime":
             raise Unsupported("inductor")
 
 
@@ -241,6 +234,26 @@ def _autocast(original: Any) -> Any:
     return init
 
 
+def _backward_in(mode: Any) -> Any:
+    """The autograd engine, run inside the mode: it calls the candidate's own code, and torch had left the mode."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with mode:
+            return _run_backward(*args, **kwargs)
+
+    return run
+
+
+_device_context = DeviceContext.__torch_function__
+
+
+def _default_device(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """A default device of cuda (set_default_device, `with torch.device`): below our mode, so it must not add it."""
+    if self.device.type == "cuda":
+        return func(*args, **(kwargs or {}))
+    return _device_context(self, func, types, args, kwargs)
+
+
 def _empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
     return torch.empty_strided(size, stride, dtype=dtype)
 
@@ -249,21 +262,25 @@ def install() -> None:
     for name, value in _ATTRIBUTES.items():
         setattr(torch.cuda, name, value)
     for name in _NOTHING:
-        setattr(torch.cuda, name, _nothing)
+        setattr(torch.cuda, name, _always(None))
     for name in _ZERO:
         setattr(torch.cuda, name, _always(0))
     for name in ("range_push", "range_pop", "mark"):
-        setattr(torch.cuda.nvtx, name, _nothing)
-    torch.cuda.nvtx.range = _Context
+        setattr(torch.cuda.nvtx, name, _always(None))
+    torch.cuda.nvtx.range = _kind(_Context)
     torch.version.cuda = "12.8"
     torch.amp.autocast_mode.autocast.__init__ = _autocast(torch.amp.autocast_mode.autocast.__init__)
+    DeviceContext.__torch_function__ = _default_device
     torch._C._cuda_getCurrentRawStream = _always(0)
     torch._C._dynamo.guards._empty_strided_cuda = _empty_strided
     torch.accelerator.is_available = _always(True)
     torch.accelerator.current_accelerator = _always(torch.device("cuda"))
     torch.accelerator.current_device_index = _always(0)
-    torch.accelerator.synchronize = _nothing
+    torch.accelerator.synchronize = _always(None)
+    warnings.filterwarnings("ignore", message="tl.make_block_ptr is deprecated")
     # Poison needs deterministic mode; what that mode would warn about is not the candidate's doing.
     warnings.filterwarnings("ignore", message=".*deterministic implementation.*")
     sys.meta_path.insert(0, _NoInductor())
-    CudaOnCpu().__enter__()
+    mode = CudaOnCpu()
+    torch.autograd._engine_run_backward = _backward_in(mode)
+    mode.__enter__()

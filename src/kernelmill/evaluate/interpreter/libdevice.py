@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton.language as tl
 from triton.language.extra import cuda as extra_cuda
 from triton.language.extra import libdevice as generic
 from triton.language.extra.cuda import libdevice as cuda
@@ -270,27 +269,15 @@ def _erf(self: Any, arg: Any) -> Any:
     return Handle(_FLOAT["erf"](arg.data).astype(arg.data.dtype), arg.dtype.scalar)
 
 
-def _fast_tanh(arg0: Any, **_: Any) -> Any:
-    # tanh.approx.f32 is inline assembly in libdevice's wrapper.
-    return cuda.tanh(arg0)
-
-
-def _missing(name: str) -> Function:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise Unsupported("libdevice", f"{name} has no NumPy equivalent here")
-
-    return refuse
-
-
 def install() -> None:
     stock.InterpreterBuilder.create_extern_elementwise = _extern_elementwise
     stock.InterpreterBuilder.create_erf = _erf
     bind_builtins(cuda)
     bind_builtins(extra_cuda)
-    if hasattr(cuda, "fast_tanhf"):
-        cuda.fast_tanhf = _fast_tanh
-    # The generic module holds empty stubs that a compiler maps to the target's functions.
+    # The generic module holds empty stubs that the compiler maps to the target's functions; some are AMD's only.
     for name in dir(generic):
         if not name.startswith("_") and callable(getattr(generic, name)):
-            setattr(generic, name, getattr(cuda, name, None) or _missing(name))
-    assert tl.extra.cuda.libdevice is cuda
+            if hasattr(cuda, name):
+                setattr(generic, name, getattr(cuda, name))
+            else:
+                delattr(generic, name)

@@ -25,6 +25,8 @@ Range = tuple[int, int]
 _load, _store = native.load, native.store
 _atomic_cas, _atomic_rmw = native.atomic_cas, native.atomic_rmw
 
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+
 
 class Reach:
     """The storages that the running kernel may touch, by the name of the argument that brought them."""
@@ -40,7 +42,8 @@ class Reach:
             found = set(self.storages.values())
             with torch._C.DisableTorchFunction():
                 for item in gc.get_objects():
-                    if isinstance(item, torch.Tensor) and item.layout is torch.strided and not item.is_meta:
+                    # type(), not isinstance(): asking some lazy module's objects for their class warns or imports.
+                    if type(item) in _TENSORS and item.layout is torch.strided and not item.is_meta:
                         storage = item.untyped_storage()
                         found.add((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
             self._live = sorted(found)

@@ -46,13 +46,8 @@ def _combine(combine_fn: Any, left: list[Array], right: list[Array], dtypes: lis
 
 def _tree(combine_fn: Any, data: list[Array], dtypes: list[Any], axis: int) -> list[Array]:
     data = [np.moveaxis(item, axis, 0) for item in data]
-    while (length := data[0].shape[0]) > 1:
-        paired = length - length % 2
-        merged = _combine(combine_fn, [d[0:paired:2] for d in data], [d[1:paired:2] for d in data], dtypes)
-        data = [
-            np.concatenate([m, d[paired:]]) if paired < length else m
-            for m, d in zip(merged, data, strict=True)
-        ]
+    while data[0].shape[0] > 1:  # blocks have power of two sizes
+        data = _combine(combine_fn, [d[0::2] for d in data], [d[1::2] for d in data], dtypes)
     return [item[0] for item in data]
 
 
@@ -100,11 +95,12 @@ def _reduce_impl(self: Any, inputs: tuple[Any, ...]) -> list[Any]:
 
 def _shifted(combine_fn: Any, data: list[Array], dtypes: list[Any]) -> list[Array]:
     """Inclusive scan along the first axis."""
-    data = [item.copy() for item in data]
     step = 1
     while step < data[0].shape[0]:
-        merged = _combine(combine_fn, [d[:-step] for d in data], [d[step:] for d in data], dtypes)
-        data = [np.concatenate([d[:step], m]) for d, m in zip(data, merged, strict=True)]
+        # Whole blocks, since Triton's shapes are powers of two; the first `step` results are not used.
+        earlier = [np.concatenate([d[:step], d[:-step]]) for d in data]
+        merged = _combine(combine_fn, earlier, data, dtypes)
+        data = [np.concatenate([d[:step], m[step:]]) for d, m in zip(data, merged, strict=True)]
         step *= 2
     return data
 

@@ -1,0 +1,59 @@
+"""Run the kernels of the cases_*.py files: each case in its own forked child, as the evaluator runs a candidate.
+
+Started by conftest.py in a process of its own, because TRITON_INTERPRET must be set before triton is imported.
+Prints one JSON object: the name of each case, and "" or the traceback of its failure.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+
+import torch
+
+from kernelmill.evaluate import interpreter
+from tests.evaluate.interpreter.names import FILES, cases_of
+
+INSTALL_SECONDS = 0.02
+
+
+def outcome(module: str, name: str) -> str:
+    """What one case ends with, in a child: nothing, or a traceback."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        text = ""
+        try:
+            warnings.simplefilter("error")
+            started = time.process_time()
+            interpreter.install()
+            installed = time.process_time() - started
+            assert installed < INSTALL_SECONDS, f"install() took {installed:.3f} s"
+            getattr(importlib.import_module(module), name)()
+        except BaseException:  # noqa: BLE001 - whatever it is, the parent reports it
+            text = traceback.format_exc()
+        with os.fdopen(write, "w") as pipe:
+            pipe.write(text)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return text or ("" if status == 0 else f"the child ended with status {status}")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    json.dump(
+        {f"{file}:{name}": outcome(file, name) for file in FILES for name in cases_of(file)}, sys.stdout
+    )
+
+
+if __name__ == "__main__":
+    main()
