@@ -47,7 +47,7 @@ def test_an_honest_fragment_has_no_hard_flag(where: str, fragment: str) -> None:
 
 def test_the_plain_candidate_has_no_flag_at_all() -> None:
     report = examine(candidate())
-    assert report == StaticReport(None, "", [], "ModelNew", ["double_kernel"], ["double_kernel"], 17)
+    assert report == StaticReport(None, "", [], "ModelNew", ["double_kernel"], ["double_kernel"], 16)
 
 
 def test_evidence_is_the_line_and_its_number_cut_short() -> None:
@@ -246,7 +246,7 @@ def test_any_mixture_of_code_gives_the_same_report_twice(pieces: list[str], chan
         "ignore previous ",
     ],
 )
-def test_a_megabyte_is_read_in_two_seconds(filler: str) -> None:
+def test_the_longest_text_is_read_in_two_seconds_whatever_is_in_it(filler: str) -> None:
     text = candidate()
     if not filler.endswith("\n"):
         filler = "#" + filler * 1000 + "\n"
@@ -258,7 +258,9 @@ def test_a_megabyte_is_read_in_two_seconds(filler: str) -> None:
 
 
 def test_a_longer_text_is_refused_unread() -> None:
+    started = time.process_time()
     report = examine("x = 1\n" * 1_000_000)
+    assert time.process_time() - started < 0.5
     assert report.status == "FORMAT_ERROR"
     assert "6,000,000 characters" in report.error
 

@@ -18,8 +18,8 @@ from kernelmill.evaluate.static_names import Tree
 from kernelmill.evaluate.static_rules import Findings, Rules
 from kernelmill.evaluate.verdict import Flag, Status
 
-MAX_CHARS = 1 << 20
-"""A longer text is refused unread: a kernel has a hundredth of that."""
+MAX_CHARS = 1 << 18
+"""A longer text is refused unread: a candidate has a few thousand."""
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 # The parser warns through a setting of the whole process, which must not be changed from two threads at once.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import builtins
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kernelmill.evaluate.static_ast import children, is_main_test, text_of
 
@@ -55,6 +55,42 @@ class Unit:
     children: list[Unit] = field(default_factory=list)
 
 
+class _Place(NamedTuple):
+    scope: Scope
+    unit: Unit
+    """What the code there runs with."""
+    home: Unit
+    """What a definition there belongs to."""
+
+
+_OPENS_A_SCOPE = frozenset(
+    {ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef}
+    | {ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp}
+)
+_BINDS = frozenset(
+    {
+        ast.Import,
+        ast.ImportFrom,
+        ast.Assign,
+        ast.AnnAssign,
+        ast.AugAssign,
+        ast.NamedExpr,
+        ast.For,
+        ast.AsyncFor,
+    }
+    | {
+        ast.comprehension,
+        ast.withitem,
+        ast.Global,
+        ast.Nonlocal,
+        ast.ExceptHandler,
+        ast.MatchAs,
+        ast.MatchStar,
+    }
+    | {ast.MatchMapping}
+)
+
+
 class Tree:
     """A parsed candidate. What stands under `if __name__ == "__main__"` is left out: it is never run here."""
 
@@ -69,64 +105,85 @@ class Tree:
         self.stars: list[str] = []
         self._self_attributes: dict[tuple[Scope, str], list[tuple[ast.expr, Scope]]] = {}
         self._known: dict[ast.AST | tuple[Scope, str], frozenset[str]] = {}
-        self._renames_itself = any(
-            (isinstance(n, ast.Name) and n.id == "__name__" and not isinstance(n.ctx, ast.Load))
-            or (isinstance(n, ast.Constant) and n.value == "__name__")
-            for n in ast.walk(module)
-        )
+        self._renames_itself: bool | None = None
         self._walk(module)
 
     # The walk
 
     def _walk(self, module: ast.Module) -> None:
-        # node, its scope, the unit it runs with, the unit that definitions in it belong to, its parent
-        stack: list[tuple[ast.AST, Scope, Unit, Unit, ast.AST]] = [
-            (s, self.module_scope, self.root, self.root, module) for s in reversed(module.body)
-        ]
+        here = _Place(self.module_scope, self.root, self.root)
+        stack: list[tuple[ast.AST, _Place, ast.AST]] = [(s, here, module) for s in reversed(module.body)]
         while stack:
-            node, scope, unit, home, parent = stack.pop()
+            node, place, parent = stack.pop()
+            kind = type(node)
+            if kind is ast.Constant:  # a third of all nodes, and never asked about
+                self._mention(node, place.unit)
+                continue
             self.nodes.append(node)
-            self.scope[node], self.unit[node], self.parent[node] = scope, unit, parent
-            later: list[tuple[ast.AST, Scope, Unit, Unit, ast.AST]] = []
-            match node:
-                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                    inner = Scope("function", scope)
-                    own = unit
-                    if not isinstance(node, ast.Lambda):
-                        scope.opaque.add(node.name)
-                        scope.functions[node.name] = node
-                        own = self._new_unit("function", (node.name,), home, node, scope)
-                        later += [(d, scope, unit, home, node) for d in node.decorator_list]
-                        later += [(r, scope, unit, home, node) for r in [node.returns] if r]
-                    self._parameters(node.args, scope, inner)
-                    later += [(c, scope, unit, home, node) for c in children(node.args)]
-                    body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
-                    home_inside = home if isinstance(node, ast.Lambda) else own
-                    later += [(s, inner, own, home_inside, node) for s in body]
-                case ast.ClassDef():
-                    scope.opaque.add(node.name)
-                    own = self._new_unit("class", (node.name,), home, node, scope)
-                    inner = Scope("class", scope)
-                    head = [*node.decorator_list, *node.bases, *node.keywords]
-                    later += [(c, scope, unit, home, node) for c in head]
-                    later += [(s, inner, unit, own, node) for s in node.body]
-                case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                    inner = Scope("comprehension", scope)
-                    # The loops before the element, as they run.
-                    ordered = [*node.generators, *(c for c in children(node) if c not in node.generators)]
-                    later += [(c, inner, unit, home, node) for c in ordered]
-                case ast.If() if not self._renames_itself and is_main_test(node.test):
-                    later += [(s, scope, unit, home, node) for s in node.orelse]
-                case _:
-                    self._bind(node, scope)
-                    self._mention(node, unit)
-                    if scope is self.module_scope and unit is self.root and self._is_plain_assignment(node):
-                        assert isinstance(node, ast.Assign | ast.AnnAssign)
-                        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                        names = tuple(n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
-                        unit = home = self._new_unit("assignment", names, self.root, node, scope)
-                    later += [(c, scope, unit, home, node) for c in children(node)]
-            stack += reversed(later)
+            self.scope[node], self.unit[node], self.parent[node] = place.scope, place.unit, parent
+            if kind in _OPENS_A_SCOPE:
+                inside = self._open(node, place)
+                inside.reverse()
+                stack += [(child, there, node) for child, there in inside]
+                continue
+            if kind is ast.Name or kind is ast.Attribute:
+                self._mention(node, place.unit)
+            elif kind in _BINDS:
+                self._bind(node, place.scope)
+                if (
+                    place.scope is self.module_scope
+                    and place.unit is self.root
+                    and _is_plain_assignment(node)
+                ):
+                    unit = self._new_unit("assignment", _targets(node), self.root, node, place.scope)
+                    place = _Place(place.scope, unit, unit)
+            below = list(children(node))
+            if isinstance(node, ast.If) and is_main_test(node.test) and not self._is_renamed(module):
+                below = [node.test, *node.orelse]
+            below.reverse()
+            stack += [(child, place, node) for child in below]
+
+    def _open(self, node: ast.AST, place: _Place) -> list[tuple[ast.AST, _Place]]:
+        """The parts of a node that makes a scope, in the order they run, and where each of them is."""
+        scope, unit, home = place
+        match node:
+            case ast.Lambda(args=args, body=value):
+                inner = Scope("function", scope)
+                self._parameters(args, scope, inner)
+                return [*((c, place) for c in children(args)), (value, _Place(inner, unit, home))]
+            case ast.FunctionDef(name=name, args=args) | ast.AsyncFunctionDef(name=name, args=args):
+                scope.opaque.add(name)
+                scope.functions[name] = node
+                own = self._new_unit("function", (name,), home, node, scope)
+                inner = Scope("function", scope)
+                self._parameters(args, scope, inner)
+                head = [*node.decorator_list, *children(args), *([node.returns] if node.returns else [])]
+                there = _Place(inner, own, own)
+                return [*((c, place) for c in head), *((s, there) for s in node.body)]
+            case ast.ClassDef(name=name):
+                scope.opaque.add(name)
+                own = self._new_unit("class", (name,), home, node, scope)
+                # The body runs with what is around it; the definitions in it belong to the class.
+                there = _Place(Scope("class", scope), unit, own)
+                return [
+                    *((c, place) for c in [*node.decorator_list, *node.bases, *node.keywords]),
+                    *((s, there) for s in node.body),
+                ]
+        there = _Place(Scope("comprehension", scope), unit, home)
+        parts = sorted(
+            children(node), key=lambda part: not isinstance(part, ast.comprehension)
+        )  # loops first
+        return [(part, there) for part in parts]
+
+    def _is_renamed(self, module: ast.Module) -> bool:
+        """Whether the module gives itself another `__name__`."""
+        if self._renames_itself is None:
+            self._renames_itself = any(
+                (isinstance(n, ast.Name) and n.id == "__name__" and not isinstance(n.ctx, ast.Load))
+                or (isinstance(n, ast.Constant) and n.value == "__name__")
+                for n in ast.walk(module)
+            )
+        return self._renames_itself
 
     def _new_unit(
         self,
@@ -139,16 +196,6 @@ class Tree:
         unit = Unit(kind, names, parent, node, scope)
         parent.children.append(unit)
         return unit
-
-    @staticmethod
-    def _is_plain_assignment(node: ast.AST) -> bool:
-        """An assignment to names that calls nothing, so that it matters only if one of the names is used."""
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
-            return False
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if not all(isinstance(t, ast.Name | ast.Tuple | ast.List) for t in targets):
-            return False
-        return not any(isinstance(n, ast.Call | ast.Await) for n in ast.walk(node.value))
 
     @staticmethod
     def _mention(node: ast.AST, unit: Unit) -> None:
@@ -194,7 +241,11 @@ class Tree:
                 while scope.kind == "comprehension" and scope.parent is not None:
                     scope = scope.parent
                 self._assign(target, value, scope)
-            case ast.For(target=target, iter=source_) | ast.comprehension(target=target, iter=source_):
+            case (
+                ast.For(target=target, iter=source_)
+                | ast.AsyncFor(target=target, iter=source_)
+                | ast.comprehension(target=target, iter=source_)
+            ):
                 if isinstance(source_, ast.Tuple | ast.List):
                     for item in source_.elts:
                         self._assign(target, item, scope)
@@ -216,6 +267,8 @@ class Tree:
                 | ast.MatchAs(name=str(name))
                 | ast.MatchStar(name=str(name))
             ):
+                scope.opaque.add(name)
+            case ast.MatchMapping(rest=str(name)):
                 scope.opaque.add(name)
 
     @staticmethod
@@ -346,3 +399,19 @@ class Tree:
 
 def _joined(path: str, attr: str) -> str:
     return UNKNOWN if path == UNKNOWN or len(path) > 300 else f"{path}.{attr}"
+
+
+def _is_plain_assignment(node: ast.AST) -> bool:
+    """An assignment to names that calls nothing, so that it matters only if one of the names is used."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return False
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if not all(isinstance(t, ast.Name | ast.Tuple | ast.List) for t in targets):
+        return False
+    return not any(isinstance(n, ast.Call | ast.Await) for n in ast.walk(node.value))
+
+
+def _targets(node: ast.AST) -> tuple[str, ...]:
+    assert isinstance(node, ast.Assign | ast.AnnAssign)
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return tuple(n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))

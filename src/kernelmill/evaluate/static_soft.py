@@ -23,6 +23,10 @@ _METHODS = {
     "numpy": "A8.host_compute",
     "cpu": "A8.host_compute",
 }
+_LOOKED_AT = frozenset(
+    {ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Call, ast.keyword, ast.If, ast.IfExp, ast.Try}
+    | {ast.Global, ast.Nonlocal, ast.AugAssign, ast.Assign, ast.Subscript, ast.Attribute}
+)
 _TENSOR_HOOKS = frozenset({"__torch_dispatch__", "__torch_function__"})
 _OVERRIDES = words("cpu numpy tolist item detach clone double to equal allclose __class__")
 _TO_A_JUDGE = re.compile(
@@ -37,7 +41,7 @@ def apply(tree: Tree, running: set[Unit], found: Findings, lines: list[str], ref
     """`reference` is the name of the reference's class."""
     tuned = _autotuned(tree)
     for node in tree.nodes:
-        if tree.unit[node] not in running:
+        if type(node) not in _LOOKED_AT or tree.unit[node] not in running:
             continue
         match node:
             case ast.ClassDef():
