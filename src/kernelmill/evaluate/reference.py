@@ -131,6 +131,21 @@ class Reference:
         outputs.buffers = _changed(wide, own)
         return outputs
 
+    def nudged(self, wide: Any, call: Call, seed: int = 0) -> Outputs:
+        """`run_exact` with inputs and parameters changed by up to one rounding of float32: what no kernel can help."""
+        generator = torch.Generator().manual_seed(seed)
+
+        def nudge(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.is_floating_point():
+                return tensor
+            noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device) - 0.5
+            return upcast(tensor) * (1 + noise * 2.0**-23)
+
+        other = copy.deepcopy(wide)
+        for parameter in other.parameters():
+            parameter.data = nudge(parameter.data)
+        return self.run_exact(other, call.map(nudge), seed)
+
     def answer(self, model: Any, call: Call, seed: int = 0, wide: Any = None) -> Answer:
         """The eager and the exact result. `wide` saves making the oracle again for each call."""
         eager = self.run(model, call, seed)

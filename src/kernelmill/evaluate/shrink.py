@@ -225,7 +225,7 @@ def _scaled(values: list[int]) -> dict[int, int]:
 def _numbers(code: str) -> list[_Number]:
     found: list[_Number] = []
     for node in ast.parse(code).body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        if isinstance(node, ast.Assign):  # of `height = width = 128` the first name will do
             found += _assigned(node.targets[0], node.value)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             found += _assigned(node.target, node.value)

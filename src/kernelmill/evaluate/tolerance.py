@@ -24,6 +24,8 @@ from kernelmill.evaluate.widen import upcast
 
 PIECE = 1 << 20
 _MOST = 1e30  # a record holds no infinity
+FAR = 4.0
+"""Inputs are a bad question if one rounding of them moves the output by so many times the bound."""
 FEW = 4
 """An output with fewer elements is a scalar: one value says little, so several seeds are judged together."""
 
@@ -119,8 +121,8 @@ def judgeable(
 ) -> str:
     """Why an output cannot tell right from wrong for these inputs; empty if it can.
 
-    `nudged64` is the oracle's output for inputs changed by one rounding. Where that moves the output by more than a
-    candidate is allowed, even a perfect kernel with one rounding could be refused: the inputs are a bad question.
+    `nudged64` is the oracle's output for inputs changed by one rounding. Where that moves the output by far more than a
+    candidate is allowed, a perfect kernel with one rounding more than eager is refused: the inputs are a bad question.
     """
     if not eager.is_floating_point() and not eager.is_complex():
         return ""
@@ -132,7 +134,10 @@ def judgeable(
         rule = rule_for(eager.dtype, policy)
         c, r, e = (_real(t).reshape(-1) for t in (nudged64, reference64, eager))
         found = _numbers(c, r, e, tuple(_real(eager).shape), rule)
-        if not found.ok:
+        found_eps, bound = (found.relL2_eps, found.elem_eps), found.bound or []
+        if any(
+            value is not None and value > FAR * most for value, most in zip(found_eps, bound, strict=False)
+        ):
             return f"one rounding of the inputs moves the output by {found.relL2_eps:.0f} ε, {found.elem_eps:.0f} ε"
     return ""
 
