@@ -9,7 +9,7 @@ from __future__ import annotations
 from kernelmill.evaluate.verdict import DropIn, Status, Tier
 
 STATUS: dict[Status, tuple[str, str]] = {
-    "PASSED": ("Correct", "Only speed is left to gain; keep what it computes as it is."),
+    "PASSED": ("Correct", "Keep what it computes as it is, and make it faster."),
     "PARSE_ERROR": (
         "Not correct: the answer is not valid Python",
         "Send the whole file again, as plain Python.",

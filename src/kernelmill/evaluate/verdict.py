@@ -207,6 +207,11 @@ def _plain(value: Any) -> Any:
 
 
 @functools.cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
+
+
+@functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
@@ -224,9 +229,9 @@ def _made(kind: Any, row: dict[str, Any], where: str) -> Any:
 
 def _read(value: Any, hint: Any, where: str) -> Any:
     """The value, if it is what the type asks for. Only the types that stand in this file are known here."""
-    kind, inner = get_origin(hint), get_args(hint)
-    if hint is Any:
+    if hint is Any or (hint in (str, bool, int) and type(value) is hint):
         return value
+    kind, inner = _parts(hint)
     if kind is Literal and isinstance(value, str) and value in inner:
         return value
     if kind in (types.UnionType, Union):
@@ -243,8 +248,6 @@ def _read(value: Any, hint: Any, where: str) -> Any:
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{where} is {value}, which is no number")
-        return value
-    if hint in (str, bool, int) and type(value) is hint:
         return value
     expected = f"one of {', '.join(inner)}" if kind is Literal else getattr(hint, "__name__", str(hint))
     raise ValueError(f"{where} is {str(value)[:60]!r}: expected {expected}")
