@@ -1,0 +1,35 @@
+"""
+task: ScaledTanh
+pattern: C10
+label: correct
+twin_of: -
+what: tanh by exp: overflows to NaN for large arguments
+grade: fragile
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled_tanh_kernel(x_ptr, y_ptr, limit, slope, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    e = tl.exp(2.0 * slope * tl.load(x_ptr + offs, mask=mask, other=0.0))
+    tl.store(y_ptr + offs, limit * (e - 1.0) / (e + 1.0), mask=mask)
+
+
+class ScaledTanhNew(nn.Module):
+    def __init__(self, limit, slope=2.0):
+        super().__init__()
+        self.limit = limit
+        self.slope = slope
+
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        n = x.numel()
+        scaled_tanh_kernel[(triton.cdiv(n, 128),)](x, y, self.limit, self.slope, n, BLOCK=128)
+        return y
