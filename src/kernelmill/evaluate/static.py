@@ -18,7 +18,7 @@ from kernelmill.evaluate.static_names import Tree
 from kernelmill.evaluate.static_rules import Findings, Rules
 from kernelmill.evaluate.verdict import Flag, Status
 
-MAX_CHARS = 1 << 18
+MAX_CHARS = 200_000
 """A longer text is refused unread: a candidate has a few thousand."""
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")

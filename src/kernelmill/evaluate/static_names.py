@@ -367,7 +367,9 @@ class Tree:
                 here = here.redirect[name]
         if here is None:
             found = {_joined(star, name) for star in self.stars}
-            return found | ({f"builtins.{name}"} if name in _BUILTINS else {UNKNOWN})
+            if name in _BUILTINS:
+                return found | {f"builtins.{name}"}
+            return found if len(found) == 1 else found | {UNKNOWN}
         key = (here, name)
         if key not in self._known:
             self._known[key] = frozenset()

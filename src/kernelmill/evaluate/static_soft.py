@@ -100,7 +100,8 @@ def _call(tree: Tree, node: ast.Call, found: Findings) -> None:
         elif method == "data_ptr":
             _address(tree, node, found)
         elif method in ("to", "cast", "type") and any(_is_low(tree, value) for value in _values(node)):
-            found.add("C7.downcast", "soft", node)
+            if not _is_stored(tree, node):
+                found.add("C7.downcast", "soft", node)
         elif method == "compile" and not inside:
             found.add("A9.compile_method", "info", node)
     if any(
@@ -118,6 +119,12 @@ def _is_low(tree: Tree, node: ast.expr) -> bool:
         p.startswith(("torch.", "triton.language.")) and p.rpartition(".")[2] in _LOW
         for p in tree.paths(node)
     )
+
+
+def _is_stored(tree: Tree, node: ast.Call) -> bool:
+    """`tl.store(p, acc.to(tl.float16))` gives the output its type, and costs nothing before it."""
+    parent = tree.parent[node]
+    return isinstance(parent, ast.Call) and "triton.language.store" in tree.paths(parent.func)
 
 
 def _address(tree: Tree, node: ast.Call, found: Findings) -> None:
@@ -141,8 +148,11 @@ def _branch(test: ast.expr, found: Findings) -> None:
 
 
 def _is_literal(node: ast.expr) -> bool:
+    """A size, or sizes, written out; a single 1 is asked for when broadcasting."""
     if isinstance(node, ast.Tuple | ast.List):
-        return bool(node.elts) and all(_is_literal(item) for item in node.elts)
+        return bool(node.elts) and all(
+            isinstance(item, ast.Constant) or _is_literal(item) for item in node.elts
+        )
     return isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value > 1
 
 
