@@ -28,6 +28,7 @@ from kernelmill.evaluate.interpreter import (
     memory,
     numerics,
     reduce,
+    speed,
 )
 from kernelmill.evaluate.interpreter.observe import Launch, Observed, Observer, Oob, observer
 from kernelmill.evaluate.interpreter.unsupported import (
@@ -55,6 +56,7 @@ __all__ = [
 def install() -> None:
     """Make this process run GPU-minded Triton code on the CPU, for the rest of its life."""
     language.install()
+    speed.install()
     numerics.install()
     reduce.install()
     memory.install()

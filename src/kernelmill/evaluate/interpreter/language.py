@@ -185,10 +185,16 @@ def _device_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     return self.rewrite()(*args, **kwargs)
 
 
+# What tl.core.builtin wraps a function in: a check that _semantic was given, which here it always is.
+_CHECKED = tl.core.load.__code__
+
+
 def _bind(member: Any) -> Any:
+    function = member.__wrapped__ if getattr(member, "__code__", None) is _CHECKED else member
+
     def call(*args: Any, **kwargs: Any) -> Any:
         kwargs["_semantic"] = semantic
-        return member(*args, **kwargs)
+        return function(*args, **kwargs)
 
     call.__name__ = getattr(member, "__name__", "builtin")
     call.__doc__ = member.__doc__

@@ -19,7 +19,8 @@ from triton.language.extra.cuda import libdevice as cuda
 from triton.runtime import interpreter as stock
 
 from kernelmill.evaluate.interpreter.language import bind_builtins
-from kernelmill.evaluate.interpreter.numerics import Array, Handle, np_dtype
+from kernelmill.evaluate.interpreter.numerics import Array, Handle
+from kernelmill.evaluate.interpreter.speed import np_dtype
 from kernelmill.evaluate.interpreter.unsupported import Unsupported
 
 Function = Callable[..., Any]

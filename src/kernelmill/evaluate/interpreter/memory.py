@@ -16,12 +16,12 @@ from triton._C.libtriton import interpreter as native
 from triton._C.libtriton import ir
 from triton.runtime import interpreter as stock
 
-from kernelmill.evaluate.interpreter.numerics import Array, Handle, narrow, np_dtype, widen
+from kernelmill.evaluate.interpreter.numerics import Array, Handle, narrow, widen
 from kernelmill.evaluate.interpreter.observe import Oob, observer
+from kernelmill.evaluate.interpreter.speed import np_dtype
 
 Builder = stock.InterpreterBuilder
 Range = tuple[int, int]
-
 _load, _store = native.load, native.store
 _atomic_cas, _atomic_rmw = native.atomic_cas, native.atomic_rmw
 
@@ -107,7 +107,7 @@ def _width(element: Any) -> int:
 
 def _mask(mask: Any) -> Array:
     data = mask if isinstance(mask, np.ndarray) else mask.data
-    return np.asarray(data).astype(bool, copy=False)
+    return np.ascontiguousarray(data, dtype=bool)
 
 
 def _garbage(dtype: Any) -> Any:
@@ -120,12 +120,12 @@ def _garbage(dtype: Any) -> Any:
 def _masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *modifiers: Any, **more: Any) -> Any:
     element = ptrs.get_element_ty()
     wanted = np_dtype(element)
-    pointers, active = ptrs.data, _mask(mask)
+    pointers, active = np.ascontiguousarray(ptrs.data), _mask(mask)
     bad = _outside(pointers, active, _width(element), getattr(ptrs, "origin", None))
     if bad is not None:
         _record("load", pointers, bad)
         active = active & ~bad
-    fill = np.zeros(pointers.shape, dtype=wanted) if other is None else other.data
+    fill = np.zeros(pointers.shape, dtype=wanted) if other is None else np.ascontiguousarray(other.data)
     result = _load(pointers, active, fill, wanted)
     if bad is not None:
         result[bad] = _garbage(element)
@@ -134,29 +134,30 @@ def _masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *modifiers: Any, *
 
 def _masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *modifiers: Any, **more: Any) -> Any:
     element = ptrs.get_element_ty()
-    pointers, active = ptrs.data, _mask(mask)
+    pointers, active = np.ascontiguousarray(ptrs.data), _mask(mask)
     bad = _outside(pointers, active, _width(element), getattr(ptrs, "origin", None))
     if bad is not None:
         _record("store", pointers, bad)
         active = active & ~bad
     # The native store writes as many bytes as the array's items have.
-    return _store(pointers, value.data.astype(np_dtype(element), copy=False), active)
+    return _store(pointers, np.ascontiguousarray(value.data, dtype=np_dtype(element)), active)
 
 
 def _atomic_rmw_checked(self: Any, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
     element = ptr.get_element_ty()
-    pointers, active = ptr.data, _mask(mask)
+    # The native functions read their arrays as if they were contiguous.
+    pointers, active, value = np.ascontiguousarray(ptr.data), _mask(mask), np.ascontiguousarray(val.data)
     bad = _outside(pointers, active, _width(element), getattr(ptr, "origin", None))
     if bad is not None:
         _record("atomic", pointers, bad)
         active = active & ~bad
     dtype = val.dtype.scalar
     if dtype.is_bf16() or dtype.is_fp16():
-        result = _half_rmw(op, pointers, val.data, active, dtype)
+        result = _half_rmw(op, pointers, value, active, dtype)
     else:
         native_op = self.ir_rmw_op_to_interpreter_rmw_op[op]
         native_sem = self.ir_sem_to_interpreter_sem[sem]
-        result = _atomic_rmw(native_op, pointers, val.data, active, native_sem)
+        result = _atomic_rmw(native_op, pointers, value, active, native_sem)
     return Handle(result, dtype)
 
 
@@ -183,18 +184,17 @@ def _half_rmw(op: Any, pointers: Array, value: Array, active: Array, dtype: Any)
 
 def _atomic_cas_checked(self: Any, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
     element = ptr.get_element_ty()
-    pointers = ptr.data
+    pointers = np.ascontiguousarray(ptr.data)
+    compare, swap = (np.ascontiguousarray(np.broadcast_to(item.data, pointers.shape)) for item in (cmp, val))
     bad = _outside(pointers, None, _width(element), getattr(ptr, "origin", None))
     native_sem = self.ir_sem_to_interpreter_sem[sem]
     if bad is None:
-        return Handle(_atomic_cas(pointers, cmp.data, val.data, native_sem), cmp.dtype.scalar)
+        return Handle(_atomic_cas(pointers, compare, swap, native_sem), cmp.dtype.scalar)
     _record("atomic", pointers, bad)
     result = np.full(pointers.shape, _garbage(cmp.dtype.scalar), dtype=cmp.data.dtype)
     good = ~bad
     if good.any():
-        compare = np.broadcast_to(cmp.data, pointers.shape)[good]
-        swap = np.broadcast_to(val.data, pointers.shape)[good]
-        result[good] = _atomic_cas(pointers[good], compare, swap, native_sem)
+        result[good] = _atomic_cas(pointers[good], compare[good], swap[good], native_sem)
     return Handle(result, cmp.dtype.scalar)
 
 
@@ -233,7 +233,6 @@ _POINTER_METHODS = {
     "create_trans": 0,
     "create_unsplat": 0,
 }
-_STOCK_POINTER_METHODS = {name: getattr(Builder, name) for name in _POINTER_METHODS}
 # Triton 3.8 has no block pointer handles: its block pointers are plain pointers.
 _MATERIALIZE = {
     owner: owner.materialize_pointers
@@ -248,6 +247,6 @@ def install() -> None:
     Builder.create_atomic_rmw = _atomic_rmw_checked
     Builder.create_atomic_cas = _atomic_cas_checked
     for name, position in _POINTER_METHODS.items():
-        setattr(Builder, name, _keeping_origin(_STOCK_POINTER_METHODS[name], position))
+        setattr(Builder, name, _keeping_origin(getattr(Builder, name), position))
     for owner, method in _MATERIALIZE.items():
         owner.materialize_pointers = _materialize(method)

@@ -20,12 +20,12 @@ import triton.language as tl
 from triton._C.libtriton import ir
 from triton.runtime import interpreter as stock
 
+from kernelmill.evaluate.interpreter.speed import np_dtype
 from kernelmill.evaluate.interpreter.unsupported import Unsupported
 
 Array = np.ndarray[Any, Any]
 Handle = stock.TensorHandle
 Builder = stock.InterpreterBuilder
-np_dtype: Callable[[Any], Any] = stock._get_np_dtype
 
 
 def widen(data: Array) -> Array:

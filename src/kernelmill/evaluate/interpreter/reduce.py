@@ -17,7 +17,8 @@ import triton.language as tl
 from triton.runtime import interpreter as stock
 
 from kernelmill.evaluate.interpreter.language import BlockCondition
-from kernelmill.evaluate.interpreter.numerics import Array, np_dtype
+from kernelmill.evaluate.interpreter.numerics import Array
+from kernelmill.evaluate.interpreter.speed import np_dtype
 
 _generic_reduce = stock.ReduceOps.generic_reduce
 _generic_scan = stock.ScanOps.generic_scan
