@@ -52,6 +52,26 @@ def serve(end: socket.socket) -> None:
         channel.send(answer | {"nonce": request["nonce"]}, out)
 
 
+def warm_up(code: str) -> None:
+    """In the server: run a module with a kernel, so that no child pays for what triton does only once."""
+    _execute(code, os.path.abspath("warm_up.py"))
+    with Recorder():
+        torch.softmax(torch.ones(2, 2) @ torch.ones(2, 2), -1)
+
+
+def _execute(code: str, file: str) -> Any:
+    """The code as a module in a file of its own: triton reads a kernel's source from there."""
+    with open(file, "w", encoding="utf-8", errors="surrogatepass") as opened:
+        opened.write(code)
+    spec = importlib.util.spec_from_file_location(_MODULE, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_MODULE] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 class _Candidate:
     def __init__(self) -> None:
         self.kind: Any = None
@@ -87,16 +107,9 @@ class _Candidate:
         return answer, out
 
     def do_load(self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]) -> dict[str, Any]:
-        with open(FILE, "w", encoding="utf-8", errors="surrogatepass") as file:
-            file.write(request["code"])
         interpreter.install()
         self.guard = Guard(self.file)
-        spec = importlib.util.spec_from_file_location(_MODULE, self.file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[_MODULE] = module
-        spec.loader.exec_module(module)
+        module = _execute(request["code"], self.file)
         self.kind = getattr(module, request["class"])
         return {}
 
@@ -205,7 +218,7 @@ class _Candidate:
             "unsupported": interpreter.is_unsupported(error),
             "memory": isinstance(error, MemoryError) or "can't allocate memory" in message,
             "slow": isinstance(error, TooSlow),
-            "progress": interpreter.observer.progress(),
+            "progress": interpreter.progress() if isinstance(error, TooSlow) else "",
         }
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import os
 import resource
 import signal
+import socket
 import struct
 import sys
 import sysconfig
@@ -57,12 +59,19 @@ def leave_network() -> list[str]:
 
 
 def confine(
-    scratch: str, readable: list[str], server: int, timeout: float, memory_mb: int, programs: list[str]
+    scratch: str,
+    readable: list[str],
+    server: int,
+    timeout: float,
+    memory_mb: int,
+    programs: list[str],
+    gpu: bool = False,
 ) -> list[str]:
     """Give up everything a child of `server` does not need; names what could not be given up.
 
     `programs` are the files that it may execute: with none it makes no process, with some it makes only
-    processes that become one of them.
+    processes that become one of them. With `gpu` it may use NVIDIA's devices, for which the driver needs a local
+    socket, and to name its threads.
     """
     os.setsid()
     missing = []
@@ -77,11 +86,11 @@ def confine(
         ("end with the server", lambda: end_with(server)),
         # Where memory runs out, let the kernel take this process and not the user's.
         ("first to go without memory", lambda: Path("/proc/self/oom_score_adj").write_text("1000")),
-        ("resource limits", lambda: _limit_resources(timeout, memory_mb)),
+        ("resource limits", lambda: _limit_resources(timeout, memory_mb, gpu)),
         ("no new privileges", lambda: _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)),
-        ("landlock", lambda: _restrict_files(readable, scratch, programs)),
+        ("landlock", lambda: _restrict_files(readable, scratch, programs, gpu)),
         ("capabilities", _drop_capabilities),
-        ("seccomp", lambda: _filter_system_calls(bool(programs))),
+        ("seccomp", lambda: _filter_system_calls(bool(programs), gpu)),
     ]
     for name, step in steps:
         try:
@@ -110,13 +119,17 @@ def end_with(server: int) -> None:
         os._exit(1)  # it died before the line above
 
 
-def _limit_resources(timeout: float, memory_mb: int) -> None:
+def _limit_resources(timeout: float, memory_mb: int, gpu: bool) -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     seconds = int(timeout) + 1
     for which, limit in (
         (resource.RLIMIT_CPU, seconds),
-        # On top of what is mapped already: a CUDA build of torch maps gigabytes that nobody touches.
-        (resource.RLIMIT_AS, pages * resource.getpagesize() + (memory_mb << 20)),
+        # On top of what is mapped already: a CUDA build of torch maps gigabytes that nobody touches. CUDA itself
+        # reserves more addresses than there is memory, so there only what can be written counts.
+        (
+            resource.RLIMIT_DATA if gpu else resource.RLIMIT_AS,
+            pages * resource.getpagesize() + (memory_mb << 20),
+        ),
         (resource.RLIMIT_FSIZE, 64 << 20),
         (resource.RLIMIT_NOFILE, 256),
         (resource.RLIMIT_CORE, 0),
@@ -164,7 +177,21 @@ def readable_paths() -> list[str]:
     return kept
 
 
-def _restrict_files(readable: list[str], scratch: str, programs: list[str]) -> None:
+def _gpu_paths() -> tuple[list[str], list[str]]:
+    """What CUDA reads, and what it opens for writing: seen by tracing its first call."""
+    reads = [
+        "/proc/devices",
+        "/proc/driver/nvidia",
+        "/proc/self",
+        "/proc/sys/vm/mmap_min_addr",
+        "/sys/bus/pci",
+    ]
+    reads += ["/sys/devices", "/usr/local/nvidia", "/usr/local/cuda", "/dev/nvidia-caps"]
+    writes = [*glob.glob("/dev/nvidia[0-9]*"), "/dev/nvidiactl", "/dev/nvidia-uvm", "/proc/self/task"]
+    return [p for p in reads if os.path.exists(p)], [p for p in writes if os.path.exists(p)]
+
+
+def _restrict_files(readable: list[str], scratch: str, programs: list[str], gpu: bool) -> None:
     """landlock(7): rights are bits, in the order of the kernel's header; more of them in every version."""
     create, add, restrict = 444, 445, 446  # the same on every architecture
     try:
@@ -174,7 +201,7 @@ def _restrict_files(readable: list[str], scratch: str, programs: list[str]) -> N
         raise OSError(error.errno, problem) from None
     rights = {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)
     execute, write, read, read_folder, truncate = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
-    make_char, make_socket, make_block = 1 << 6, 1 << 9, 1 << 11
+    make_char, make_socket, make_block, control = 1 << 6, 1 << 9, 1 << 11, 1 << 15
     handled = (1 << rights) - 1
     # Next to files: no TCP (4 and newer); no signal and no abstract socket out of here (6 and newer).
     attributes = struct.pack("=QQQ", handled, 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
@@ -183,8 +210,11 @@ def _restrict_files(readable: list[str], scratch: str, programs: list[str]) -> N
     try:
         # The kernel opens a program's loader for execution, too.
         run = [*programs, *(path for path in _LOADERS if os.path.exists(path))] if programs else []
-        for path in [*readable, scratch, *run]:
+        reads, writes = _gpu_paths() if gpu else ([], [])
+        for path in [*readable, scratch, *run, *reads, *writes]:
             allowed = everything if path == scratch else read | read_folder
+            if path in writes:
+                allowed |= (write | truncate | control) & handled
             if path in run:
                 allowed |= execute
             if path == "/dev/null":
@@ -209,7 +239,7 @@ _REFUSED: tuple[tuple[int | None, int | None], ...] = (
     (57, None),  # fork
     (112, 157), (109, 154),  # setsid, setpgid: what a child starts stays in its group, and dies with it
     (200, 130), (424, 424), (434, 434), (438, 438),  # tkill, pidfd_send_signal, pidfd_open, pidfd_getfd
-    (41, 198), (425, 425),  # socket, io_uring_setup
+    (425, 425),  # io_uring_setup
     (101, 117), (310, 270), (311, 271), (440, 440), (312, 272),  # ptrace, process_vm_*, process_madvise, kcmp
     (141, 140), (251, 30), (144, 119), (142, 118), (314, 274),  # setpriority, ioprio_set, sched_set*
     # chmod, chown, utime and xattr in all their forms: landlock does not know them.
@@ -225,15 +255,17 @@ _REFUSED: tuple[tuple[int | None, int | None], ...] = (
 _OWN = ((62, 129), (234, 131), (129, 138), (297, 240), (302, 261), (203, 122))
 # Refused to a child that may execute nothing: vfork, execve, execveat.
 _EXECUTING = ((58, None), (59, 221), (322, 281))
-_CLONE, _CLONE3 = (56, 220), (435, 435)
+_CLONE, _CLONE3, _SOCKET = (56, 220), (435, 435), (41, 198)
+_NONE = 0xFFFFFFFF  # no family of addresses
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
-def _filter_system_calls(executing: bool) -> None:
+def _filter_system_calls(executing: bool, gpu: bool = False) -> None:
     """seccomp(2), by a program for the kernel's packet filter: what is not refused below is allowed.
 
     With `executing`, a new process may be made whose maker waits until it has become another program, which
-    landlock chooses; a plain copy of this one never.
+    landlock chooses; a plain copy of this one never. With `gpu`, a socket to processes of the same network
+    namespace may be made, in which there are only such children.
     """
     machine = os.uname().machine
     if machine not in _ARCHITECTURES or sys.maxsize < 1 << 32:
@@ -250,6 +282,12 @@ def _filter_system_calls(executing: bool) -> None:
             steps += [(equal, 0, 1, number), (answer, 0, 0, refuse)]
     steps += [(equal, 0, 1, _CLONE3[column]), (answer, 0, 0, absent)]  # libc then turns to clone
     steps += [(equal, 0, 4, _CLONE[column]), (load, 0, 0, 16), (any_bit, 0, 1, clone_flags)]
+    steps += [(answer, 0, 0, allow), (answer, 0, 0, refuse)]
+    steps += [
+        (equal, 0, 4, _SOCKET[column]),
+        (load, 0, 0, 16),
+        (equal, 0, 1, socket.AF_UNIX if gpu else _NONE),
+    ]
     steps += [(answer, 0, 0, allow), (answer, 0, 0, refuse)]
     for own in _OWN:
         steps += [(equal, 0, 5, own[column]), (load, 0, 0, 16), (equal, 1, 0, 0), (equal, 0, 1, os.getpid())]

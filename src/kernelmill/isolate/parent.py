@@ -55,7 +55,7 @@ class Isolate:
     `workers` requests run at once, the others wait; `timeout` counts from when a request starts to run. A
     server that died is started again by the next request. `companions` is how many further processes each
     request gets, `programs` what the children may execute, `environment` what the server's environment has
-    beside the little that it always has.
+    beside the little that it always has. `gpu` lets children use NVIDIA devices; the server must not have.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Isolate:
         companions: int = 0,
         programs: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        gpu: bool = False,
     ) -> None:
         self._settings = Settings(
             worker=worker,
@@ -76,6 +77,7 @@ class Isolate:
             companions=companions,
             programs=list(programs),
             environment=dict(environment or {}),
+            gpu=gpu,
         )
         self._lock = threading.Lock()
         self._connection: _Connection | None = None

@@ -180,7 +180,13 @@ class _Server:
     def _confine(self, scratch: str) -> list[str]:
         config = self.config
         return confine(
-            scratch, self.readable, self.pid, config["timeout"], config["memory_mb"], config["programs"]
+            scratch,
+            self.readable,
+            self.pid,
+            config["timeout"],
+            config["memory_mb"],
+            config["programs"],
+            config["gpu"],
         )
 
     def _on_control(self, fd: int) -> bool:

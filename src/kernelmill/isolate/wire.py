@@ -30,6 +30,7 @@ class Settings(TypedDict):
     companions: int
     programs: list[str]
     environment: dict[str, str]
+    gpu: bool
 
 
 class Config(Settings):
