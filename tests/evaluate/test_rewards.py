@@ -220,9 +220,16 @@ def test_an_unknown_name_is_refused_with_what_may_be_meant(name: str, hint: str)
 
 def test_the_page_lists_every_reward_as_it_describes_itself() -> None:
     text = (ROOT / "docs" / "rewards.md").read_text(encoding="utf-8")
+    text = text.split("## What each gives")[0]
     listed = re.findall(r"^\| `(\w+(?:\.\d)?)` \| (.+?) \| (.+?) \|", text, re.MULTILINE)
     bounds = {name: f"{r.low:g} to {r.high:g}".replace("to inf", "and up") for name, r in REWARDS.items()}
     assert listed == [(name, one.what, bounds[name]) for name, one in REWARDS.items()]
+
+
+def test_the_pages_example_runs() -> None:
+    text = (ROOT / "docs" / "rewards.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    exec(block, {})
 
 
 def test_a_record_with_no_grade_is_paid_the_least_that_is_correct() -> None:
