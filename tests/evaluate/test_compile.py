@@ -230,20 +230,20 @@ def test_a_launch_finds_what_was_compiled_here_in_the_cache(tmp_path: Any) -> No
         candidate = Candidate(open(sys.argv[1]).read())
         kernel, = candidate.kernels("add")
         x = torch.empty(4096)
-        def hashes(n, launch):
-            with candidate.on(GPUTarget("cuda", 90, 32)):
-                launched = kernel.warmup(x, x, x, n, B=1024, num_warps=8, grid=(1,))
-            ours = triton.compile(source_of(kernel, launch, candidate), GPUTarget("cuda", 90, 32), {"num_warps": 8})
-            return launched.hash, ours.hash
+        gpu = GPUTarget("cuda", 90, 32)
         for n, launch in json.loads(sys.argv[2]):
-            launched, ours = hashes(n, launch)
-            assert launched == ours, n
+            with candidate.on(gpu):
+                launched = kernel.warmup(x, x, x, n, B=1024, num_warps=8, grid=(1,))
+            source, options = source_of(kernel, launch, candidate, gpu)
+            assert triton.compile(source, gpu, options).hash == launched.hash, n
     """)
     source = tmp_path / "source.py"
     source.write_text(CANDIDATE)
     plain = GOOD["add"] | {"attrs": ["x", "y", "o"]}
     one = launch("add", "x:*fp32 y:*fp32 o:*fp32", {"n": 1, "B": 1024}, attrs=["x", "y", "o"])
-    asked = json.dumps([(4096, GOOD["add"]), (4095, plain), (1, one)])
+    asked = json.dumps(
+        [(n, launch | {"num_warps": 8}) for n, launch in ((4096, GOOD["add"]), (4095, plain), (1, one))]
+    )
     environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
     environment.pop("TRITON_INTERPRET", None)
     subprocess.run([sys.executable, "-c", script, str(source), asked], check=True, env=environment)

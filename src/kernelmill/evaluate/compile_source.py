@@ -19,9 +19,10 @@ from unittest import mock
 
 import triton.language as tl
 import triton.language.extra.cuda
-from triton.backends.compiler import BaseBackend, GPUTarget
+from triton import knobs
+from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import compiler as nvidia
-from triton.compiler import ASTSource, code_generator, compiler
+from triton.compiler import ASTSource, code_generator, compiler, make_backend
 from triton.runtime import autotuner, cache, jit
 from triton.runtime.jit import JITFunction
 
@@ -103,42 +104,39 @@ class Candidate:
         raise Unsupported(f"the candidate does not define {name}")
 
 
-def source_of(kernel: JITFunction[Any], launch: dict[str, Any], candidate: Candidate) -> ASTSource:
-    """What a launch would compile. A part of a tuple is named by its place: `sizes.0`."""
-    given = launch["signature"]
+def source_of(
+    kernel: JITFunction[Any], launch: dict[str, Any], candidate: Candidate, target: GPUTarget
+) -> tuple[ASTSource, dict[str, Any]]:
+    """What a launch would compile, and with which options; raises what Triton does for options that it has not."""
+    given, values, divisible = launch["signature"], launch.get("constexprs") or {}, launch.get("attrs") or ()
     if set(given) != set(kernel.arg_names):
         raise Unsupported(f"launched with {sorted(given)}, defined with {sorted(kernel.arg_names)}")
-    signature = {name: _tuples(given[name]) for name in kernel.arg_names}
-    values, divisible = launch.get("constexprs") or {}, launch.get("attrs") or ()
-    constants, attributes = {}, {}
-    for number, param in enumerate(kernel.params):
-        for path, kind in _leaves(signature[param.name], (number,)):
-            name = ".".join([param.name, *map(str, path[1:])])
-            if kind == "constexpr":
-                if name not in values:
-                    raise Unsupported(f"launched with no value of {name}")
-                constants[path] = _constant(values[name], candidate)
-                attributes[path] = BaseBackend.parse_attr("")
-            elif _is_specialized(param, kind):
-                attributes[path] = BaseBackend.parse_attr("D" if name in divisible else "")
-    return ASTSource(kernel, signature, constants, attributes)
 
+    def argument(param: Any, kind: Any, name: str) -> tuple[Any, Any, Any]:
+        """The type, what the launch is specialised on, and the value, where it is a constant."""
+        if isinstance(kind, list):  # a tuple, whose parts are named by their places: `sizes.0`
+            parts = [argument(param, one, f"{name}.{number}") for number, one in enumerate(kind)]
+            kinds, marks, inner = zip(*parts, strict=True) if parts else ((), (), ())
+            return kinds, marks, inner
+        if kind == "constexpr":
+            if name not in values:
+                raise Unsupported(f"launched with no value of {name}")
+            value = _constant(values[name], candidate)
+            return kind, value, value
+        looked_at = kind[0] in "*iu" and kind not in ("i1", "u1") and not param.do_not_specialize
+        return kind, ("D" if name in divisible else "") if looked_at else None, None
 
-def _is_specialized(param: Any, kind: str) -> bool:
-    """Whether a launch looks at the argument's alignment: integers and pointers, unless it is told not to."""
-    return not param.do_not_specialize and (kind[0] == "*" or kind[0] in "iu") and kind not in ("i1", "u1")
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
-
-
-def _leaves(kind: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
-    if isinstance(kind, tuple):
-        for number, one in enumerate(kind):
-            yield from _leaves(one, (*path, number))
-    else:
-        yield path, kind
+    found = [argument(param, given[param.name], param.name) for param in kernel.params]
+    options = {name: launch[name] for name in ("num_warps", "num_stages") if launch.get(name) is not None}
+    options |= launch.get("options") or {}
+    options["debug"] = options.get("debug", kernel.debug) or knobs.runtime.debug
+    bound = {param.name: value for param, (_, _, value) in zip(kernel.params, found, strict=True)}
+    specialization = [(kind, mark) for kind, mark, _ in found]
+    # Triton's own, for it differs between versions.
+    parsed, signature, constants, attributes = kernel._pack_args(
+        make_backend(target), options, bound, specialization, {}
+    )
+    return ASTSource(kernel, signature, constants, attributes), parsed.__dict__
 
 
 def _constant(value: Any, candidate: Candidate) -> Any:

@@ -42,7 +42,7 @@ from unittest import mock
 import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import CUDABackend, CUDAOptions
+from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources, PTXASError
 from triton.runtime.jit import JITFunction
@@ -181,18 +181,12 @@ def _compiled(candidate: Candidate, launch: dict[str, Any], target: str, end: fl
 def _compiled_kernel(
     candidate: Candidate, kernel: JITFunction[Any], launch: dict[str, Any], target: str
 ) -> KernelReport:
-    options = {"num_warps": launch.get("num_warps"), "num_stages": launch.get("num_stages")}
-    options = {name: value for name, value in options.items() if value is not None} | (
-        launch.get("options") or {}
-    )
-    unknown = [name for name in options if name not in CUDAOptions.__dataclass_fields__]
-    if unknown:
-        raise KeyError(f"Keyword argument {unknown[0]} was specified but unrecognised")
     gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
     log = io.StringIO()
     knobs.nvidia.dump_ptxas_log = True
     with contextlib.redirect_stdout(log), _stopped_when_too_big(target), candidate.on(gpu):
-        compiled = triton.compile(source_of(kernel, launch, candidate), target=gpu, options=options)
+        source, options = source_of(kernel, launch, candidate, gpu)
+        compiled = triton.compile(source, target=gpu, options=options)
     found, about = report(), compiled.metadata
     found["shared"] = about.shared
     found["regs"], found["spills"] = compiling.usage(log.getvalue())
