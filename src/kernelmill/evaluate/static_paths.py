@@ -71,6 +71,7 @@ PATHS: dict[str, Rule | None] = {
     **_each("threading", "Lock RLock local current_thread get_ident main_thread", ("D2.threads", "soft")),
     **_each("", "multiprocessing concurrent asyncio", ("D2.processes", "hard")),
     "torch.multiprocessing": ("D2.processes", "hard"),
+    **_each("multiprocessing", "Lock RLock", ("D2.processes", "soft")),
     "multiprocessing.cpu_count": None,
     **_each("", "subprocess pty", ("E11.processes", "hard")),
     **_each("os", "fork forkpty system popen posix_spawn posix_spawnp", ("E11.processes", "hard")),
@@ -97,11 +98,9 @@ PATHS: dict[str, Rule | None] = {
     # Looking at the harness
     **_each("sys", "_getframe _current_frames settrace setprofile monitoring", ("A12.frames", "hard")),
     **_each("sys", "modules", ("A12.modules", "hard")),
-    **_each(
-        "inspect",
-        "stack currentframe trace getouterframes getinnerframes getframeinfo",
-        ("A12.frames", "hard"),
-    ),
+    **_each("inspect", "stack trace getouterframes getinnerframes", ("A12.frames", "hard")),
+    # One's own frame tells where the file is; the way on from there, f_back, is hard.
+    **_each("inspect", "currentframe getframeinfo", ("A12.frames", "soft")),
     "inspect": ("D14.inspect", "soft"),
     **_each("inspect", "signature Parameter isfunction isclass isroutine cleandoc", ("D14.inspect", "info")),
     "traceback": ("D14.inspect", "info"),

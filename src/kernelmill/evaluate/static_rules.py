@@ -70,7 +70,7 @@ class Rules:
             and not isinstance(n.ctx, ast.Load)
             and isinstance(n.value, ast.Name)
         }
-        self._guarded = self._additions_where_absent()
+        self._alive = {unit.node for unit in running}
 
     def apply(self) -> None:
         for node in self._tree.nodes:
@@ -117,9 +117,20 @@ class Rules:
             if rule is None or self._is_harmless(path, node, parent):
                 continue
             code, severity = rule
-            if severity == "hard" and UNKNOWN in paths:
+            if severity == "hard" and (UNKNOWN in paths or self._decorates_dead_code(node)):
                 severity = "soft"
             self._found.add(code, severity, node, path)
+
+    def _decorates_dead_code(self, node: ast.AST) -> bool:
+        """`@torch.compile` on a function that nothing uses compiles nothing."""
+        parent = self._tree.parent[node]
+        if isinstance(parent, ast.Call) and parent.func is node:
+            node, parent = parent, self._tree.parent[parent]
+        return (
+            isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node in parent.decorator_list
+            and parent not in self._alive
+        )
 
     def _is_harmless(self, path: str, node: ast.expr, parent: ast.AST) -> bool:
         if path == "sys.modules":
@@ -148,7 +159,15 @@ class Rules:
         parent = self._tree.parent[node]
         if name == "__code__" and isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS_OF_CODE:
             severity = "info"
+        elif name in ("__code__", "__globals__") and self._is_of_own_function(node):
+            severity = "soft"
         self._found.add(code, severity, node, name)
+
+    def _is_of_own_function(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), ctx=ast.Load()):
+                return name in self._tree.module_scope.functions
+        return False
 
     # Changing modules
 
@@ -160,10 +179,8 @@ class Rules:
             if rule is None:
                 continue
             code, severity = rule
-            certain = (
-                UNKNOWN not in paths
-                and (path, attr) not in self._guarded
-                and not self._is_shim(target, node, value)
+            certain = not (
+                UNKNOWN in paths or self._is_addition(node, path, attr) or self._is_shim(target, node, value)
             )
             if severity == "hard" and not certain:
                 severity = "soft"
@@ -181,31 +198,36 @@ class Rules:
             and all(p.startswith("triton.language.") for p in paths)
         )
 
-    def _additions_where_absent(self) -> set[tuple[str, str | None]]:
-        """What is set only under `if not hasattr(module, name)`: that replaces nothing."""
-        found: set[tuple[str, str | None]] = set()
-        set_elsewhere: set[tuple[str, str | None]] = set()
-        for node in self._tree.nodes:
-            if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
-                continue
-            for path in self._tree.paths(node.value):
-                guarded = self._asks_whether_absent(
-                    self._tree.parent[self._tree.parent[node]], path, node.attr
-                )
-                (found if guarded else set_elsewhere).add((path, node.attr))
-        return found - set_elsewhere
-
-    def _asks_whether_absent(self, node: ast.AST, path: str, attr: str) -> bool:
-        match node:
-            case ast.If(
-                test=ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=function, args=[base, name])), orelse=[]
+    def _is_addition(self, node: ast.AST, path: str, attr: str | None) -> bool:
+        """Whether it is set only `if not hasattr(module, name)`: that replaces nothing."""
+        while (
+            not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and node in self._tree.parent
+        ):
+            child, node = node, self._tree.parent[node]
+            if (
+                isinstance(node, ast.If)
+                and child in node.body
+                and self._asks_whether_absent(node.test, path, attr)
             ):
-                return (
-                    self._tree.paths(function) == {"builtins.hasattr"}
-                    and self._tree.paths(base) == {path}
-                    and text_of(name) == attr
-                )
+                return True
         return False
+
+    def _asks_whether_absent(self, test: ast.expr, path: str, attr: str | None) -> bool:
+        match test:
+            case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=function, args=[base, name])):
+                asks = "builtins.hasattr"
+            case ast.Compare(
+                left=name, ops=[ast.NotIn()], comparators=[ast.Call(func=function, args=[base])]
+            ):
+                asks = "builtins.dir"
+            case _:
+                return False
+        return (
+            self._tree.paths(function) == {asks}
+            and self._tree.paths(base) == {path}
+            and text_of(name) == attr
+        )
 
     def _set_item(self, base: ast.expr, name: str | None, node: ast.AST) -> None:
         paths = self._tree.paths(base)
