@@ -66,3 +66,19 @@ def is_main_test(test: ast.expr) -> bool:
             ):
                 return True
     return False
+
+
+def is_plain_assignment(node: ast.AST) -> bool:
+    """An assignment to names that calls nothing, so that it matters only if one of the names is used."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return False
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if not all(isinstance(t, ast.Name | ast.Tuple | ast.List) for t in targets):
+        return False
+    return not any(isinstance(n, ast.Call | ast.Await) for n in ast.walk(node.value))
+
+
+def targets_of(node: ast.AST) -> tuple[str, ...]:
+    assert isinstance(node, ast.Assign | ast.AnnAssign)
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return tuple(n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))

@@ -16,7 +16,7 @@ import builtins
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from kernelmill.evaluate.static_ast import children, is_main_test, text_of
+from kernelmill.evaluate.static_ast import children, is_main_test, is_plain_assignment, targets_of, text_of
 
 UNKNOWN = "?"
 _BUILTINS = frozenset(dir(builtins)) | {"__builtins__"}
@@ -130,12 +130,8 @@ class Tree:
                 self._mention(node, place.unit)
             elif kind in _BINDS:
                 self._bind(node, place.scope)
-                if (
-                    place.scope is self.module_scope
-                    and place.unit is self.root
-                    and _is_plain_assignment(node)
-                ):
-                    unit = self._new_unit("assignment", _targets(node), self.root, node, place.scope)
+                if place.scope is self.module_scope and place.unit is self.root and is_plain_assignment(node):
+                    unit = self._new_unit("assignment", targets_of(node), self.root, node, place.scope)
                     place = _Place(place.scope, unit, unit)
             below = list(children(node))
             if isinstance(node, ast.If) and is_main_test(node.test) and not self._is_renamed(module):
@@ -401,19 +397,3 @@ class Tree:
 
 def _joined(path: str, attr: str) -> str:
     return UNKNOWN if path == UNKNOWN or len(path) > 300 else f"{path}.{attr}"
-
-
-def _is_plain_assignment(node: ast.AST) -> bool:
-    """An assignment to names that calls nothing, so that it matters only if one of the names is used."""
-    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
-        return False
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    if not all(isinstance(t, ast.Name | ast.Tuple | ast.List) for t in targets):
-        return False
-    return not any(isinstance(n, ast.Call | ast.Await) for n in ast.walk(node.value))
-
-
-def _targets(node: ast.AST) -> tuple[str, ...]:
-    assert isinstance(node, ast.Assign | ast.AnnAssign)
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return tuple(n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
