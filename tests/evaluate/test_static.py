@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill.evaluate.static import MAX_CHARS, StaticReport, examine
+from kernelmill.evaluate.static_paths import PATHS
 from kernelmill.evaluate.verdict import Severity
 
 from . import corpus
@@ -440,3 +443,13 @@ def test_a_candidate_takes_milliseconds() -> None:
     for _ in range(20):
         examine(INDUCTOR, "LinearRelu")
     assert (time.process_time() - started) / 20 < 0.05
+
+
+def test_every_flag_has_its_pattern_in_the_catalogue() -> None:
+    catalogue = (Path(__file__).parents[2] / "docs" / "hacks.md").read_text()
+    patterns = set(re.findall(r"^\| ([A-E]\d+) \|", catalogue, re.MULTILINE))
+    counts = {"A": 15, "B": 15, "C": 21, "D": 17, "E": 14}
+    assert patterns == {f"{part}{n}" for part, count in counts.items() for n in range(1, count + 1)}
+    used = {rule[0].split(".")[0] for rule in PATHS.values() if rule}
+    used |= {code.split(".")[0] for code, _, _ in HOSTILE}
+    assert used <= patterns
