@@ -90,6 +90,14 @@ def case_floats_become_integers_by_saturation():
     out = torch.empty(8, dtype=torch.int32)
     _cast[(1,)](x, out, N=8)
     assert out.tolist() == [1, -1, 2**31 - 1, -(2**31), 0, 2**31 - 1, 0, 0]
+    for dtype, expected in (
+        (torch.int64, [1, -1, 3 * 10**9, -3 * 10**9, -(2**63), 2**63 - 1, 0, 0]),
+        (torch.int8, [1, -1, -1, 0, 0, -1, 0, 0]),
+        (torch.uint8, [1, 0, 255, 0, 0, 255, 0, 0]),
+    ):
+        out = torch.empty(8, dtype=dtype)
+        _cast[(1,)](x, out, N=8)
+        assert out.tolist() == expected, dtype
     as_bf16 = torch.tensor([1.9, -300.0, 7.0, 0.0]).bfloat16()
     out = torch.empty(4, dtype=torch.int32)
     _cast[(1,)](as_bf16, out, N=4)
@@ -215,21 +223,18 @@ def case_dot_of_fp32_is_tf32_unless_told_otherwise():
         _dot[(1,)](a, b, out, PRECISION=precision, M=32, K=64, N=16)
         errors[precision] = _relative(out, exact)
     assert errors[""] == errors["tf32"]
-    assert 1e-4 < errors["tf32"] < 1e-3
+    assert 5e-4 < errors["tf32"] < 1e-3
     assert errors["ieee"] < 3e-7
     assert errors["tf32x3"] < 3e-7
     assert 3e-7 < errors["bf16x3"] < 5e-5
 
 
-def case_tf32_rounds_to_ten_bits():
-    # 1 + 2^-11 is half way between two TF32 numbers: rna takes the one further from zero.
+def case_tf32_drops_all_but_ten_bits():
     a = torch.zeros(16, 16)
-    a[0, 0], a[1, 0] = 1 + 2**-11, 1 + 2**-12
-    eye = torch.eye(16)
+    a[0, 0], a[1, 0], a[2, 0] = 1 + 2**-10 + 2**-11, -1 - 2**-11, 1 + 2**-10
     out = torch.empty(16, 16)
-    _dot[(1,)](a, eye, out, PRECISION="tf32", M=16, K=16, N=16)
-    assert out[0, 0] == 1 + 2**-10
-    assert out[1, 0] == 1
+    _dot[(1,)](a, torch.eye(16), out, PRECISION="tf32", M=16, K=16, N=16)
+    assert out[:3, 0].tolist() == [1 + 2**-10, -1.0, 1 + 2**-10]
 
 
 @triton.jit

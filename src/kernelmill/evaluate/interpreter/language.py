@@ -224,6 +224,8 @@ def install() -> None:
     for package in (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base):
         bind_builtins(package)
     stock._patch_lang_tensor(tl.tensor, _Scope)
+    # Triton 3.6 asks NumPy for the int of an array of one element, which newer NumPy refuses.
+    tl.tensor.__index__ = lambda self: int(self.handle.data.item())
     for package in (tl, tl.core):
         stock._patch_lang_core(package, _Scope)
     stock._patch_lang = lambda fn: _Scope

@@ -97,23 +97,7 @@ def _broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
     return lhs, rhs
 
 
-_stock_unwrap = tl.core._unwrap_if_constexpr
-_stock_equal = tl.dtype.__eq__
-
-
-def _unwrap(value: Any) -> Any:
-    if isinstance(value, tl.constexpr):
-        return value.value
-    return _stock_unwrap(value) if isinstance(value, (list, tuple, tl.core.tuple)) else value
-
-
-def _same_dtype(self: Any, other: Any) -> bool:
-    return self is other or bool(_stock_equal(self, other))
-
-
 def install() -> None:
-    tl.core._unwrap_if_constexpr = _unwrap
-    tl.dtype.__eq__ = _same_dtype
     tl.block_type.__new__ = _block_type_new
     tl.block_type.__init__ = _initialised
     tl.tensor.__init__ = _tensor_init
