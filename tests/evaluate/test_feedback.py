@@ -18,7 +18,7 @@ from kernelmill.evaluate.feedback import MAX_LETTERS, MAX_LINES, feedback
 from kernelmill.evaluate.feedback_quote import relevant_lines
 from kernelmill.evaluate.feedback_words import CHECKS, FLAGS, STATUS
 from kernelmill.evaluate.verdict import Check, Flag, Grade, Status, Verdict
-from tests.evaluate.verdicts import CHECK_NAMES, STATUSES, timed, untimed, verdicts
+from tests.evaluate.verdicts import CHECK_NAMES, STATUSES, target, timed, untimed, verdicts
 
 SEED = 7461928374619283746
 
@@ -71,7 +71,7 @@ def test_feedback_keeps_its_bounds_when_everything_is_as_long_as_it_can_be(statu
     ]
     verdict = Verdict(
         "x", status, "gpu_timed", checks=checks, flags=flags, error="\n".join(["error: " + "e" * 999] * 999)
-    )  # type: ignore[arg-type]
+    )
     verdict.grade = Grade(False, "seed_only", 0.1, 0.9, False, True)
     verdict.perf = timed().perf
     text = feedback(verdict)
@@ -131,6 +131,10 @@ def test_the_worst_element_is_told_with_its_index_and_how_far_off_is_allowed() -
     assert "(2 times)" in text
     assert "41 % of elements differ; relative L2 error 2.43e+03 epsilon, 36.2 allowed" in text
     assert "furthest off: index [3, 7], expected 0.123457, got -2.5" in text
+    check.worst = worst | {"output": "[1]", "got": "nan"}
+    assert "furthest off: output [1], index [3, 7], expected 0.123457, got nan" in feedback(
+        wrong(checks=[check])
+    )
     assert str(SEED) not in text
 
 
@@ -223,11 +227,11 @@ def test_the_compilers_own_words_and_line_numbers_stay() -> None:
 def test_the_compilers_error_for_a_target_is_told_where_there_is_no_other() -> None:
     verdict = wrong(
         "OUT_OF_RESOURCES",
-        compile={
-            "targets": {"sm_80": {"shared": 1}, "sm_90": {"error": "shared memory: 300000 of 232448 bytes"}}
-        },
+        compile={"targets": {"sm_80": target(None), "sm_90": target(None, "OUT_OF_RESOURCES")}},
     )
-    assert "| shared memory: 300000 of 232448 bytes" in feedback(verdict)
+    assert "| OUT_OF_RESOURCES, it said" in feedback(verdict)
+    verdict.error = "shared memory"
+    assert "it said" not in feedback(verdict)
 
 
 def test_of_a_long_message_both_ends_and_the_error_between_them_stay() -> None:

@@ -15,7 +15,7 @@ from kernelmill.errors import ConfigError
 from kernelmill.evaluate.rewards import KEVIN_CLIP, REWARDS, compiled, compute, find
 from kernelmill.evaluate.verdict import Check, Grade, Status, Verdict, truth_of
 from tests.conftest import ROOT
-from tests.evaluate.verdicts import STATUSES, perf, timed, untimed, verdicts
+from tests.evaluate.verdicts import STATUSES, perf, target, timed, untimed, verdicts
 
 names = st.sampled_from([*REWARDS, "fast_0.85", "fast_3"])
 correct = verdicts(st.just("PASSED"))
@@ -189,13 +189,16 @@ def test_a_hack_is_minus_1_by_default_and_0_elsewhere_however_fast_it_looks() ->
 @pytest.mark.parametrize(
     ("status", "targets", "expected"),
     [
-        ("RUNTIME_ERROR", {"sm_90": {"shared": 0}}, True),
-        ("RUNTIME_ERROR", {"sm_90": {"error": "no"}, "sm_100": {"shared": 0}}, True),
-        ("INCORRECT_NUMERICAL", {"sm_90": {"error": "no"}}, False),
+        ("RUNTIME_ERROR", {"sm_90": target(None, None)}, True),
+        ("RUNTIME_ERROR", {"sm_90": target("COMPILE_ERROR"), "sm_100": target(None)}, True),
+        ("RUNTIME_ERROR", {"sm_90": target(None, "UNSUPPORTED")}, False),
+        ("INCORRECT_NUMERICAL", {"sm_90": target(None, "COMPILE_ERROR")}, False),
+        ("INCORRECT_NUMERICAL", {"sm_90": target("UNSUPPORTED", None)}, True),
+        ("INCORRECT_NUMERICAL", {"sm_90": target("OUT_OF_RESOURCES")}, True),
         ("INCORRECT_NUMERICAL", {}, True),
         ("TIMEOUT", {}, False),
-        ("COMPILE_ERROR", {"sm_90": {"shared": 0}}, False),
-        ("OUT_OF_RESOURCES", {"sm_90": {"error": "shared memory"}}, True),
+        ("COMPILE_ERROR", {"sm_90": target(None)}, False),
+        ("OUT_OF_RESOURCES", {"sm_90": target("OUT_OF_RESOURCES")}, True),
         ("FORMAT_ERROR", {}, False),
     ],
 )

@@ -72,6 +72,25 @@ _json = st.recursive(
 )
 _objects: st.SearchStrategy[dict[str, Any]] = st.dictionaries(_text, _json, max_size=3)
 
+_COMPILED: tuple[Status | None, ...] = (None, "COMPILE_ERROR", "OUT_OF_RESOURCES", "TIMEOUT", "UNSUPPORTED")
+
+
+def target(*said: Status | None) -> dict[str, Any]:
+    """What the compiler said of a target's kernels."""
+    kernels = {
+        f"kernel_{i}": {
+            "shared": 0,
+            "regs": 32,
+            "spills": 0,
+            "s": 0.1,
+            "error": status and f"{status}, it said",
+            "status": status,
+        }
+        for i, status in enumerate(said)
+    }
+    return {"ok": not any(said), "kernels": kernels}
+
+
 checks = st.builds(
     Check,
     name=st.sampled_from(CHECK_NAMES) | _text,
@@ -136,10 +155,13 @@ def verdicts(status: st.SearchStrategy[Status] | None = None) -> st.SearchStrate
         flags=st.lists(flags, max_size=3),
         compile=_objects
         | st.fixed_dictionaries(
+            {"targets": _json | st.dictionaries(_text, _objects | st.just({"kernels": {"k": 1}}), max_size=2)}
+        )
+        | st.fixed_dictionaries(
             {
                 "targets": st.dictionaries(
                     st.sampled_from(["sm_80", "sm_90", "sm_100"]),
-                    st.just({"shared": 0, "regs": 32}) | st.just({"error": "out of resource: shared memory"}),
+                    st.lists(st.sampled_from(_COMPILED), max_size=3).map(lambda said: target(*said)),
                 )
             }
         ),
@@ -154,20 +176,18 @@ def verdicts(status: st.SearchStrategy[Status] | None = None) -> st.SearchStrate
 
 
 def perf(speedup: float = 2.0, **more: Any) -> Perf:
-    return Perf(
-        **{
-            "device": "NVIDIA H200",
-            "regime": "device",
-            "median_us": 50.0,
-            "ci": [49.0, 51.0],
-            "n": 90,
-            "baselines": {"eager": 75.0 * speedup, "compile": 50.0 * speedup},
-            "speedup": speedup,
-            "speedup_lo": speedup * 0.98,
-            "speedup_hi": speedup * 1.02,
-        }
-        | more
-    )
+    values: dict[str, Any] = {
+        "device": "NVIDIA H200",
+        "regime": "device",
+        "median_us": 50.0,
+        "ci": [49.0, 51.0],
+        "n": 90,
+        "baselines": {"eager": 75.0 * speedup, "compile": 50.0 * speedup},
+        "speedup": speedup,
+        "speedup_lo": speedup * 0.98,
+        "speedup_hi": speedup * 1.02,
+    }
+    return Perf(**(values | more))
 
 
 def timed(

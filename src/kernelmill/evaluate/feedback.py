@@ -103,7 +103,7 @@ def _worst(worst: dict[str, Any]) -> str:
         return ""
     if isinstance(expected, list | dict) or isinstance(got, list | dict):
         return ""
-    output = f"output {worst['output']}, " if type(worst.get("output")) is int and worst["output"] else ""
+    output = f"output {one_line(str(worst['output']), 30)}, " if worst.get("output") else ""
     return f"furthest off: {output}index {index}, expected {_number(expected)}, got {_number(got)}"
 
 
@@ -116,13 +116,10 @@ def _number(value: Any) -> str:
 def _error(verdict: Verdict) -> list[str]:
     error = verdict.error
     if not error.strip() and verdict.status in ("COMPILE_ERROR", "OUT_OF_RESOURCES"):
-        targets = verdict.compile.get("targets")
-        said = (
-            [found.get("error") for found in targets.values() if isinstance(found, dict)]
-            if isinstance(targets, dict)
-            else []
+        kernels = [kernel for target in verdict.compiler_said() for kernel in target]
+        error = next(
+            (str(kernel.get("error")) for kernel in kernels if kernel.get("status") == verdict.status), ""
         )
-        error = next((text for text in said if isinstance(text, str)), "")
     lines = relevant_lines(error)
     return [_QUOTED, *(f"| {line}" for line in lines)] if lines else []
 

@@ -61,17 +61,18 @@ def find(name: str) -> Reward:
 def compiled(verdict: Verdict) -> bool:
     """Whether the compiler takes the kernels.
 
-    Where the real compiler was asked, what it said for any target; else whether the candidate came as far as an
+    Where the real compiler was asked, what it said: all launched kernels of at least one target have to compile,
+    though they need not fit the device. Where it does not know either, whether the candidate came as far as an
     output, which under the interpreter is an inference.
     """
     if verdict.status in (*_NO_CANDIDATE, "COMPILE_ERROR"):
         return False
     if verdict.status == "OUT_OF_RESOURCES":
         return True
-    targets = verdict.compile.get("targets")
-    if isinstance(targets, dict) and targets:
-        return any(isinstance(found, dict) and not found.get("error") for found in targets.values())
-    return verdict.status in _GAVE_OUTPUT
+    targets = [[kernel.get("status") for kernel in target] for target in verdict.compiler_said() if target]
+    if any(all(status in (None, "OUT_OF_RESOURCES") for status in said) for said in targets):
+        return True
+    return verdict.status in _GAVE_OUTPUT and not any("COMPILE_ERROR" in said for said in targets)
 
 
 def _speedup(verdict: Verdict) -> float | None:

@@ -160,6 +160,17 @@ class Verdict:
     def settle(self, status: Status) -> None:
         self.status, self.verdict = status, truth_of(status)
 
+    def compiler_said(self) -> list[list[dict[str, Any]]]:
+        """By target, what the real compiler said of each kernel; what is not in that form is not there."""
+        targets = self.compile.get("targets")
+        found = targets.values() if isinstance(targets, dict) else ()
+        kernels = [target.get("kernels") for target in found if isinstance(target, dict)]
+        return [
+            [one for one in each.values() if isinstance(one, dict)]
+            for each in kernels
+            if isinstance(each, dict)
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """What JSON can say: NaN and infinity become null, except in `perf`, where they are a fault of ours.
 
