@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.evaluate.feedback import MAX_LETTERS, MAX_LINES, feedback
@@ -19,6 +19,12 @@ from kernelmill.evaluate.feedback_quote import relevant_lines
 from kernelmill.evaluate.feedback_words import CHECKS, FLAGS, STATUS
 from kernelmill.evaluate.verdict import Check, Flag, Grade, Status, Verdict
 from tests.evaluate.verdicts import CHECK_NAMES, STATUSES, target, timed, untimed, verdicts
+
+unhurried = settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 
 SEED = 7461928374619283746
 
@@ -38,6 +44,7 @@ def assert_short_and_clean(text: str) -> None:
     assert [letter for letter in text if unicodedata.category(letter)[0] == "C" and letter != "\n"] == []
 
 
+@unhurried
 @given(verdicts(), st.text(), st.lists(st.text(max_size=400), max_size=5))
 def test_feedback_is_always_under_40_lines_and_4000_letters(
     verdict: Verdict, error: str, details: list[str]

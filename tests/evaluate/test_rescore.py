@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.errors import BadRow, ConfigError, OutputError, SourceError
@@ -18,6 +18,12 @@ from kernelmill.evaluate.rewards import compute
 from kernelmill.evaluate.verdict import Verdict
 from tests.conftest import ROOT, read_rows
 from tests.evaluate.verdicts import timed, untimed, verdicts
+
+unhurried = settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 
 
 def write(path: Path, *found: Verdict) -> Path:
@@ -40,6 +46,7 @@ def test_rewards_are_computed_again_and_nothing_else_changes(capsys: pytest.Capt
     assert after[2]["rewards"]["mine"] == 0.25
 
 
+@unhurried
 @given(st.lists(verdicts(), max_size=4))
 def test_any_file_of_verdicts_comes_out_with_the_same_values_and_the_second_time_with_the_same_bytes(
     found: list[Verdict],

@@ -8,7 +8,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.errors import ConfigError
@@ -16,6 +16,12 @@ from kernelmill.evaluate.rewards import KEVIN_CLIP, REWARDS, compiled, compute, 
 from kernelmill.evaluate.verdict import Check, Grade, Status, Verdict, truth_of
 from tests.conftest import ROOT
 from tests.evaluate.verdicts import STATUSES, perf, target, timed, untimed, verdicts
+
+unhurried = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 
 names = st.sampled_from([*REWARDS, "fast_0.85", "fast_3"])
 correct = verdicts(st.just("PASSED"))
@@ -28,6 +34,7 @@ def reward(name: str, verdict: Verdict) -> float | None:
     return compute(verdict, [name])[name]
 
 
+@unhurried
 @given(names, verdicts())
 def test_a_reward_is_masked_or_a_number_within_its_bounds(name: str, verdict: Verdict) -> None:
     value = reward(name, verdict)
@@ -35,6 +42,7 @@ def test_a_reward_is_masked_or_a_number_within_its_bounds(name: str, verdict: Ve
     assert value is None or math.isfinite(value)
 
 
+@unhurried
 @given(verdicts())
 def test_rewards_are_pure(verdict: Verdict) -> None:
     before = copy.deepcopy(verdict)
@@ -46,11 +54,13 @@ def test_rewards_are_pure(verdict: Verdict) -> None:
     assert list(first) == list(REWARDS)
 
 
+@unhurried
 @given(names, inconclusive)
 def test_what_nobody_knows_is_masked(name: str, verdict: Verdict) -> None:
     assert reward(name, verdict) is None
 
 
+@unhurried
 @given(names, correct, hacks, wrong)
 def test_neither_a_hack_nor_a_wrong_answer_earns_more_than_a_right_one(
     name: str, right: Verdict, hack: Verdict, bad: Verdict
@@ -62,6 +72,7 @@ def test_neither_a_hack_nor_a_wrong_answer_earns_more_than_a_right_one(
     assert value is None or of_bad <= value
 
 
+@unhurried
 @given(names, correct, st.floats(0, 1e9), st.floats(1, 1e3))
 def test_a_faster_candidate_earns_no_less(name: str, verdict: Verdict, speedup: float, factor: float) -> None:
     before = reward(name, dataclasses.replace(verdict, perf=perf(speedup)))
@@ -70,6 +81,7 @@ def test_a_faster_candidate_earns_no_less(name: str, verdict: Verdict, speedup: 
     assert before is None or after is None or before <= after
 
 
+@unhurried
 @given(names, correct, st.sampled_from([math.nan, math.inf, -math.inf]))
 def test_a_time_that_is_no_number_earns_nothing(name: str, verdict: Verdict, ratio: float) -> None:
     odd = dataclasses.replace(verdict, perf=perf(ratio, roofline_frac=ratio))

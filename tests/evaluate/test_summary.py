@@ -8,12 +8,18 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.evaluate.summary import WIDTH, Median, Summary, render
 from kernelmill.evaluate.verdict import Flag, Verdict
 from tests.evaluate.verdicts import timed, untimed, verdicts
+
+unhurried = settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 
 
 def rows_of(*verdicts: Verdict) -> list[dict[str, Any]]:
@@ -25,6 +31,7 @@ def line_of(text: str, start: str) -> list[str]:
     return line.split()
 
 
+@unhurried
 @given(st.lists(verdicts(), max_size=4), st.permutations(range(4)))
 def test_counts_add_up_in_any_order_and_the_text_is_narrow(found: list[Verdict], order: list[int]) -> None:
     rows = rows_of(*found)
@@ -87,6 +94,7 @@ def test_a_bad_row_is_not_counted_but_refused() -> None:
     assert summary.rows == 0
 
 
+@unhurried
 @given(st.lists(st.floats(1e-6, 1e9), min_size=1, max_size=50))
 def test_the_median_is_right_to_half_a_percent(values: list[float]) -> None:
     median = Median()

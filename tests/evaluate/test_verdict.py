@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.evaluate.feedback import feedback
@@ -20,15 +20,23 @@ from kernelmill.evaluate.verdict import Check, Flag, Grade, Perf, Verdict, truth
 from tests.conftest import ROOT
 from tests.evaluate.verdicts import STATUSES, timed, untimed, verdicts
 
+unhurried = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
 DOC = ROOT / "docs" / "verdict.md"
 
 
+@unhurried
 @given(verdicts())
 def test_a_record_that_is_read_again_is_the_same(verdict: Verdict) -> None:
     assert Verdict.from_dict(verdict.to_dict()) == verdict
     assert Verdict.from_dict(json.loads(verdict.to_json())) == verdict
 
 
+@unhurried
 @given(verdicts())
 def test_a_record_is_one_line_of_utf_8(verdict: Verdict) -> None:
     line = verdict.to_json()
@@ -37,6 +45,7 @@ def test_a_record_is_one_line_of_utf_8(verdict: Verdict) -> None:
     line.encode("utf-8")
 
 
+@unhurried
 @given(verdicts(), st.dictionaries(st.sampled_from(["later", "newer_still"]), st.integers(), min_size=1))
 def test_fields_of_a_later_1_x_are_left_out_wherever_they_stand(
     verdict: Verdict, more: dict[str, int]
