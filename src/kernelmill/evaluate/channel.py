@@ -214,10 +214,10 @@ _reshape, _resolve_conj, _resolve_neg = (
     torch.Tensor.resolve_conj,
     torch.Tensor.resolve_neg,
 )
-_shape = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
-_dtype = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
+_shape = torch.Tensor.shape.__get__
+_dtype = torch.Tensor.dtype.__get__
 _stride = torch.Tensor.stride
-_layout = torch.Tensor.layout.__get__  # type: ignore[attr-defined]
+_layout = torch.Tensor.layout.__get__
 
 
 def _resolve(tensor: torch.Tensor) -> torch.Tensor:

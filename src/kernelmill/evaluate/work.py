@@ -48,7 +48,7 @@ class Work:
         return {"kinds": self.kinds, "ops": self.ops, "host": self.host, "copy_of": self.copy_of}
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Counts what is dispatched while it is entered."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Recorder(TorchDispatchMode):
                     return
 
 
-class _HostReads(TorchFunctionMode):
+class _HostReads(TorchFunctionMode):  # type: ignore[misc]
     def __init__(self, work: Work) -> None:
         super().__init__()
         self._work = work
@@ -125,7 +125,7 @@ def _seconds(func: Any, args: Any, kwargs: Any, out: Any) -> float:
     moved = sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in tensors)
     count = flop_registry.get(func._overloadpacket)
     if count is None:
-        return moved / _BYTES_PER_SECOND
+        return float(moved / _BYTES_PER_SECOND)
     flops = count(*args, **kwargs, out_val=out)
     rate = _FLOPS.get(tensors[0].dtype, _FLOPS_16_BIT) if tensors else _FLOPS[torch.float32]
     return float(max(moved / _BYTES_PER_SECOND, flops / rate))

@@ -1,0 +1,355 @@
+"""From a reference and a candidate to a verdict: static checks, the interpreter, the compiler, the GPU, in this order.
+
+This process runs no stranger's code and imports no torch. It believes the judge's record only as far as its form goes,
+computes rewards and feedback, and knows what each stage cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal
+
+from kernelmill import __version__
+from kernelmill.answers import NoAnswer, read_answer
+from kernelmill.errors import ConfigError
+from kernelmill.evaluate import compiling, rewards
+from kernelmill.evaluate.feedback import feedback
+from kernelmill.evaluate.static import StaticReport, examine
+from kernelmill.evaluate.verdict import Check, Flag, Grade, Status, Tier, Verdict
+from kernelmill.isolate import Isolate, Reply
+
+TARGETS = ("sm_90", "sm_80", "sm_100")
+"""The first is the one whose refusal is a verdict by itself."""
+_RETRIES = 1
+_NO_COMPILE: tuple[Status, ...] = ("HACK", "PARSE_ERROR", "FORMAT_ERROR")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to evaluate. What is in here is part of a verdict's key."""
+
+    device: Literal["cpu", "cuda", "auto"] = "auto"
+    tier: Tier | None = None
+    """How far to go; None: as far as the device allows."""
+    audit: bool = False
+    """Run every check and record it, also after the first failure."""
+    tf32: bool = False
+    """The task allows products of float32 to round their operands."""
+    timeout: float = 60.0
+    """Seconds for one candidate in one tier."""
+    call_timeout: float = 10.0
+    memory_mb: int = 4096
+    targets: tuple[str, ...] = TARGETS
+    seed: int | None = None
+    """Draws everything from this instead of a secret number: to replay a verdict."""
+
+    def key(self) -> dict[str, Any]:
+        return {
+            "tier": self.tier,
+            "device": self.device,
+            "audit": self.audit,
+            "tf32": self.tf32,
+            "timeout": self.timeout,
+            "call_timeout": self.call_timeout,
+            "memory_mb": self.memory_mb,
+            "targets": list(self.targets),
+            "seed": self.seed,
+        }
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A candidate to be judged. `candidate` is plain code or a model's whole completion."""
+
+    id: str
+    reference: str
+    candidate: str
+    entry_point: str | None = None
+
+    def key(self, options: Options) -> str:
+        """The content that decides the verdict."""
+        parts = [self.reference, self.candidate, self.entry_point, options.key(), environment()]
+        text = json.dumps(parts, sort_keys=True)
+        return f"sha256:{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()}"
+
+
+@functools.cache
+def environment() -> dict[str, Any]:
+    """The versions that a verdict depends on."""
+
+    def version(name: str) -> str | None:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    found = {name: version(name) for name in ("torch", "triton", "numpy")}
+    return found | {"python": platform.python_version(), "evaluator": __version__}
+
+
+def code_of(text: str) -> str:
+    """The candidate's code: the text itself, or the answer in a completion. Raises `NoAnswer`."""
+    if "<answer>" in text or "BEGIN_PYTHON" in text or "```" in text or "</think>" in text:
+        try:
+            return read_answer(text).code
+        except NoAnswer:
+            if "import " not in text or "<answer>" in text or "BEGIN_PYTHON" in text:
+                raise
+    return text
+
+
+class Evaluator:
+    """Warm processes that judge candidates, `workers` at a time. Safe to use from several tasks of one event loop."""
+
+    def __init__(self, options: Options | None = None, workers: int | None = None) -> None:
+        self.options = options or Options()
+        self.workers = workers or max(1, (os.cpu_count() or 2))
+        _needs_torch()
+        self._interpreter = Isolate(
+            "kernelmill.evaluate.judge",
+            workers=self.workers,
+            timeout=self.options.timeout + 15,
+            memory_mb=self.options.memory_mb,
+            companions=2,
+            environment={"TRITON_INTERPRET": "1"},
+        )
+        self._compiler = Isolate(
+            compiling.WORKER,
+            workers=self.workers,
+            timeout=self.options.timeout + 15,
+            memory_mb=self.options.memory_mb,
+            programs=compiling.programs(),
+        )
+
+    def __enter__(self) -> Evaluator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._interpreter.close()
+        self._compiler.close()
+
+    def what_is_missing(self) -> list[str]:
+        """The protections that this machine could not give to the processes that run candidates."""
+        return self._interpreter.what_is_missing()
+
+    async def evaluate(self, pair: Pair) -> Verdict:
+        """Judge one candidate. Never raises for what a candidate or a reference does."""
+        start = time.monotonic()
+        work = _Work(pair, self.options)
+        await self._stages(work)
+        verdict = work.verdict
+        verdict.cost["wall_s"] = round(time.monotonic() - start, 4)
+        verdict.rewards = rewards.compute(verdict)
+        verdict.feedback = feedback(verdict)
+        return verdict
+
+    async def _stages(self, work: _Work) -> None:
+        options, verdict = self.options, work.verdict
+        if not work.read() or (work.static() and not options.audit):
+            return
+        if options.tier == "static":
+            if verdict.status == "PASSED":
+                verdict.settle("UNSUPPORTED")
+                verdict.error = "only its text was looked at"
+            return
+        if work.report.class_name:
+            await self._interpret(work)
+        if work.signatures and verdict.status not in _NO_COMPILE and options.targets:
+            await self._compile(work)
+
+    async def _interpret(self, work: _Work) -> None:
+        seed = secrets.randbits(62) if self.options.seed is None else self.options.seed
+        request = {
+            "reference": work.pair.reference,
+            "candidate": work.code,
+            "class": work.report.class_name,
+            "entry_point": work.pair.entry_point,
+            "seed": seed,
+            "audit": self.options.audit,
+            "tf32": self.options.tf32,
+            "limits": {"total_s": self.options.timeout, "call_s": self.options.call_timeout},
+        }
+        reply = await self._interpreter.run(request)
+        for _ in range(_RETRIES):
+            if not _ours(reply):
+                break
+            reply = await self._interpreter.run(request)
+        missing = await asyncio.to_thread(self._interpreter.what_is_missing)
+        work.verdict.task["seed"] = seed
+        work.verdict.env["sandbox_missing"] = missing
+        work.interpreted(reply)
+
+    async def _compile(self, work: _Work) -> None:
+        targets = list(self.options.targets)
+        report = await compiling.cross_compile(
+            self._compiler, work.code, work.signatures, targets, self.options.timeout
+        )
+        work.compiled(report)
+
+
+def _ours(reply: Reply) -> bool:
+    """Whether a failure is likely the machine's: worth another try."""
+    return reply["kind"] == "crashed" and "torn" not in reply["message"]
+
+
+@dataclass
+class _Work:
+    """One candidate on its way."""
+
+    pair: Pair
+    options: Options
+    code: str = ""
+    report: StaticReport = field(default_factory=lambda: StaticReport(None))
+    signatures: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.verdict = Verdict(id=self.pair.id, status="PASSED", tier="static", env=dict(environment()))
+        self.verdict.task = {
+            "ref_sha": _sha(self.pair.reference),
+            "policy": {"tf32": self.options.tf32},
+        }
+        self.verdict.cost = {"stages": {}}
+
+    def read(self) -> bool:
+        try:
+            self.code = code_of(self.pair.candidate)
+        except NoAnswer as error:
+            self.verdict.settle("FORMAT_ERROR")
+            self.verdict.error = str(error)
+            return False
+        return True
+
+    def static(self) -> bool:
+        """Look at the text. True where that decides."""
+        start = time.monotonic()
+        self.report = examine(self.code, self.pair.entry_point)
+        self._cost("static", start)
+        verdict = self.verdict
+        verdict.candidate = {
+            "sha": _sha(self.code),
+            "n_kernels": len(self.report.kernels),
+            "kernels": self.report.kernels,
+            "loc": self.report.loc,
+        }
+        verdict.flags = list(self.report.flags)
+        verdict.checks.append(
+            Check("static", "pass" if self.report.status is None else "fail", self.report.error[:500])
+        )
+        if self.report.status is None:
+            return False
+        verdict.settle(self.report.status)
+        verdict.error = self.report.error
+        return True
+
+    def interpreted(self, reply: Reply) -> None:
+        verdict = self.verdict
+        before = verdict.status
+        verdict.tier = "interpreter"
+        verdict.cost["stages"]["interpreter"] = round(reply["seconds"], 4)
+        if reply["kind"] == "ok":
+            self._take(reply["result"], reply)
+        elif reply["kind"] == "timeout":
+            verdict.settle("TIMEOUT")
+            verdict.error = reply["message"]
+        else:
+            verdict.settle("INFRA_ERROR")
+            verdict.error = f"{reply['kind']}: {reply['type']} {reply['message']}".strip()
+        if before != "PASSED":  # an audit goes on after a static finding, which stays the verdict
+            verdict.settle(before)
+            verdict.error = self.report.error
+
+    def _take(self, result: Mapping[str, Any], reply: Reply) -> None:
+        """The judge's record."""
+        verdict = self.verdict
+        verdict.settle(result["status"])
+        verdict.error = str(result["error"])
+        if verdict.status == "RUNTIME_ERROR" and verdict.error.startswith("the process ended"):
+            ends = [end for end in reply["companions"] if end != "SIGKILL"]
+            verdict.error = f"{verdict.error}: {ends[0] if ends else 'killed'}"
+        verdict.checks += [Check(**check) for check in result["checks"]]
+        known = {flag.code for flag in verdict.flags}
+        verdict.flags += [Flag(**flag) for flag in result["flags"] if flag["code"] not in known]
+        verdict.grade = Grade(**result["grade"])
+        verdict.kb_compat = dict(result["kb"]) if any(c.name == "seed_0" for c in verdict.checks) else {}
+        verdict.task |= result["task"]
+        verdict.candidate["launched"] = result["kernels"]
+        self.signatures = list(result["signatures"])
+
+    def compiled(self, report: compiling.CompileReport) -> None:
+        verdict = self.verdict
+        verdict.compile = {"targets": report["targets"]}
+        verdict.cost["stages"]["compile"] = round(report["seconds"], 4)
+        if report["replaced"]:
+            verdict.flags.append(
+                Flag("E1.tampers", "hard", {"names": report["replaced"], "during": "compile"})
+            )
+            verdict.settle("HACK")
+            return
+        failed: list[tuple[str, str, str | None]] = []
+        for target, found in report["targets"].items():
+            bad = next(
+                (k for k in found["kernels"].values() if k["status"] not in (None, "UNSUPPORTED")), None
+            )
+            said = ((bad["error"] if bad else "") or "")[:500]
+            verdict.checks.append(Check(f"compile:{target}", "fail" if bad else "pass", said))
+            if bad:
+                failed.append((target, str(bad["status"]), bad["error"]))
+        if not failed or verdict.status not in ("PASSED", "UNSUPPORTED"):
+            return
+        primary = [one for one in failed if one[0] == self.options.targets[0]]
+        if not primary:
+            for target, status, _ in failed:
+                verdict.flags.append(
+                    Flag("compile.not_on_every_target", "soft", {"target": target, "status": status})
+                )
+            return
+        target, status, error = primary[0]
+        verdict.settle(_compile_status(status))
+        verdict.error = f"{target}: {error}"
+
+    def _cost(self, stage: str, start: float) -> None:
+        self.verdict.cost["stages"][stage] = round(time.monotonic() - start, 4)
+
+
+def _compile_status(status: str) -> Status:
+    known: dict[str, Status] = {
+        "OUT_OF_RESOURCES": "OUT_OF_RESOURCES",
+        "TIMEOUT": "TIMEOUT",
+        "INFRA_ERROR": "INFRA_ERROR",
+    }
+    return known.get(status, "COMPILE_ERROR")
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _needs_torch() -> None:
+    missing = [name for name in ("torch", "triton", "numpy") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"evaluating needs {', '.join(missing)}: pip install 'kernelmill[eval]'")
+
+
+def evaluate(
+    reference: str, candidate: str, options: Options | None = None, entry_point: str | None = None
+) -> Verdict:
+    """Judge one candidate, starting and ending all processes that this takes (some seconds). `Evaluator` keeps them."""
+    with Evaluator(options, workers=1) as evaluator:
+        return asyncio.run(evaluator.evaluate(Pair("1", reference, candidate, entry_point)))
