@@ -51,7 +51,7 @@ def admission(
         picked = pick(code, entry_point, dataclasses.replace(INTERPRETER, **(limits or {})), seed=seed)
         found = battery(picked.reference, seed, Policy(tf32=tf32))
     except BadReference as error:
-        return {"admitted": False, "reasons": [f"the reference does not run: {error}"], "details": {}}
+        return {"admitted": False, "reasons": [f"it cannot be tried: {error}"], "details": {}}
     size = {"kind": picked.version.kind, "changes": picked.version.changes, **dataclasses.asdict(picked.size)}
     return {"admitted": found.admitted, "reasons": found.reasons, "details": {"size": size, **found.details}}
 

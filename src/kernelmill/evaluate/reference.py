@@ -63,6 +63,8 @@ class Facts:
     aliases_inputs: bool
     """An output shares memory with an input."""
     oracle_note: str
+    distance: float
+    """Between eager and float64, relative; from `FAR` on the result is mostly rounding."""
 
 
 class Reference:
@@ -171,14 +173,13 @@ class Reference:
         loud = self.run(copy.deepcopy(model).train(), call, seed)
         judged = quiet if is_random else model
         answer = self.answer(judged, call, seed)
-        note = answer.note
-        if not note and (distance := _distance(answer.exact, answer.eager)) > FAR:
-            note = f"oracle: {_dtype(first)} (the float64 run is {distance:.1e} away from the eager one)"
+        note, distance = answer.note, distance_of(answer)
+        if distance > FAR:
+            note = f"oracle: {_dtype(first)} (the float64 run is {distance:.1e} times its size away from eager's)"
         self.oracle_note = note
         mutates, aliases = self._effects(judged, call, seed)
-        return Facts(
-            is_random, random_in_eval, not is_random and _differ(in_eval, loud), mutates, aliases, note
-        )
+        mode_matters = not is_random and _differ(in_eval, loud)
+        return Facts(is_random, random_in_eval, mode_matters, mutates, aliases, note, distance)
 
     def _effects(self, model: Any, call: Call, seed: int) -> tuple[bool, bool]:
         """Whether it writes to its inputs, and whether it returns memory of theirs."""
@@ -295,10 +296,10 @@ def _unlike(exact: Outputs, eager: Outputs) -> str:
     return ""
 
 
-def _distance(exact: Outputs, eager: Outputs) -> float:
-    """The largest relative distance of a floating leaf, over what is finite in both."""
+def distance_of(answer: Answer) -> float:
+    """The largest relative distance between eager and exact in a floating leaf, over what is finite in both."""
     worst = 0.0
-    for wide, leaf in zip(exact.leaves, eager.leaves, strict=True):
+    for wide, leaf in zip(answer.exact.leaves, answer.eager.leaves, strict=True):
         if leaf.is_floating_point() or leaf.is_complex():
             near = upcast(leaf)
             finite = torch.isfinite(wide) & torch.isfinite(near)

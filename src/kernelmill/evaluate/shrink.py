@@ -90,6 +90,14 @@ def shrunk(code: str) -> list[Shrunk]:
     for target in TARGETS:
         _add(versions, code, numbers, "shrunk", _small_batch(_by_value(_related(but_batch, target))))
         _add(versions, code, numbers, "shrunk", _by_value(_related(values, target)))
+    for target in TARGETS[-2:]:
+        _add(
+            versions,
+            code,
+            numbers,
+            "shrunk",
+            _small_batch(_by_value(_related(but_batch, target, distinct=False))),
+        )
     for cap in CAPS:
         _add(versions, code, numbers, "shrunk", _small_batch(_capped(cap)))
     for cap in CAPS:
@@ -179,8 +187,8 @@ def _rewritten(code: str, new: dict[_Number, int]) -> str:
     return "\n".join(line.decode() for line in lines)
 
 
-def _related(values: list[int], target: int) -> dict[int, int]:
-    """Small values that are different where the old ones are, and divide each other where those do."""
+def _related(values: list[int], target: int, distinct: bool = True) -> dict[int, int]:
+    """Small values that divide each other where the old ones do and, if they shall, are different where those are."""
     new: dict[int, int] = {}
     for value in sorted(set(values)):
         if value <= min(KEPT, target // 2):
@@ -194,7 +202,7 @@ def _related(values: list[int], target: int) -> dict[int, int]:
         if value % 2 == 0 and step % 2:
             step *= 2
         small = step * -(-min(value, target) // step)
-        while small in new.values() and small < value:
+        while distinct and small in new.values() and small < value:
             small += step
         new[value] = min(small, value)
     return new

@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from kernelmill.evaluate.reference import BadReference, Reference, load_reference
+from kernelmill.evaluate.reference import BadReference, Reference, distance_of, load_reference
 from kernelmill.evaluate.shrink import Shrunk, other_shapes, shrunk
 
 
@@ -37,6 +37,10 @@ CEILING = Limits(1 << 24, 1 << 32, 5.0)
 """For problems that do not become small: the weights of a network do not shrink with its inputs."""
 
 
+ROUGH = 0.01
+"""A result of which more than this is rounding cannot tell right from wrong."""
+
+
 class _Over(Exception):
     """A limit is reached."""
 
@@ -49,6 +53,8 @@ class Size:
     largest: int
     flops: int
     seconds: float
+    distance: float
+    """Between the eager result and the one in float64, relative."""
 
 
 @dataclass
@@ -63,19 +69,21 @@ class Picked:
 def pick(
     code: str, entry_point: str | None, limits: Limits = INTERPRETER, ceiling: Limits = CEILING, seed: int = 0
 ) -> Picked:
-    """The first version of the source, the original first, that loads and runs within the limits.
+    """The first version of the source, the original first, that loads, runs within the limits and is well conditioned.
 
-    Where none does, the smallest that stays under `ceiling`; `size` says how large it is.
+    Where none does, the smallest that stays under `ceiling`; `size` says how large it is. A result that is mostly
+    rounding (a normalisation over two numbers, as small sizes may make it) is taken only if there is no other.
     """
     versions = shrunk(code)
     refused: list[str] = []
-    found = _first(versions, entry_point, limits, seed, refused)
+    rough: list[Picked] = []
+    found = _first(versions, entry_point, limits, seed, refused, rough)
     if found is None:
         versions.sort(key=lambda v: sum(new - old for old, new in v.changes.values()))
-        found = _first(versions, entry_point, ceiling, seed, refused)
-    if found is None:
+        found = _first(versions, entry_point, ceiling, seed, refused, rough)
+    if found is None and not rough:
         raise BadReference(f"no version runs within the limits: {refused[0]}")
-    return found
+    return found or rough[0]
 
 
 def pick_other(
@@ -83,19 +91,28 @@ def pick_other(
 ) -> Picked | None:
     """A version with other sizes that runs: of the inputs alone, or else of the constructor's arguments too."""
     versions = [version for version in other_shapes(code) if version.same_model == same_model]
-    return _first(versions, entry_point, limits, seed, [])
+    return _first(versions, entry_point, limits, seed, [], [])
 
 
 def _first(
-    versions: list[Shrunk], entry_point: str | None, limits: Limits, seed: int, refused: list[str]
+    versions: list[Shrunk],
+    entry_point: str | None,
+    limits: Limits,
+    seed: int,
+    refused: list[str],
+    rough: list[Picked],
 ) -> Picked | None:
     for version in versions:
         try:
             reference, size = tried(version.text, entry_point, limits, seed)
         except (BadReference, _Over) as error:
             refused.append(f"{version.kind}: {error}")
-        else:
-            return Picked(reference, version, size, refused)
+            continue
+        picked = Picked(reference, version, size, refused)
+        if size.distance <= ROUGH:
+            return picked
+        refused.append(f"{version.kind}: eager is {size.distance:.1e} away from float64")
+        rough.append(picked)
     return None
 
 
@@ -115,7 +132,8 @@ def tried(code: str, entry_point: str | None, limits: Limits, seed: int) -> tupl
         raise
     except MemoryError as error:
         raise _Over("out of memory") from error
-    return reference, Size(guard.elements, guard.largest, guard.flops, guard.seconds())
+    seconds, distance = guard.seconds(), distance_of(reference.answer(model, call, seed))
+    return reference, Size(guard.elements, guard.largest, guard.flops, seconds, distance)
 
 
 class _Guard(TorchDispatchMode):  # type: ignore[misc]
