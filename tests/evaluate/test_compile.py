@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernelmill.evaluate import compiling
 from kernelmill.evaluate.compiling import CompileReport, KernelReport, blame, clean, diagnostics, usage
@@ -169,8 +171,9 @@ def test_a_module_that_asks_for_its_gpu_and_launches_at_import_can_be_compiled(i
     assert only(report)["error"] is None
 
 
-def test_a_module_that_cannot_be_executed_here_is_unsupported_not_wrong(isolate: Isolate) -> None:
-    report = compiled(isolate, launch("any_size", XO), candidate="raise SystemExit('no H200 found')\n")
+@pytest.mark.parametrize("kind", ["RuntimeError", "SystemExit", "KeyboardInterrupt"])
+def test_a_module_that_cannot_be_executed_here_is_unsupported_not_wrong(isolate: Isolate, kind: str) -> None:
+    report = compiled(isolate, launch("any_size", XO), candidate=f"raise {kind}('no H200 found')\n")
     assert only(report)["status"] == "UNSUPPORTED"
     assert "no H200 found" in (only(report)["error"] or "")
 
@@ -205,14 +208,28 @@ def test_a_candidate_starts_no_program_but_the_assembler(isolate: Isolate) -> No
     assert "PermissionError" in error
 
 
-def test_an_answer_that_is_no_report_is_refused(isolate: Isolate) -> None:
-    forged = textwrap.dedent("""
-        import sys
-        worker = sys.modules["kernelmill.evaluate.compile_worker"]
-        worker.CompileReport = lambda **k: {"targets": {"sm_90": "fine"}}
-    """)
-    with pytest.raises(ValueError, match="not a report"):
-        compiled(isolate, launch("any_size", XO), candidate=forged)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "{'targets': {'sm_90': 'fine'}}",
+        "{'targets': {}, 'replaced': [], 'seconds': 0}",
+        "{'targets': {'sm_90': {'ok': True, 'kernels': {}}}, 'replaced': [], 'seconds': 0}",
+        "{'targets': {'sm_90': {'kernels': {'any_size': {'shared': 0, 'regs': 0, 'spills': 0, 's': 0, 'error': 'e', "
+        "'status': 'PASSED'}}}}, 'replaced': []}",
+    ],
+)
+def test_a_forged_answer_is_no_success_and_is_told(isolate: Isolate, answer: str) -> None:
+    forged = f"import sys\nsys.modules['kernelmill.evaluate.compile_worker'].CompileReport = lambda **k: {answer}\n"
+    report = compiled(isolate, launch("any_size", XO), candidate=CANDIDATE + forged)
+    assert report["replaced"] == [compiling.FORGED]
+    assert only(report)["status"] == "COMPILE_ERROR"
+
+
+def test_what_a_module_replaces_in_the_worker_is_named(isolate: Isolate) -> None:
+    lie = "\nimport sys\nworker = sys.modules['kernelmill.evaluate.compile_worker']\nold = worker._merged\n"
+    lie += "worker._merged = lambda a: {**old(a), 'status': None, 'error': None}\n"
+    report = compiled(isolate, REFUSED["comprehension"][0], candidate=CANDIDATE + lie)
+    assert report["replaced"] == ["kernelmill.evaluate.compile_worker._merged"]
 
 
 def test_an_unknown_target_is_our_mistake(isolate: Isolate) -> None:
@@ -275,6 +292,13 @@ def test_paths_are_cut_and_divisions_are_not() -> None:
     assert clean("at /opt/build/llvm/Error.h:779! x = a /b/ c / d") == "at Error.h:779! x = a /b/ c / d"
     assert clean(f"in {sys.prefix}/lib/python3/site-packages/triton/core.py") == "in core.py"
     assert len(clean("x" * 5000)) == compiling.MAX_ERROR
+
+
+@given(st.text(), st.text(alphabet="abcxyz_0123456789", min_size=1, max_size=9), st.text())
+def test_no_path_below_a_folder_of_ours_is_left(before: str, name: str, after: str) -> None:
+    text = clean(f"{before}{sys.prefix}/{name}/{name}.py{after}")
+    assert f"{sys.prefix}/{name}" not in text
+    assert len(text) <= compiling.MAX_ERROR
 
 
 def test_of_what_a_compiler_prints_only_the_errors_are_kept() -> None:

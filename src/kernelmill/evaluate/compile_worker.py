@@ -123,7 +123,7 @@ def _loaded(code: str, end: float) -> tuple[Candidate | None, KernelReport]:
             return Candidate(code), report()
     except OutOfTime:
         return None, report("TIMEOUT", "no time was left when the candidate's module had been executed")
-    except (Exception, SystemExit) as error:  # noqa: BLE001  a stranger's module may raise anything
+    except BaseException as error:  # noqa: BLE001  a stranger's module may raise anything
         words = compiling.clean(
             f"the module cannot be executed without a GPU: {type(error).__name__}: {error}"
         )

@@ -10,7 +10,8 @@ every kernel:
 (no time was left), UNSUPPORTED (the kernel cannot be built apart from the run, so nobody knows).
 
 The candidate's module is executed in the process that compiles it, so the answer is evidence and no proof: `replaced`
-names the functions of Triton's that the module put others in place of.
+names the functions of the compiler that the module put others in place of, and `FORGED` where the child's answer is none
+that the worker gives.
 
 Standard library only.
 """
@@ -44,6 +45,8 @@ MAX_REGISTERS = 64 << 10
 MAX_TENSOR_MEMORY = 512
 """In columns."""
 MAX_ERROR = 2000
+FORGED = "the report"
+_STATUSES = ("COMPILE_ERROR", "OUT_OF_RESOURCES", "TIMEOUT", "UNSUPPORTED")
 WORKER = "kernelmill.evaluate.compile_worker"
 _WAYS_TO_RUN_OUT = (
     "too much shared data",
@@ -92,10 +95,10 @@ async def cross_compile(
     `seconds` is shared by all of it; what the isolate's own time-out cuts off is a TIMEOUT of everything asked.
     """
     request = {"candidate": candidate, "launches": launches, "targets": targets, "seconds": seconds}
+    names = list(dict.fromkeys(str(launch["kernel"]) for launch in launches))
     reply = await isolate.run(request)
     if reply["kind"] == "ok":
-        return _checked(reply["result"])
-    names = list(dict.fromkeys(str(launch["kernel"]) for launch in launches))
+        return _checked(reply, targets, names)
     total = CompileReport(targets={}, replaced=[], seconds=reply["seconds"])
     for target in targets:
         kernels: dict[str, KernelReport] = {}
@@ -109,7 +112,7 @@ async def cross_compile(
             one = await isolate.run(request | alone)
             total["seconds"] += one["seconds"]
             if one["kind"] == "ok":
-                checked = _checked(one["result"])
+                checked = _checked(one, [target], [name])
                 kernels[name] = checked["targets"][target]["kernels"][name]
                 total["replaced"] = checked["replaced"]
             else:
@@ -135,27 +138,36 @@ def blame(reply: Reply) -> KernelReport:
     )
 
 
-def _checked(result: dict[str, Any]) -> CompileReport:
-    """A child's answer, which a stranger's code may have written, as what it should be; raises ValueError."""
+def _checked(reply: Reply, targets: list[str], names: list[str]) -> CompileReport:
+    """A child's answer, which a stranger's code may have written, if it is one to what was asked."""
     try:
-        targets = {
-            str(target): target_report(
-                {
-                    str(name): KernelReport(
-                        **{field: _number(kernel[field]) for field in ("shared", "regs", "spills")},  # type: ignore[typeddict-item]
-                        s=float(kernel["s"]),
-                        error=None if kernel["error"] is None else str(kernel["error"])[:MAX_ERROR],
-                        status=None if kernel["status"] is None else str(kernel["status"]),
-                    )
-                    for name, kernel in found["kernels"].items()
-                }
+        result = reply["result"]
+        found = {
+            target: target_report(
+                {name: _checked_kernel(result["targets"][target]["kernels"][name]) for name in names}
             )
-            for target, found in result["targets"].items()
+            for target in targets
         }
-        replaced = [str(name) for name in result["replaced"]][:20]
-        return CompileReport(targets=targets, replaced=replaced, seconds=float(result["seconds"]))
-    except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a report of compile_worker: {error!r}") from error
+        replaced = [str(name)[:200] for name in result["replaced"]][:20]
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
+        forged = report("COMPILE_ERROR", "its process gave an answer that is not the compiler's")
+        found = {target: target_report(dict.fromkeys(names, forged)) for target in targets}
+        replaced = [FORGED]
+    return CompileReport(targets=found, replaced=replaced, seconds=round(reply["seconds"], 4))
+
+
+def _checked_kernel(kernel: dict[str, Any]) -> KernelReport:
+    status, error = kernel["status"], kernel["error"]
+    if (status is None) != (error is None) or status not in (None, *_STATUSES):
+        raise ValueError(f"status {status!r}")
+    return KernelReport(
+        shared=_number(kernel["shared"]),
+        regs=_number(kernel["regs"]),
+        spills=_number(kernel["spills"]),
+        s=float(kernel["s"]),
+        error=None if error is None else str(error)[:MAX_ERROR],
+        status=status,
+    )
 
 
 def _number(value: Any) -> int | None:
