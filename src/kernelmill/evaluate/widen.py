@@ -23,6 +23,7 @@ _CASTS = {"float", "half", "bfloat16"}
 _COMPLEX_CASTS = {"cfloat", "chalf"}
 _NAMES = {"torch.FloatTensor", "torch.HalfTensor", "torch.BFloat16Tensor"}
 _NAMES |= {name.replace("torch.", "torch.cuda.") for name in _NAMES}
+_TYPES = (torch.FloatTensor, torch.HalfTensor, torch.BFloat16Tensor)
 
 
 def wide_of(dtype: torch.dtype) -> torch.dtype:
@@ -66,8 +67,8 @@ def _wide(value: Any) -> Any:
         return wide_of(value)
     if isinstance(value, torch.Tensor):
         return upcast(value)
-    if isinstance(value, str) and value in _NAMES:
-        return "torch.DoubleTensor"
+    if (isinstance(value, str) and value in _NAMES) or any(value is kind for kind in _TYPES):
+        return torch.float64  # `.type("torch.FloatTensor")`
     if type(value) in (list, tuple):
         return type(value)(_wide(item) for item in value)
     return value
