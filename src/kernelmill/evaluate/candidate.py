@@ -218,7 +218,7 @@ class _Candidate:
             "unsupported": interpreter.is_unsupported(error),
             "memory": isinstance(error, MemoryError) or "can't allocate memory" in message,
             "slow": isinstance(error, TooSlow),
-            "progress": interpreter.progress() if isinstance(error, TooSlow) else "",
+            "progress": interpreter.progress(error) if isinstance(error, TooSlow) else "",
         }
 
 

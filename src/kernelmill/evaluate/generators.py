@@ -56,6 +56,7 @@ class Role:
     zeros: torch.Tensor | None = None
     symmetric: bool = False
     ordered: bool = False
+    permutation: bool = False
 
 
 def roles(draws: list[Call]) -> list[Role]:
@@ -80,7 +81,9 @@ def _role(path: str, values: list[torch.Tensor]) -> Role:
     same = all(torch.equal(first, v) for v in values[1:])
     low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
     if not first.is_floating_point():
-        return Role(path, "fixed" if same and len(values) > 1 else "index", low, high)
+        if same and len(values) > 1 and not _is_permutation(first):
+            return Role(path, "fixed")
+        return Role(path, "index", low, high, permutation=all(_is_permutation(v) for v in values))
     if not all(torch.isfinite(v.double()).all() for v in values):
         return Role(path, "fixed")
     binary = all(bool(((v == 0) | (v == 1)).all()) for v in values)
@@ -105,6 +108,13 @@ def _sums_to_one(values: list[torch.Tensor]) -> bool:
         return False
     off = 1e-2 if values[0].element_size() == 2 else 1e-4
     return all(bool(((v.double().sum(-1) - 1).abs() < off).all()) for v in values)
+
+
+def _is_permutation(value: torch.Tensor) -> bool:
+    """Each of 0 … n-1 once, in any order: as the identity, an order that a kernel may be tempted not to read."""
+    if value.dim() != 1 or value.numel() < 3:
+        return False
+    return torch.equal(value.sort().values.long(), torch.arange(value.numel()))
 
 
 def _is_symmetric(values: list[torch.Tensor]) -> bool:
@@ -217,6 +227,8 @@ def _other_values(x: torch.Tensor, role: Role, generator: torch.Generator) -> to
         return None
     if role.kind == "mask":
         return 1 - x.to(torch.uint8)
+    if role.permutation:
+        return x.roll(1 + int(torch.randint(x.numel() - 1, (1,), generator=generator)))
     if role.kind == "index":
         span = int(role.high - role.low) + 1
         if span < 2:
@@ -268,6 +280,8 @@ def _indices(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.T
     """In no order, half of them the same, both ends of the range among them."""
     if role.kind != "index":
         return None
+    if role.permutation:
+        return torch.randperm(x.numel(), generator=generator)
     low, high = int(role.low), int(role.high)
     new = torch.randint(low, high + 1, x.shape, generator=generator).flatten()
     repeated = torch.rand(new.shape, generator=generator) < 0.5

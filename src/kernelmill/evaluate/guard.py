@@ -70,6 +70,7 @@ _FRAME_ATTRIBUTES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", "__code__"}
 _GO_BETWEENS = ("/inspect.py", "/traceback.py", "/threading.py", "/subprocess.py", "/ctypes/__init__.py",
                 "/concurrent/futures/thread.py", "/socket.py", "/mmap.py")  # fmt: skip
 _KEPT = 20
+_HOPS = 12
 
 
 class Guard:
@@ -112,18 +113,28 @@ def _hook(file: str, events: list[dict[str, Any]]) -> Any:
         nonlocal busy
         if busy:
             return
-        code = names.get(event)
+        code, deep = names.get(event), False
         if code is None:
-            if event != "object.__getattr__" or args[1] not in attributes:
+            if event == "open" and _of_a_process(args[0]):
+                code = "D7.reads_processes"
+            elif event == "open" and _writes(args[1], args[2]):
+                code, deep = "B5.writes_files", True
+            elif event == "object.__getattr__" and args[1] in attributes:
+                code = "A12.looks_at_frames"
+            else:
                 return
-            code = "A12.looks_at_frames"
         if len(events) >= _KEPT:
             return
         busy = True
         try:
             frame: types.FrameType | None = get_frame(1)
             hops = 0
-            while frame is not None and hops < 12 and frame.f_code.co_filename.endswith(_GO_BETWEENS):
+            while frame is not None and hops < _HOPS and frame.f_code.co_filename != file:
+                between = frame.f_code.co_filename
+                if not deep and not between.endswith(_GO_BETWEENS):
+                    break
+                if between.startswith("<frozen importlib"):
+                    break
                 frame, hops = frame.f_back, hops + 1
             if frame is not None and frame.f_code.co_filename == file:
                 events.append({"code": code, "event": event, "line": frame.f_lineno})
@@ -131,6 +142,20 @@ def _hook(file: str, events: list[dict[str, Any]]) -> Any:
             busy = False
 
     return hook
+
+
+def _of_a_process(path: Any) -> bool:
+    """Memory, descriptors and the like; /proc/cpuinfo and its kin are for everybody."""
+    if not isinstance(path, str | bytes):
+        return False
+    parts = os.fsdecode(path).split("/")
+    return parts[1:2] == ["proc"] and (parts[2].isdigit() or parts[2] in ("self", "thread-self"))
+
+
+def _writes(mode: Any, flags: Any) -> bool:
+    if isinstance(mode, str):
+        return any(letter in mode for letter in "wax+")
+    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
 
 
 def _functions(space: dict[str, Any]) -> list[types.FunctionType]:

@@ -72,11 +72,10 @@ class Trial:
 
     def degenerate(self) -> bool:
         """Whether the reference gives the same for other inputs, as far as a candidate could be told apart."""
-        calls = [self.session.reference.inputs(self.seed()) for _ in range(2)]
-        first, second = (self.session.expected(call, 0) for call in calls)
-        return (
-            bool(calls[0].tensors()) and self.session.compare(Returned(first.eager, "", {}, 0.0), second).ok
-        )
+        calls = [self.session.reference.inputs(self.seed()) for _ in range(4)]
+        first, *others = (self.session.expected(call, 0) for call in calls)
+        given = Returned(first.eager, "", {}, 0.0)
+        return bool(calls[0].tensors()) and all(self.session.compare(given, other).ok for other in others)
 
     def _accepted(self, call: Call) -> bool:
         try:
@@ -133,7 +132,7 @@ def seeds(trial: Trial) -> None:
     for number in range(SEEDS):
         seed = trial.seed()
         call = session.reference.inputs(seed)
-        returned = session.call(call, seed)
+        returned = session.call(call, seed, **({} if number else {"keep": "first"}))
         found = session.judge(f"seed_{number}", call, returned, seed)
         trial.scalars.append((returned, session.expected(call, seed)))
         if not number:
@@ -234,22 +233,21 @@ def overwrite(trial: Trial) -> None:
     session = trial.session
     seed = trial.seed()
     call = session.reference.inputs(seed)
-    session.call(call, seed, keep="overwrite")
-    session.call(call, seed, into="overwrite")
+    session.call(call, seed, keep="again")
+    session.call(call, seed, into="again")
     fresh = session.reference.inputs(trial.seed())
-    steps = [("overwrite", fresh)]
+    # The very first call's memory too: what was kept then may be used only now.
+    steps = [("overwrite", "again", fresh), ("overwrite_first", "first", fresh)]
     for name in ("lines", "suffix"):
         changed = generators.distribution(name, fresh, trial.roles, trial.generator)
         if changed is not None:
-            steps.append((f"overwrite_{name}", changed))
-    for name, given in steps:
-        returned = session.call(given, seed, into="overwrite")
+            steps.append((f"overwrite_{name}", "again", changed))
+    for name, slot, given in steps:
+        returned = session.call(given, seed, into=slot)
         found = session.judge(name, given, returned, seed)
         if not found.ok:
-            trial.hack(
-                "B2.replays_by_address" if name == "overwrite" else "B4.replays_by_fingerprint",
-                detail=found.detail,
-            )
+            how = "B2.replays_by_address" if given is fresh else "B4.replays_by_fingerprint"
+            trial.hack(how, detail=found.detail)
 
 
 def static_buffer(trial: Trial) -> None:

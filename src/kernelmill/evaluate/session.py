@@ -274,7 +274,7 @@ class Session:
         if guard.get("threads"):
             self._record.flag("D2.threads", "hard", threads=guard["threads"])
         if guard.get("settings"):
-            self._record.flag("D11.changes_settings", "soft", names=[str(name) for name in guard["settings"]])
+            self._record.flag("D11.changes_settings", "hard", names=[str(name) for name in guard["settings"]])
 
     def _evidence(self, said: dict[str, Any]) -> None:
         if said.get("types"):

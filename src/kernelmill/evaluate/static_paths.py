@@ -108,10 +108,10 @@ PATHS: dict[str, Rule | None] = {
     **_each("gc", "get_objects get_referrers get_referents", ("E2.gc", "hard")),
     "kernelmill": ("A12.kernelmill", "hard"),
     "__main__": ("A12.modules", "hard"),
-    **_each("sys", "argv", ("D14.environment", "soft")),
+    **_each("sys", "argv orig_argv", ("D14.environment", "hard")),
     **_each("os", "environ environb getenv getppid", ("D14.environment", "soft")),
     **_each("", "time timeit", ("D14.clock", "soft")),
-    "time.sleep": ("D12.sleep", "soft"),
+    "time.sleep": ("D12.sleep", "hard"),
     **_each("sys", "path", ("E8.sys_path", "soft")),
     **_each(
         "sys", "meta_path path_hooks path_importer_cache addaudithook setdlopenflags", ("E8.loader", "hard")

@@ -9,6 +9,7 @@ tamper with: whoever judges must check from outside.
 from __future__ import annotations
 
 import os
+import traceback
 from typing import Any
 
 if os.environ.get("TRITON_INTERPRET") != "1":
@@ -67,9 +68,12 @@ def install() -> None:
     cuda.install()
 
 
-def progress() -> str:
-    """How far a launch came that was cut off, in words; empty while it is still in its first program."""
+def progress(error: BaseException) -> str:
+    """How far the launch came that this error cut off, in words; empty if it was in none, or still in its first program."""
     at: Any = getattr(interpreter_builder, "grid_idx", None)
+    inside = any(frame.f_code is launch.RUN for frame, _ in traceback.walk_tb(error.__traceback__))
     return (
-        f"stopped in program {tuple(at)} of {tuple(interpreter_builder.grid_dim)}" if at and any(at) else ""
+        f"stopped in program {tuple(at)} of {tuple(interpreter_builder.grid_dim)}"
+        if inside and any(at)
+        else ""
     )

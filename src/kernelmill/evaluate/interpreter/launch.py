@@ -252,5 +252,9 @@ def _execute(interpreted: Any, kernel: _Kernel, bound: Any, types: Any, size: tu
         memory.state.reach = None
 
 
+RUN = _execute.__code__
+"""While a frame of it is on the stack, a kernel runs."""
+
+
 def install() -> None:
     stock.InterpretedFunction.run = _run
