@@ -52,7 +52,7 @@ def admission(
         found = battery(picked.reference, seed, Policy(tf32=tf32))
     except BadReference as error:
         return {"admitted": False, "reasons": [f"it cannot be tried: {error}"], "details": {}}
-    size = {"kind": picked.version.kind, "changes": picked.version.changes, **dataclasses.asdict(picked.size)}
+    size = {"kind": picked.version.kind, "changes": picked.version.changes, "elements": picked.size.elements}
     return {"admitted": found.admitted, "reasons": found.reasons, "details": {"size": size, **found.details}}
 
 

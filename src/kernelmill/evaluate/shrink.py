@@ -6,8 +6,8 @@ a text still runs is for the caller to try, as `trial.pick` does. What was chang
 say at which sizes it holds.
 
 Numbers are changed together: the same value gets the same new value, and where one divides another the new ones do too
-(heads and channels), as far as that leaves them small. Different values stay different, so that a kernel that mixes two
-axes up is seen. The source's layout is kept: only digits change.
+(heads and channels), as far as that leaves them small; multiples of a power of two stay such. Different values stay
+different, so that a kernel that mixes two axes up is seen. The source's layout is kept: only digits change.
 
 Not covered: sizes computed inside classes and functions, and sizes that are floats or strings.
 """
@@ -199,10 +199,11 @@ def _related(values: list[int], target: int, distinct: bool = True) -> dict[int,
         while step > 4 * target:  # too much is asked: the larger divisors matter more
             divisors.remove(min(divisors))
             step = math.lcm(*(new[v] for v in divisors))
-        if value % 2 == 0 and step % 2:
-            step *= 2
+        step = math.lcm(
+            step, min(value & -value, target)
+        )  # what blocks of a power of two divided, they divide
         small = step * -(-min(value, target) // step)
-        while distinct and small in new.values() and small < value:
+        while (distinct and small in new.values()) or small % 2 < value % 2:
             small += step
         new[value] = min(small, value)
     return new

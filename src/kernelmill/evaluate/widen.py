@@ -4,8 +4,9 @@ Inside, whatever narrower floating type the code asks for is float64: new tensor
 outside. Integers and booleans stay what they are. A cast that a reference makes on purpose to lose precision loses
 none here, so its own eager error is large and so is what a candidate is allowed.
 
-Not covered: types asked for outside torch (`numpy.float32`), and bit casts (`.view(torch.int32)`): the caller sees
-another shape or an error.
+Looking at the bits of a floating type (`.view(torch.int32)`) raises: they are others in float64.
+
+Not covered: types asked for outside torch (`numpy.float32`) round as they say.
 """
 
 from __future__ import annotations
@@ -59,7 +60,14 @@ class Widen(TorchFunctionMode):  # type: ignore[misc]
         args, kwargs = tuple(_wide(a) for a in args), {k: _wide(v) for k, v in (kwargs or {}).items()}
         if func is getattr(torch.Tensor, name, None) and (name in _CASTS or name in _COMPLEX_CASTS):
             return args[0].to(torch.float64 if name in _CASTS else torch.complex128)
+        if name == "view" and len(args) == 2 and isinstance(args[1], torch.dtype):
+            if _is_float(args[0].dtype) != _is_float(args[1]):
+                raise TypeError("the bits of a floating type are looked at, which are others in float64")
         return func(*args, **kwargs)
+
+
+def _is_float(dtype: torch.dtype) -> bool:
+    return bool(dtype.is_floating_point or dtype.is_complex)
 
 
 def _wide(value: Any) -> Any:
