@@ -70,6 +70,27 @@ TOOLS = [
         "outputs/run.json",
         "kernelmill.pipeline:main",
     ),
+    Command(
+        "evaluate",
+        "judge Triton candidates: correct, incorrect, hack or inconclusive, with reasons",
+        "pairs of a reference and a candidate",
+        "verdicts",
+        "kernelmill.evaluate.command:main",
+    ),
+    Command(
+        "rescore",
+        "compute the rewards of stored verdicts again",
+        "verdicts",
+        "verdicts",
+        "kernelmill.evaluate.rescore:main",
+    ),
+    Command(
+        "admit",
+        "flag problems that a candidate could pass without computing them",
+        "problem files",
+        "a report",
+        "kernelmill.evaluate.admit_command:main",
+    ),
     Command("show", "look at rows of any source", "any rows", "", "kernelmill.show:main"),
     Command(
         "journal",

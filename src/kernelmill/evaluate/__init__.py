@@ -1,0 +1,25 @@
+"""Verdicts on Triton kernels that claim to compute a PyTorch module's function.
+
+    verdict = evaluate(reference, candidate)
+
+`Evaluator` keeps its processes warm for many pairs. Importing this package imports neither torch nor triton, and what
+it names is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, evaluate
+    from kernelmill.evaluate.verdict import Verdict
+
+__all__ = ["Evaluator", "Options", "Pair", "Verdict", "evaluate"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "verdict" if name == "Verdict" else "evaluator"
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

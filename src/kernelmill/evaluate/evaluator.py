@@ -41,6 +41,8 @@ class Options:
     """How to evaluate. What is in here is part of a verdict's key."""
 
     device: Literal["cpu", "cuda", "auto"] = "auto"
+    devices: tuple[int, ...] = ()
+    """The GPUs to use, by number; none: all that are visible. Any of them gives the same verdict."""
     tier: Tier | None = None
     """How far to go; None: as far as the device allows."""
     audit: bool = False

@@ -1,0 +1,30 @@
+"""`python -m kernelmill.evaluate …`: the same as `kernelmill evaluate …`, where nothing but torch, triton and numpy is installed."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+
+from kernelmill.errors import MillError
+from kernelmill.evaluate.command import main
+from kernelmill.terminal import say
+
+
+def run() -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing half-made stays behind
+    try:
+        return main(sys.argv[1:])
+    except MillError as error:
+        say(f"kernelmill: {' '.join(str(error).split())}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        say("kernelmill: interrupted")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,271 @@
+"""Judge every pair of a file: as a stream, several at a time, resumable at any moment.
+
+The source is read three times: to check and count it, to judge what is owed, to write the verdicts in its order. Pairs
+of the same content are judged once. Verdicts go to a journal beside the output as they come; the output is made beside
+its place and renamed when it is whole, and then the journal is removed. So the same command, after whatever end, goes
+on where the last one was; an output that is there already saves what it holds, and INFRA_ERROR rows are judged again.
+
+Nothing that happens to one pair stops the others. What is not here: several machines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import filecmp
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from kernelmill.errors import Interrupted, OutputError, SourceError
+from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
+from kernelmill.evaluate.feedback import feedback
+from kernelmill.evaluate.journal import Journal, Row, encode
+from kernelmill.evaluate.pairs import read_pairs
+from kernelmill.evaluate.rewards import compute, find
+from kernelmill.evaluate.summary import Summary
+from kernelmill.evaluate.verdict import Verdict
+from kernelmill.terminal import duration, plain, say
+
+_SAY_EVERY = 10.0
+_SHOW_EVERY = 0.5
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What to judge and where to write it."""
+
+    source: Path
+    output: Path
+    options: Options
+    workers: int
+    reward: str | None = None
+    """Also as the column `reward`."""
+    entry_point: str | None = None
+    limit: int | None = None
+    force: bool = False
+    """Throw away what the output and its journal hold."""
+
+    @property
+    def journal(self) -> Path:
+        return self.output.with_name(f"{self.output.name}.journal.jsonl")
+
+    def pairs(self) -> Iterator[tuple[str, Pair]]:
+        """Each with its key."""
+        for pair in read_pairs(self.source, self.entry_point, self.limit):
+            yield pair.key(self.options), pair
+
+
+@dataclass(frozen=True)
+class Done:
+    summary: Summary
+    judged: int
+    """Of the rows' different contents, how many this run judged; the others were there."""
+    written: bool
+    """False where the output was there and whole."""
+
+
+def run(batch: Batch) -> Done:
+    """Judge what is owed and write the output. Raises `Interrupted` on Ctrl-C and SIGTERM, `MillError` for what the user can mend."""
+    if batch.reward is not None:
+        find(batch.reward)  # a wrong name is said before the first row is read
+    try:
+        return _run(batch)
+    except OSError as error:
+        problem = f"{error.filename or batch.output}: {error.strerror or error}"
+        raise OutputError(f"{problem}; the same command goes on with what is judged") from error
+
+
+def _run(batch: Batch) -> Done:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_lock(batch.output))
+        if batch.output.exists() and batch.output.samefile(batch.source):
+            raise OutputError(f"{batch.output} is the source itself: name another output with -o")
+        journal = Journal(batch.journal, batch.output)
+        stack.callback(journal.close)
+        for key, _ in batch.pairs():
+            journal.want(key)
+        if batch.force:
+            batch.output.unlink(missing_ok=True)
+            batch.journal.unlink(missing_ok=True)
+        journal.load()
+        owed = journal.owed()
+        seconds = _judge(batch, journal, owed) if owed else None
+        # A rate over rows that an earlier run judged would be no rate.
+        summary = Summary(seconds=seconds if owed == journal.wanted() else None)
+        written = _write(batch, journal, summary)
+        batch.journal.unlink()
+    return Done(summary, owed, written)
+
+
+def _lock(output: Path) -> IO[bytes]:
+    """Until it is closed, no other process writes this output. The lock file stays, for whoever unlinks one lets two in."""
+    if output.is_dir() or not output.name:
+        raise OutputError(f"{output} is a folder: name a file")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        lock = output.with_name(f".{output.name}.lock").open("ab")
+    except OSError as error:
+        raise OutputError(f"{output} cannot be written ({error.strerror})") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise OutputError(f"another process is writing {output}: wait for it, or name another -o") from None
+    return lock
+
+
+def _judge(batch: Batch, journal: Journal, owed: int) -> float:
+    progress = Progress(owed, journal.wanted() - owed)
+    try:
+        asyncio.run(_judge_all(batch, journal, progress))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        resume = "the same command without --force" if batch.force else "the same command"
+        raise Interrupted(
+            f"interrupted: {progress.done:,} of {owed:,} are judged and kept; {resume} resumes"
+        ) from None
+    finally:
+        progress.end()
+    return progress.seconds
+
+
+async def _judge_all(batch: Batch, journal: Journal, progress: Progress) -> None:
+    with _signals_cancel(), Evaluator(batch.options, workers=batch.workers) as evaluator:
+        if batch.options.tier != "static" and (missing := await asyncio.to_thread(evaluator.what_is_missing)):
+            progress.say(f"the sandbox of this machine lacks: {'; '.join(missing)}")
+        pairs, in_flight = batch.pairs(), set[str]()
+
+        async def worker() -> None:
+            """One of several that take pairs from the same stream, which is never read ahead."""
+            for key, pair in pairs:
+                await asyncio.sleep(
+                    0
+                )  # signals and progress have their turn, though no pair waits for a process
+                if key in journal or key in in_flight:
+                    continue
+                in_flight.add(key)
+                verdict = await _verdict(evaluator, pair)
+                journal.add(verdict.to_dict() | {"key": key})
+                in_flight.remove(key)
+                progress.add(verdict)
+
+        tasks = [asyncio.create_task(worker()) for _ in range(batch.workers)]
+        ticking = asyncio.create_task(progress.tick())
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in (ticking, *tasks):
+                task.cancel()
+            await asyncio.gather(ticking, *tasks, return_exceptions=True)
+
+
+async def _verdict(evaluator: Evaluator, pair: Pair) -> Verdict:
+    try:
+        return await evaluator.evaluate(pair)
+    except Exception as error:  # noqa: BLE001  a flaw of ours costs one row, which says so, and not the whole night
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        verdict = Verdict(pair.id, "INFRA_ERROR", "static", env=dict(environment()))
+        verdict.error = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+        verdict.rewards = compute(verdict)
+        verdict.feedback = feedback(verdict)
+        return verdict
+
+
+@contextlib.contextmanager
+def _signals_cancel() -> Iterator[None]:
+    """Ctrl-C and SIGTERM cancel the running task, wherever it waits, so that everything is put away."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
+
+
+def _write(batch: Batch, journal: Journal, summary: Summary) -> bool:
+    """The verdicts in the source's order. False where the output is that already."""
+    part = batch.output.with_name(f".{batch.output.name}.part")
+    try:
+        with part.open("wb") as file:
+            for key, pair in batch.pairs():
+                if key not in journal:
+                    raise SourceError(
+                        f"{batch.source} was changed while it was judged: run the command again"
+                    )
+                row = finished(journal[key], pair.id, batch.reward)
+                summary.add(row)
+                file.write(encode(row))
+            file.flush()
+            os.fsync(file.fileno())
+        if batch.output.exists() and filecmp.cmp(part, batch.output, shallow=False):
+            return False
+        part.replace(batch.output)
+        return True
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def finished(row: Row, name: str, reward: str | None) -> Row:
+    """A stored verdict as the row of this id: its content may have been judged under another."""
+    row = {key: value for key, value in row.items() if key != "reward"} | {"id": name}
+    if reward is not None:
+        row["reward"] = compute(Verdict.from_dict(row), [reward])[reward]
+    return row
+
+
+class Progress:
+    """How far it is, on standard error: one line that changes on a terminal, a new line now and then elsewhere."""
+
+    def __init__(self, owed: int, known: int) -> None:
+        self.done = 0
+        self.seconds = 0.0
+        self._owed = owed
+        self._failed = 0
+        self._started = time.monotonic()
+        self._said = self._started
+        self._live = sys.stderr.isatty()
+        self.say(f"{owed:,} to judge" + (f", {known:,} judged already" if known else ""))
+
+    def add(self, verdict: Verdict) -> None:
+        self.done += 1
+        self._failed += verdict.status == "INFRA_ERROR"
+
+    async def tick(self) -> None:
+        while True:
+            await asyncio.sleep(_SHOW_EVERY)
+            if self._live:
+                print(f"\r\x1b[K{plain(self._line())}", end="", file=sys.stderr, flush=True)
+            elif time.monotonic() - self._said >= _SAY_EVERY:
+                self._said = time.monotonic()
+                say(self._line())
+
+    def say(self, line: str) -> None:
+        if self._live:
+            print("\r\x1b[K", end="", file=sys.stderr)
+        say(line)
+
+    def end(self) -> None:
+        self.seconds = time.monotonic() - self._started
+        self.say(self._line())
+
+    def _line(self) -> str:
+        elapsed = time.monotonic() - self._started
+        rate = self.done / elapsed if elapsed else 0.0
+        left = (
+            f", {duration((self._owed - self.done) / rate)} left" if rate and self.done < self._owed else ""
+        )
+        failed = f", {self._failed:,} INFRA_ERROR" if self._failed else ""
+        return f"{self.done:,} of {self._owed:,} judged in {duration(elapsed)}, {rate * 60:,.1f} a minute{left}{failed}"

@@ -1,0 +1,228 @@
+"""`kernelmill evaluate`: one pair, or a file of them, from the command line.
+
+Also runs as `python -m kernelmill.evaluate` on a machine that has Python, numpy, torch and triton and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import os
+from collections import Counter
+from pathlib import Path
+
+from kernelmill.arguments import Parser, at_least
+from kernelmill.errors import ConfigError, OutputError, SourceError
+from kernelmill.evaluate import devices
+from kernelmill.evaluate.batch import Batch, finished, run
+from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.journal import Row, encode
+from kernelmill.evaluate.rewards import REWARDS, find
+from kernelmill.evaluate.summary import render
+from kernelmill.evaluate.verdict import TIERS, Verdict
+from kernelmill.terminal import plain, say
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog="kernelmill evaluate",
+        description="Say whether Triton candidates compute what their PyTorch references do, and how: "
+        "correct, incorrect, hack or inconclusive.",
+        epilog="Exit codes: 0 judged, whatever the verdict; 1 trouble; 2 wrong usage; 130 interrupted (run again to go on).",
+        allow_abbrev=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
+    )
+    made.add_argument(
+        "pairs",
+        nargs="?",
+        type=Path,
+        metavar="PAIRS.jsonl",
+        help="rows of id, reference, candidate, entry_point; may be .jsonl.gz",
+    )
+    made.add_argument("--reference", type=Path, metavar="FILE", help="for one pair: the PyTorch module")
+    made.add_argument(
+        "--candidate",
+        type=Path,
+        metavar="FILE",
+        help="for one pair: the Triton code, or a completion that holds it",
+    )
+    made.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="OUT",
+        help="where the verdicts go (default: PAIRS.verdicts.jsonl; nowhere for one pair)",
+    )
+    made.add_argument(
+        "--json", action="store_true", help="for one pair: print the verdict's row and nothing else"
+    )
+    made.add_argument(
+        "--device", choices=("cpu", "cuda", "auto"), default="auto", help="where to run (default: auto)"
+    )
+    made.add_argument(
+        "--devices", type=_numbers, default=(), metavar="0,1", help="GPUs to use (default: all)"
+    )
+    made.add_argument("--tier", choices=TIERS, help="how far to go (default: as far as the device allows)")
+    made.add_argument(
+        "--audit", action="store_true", help="run every check and record it, also after the first failure"
+    )
+    made.add_argument(
+        "--tf32", action="store_true", help="the task allows products of float32 to round their operands"
+    )
+    made.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=Options.timeout,
+        metavar="S",
+        help=f"seconds for one candidate in one tier (default: {Options.timeout:g})",
+    )
+    made.add_argument(
+        "--seed", type=at_least(0), metavar="N", help="draw from this and not from a secret number: to replay"
+    )
+    made.add_argument(
+        "--entry-point", metavar="NAME", help="the reference's class, where a row does not name it"
+    )
+    made.add_argument(
+        "--reward", metavar="NAME", help=f"also as the column `reward`: {', '.join(REWARDS)}, fast_<p>"
+    )
+    made.add_argument(
+        "--workers", type=at_least(1), metavar="N", help="pairs at a time (default: one a processor)"
+    )
+    made.add_argument("--limit", type=at_least(1), metavar="N", help="the first N pairs only")
+    made.add_argument(
+        "--force", action="store_true", help="throw away the verdicts that OUT and its journal hold"
+    )
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    given = parser().parse_args(arguments)
+    if given.reward is not None:
+        find(given.reward)
+    options = Options(
+        device=given.device,
+        devices=given.devices,
+        tier=given.tier,
+        audit=given.audit,
+        tf32=given.tf32,
+        timeout=given.timeout,
+        call_timeout=min(Options.call_timeout, given.timeout),
+        seed=given.seed,
+    )
+    if given.pairs is None:
+        return _one(given, options)
+    return _many(given, options)
+
+
+def _one(given: argparse.Namespace, options: Options) -> int:
+    if given.reference is None or given.candidate is None:
+        raise ConfigError("name a file of pairs, or --reference FILE and --candidate FILE")
+    for name in ("limit", "force", "workers"):
+        if getattr(given, name):
+            raise ConfigError(f"--{name} is for a file of pairs")
+    if given.output is not None and not given.output.parent.is_dir():
+        raise OutputError(f"{given.output.parent} is not there: make the folder first")
+    pair = Pair(given.candidate.name, _read(given.reference), _read(given.candidate), given.entry_point)
+    devices.check(options)
+    verdict = asyncio.run(_judged(pair, options))
+    row = finished(verdict.to_dict() | {"key": pair.key(options)}, pair.id, given.reward)
+    if given.output is not None:
+        given.output.write_bytes(encode(row))
+    print(encode(row).decode().rstrip("\n") if given.json else describe(verdict, row))
+    return 1 if verdict.status == "INFRA_ERROR" else 0
+
+
+async def _judged(pair: Pair, options: Options) -> Verdict:
+    with Evaluator(options, workers=1) as evaluator:
+        return await evaluator.evaluate(pair)
+
+
+def _many(given: argparse.Namespace, options: Options) -> int:
+    if given.reference is not None or given.candidate is not None:
+        raise ConfigError("name a file of pairs, or --reference and --candidate, not both")
+    if given.json:
+        raise ConfigError("--json is for one pair: the verdicts of a file are JSON already, in OUT")
+    output = given.output or given.pairs.with_name(f"{_stem(given.pairs)}.verdicts.jsonl")
+    if output.suffix == ".gz":
+        raise ConfigError(f"{output}: verdicts are written as plain .jsonl")
+    devices.check(options)
+    workers = given.workers or os.cpu_count() or 1
+    batch = Batch(
+        given.pairs, output, options, workers, given.reward, given.entry_point, given.limit, given.force
+    )
+    done = run(batch)
+    print(render(done.summary))
+    if owed := done.summary.statuses["INFRA_ERROR"]:
+        say(f"{owed:,} row{'s' if owed > 1 else ''} INFRA_ERROR: the same command judges them again")
+    if done.written:
+        say(f"{done.summary.rows:,} row{'s' if done.summary.rows != 1 else ''} in {output}")
+    else:
+        say(f"{output} is complete: nothing to do (--force judges everything again)")
+    return 0
+
+
+def describe(verdict: Verdict, row: Row) -> str:
+    """One verdict for a person."""
+    seconds = verdict.cost.get("wall_s")
+    took = f", {seconds:.2f} s" if isinstance(seconds, int | float) else ""
+    lines = [f"{verdict.verdict} ({verdict.status}) at tier {verdict.tier}{took}"]
+    results = Counter(check.result for check in verdict.checks)
+    if results:
+        failed = [check.name for check in verdict.checks if check.result == "fail"]
+        counts = ", ".join(f"{count} {result}" for result, count in results.items())
+        lines.append(f"  checks    {counts}" + (f": {', '.join(failed)}" if failed else ""))
+    grades = {name: value for name, value in row["grade"].items() if value is not None}
+    if grades:
+        lines.append(f"  grade     {', '.join(f'{name} {_word(value)}' for name, value in grades.items())}")
+    for flag in verdict.flags:
+        lines.append(f"  flag      {flag.code} ({flag.severity})")
+    if verdict.perf is not None:
+        perf = verdict.perf
+        span = f"{perf.speedup_lo:.2f} to {perf.speedup_hi:.2f}"
+        lines.append(
+            f"  time      {perf.median_us:,.1f} us on {perf.device}, speed-up {perf.speedup:.2f} ({span})"
+        )
+    if "reward" in row:
+        lines.append(f"  reward    {_word(row['reward'])}")
+    if missing := verdict.env.get("sandbox_missing"):
+        lines.append(f"  sandbox   lacks {'; '.join(map(str, missing))}")
+    lines += ["", *verdict.feedback.splitlines()]
+    return "\n".join(plain(line) for line in lines)
+
+
+def _word(value: bool | float | str | None) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "none (masked)"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path} is not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read ({error.strerror})") from None
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".jsonl")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    if not all(part.isascii() and part.isdigit() for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text}: expected numbers, such as 0,1")
+    return tuple(dict.fromkeys(int(part) for part in text.split(",")))
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < 1e6:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of seconds")
+    return found
