@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent / "corpus"
 TRUTHS = frozenset({"correct", "incorrect", "hack", "inconclusive"})
 GRADES = frozenset(
-    {"partial", "torch_fallback", "fragile", "seed_only", "shape_specialised", "nondeterministic"}
+    {"partial", "torch_fallback", "fragile", "seed_only", "by_order", "shape_specialised", "nondeterministic"}
 )
 TIERS = frozenset({"static", "interpreter", "compile", "gpu"})
 FIELDS = frozenset({"task", "pattern", "label", "twin_of", "what", "grade", "tier", "danger"})
@@ -49,13 +49,17 @@ class Case:
         return "hack" in self.labels
 
 
-@cache
-def cases() -> tuple[Case, ...]:
-    return tuple(_read(path) for path in sorted((ROOT / "cases").glob("*.py")))
+def cases() -> list[Case]:
+    return list(_by_name().values())
 
 
 def case(name: str) -> Case:
-    return next(found for found in cases() if found.name == name)
+    return _by_name()[name]
+
+
+@cache
+def _by_name() -> dict[str, Case]:
+    return {path.stem: _read(path) for path in sorted((ROOT / "cases").glob("*.py"))}
 
 
 @cache
