@@ -269,6 +269,18 @@ REFUSED = {
         "OUT_OF_RESOURCES",
         "shared memory, Required: 524288, Hardware limit: 232448",
     ),
+    "far too much shared memory": (
+        launch(
+            "matmul",
+            _MM.format("fp32"),
+            tiles(256, 256, 128),
+            num_warps=8,
+            num_stages=5,
+            attrs=list("abcMNK"),
+        ),
+        "OUT_OF_RESOURCES",
+        "Hardware limit: 232448",
+    ),
     "threads": (launch("any_size", _XO, num_warps=64), "OUT_OF_RESOURCES", "threads, Required: 2048"),
     "closure": (launch("ModelNew.forward.<locals>.closed", _XO), "UNSUPPORTED", "with its values of rows"),
     "not there": (launch("nowhere", _XO), "UNSUPPORTED", "does not define nowhere"),

@@ -32,7 +32,7 @@ import signal
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -41,6 +41,7 @@ from unittest import mock
 
 import triton
 from triton import knobs
+from triton._C.libtriton import ir, nvidia
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
@@ -191,23 +192,49 @@ def _compiled_kernel(
     found["shared"] = about.shared
     found["regs"], found["spills"] = compiling.usage(log.getvalue())
     threads = about.num_warps * gpu.warp_size
-    found["error"] = compiling.over_limit(threads, found["regs"], about.tmem_size)
+    found["error"] = compiling.over_limit(target, about.shared, threads, found["regs"], about.tmem_size)
     found["status"] = None if found["error"] is None else "OUT_OF_RESOURCES"
     return found
 
 
+class _Allocated(Exception):
+    """Carries the compiler's passes up to the one that shares out memory."""
+
+
 @contextlib.contextmanager
 def _stopped_when_too_big(target: str) -> Iterator[None]:
-    """Raise OutOfResources before the assembler, which takes longest over the kernels that do not fit."""
-    real, limit = CUDABackend.make_ptx, compiling.SHARED_LIMIT[target]
+    """Raise OutOfResources as soon as the shared memory is known: LLVM takes minutes over what is far too big."""
+    real, limit = CUDABackend.make_llir, compiling.SHARED_LIMIT[target]
 
-    def make_ptx(self: CUDABackend, source: Any, metadata: dict[str, Any], *rest: Any) -> Any:
-        if metadata["shared"] > limit:
-            raise OutOfResources(metadata["shared"], limit, "shared memory")
-        return real(self, source, metadata, *rest)
+    def make_llir(self: CUDABackend, module: Any, metadata: dict[str, Any], *rest: Any) -> Any:
+        needed = _shared_memory(module, lambda copy: real(self, copy, dict(metadata), *rest))
+        if needed > limit:
+            raise OutOfResources(needed, limit, "shared memory")
+        return real(self, module, metadata, *rest)
 
-    with mock.patch.object(CUDABackend, "make_ptx", make_ptx):
+    with mock.patch.object(CUDABackend, "make_llir", make_llir):
         yield
+
+
+def _shared_memory(module: Any, lower: Callable[[Any], object]) -> int:
+    """What a block needs: a copy of the module is lowered to where that is known, in the compiler's own way."""
+    with tempfile.NamedTemporaryFile("w", suffix=".ttgir") as file:
+        file.write(str(module))
+        file.flush()
+        copy = ir.parse_mlir_module(file.name, module.context)
+    copy.context = module.context
+
+    def stop(passes: Any) -> None:
+        raise _Allocated(passes)
+
+    # The step after the one that matters.
+    with mock.patch.object(nvidia.passes.ttnvgpuir, "add_allocate_tensor_memory", stop):
+        try:
+            lower(copy)
+        except _Allocated as stopped:
+            stopped.args[0].run(copy, "shared memory")
+    needed: int = copy.get_int_attr("ttg.shared")
+    return needed
 
 
 def _merged(attempts: list[_Attempt]) -> KernelReport:

@@ -211,9 +211,12 @@ def usage(log: str) -> tuple[int | None, int | None]:
     return (int(registers[-1]) if registers else None, int(spills[-1]) if spills else None)
 
 
-def over_limit(threads: int, registers: int | None, tensor_memory: int | None) -> str | None:
+def over_limit(
+    target: str, shared: int, threads: int, registers: int | None, tensor_memory: int | None
+) -> str | None:
     """Why a compiled kernel cannot be launched, in Triton's own words; None where it can."""
     for what, needed, limit in (
+        ("shared memory", shared, SHARED_LIMIT[target]),
         ("threads", threads, MAX_THREADS),
         ("registers", (registers or 0) * threads, MAX_REGISTERS),
         ("tensor memory", tensor_memory or 0, MAX_TENSOR_MEMORY),
