@@ -1,0 +1,166 @@
+"""What the endpoints take, and how a verdict is told to each.
+
+`/eval` is a contract with trainers that exist: it takes fields it does not know, and those that ask for another way
+of judging (seeds, trials, a device) change nothing here; `metadata.not_used` names them. Our own endpoints refuse
+what they do not know, so that a misspelt option is not silently left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from kernelmill.errors import ConfigError
+from kernelmill.evaluate import rewards
+from kernelmill.evaluate.evaluator import Options, Pair
+from kernelmill.evaluate.verdict import Status, Tier, Verdict
+
+MAX_CODE = 1 << 18
+"""Characters of one source text. A long kernel has a tenth of it."""
+Code = Annotated[str, Field(max_length=MAX_CODE)]
+Name = Annotated[str, Field(max_length=200)]
+
+_SAID_AS: dict[Status, str] = {
+    "PARSE_ERROR": "compilation_error",
+    "FORMAT_ERROR": "compilation_error",
+    "COMPILE_ERROR": "compilation_error",
+    "OUT_OF_RESOURCES": "compilation_error",
+    "RUNTIME_ERROR": "runtime_error",
+    "TIMEOUT": "runtime_error",
+    "OOM": "runtime_error",
+    "INCORRECT_SHAPE": "correctness_issue",
+    "INCORRECT_DTYPE": "correctness_issue",
+    "INCORRECT_NUMERICAL": "correctness_issue",
+    "NONFINITE": "correctness_issue",
+}
+"""KernelBench's names for what went wrong."""
+
+
+class EvaluateBody(BaseModel):
+    """One pair, for `/evaluate`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: Name | int | None = None
+    reference: Code
+    candidate: Code
+    entry_point: Name | None = None
+    audit: bool = False
+    tf32: bool = False
+    reward: Name | None = None
+    timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+    @field_validator("reward")
+    @classmethod
+    def _is_known(cls, name: str | None) -> str | None:
+        if name is not None:
+            try:
+                rewards.find(name)
+            except ConfigError as error:
+                raise ValueError(str(error)) from None
+        return name
+
+    def options(self, base: Options) -> Options:
+        return dataclasses.replace(
+            base,
+            audit=self.audit,
+            tf32=self.tf32,
+            timeout=base.timeout if self.timeout is None else self.timeout,
+        )
+
+    def pair(self, options: Options) -> Pair:
+        """Without an id of its own it goes by its content."""
+        pair = Pair("", self.reference, self.candidate, self.entry_point)
+        return dataclasses.replace(pair, id=pair.key(options) if self.id is None else str(self.id))
+
+
+class BatchBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    pairs: list[EvaluateBody] = Field(min_length=1)
+
+
+class EvalBody(BaseModel):
+    """`/eval`: slime's and TritonForge's request."""
+
+    model_config = ConfigDict(extra="allow")
+
+    original_model_src: Code
+    custom_model_src: Code
+    seed_num: int | None = 42
+    num_correct_trials: int | None = 5
+    num_perf_trials: int | None = 100
+    verbose: bool | None = False
+    measure_performance: bool | None = None
+    preferred_device: str | int | None = None
+    backend: str | None = None
+    entry_point: Name | None = None
+    """Ours: the reference's class where it is not `Model`."""
+
+    def options(self, base: Options, reached: Tier | None) -> Options:
+        """Where there is a clock, it need not be used."""
+        untimed = self.measure_performance is False and reached == "gpu_timed"
+        return dataclasses.replace(base, tier="gpu") if untimed else base
+
+    def pair(self, options: Options) -> Pair:
+        pair = Pair("", self.original_model_src, self.custom_model_src, self.entry_point)
+        return dataclasses.replace(pair, id=pair.key(options))
+
+    def not_used(self) -> list[str]:
+        used = {"original_model_src", "custom_model_src", "measure_performance", "entry_point"}
+        return sorted(self.model_fields_set - used)
+
+
+def evaluate_answer(verdict: Verdict, id: str, reward: str) -> dict[str, Any]:
+    """The whole verdict, under the asker's own id, and the reward."""
+    row = verdict.to_dict() | {"id": id}
+    return row | {"reward": rewards.compute(verdict, [reward])[reward]}
+
+
+def eval_answer(verdict: Verdict, body: EvalBody, id: str, reward: str) -> dict[str, Any]:
+    """KernelBench's record; what was not measured is -1.0 and {}, and `metadata` says why."""
+    row = evaluate_answer(verdict, id, reward)
+    runtime, stats, note = _runtime(verdict, body)
+    metadata: dict[str, Any] = {
+        "status": verdict.status,
+        "verdict": verdict.verdict,
+        "tier": verdict.tier,
+        "hardware": verdict.perf.device if verdict.perf else "cpu",
+        "device": "cuda" if verdict.tier.startswith("gpu") else "cpu",
+        "flags": [flag.code for flag in verdict.flags],
+        "feedback": verdict.feedback,
+        "not_used": body.not_used(),
+    }
+    if note:
+        metadata["runtime"] = note
+    if verdict.status in _SAID_AS:
+        metadata[_SAID_AS[verdict.status]] = verdict.feedback
+    return {
+        "compiled": rewards.compiled(verdict),
+        "correctness": verdict.verdict == "correct",
+        "metadata": metadata,
+        "runtime": runtime,
+        "runtime_stats": stats,
+        "reward": row.pop("reward"),
+        "verdict": row,
+    }
+
+
+def _runtime(verdict: Verdict, body: EvalBody) -> tuple[float, dict[str, Any], str]:
+    perf = verdict.perf
+    if verdict.verdict != "correct":
+        return -1.0, {}, "not measured: only a correct candidate is timed"
+    if body.measure_performance is False:
+        return -1.0, {}, "not measured: measure_performance is false"
+    if perf is None:
+        return -1.0, {}, "not measured: no GPU was used"
+    stats: dict[str, Any] = {
+        "median": perf.median_us / 1000,
+        "ci": [limit / 1000 for limit in perf.ci],
+        "num_trials": perf.n,
+        "hardware": perf.device,
+        "device": "cuda",
+    }
+    return perf.median_us / 1000, stats, ""

@@ -1,0 +1,222 @@
+"""`kernelmill serve`: flags, the socket, the start and the end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import copy
+import ipaddress
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from types import FrameType
+
+from kernelmill.arguments import Parser, at_least
+from kernelmill.config import secret
+from kernelmill.errors import ConfigError
+from kernelmill.evaluate import rewards
+from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.verdict import Verdict
+from kernelmill.isolate import START_SECONDS
+from kernelmill.terminal import say
+
+try:
+    import uvicorn
+    from fastapi import FastAPI
+except ImportError as error:
+    raise ConfigError(f"serve needs {error.name}: pip install 'kernelmill[serve,eval]'") from None
+
+from kernelmill.serve.app import make_app
+from kernelmill.serve.gate import Gate
+from kernelmill.serve.service import Service
+
+GRACE_SECONDS = 3.0
+"""How long what is in flight may still take when the service is told to stop."""
+log = logging.getLogger("kernelmill.serve")
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog="kernelmill serve",
+        description="Judge candidates behind HTTP, for trainers.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
+    )
+    made.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    made.add_argument(
+        "--port", type=at_least(0), default=18188, metavar="N", help="0: any that is free (default: 18188)"
+    )
+    made.add_argument(
+        "--workers",
+        type=at_least(1),
+        metavar="N",
+        help="candidates judged at once (default: processor cores)",
+    )
+    made.add_argument(
+        "--queue", type=at_least(1), default=256, metavar="N", help="candidates that may wait (default: 256)"
+    )
+    made.add_argument(
+        "--cache", type=at_least(0), default=1024, metavar="N", help="verdicts remembered (default: 1024)"
+    )
+    made.add_argument(
+        "--token-env",
+        metavar="NAME",
+        help="environment variable with the bearer token that callers must send",
+    )
+    made.add_argument("--insecure", action="store_true", help="listen beyond this machine without a token")
+    made.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(default: auto)")
+    made.add_argument(
+        "--reward",
+        default="default",
+        metavar="NAME",
+        help=f"what stands as `reward` in answers: {', '.join(rewards.REWARDS)}, fast_<p> (default: default)",
+    )
+    made.add_argument(
+        "--timeout", type=at_least(1), default=60, metavar="S",
+        help="seconds for one candidate in one tier; a request may ask for less (default: 60)",
+    )  # fmt: skip
+    made.add_argument(
+        "--max-bytes",
+        type=at_least(1),
+        default=16 << 20,
+        metavar="N",
+        help="largest body (default: 16777216)",
+    )
+    made.add_argument("--quiet", action="store_true", help="log only what went wrong, not every request")
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    flags = parser().parse_args(arguments)
+    rewards.find(flags.reward)
+    token = _token(flags.token_env)
+    options = Options(device=flags.device, timeout=float(flags.timeout))
+    logging.basicConfig(
+        stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING
+    )
+    log.setLevel(logging.WARNING if flags.quiet else logging.INFO)
+    with (
+        _listen(flags.host, flags.port, safe=token is not None or flags.insecure) as listening,
+        Evaluator(options, flags.workers) as evaluator,
+    ):
+        return _serve(flags, evaluator, listening, token)
+
+
+def _serve(
+    flags: argparse.Namespace, evaluator: Evaluator, listening: socket.socket, token: str | None
+) -> int:
+    async def judge(pair: Pair, options: Options) -> Verdict:
+        # The same warm processes under other options.
+        view = copy.copy(evaluator)
+        view.options = options
+        return await view.evaluate(pair)
+
+    options = evaluator.options
+    service = Service(
+        judge,
+        options,
+        workers=evaluator.workers,
+        queue=flags.queue,
+        cache=flags.cache,
+        # An evaluation has its own limits; this one is for when they do not hold.
+        patience=6 * (options.timeout + 15) + START_SECONDS,
+    )
+    server: _Server
+
+    @contextlib.asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        """Start judging while `/health` already answers; end every process before the loop does."""
+        starting = asyncio.create_task(_start(service, server))
+        yield
+        starting.cancel()
+        await service.stop(0)
+        await asyncio.to_thread(evaluator.close)
+
+    app = make_app(service, flags.reward, life)
+    # Requests that wait for a verdict somebody else's request brings take no place in the queue: they are bounded here.
+    app.add_middleware(
+        Gate, metrics=service.metrics, token=token, max_bytes=flags.max_bytes,
+        max_open=4 * (service.workers + service.queue) + 64,
+    )  # fmt: skip
+    server = _Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            timeout_graceful_shutdown=int(GRACE_SECONDS) + 2,
+        ),
+        service,
+    )
+    host, port = listening.getsockname()[:2]
+    say(
+        f"kernelmill serve: http://{f'[{host}]' if ':' in host else host}:{port} (pid {os.getpid()}), starting"
+    )
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn sends itself again the signal that it has obeyed
+        server.run(sockets=[listening])
+    if server.failed is not None:
+        raise server.failed
+    say("kernelmill serve: stopped")
+    return 0
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, which tells the service when it is to stop: in-flight requests are then answered in time."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.failed: Exception | None = None
+        self._service = service
+        self._stopping: asyncio.Task[None] | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        with contextlib.suppress(RuntimeError):  # no loop runs yet, or no more: nothing is in flight
+            asyncio.get_running_loop().call_soon_threadsafe(self.stop)
+
+    def stop(self) -> None:
+        self.should_exit = True
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._service.stop(GRACE_SECONDS))
+
+
+async def _start(service: Service, server: _Server) -> None:
+    begun = time.monotonic()
+    try:
+        await service.warm_up()
+    except Exception as error:  # noqa: BLE001  raised again where the server has ended
+        server.failed = error
+        server.stop()
+        return
+    say(f"kernelmill serve: ready after {time.monotonic() - begun:.1f} s ({service.tier})")
+
+
+def _token(name: str | None) -> str | None:
+    if name is None:
+        return None
+    token = secret(name)
+    if not token:
+        raise ConfigError(f"--token-env {name}: {name} is not set or empty")
+    return token
+
+
+def _listen(host: str, port: int, safe: bool) -> socket.socket:
+    """A socket that listens. Beyond this machine only where that is `safe`."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError, OverflowError) as error:
+        raise ConfigError(f"--host {host} --port {port}: {error}") from None
+    family, _, _, _, address = found[0]
+    if not safe and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
+        raise ConfigError(
+            f"--host {host} is reached by other machines: set a token (--token-env NAME) or say --insecure"
+        )
+    try:
+        return socket.create_server(address[:2], family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on {host} port {port}: {error}") from None

@@ -1,0 +1,201 @@
+"""The queue between requests and the evaluator. It knows nothing of HTTP.
+
+A *flight* is one candidate on its way to a verdict; a *ticket* is somebody waiting for it. The same content asked
+for twice is one flight with two tickets, or is answered from memory. A flight that nobody waits for any more is
+cancelled, which kills the processes that judge it.
+
+Whatever goes wrong on our side while judging is an INFRA_ERROR, which is an answer and is not remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from kernelmill.evaluate.evaluator import Options, Pair
+from kernelmill.evaluate.verdict import Tier, Verdict
+from kernelmill.serve import known
+from kernelmill.serve.metrics import Metrics
+
+log = logging.getLogger("kernelmill.serve")
+Judge = Callable[[Pair, Options], Awaitable[Verdict]]
+Ticket = asyncio.Future[Verdict]
+"""Cancelling it is leaving."""
+State = Literal["starting", "ready", "stopping"]
+_LONGEST_WAIT = 60
+
+
+class Full(Exception):
+    """No room. `retry_after` says in how many seconds there may be some."""
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class NotReady(Exception):
+    """The service is starting or stopping."""
+
+
+class Job(NamedTuple):
+    pair: Pair
+    options: Options
+
+
+@dataclass
+class _Flight:
+    task: asyncio.Task[Verdict]
+    tickets: set[Ticket] = field(default_factory=set)
+
+
+class Service:
+    """Judges `workers` candidates at a time and lets `queue` more wait. For one event loop."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        options: Options,
+        workers: int,
+        queue: int = 256,
+        cache: int = 1024,
+        patience: float = math.inf,
+    ) -> None:
+        self.options = options
+        self.workers = workers
+        self.queue = queue
+        self.metrics = Metrics()
+        self.state: State = "starting"
+        self.tier: Tier | None = None
+        """How far candidates get here, as far as the known one got."""
+        self.missing: list[str] = []
+        self._judge = judge
+        self._cache: OrderedDict[str, Verdict] = OrderedDict()
+        self._cache_size = cache
+        self._patience = patience
+        self._flights: dict[str, _Flight] = {}
+        self._tasks: set[asyncio.Task[Verdict]] = set()
+        self._turns = asyncio.Semaphore(workers)
+        self._running = 0
+
+    @property
+    def in_flight(self) -> int:
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        return len(self._tasks) - self._running
+
+    async def warm_up(self) -> None:
+        """Judge the known pair. Raises `ConfigError` where that does not come out right."""
+        verdict = await self._judge(known.KNOWN, self.options)
+        known.check(verdict, self.options)
+        self.tier = verdict.tier
+        self.missing = list(verdict.env.get("sandbox_missing", []))
+        if self.state == "starting":
+            self.state = "ready"
+
+    def submit(self, jobs: Sequence[Job]) -> list[Ticket]:
+        """A ticket for each job, or for none of them: raises `Full` or `NotReady`."""
+        if self.state != "ready":
+            self.metrics.rejected[self.state] += 1
+            raise NotReady(f"the service is {self.state}")
+        keys = [job.pair.key(job.options) for job in jobs]
+        new = {key for key in keys if key not in self._cache and key not in self._flights}
+        room = self.workers + self.queue - len(self._tasks)
+        if len(new) > room:
+            self.metrics.rejected["full"] += 1
+            raise Full(
+                f"the queue is full: {self.waiting} wait, {self._running} are being judged",
+                self.retry_after(len(new) - room),
+            )
+        return [self._ticket(key, job) for key, job in zip(keys, jobs, strict=True)]
+
+    def retry_after(self, places: int) -> int:
+        """Seconds until about so many places are free."""
+        seconds = math.ceil(self.metrics.mean_seconds() * places / self.workers)
+        return min(max(seconds, 1), _LONGEST_WAIT)
+
+    async def stop(self, grace: float) -> None:
+        """Take nothing new, let what is in flight finish for `grace` seconds, then cancel it."""
+        self.state = "stopping"
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _ticket(self, key: str, job: Job) -> Ticket:
+        ticket: Ticket = asyncio.get_running_loop().create_future()
+        if (verdict := self._cache.get(key)) is not None:
+            self._cache.move_to_end(key)
+            self.metrics.answers["cached"] += 1
+            ticket.set_result(verdict)
+            return ticket
+        flight, source = self._flights.get(key), "joined"
+        if flight is None:
+            flight, source = self._take_off(key, job), "judged"
+        flight.tickets.add(ticket)
+        ticket.add_done_callback(functools.partial(self._left, key, flight, source))
+        return ticket
+
+    def _take_off(self, key: str, job: Job) -> _Flight:
+        task = asyncio.create_task(self._fly(job))
+        flight = self._flights[key] = _Flight(task)
+        self._tasks.add(task)
+        task.add_done_callback(functools.partial(self._landed, key, flight))
+        return flight
+
+    async def _fly(self, job: Job) -> Verdict:
+        async with self._turns:
+            self._running += 1
+            start = time.monotonic()
+            try:
+                async with asyncio.timeout(None if math.isinf(self._patience) else self._patience):
+                    verdict = await self._judge(job.pair, job.options)
+            except Exception as error:
+                # One request's trouble is not the service's; the log has the traceback.
+                log.exception("an evaluation failed")
+                verdict = trouble(job.pair.id, f"{type(error).__name__}: {error}")
+            finally:
+                self._running -= 1
+            self.metrics.judged(verdict.status, time.monotonic() - start)
+            return verdict
+
+    def _landed(self, key: str, flight: _Flight, task: asyncio.Task[Verdict]) -> None:
+        self._tasks.discard(task)
+        if self._flights.get(key) is flight:
+            del self._flights[key]
+        if task.cancelled():
+            self.metrics.cancelled += 1
+        elif task.result().status != "INFRA_ERROR" and self._cache_size:
+            self._cache[key] = task.result()
+            while len(self._cache) > self._cache_size:
+                self._cache.popitem(last=False)
+        for ticket in [ticket for ticket in flight.tickets if not ticket.done()]:
+            if task.cancelled():
+                ticket.set_exception(NotReady("the service is stopping"))
+            else:
+                ticket.set_result(task.result())
+
+    def _left(self, key: str, flight: _Flight, source: str, ticket: Ticket) -> None:
+        flight.tickets.discard(ticket)
+        if not ticket.cancelled():
+            self.metrics.answers[source] += ticket.exception() is None
+        elif not flight.tickets and not flight.task.done():
+            # From here on nobody may join it.
+            if self._flights.get(key) is flight:
+                del self._flights[key]
+            flight.task.cancel()
+
+
+def trouble(id: str, message: str) -> Verdict:
+    """Our own trouble, as a verdict: never counted as wrong."""
+    return Verdict(id=id, status="INFRA_ERROR", tier="static", error=" ".join(message.split())[:500])
