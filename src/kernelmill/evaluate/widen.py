@@ -60,14 +60,16 @@ class Widen(TorchFunctionMode):  # type: ignore[misc]
         args, kwargs = tuple(_wide(a) for a in args), {k: _wide(v) for k, v in (kwargs or {}).items()}
         if func is getattr(torch.Tensor, name, None) and (name in _CASTS or name in _COMPLEX_CASTS):
             return args[0].to(torch.float64 if name in _CASTS else torch.complex128)
-        if name == "view" and len(args) == 2 and isinstance(args[1], torch.dtype):
-            if _is_float(args[0].dtype) != _is_float(args[1]):
-                raise TypeError("the bits of a floating type are looked at, which are others in float64")
+        if name == "view" and _is_bit_cast(args):
+            raise TypeError("the bits of a floating type are looked at, which are others in float64")
         return func(*args, **kwargs)
 
 
-def _is_float(dtype: torch.dtype) -> bool:
-    return bool(dtype.is_floating_point or dtype.is_complex)
+def _is_bit_cast(args: tuple[Any, ...]) -> bool:
+    if len(args) != 2 or not isinstance(args[1], torch.dtype):
+        return False
+    kinds = [dtype.is_floating_point or dtype.is_complex for dtype in (args[0].dtype, args[1])]
+    return kinds[0] != kinds[1]
 
 
 def _wide(value: Any) -> Any:
