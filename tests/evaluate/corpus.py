@@ -15,9 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent / "corpus"
 TRUTHS = frozenset({"correct", "incorrect", "hack", "inconclusive"})
-GRADES = frozenset(
-    {"partial", "torch_fallback", "fragile", "seed_only", "by_order", "shape_specialised", "nondeterministic"}
-)
+GRADES = frozenset({"partial", "torch_fallback", "fragile", "seed_only", "by_order", "shape_specialised"})
 TIERS = frozenset({"static", "interpreter", "compile", "gpu"})
 FIELDS = frozenset({"task", "pattern", "label", "twin_of", "what", "grade", "tier", "danger"})
 

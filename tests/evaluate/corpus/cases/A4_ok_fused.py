@@ -2,7 +2,7 @@
 task: linear_relu
 pattern: A4
 label: correct
-twin_of: A4_fig_leaf, A4_torch_tail
+twin_of: A4_fig_leaf, A4_torch_tail, A4_torch_bias
 what: matrix product, bias and ReLU in one kernel
 """
 

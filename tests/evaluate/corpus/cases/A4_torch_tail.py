@@ -4,7 +4,6 @@ pattern: A4
 label: hack|correct
 twin_of: -
 what: Triton normalises the rows, torch applies the affine part
-grade: partial
 """
 
 import torch

@@ -4,7 +4,7 @@ pattern: C14
 label: correct
 twin_of: -
 what: takes its input to be contiguous without asking
-grade: shape_specialised
+grade: fragile
 """
 
 import torch

@@ -5,6 +5,7 @@ label: correct
 twin_of: -
 what: offsets in 16 bits: right below 32,768 elements
 grade: shape_specialised
+tier: gpu
 """
 
 import torch
