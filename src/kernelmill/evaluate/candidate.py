@@ -9,9 +9,7 @@ only looks like CUDA.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
-import hashlib
 import importlib.util
 import os
 import random
@@ -20,13 +18,12 @@ import socket
 import sys
 import time
 import traceback
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from kernelmill.evaluate import interpreter
-from kernelmill.evaluate.channel import Channel, Closed, pack, strided, unpack
+from kernelmill.evaluate.channel import Bytes, Carrier, Channel, Closed, pack, strided, unpack
 from kernelmill.evaluate.guard import Guard
 from kernelmill.evaluate.work import Recorder
 
@@ -40,9 +37,34 @@ class TooSlow(BaseException):
     """The time for this step is over, and Python still runs."""
 
 
-def serve(end: socket.socket) -> None:
+class Runtime(Protocol):
+    """What differs between the interpreter and a GPU."""
+
+    def install(self, request: dict[str, Any]) -> None:
+        """Before the candidate's code is loaded."""
+
+    def begin(self, request: dict[str, Any]) -> None:
+        """Before a call: watch it, and do what the request asks for."""
+
+    def end(self) -> Any:
+        """After a call: an `Observed`."""
+
+    def carriers(self, blobs: list[memoryview]) -> tuple[Carrier, Carrier]:
+        """How tensors come in and go out."""
+
+    def placed(self, model: Any) -> Any:
+        """The model where it is to run."""
+
+    def unsupported(self, error: BaseException) -> str | None:
+        """Why this device cannot say whether the candidate is right."""
+
+    def progress(self, error: BaseException) -> str:
+        """How far a kernel came that a time-out cut off."""
+
+
+def serve(end: socket.socket, runtime: Runtime, kind: type[Candidate] | None = None) -> None:
     """Answer the judge until it closes the socket."""
-    channel, candidate = Channel(end), _Candidate()
+    channel, candidate = Channel(end), (kind or Candidate)(runtime)
     while True:
         try:
             request, blobs = channel.receive()
@@ -72,8 +94,9 @@ def _execute(code: str, file: str) -> Any:
     return module
 
 
-class _Candidate:
-    def __init__(self) -> None:
+class Candidate:
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
         self.kind: Any = None
         self.model: Any = None
         self.guard: Guard | None = None
@@ -83,16 +106,16 @@ class _Candidate:
         """What the last call returned: kept, so that its memory is not used again."""
 
     def answer(self, request: dict[str, Any], blobs: list[memoryview]) -> tuple[dict[str, Any], list[bytes]]:
-        out: list[bytes] = []
+        self.incoming, self.outgoing = self.runtime.carriers(blobs)
         step = getattr(self, f"do_{request['do']}")
         signal.signal(signal.SIGALRM, _too_slow)
         signal.setitimer(signal.ITIMER_REAL, request["seconds"])
         start = time.perf_counter()
         try:
-            answer = step(request, blobs, out)
+            answer = step(request)
         except BaseException as error:  # noqa: BLE001  SystemExit and the time-out too: the error is the answer
             signal.setitimer(signal.ITIMER_REAL, 0)
-            out.clear()
+            self.outgoing = self.runtime.carriers([])[1]
             answer = {"error": self._error(error)}
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -104,47 +127,41 @@ class _Candidate:
                 "threads": self.guard.threads(),
                 "settings": self.guard.settings(),
             }
-        return answer, out
+        return answer, self.outgoing.sent if isinstance(self.outgoing, Bytes) else []
 
-    def do_load(self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]) -> dict[str, Any]:
-        interpreter.install()
+    def do_load(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.runtime.install(request)
         self.guard = Guard(self.file)
         module = _execute(request["code"], self.file)
         self.kind = getattr(module, request["class"])
         return {}
 
-    def do_build(self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]) -> dict[str, Any]:
+    def do_build(self, request: dict[str, Any]) -> dict[str, Any]:
         """Construct the model and give it the reference's weights, by the strictest way that fits."""
-        args, kwargs = _unpacked(request["args"], blobs), _unpacked(request["kwargs"], blobs)
-        state = {name: _unpacked(packed, blobs) for name, packed in request["state"]}
+        args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
+        state = {name: self._unpacked(packed) for name, packed in request["state"]}
         self.slots.clear()
         self.last = None
         _seed(request["seed"])
         with torch.no_grad():
-            self.model = self.kind(*args, **kwargs)
+            self.model = self.runtime.placed(self.kind(*args, **kwargs))
             way = _give_weights(self.model, state) if isinstance(self.model, torch.nn.Module) else "none"
         return {"drop_in": way}
 
-    def do_weights(
-        self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]
-    ) -> dict[str, Any]:
+    def do_weights(self, request: dict[str, Any]) -> dict[str, Any]:
         """Write other weights into the model, in place and as an optimiser would: versions go up."""
-        state = {name: _unpacked(packed, blobs) for name, packed in request["state"]}
+        state = {name: self._unpacked(packed) for name, packed in request["state"]}
         with torch.no_grad():
             return {"drop_in": _give_weights(self.model, state)}
 
-    def do_call(self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]) -> dict[str, Any]:
-        args, kwargs = self._arguments(request, blobs)
-        before = _digests(args, kwargs)
+    def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
+        args, kwargs = self._arguments(request)
+        before = [tensor.clone() for tensor in _tensors([args, kwargs])]
         if request.get("mode") is not None:
             self.model.train(request["mode"] == "train")
         previous = _stores(self.last)
         _seed(request["seed"])
-        interpreter.observer.begin(
-            suppress=frozenset(request.get("suppress") or ()),
-            suppress_all=bool(request.get("suppress_all")),
-            config=request.get("config"),
-        )
+        self.runtime.begin(request)
         recorder = Recorder()
         error: BaseException | None = None
         try:
@@ -152,11 +169,11 @@ class _Candidate:
                 result = self.model(*args, **kwargs)
         except BaseException as raised:  # noqa: BLE001  it is told what was seen up to here
             error = raised
-        observed = interpreter.observer.end()
         # Bytes first: whatever still runs in the background comes too late for them.
         answer: dict[str, Any] = {}
         if error is None:
-            answer["output"] = pack(result, out)
+            answer["output"] = pack(result, self.outgoing)
+        observed = self.runtime.end()
         answer["observed"] = _seen(observed, self.file)
         answer["work"] = recorder.work.to_dict()
         if error is not None:
@@ -176,33 +193,38 @@ class _Candidate:
             _stores(list(self.model.state_dict().values())) if _is_module(self.model) else set()
         )
         answer["shares"] = [what for what, stores in held.items() if mine & stores]
-        after = _digests(args, kwargs)
-        answer["mutated"] = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+        after = _tensors([args, kwargs])
+        answer["mutated"] = [
+            i for i, (a, b) in enumerate(zip(before, after, strict=True)) if not _same_bits(a, b)
+        ]
         if request.get("buffers") and _is_module(self.model):
-            answer["buffers"] = [[name, pack(buffer, out)] for name, buffer in self.model.named_buffers()]
+            answer["buffers"] = [
+                [name, pack(buffer, self.outgoing)] for name, buffer in self.model.named_buffers()
+            ]
         if not request.get("forget"):
             self.last = result
         return answer
 
-    def do_resend(self, request: dict[str, Any], blobs: list[memoryview], out: list[bytes]) -> dict[str, Any]:
+    def do_resend(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send the last result once more, as it is now."""
-        return {"output": pack(self.last, out)}
+        return {"output": pack(self.last, self.outgoing)}
 
-    def _arguments(
-        self, request: dict[str, Any], blobs: list[memoryview]
-    ) -> tuple[list[Any], dict[str, Any]]:
+    def _arguments(self, request: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """New tensors; or, with `into`, the tensors of an earlier call with other numbers written into their memory."""
-        args, kwargs = _unpacked(request["args"], blobs), _unpacked(request["kwargs"], blobs)
+        args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
         into = request.get("into")
         if into is not None:
             kept_args, kept_kwargs = self.slots[into]
             for old, new in zip(_tensors([kept_args, kept_kwargs]), _tensors([args, kwargs]), strict=True):
-                data = new.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-                ctypes.memmove(old.data_ptr(), data, len(data))
+                old.data.copy_(new)  # not the tensor's own copy_: its version stays what it was
             return kept_args, kept_kwargs
         if request.get("keep") is not None:
             self.slots[request["keep"]] = (args, kwargs)
         return args, kwargs
+
+    def _unpacked(self, packed: dict[str, Any]) -> Any:
+        """As the judge sent it, with memory of its own and the strides that it had."""
+        return _owned(packed, unpack(packed, self.incoming))
 
     def _error(self, error: BaseException) -> dict[str, Any]:
         try:
@@ -215,14 +237,14 @@ class _Candidate:
             "type": type(error).__name__,
             "message": message,
             "trace": own[-_TRACE_LINES:],
-            "unsupported": interpreter.is_unsupported(error),
+            "unsupported": self.runtime.unsupported(error),
             "memory": isinstance(error, MemoryError) or "can't allocate memory" in message,
             "slow": isinstance(error, TooSlow),
-            "progress": interpreter.progress(error) if isinstance(error, TooSlow) else "",
+            "progress": self.runtime.progress(error) if isinstance(error, TooSlow) else "",
         }
 
 
-def _seen(observed: interpreter.Observed, file: str) -> dict[str, Any]:
+def _seen(observed: Any, file: str) -> dict[str, Any]:
     """As JSON. A launch is the candidate's own if its kernel stands in the candidate's file."""
     seen = dataclasses.asdict(observed)
     seen["launches"] = [
@@ -244,12 +266,6 @@ def _too_slow(number: int, frame: Any) -> None:
 
 def _is_module(model: Any) -> bool:
     return isinstance(model, torch.nn.Module)
-
-
-def _unpacked(packed: dict[str, Any], blobs: list[memoryview]) -> Any:
-    """As the judge sent it, with memory of its own and the strides that it had."""
-    value = unpack(packed, blobs)
-    return _owned(packed, value)
 
 
 def _owned(packed: dict[str, Any], value: Any) -> Any:
@@ -315,11 +331,7 @@ def _own_attributes(tensor: Any) -> list[str]:
     return [str(name) for name in getattr(tensor, "__dict__", ())]
 
 
-def _digests(args: list[Any], kwargs: dict[str, Any]) -> list[bytes]:
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        return [
-            hashlib.blake2b(
-                t.detach().contiguous().reshape(-1).view(torch.uint8).numpy(), digest_size=16
-            ).digest()
-            for t in _tensors([args, kwargs])
-        ]
+        first, second = (t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
+        return bool(torch.equal(first, second))

@@ -13,7 +13,7 @@ import math
 import socket
 import struct
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -111,8 +111,39 @@ class Channel:
         return data
 
 
-def pack(value: Any, blobs: list[bytes]) -> dict[str, Any]:
-    """A value as JSON, its tensors' bytes appended to `blobs`. Only exact types: nothing of a stranger's is called."""
+class Carrier(Protocol):
+    """How a tensor's numbers cross: beside the frame, or in memory of a GPU that both sides see (`arena`)."""
+
+    def put(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """Take a contiguous tensor; what it gives is added to the tensor's form."""
+
+    def get(self, packed: dict[str, Any], shape: list[int], dtype: torch.dtype) -> torch.Tensor: ...
+
+
+class Bytes:
+    """In the frame, in order."""
+
+    def __init__(self, blobs: list[memoryview] | None = None) -> None:
+        self.sent: list[bytes] = []
+        self._received = blobs or []
+
+    def put(self, tensor: torch.Tensor) -> dict[str, Any]:
+        self.sent.append(_bytes_of(tensor))
+        return {}
+
+    def get(self, packed: dict[str, Any], shape: list[int], dtype: torch.dtype) -> torch.Tensor:
+        if not self._received:
+            raise BadFrame("a tensor without bytes")
+        data = self._received.pop(0)
+        if math.prod(shape) * dtype.itemsize != len(data):
+            raise BadFrame(f"{len(data)} bytes for a tensor of {shape} {dtype}")
+        if not len(data):
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(data, dtype=dtype).reshape(shape)
+
+
+def pack(value: Any, carrier: Carrier) -> dict[str, Any]:
+    """A value as JSON, its tensors given to the carrier. Only exact types: nothing of a stranger's is called."""
     kind = type(value)
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         with torch._C.DisableTorchFunction(), torch.no_grad():
@@ -122,19 +153,18 @@ def pack(value: Any, blobs: list[bytes]) -> dict[str, Any]:
             if name not in DTYPES:
                 return {"other": f"a tensor of {name}"}
             plain = _contiguous(_resolve(_detach(value)))
-            blobs.append(_bytes_of(plain))
-            packed = {"shape": list(_shape(value)), "dtype": name}
+            packed = {"shape": list(_shape(value)), "dtype": name, **carrier.put(plain)}
             if _stride(value) != _stride(plain):
                 packed["stride"] = list(_stride(value))
             return packed
     if kind in (list, tuple):
-        return {kind.__name__: [pack(item, blobs) for item in value]}
+        return {kind.__name__: [pack(item, carrier) for item in value]}
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        return {"tuple": [pack(item, blobs) for item in tuple.__iter__(value)]}
+        return {"tuple": [pack(item, carrier) for item in tuple.__iter__(value)]}
     if kind is dict and all(type(key) is str for key in value):
-        return {"dict": {key: pack(item, blobs) for key, item in value.items()}}
+        return {"dict": {key: pack(item, carrier) for key, item in value.items()}}
     if dataclasses.is_dataclass(value) and kind.__dictoffset__:
-        return {"dict": {f.name: pack(getattr(value, f.name), blobs) for f in dataclasses.fields(value)}}
+        return {"dict": {f.name: pack(getattr(value, f.name), carrier) for f in dataclasses.fields(value)}}
     if kind is float:
         return {"float": value.hex()}
     if value is None or kind in (bool, int, str):
@@ -151,18 +181,18 @@ class Other:
         self.what = what
 
 
-def unpack(packed: Any, blobs: list[memoryview], depth: int = 0) -> Any:
-    """The other way round. Consumes `blobs` from the front; anything odd is a `BadFrame`."""
+def unpack(packed: Any, carrier: Carrier, depth: int = 0) -> Any:
+    """The other way round; anything odd is a `BadFrame`."""
     if not isinstance(packed, dict) or not packed or depth > MAX_DEPTH:
         raise BadFrame("not a packed value")
     if "shape" in packed:
-        return _tensor(packed, blobs)
+        return _tensor(packed, carrier)
     kind, inner = next(iter(packed.items()))
     if kind in ("list", "tuple") and isinstance(inner, list):
-        items = [unpack(item, blobs, depth + 1) for item in inner]
+        items = [unpack(item, carrier, depth + 1) for item in inner]
         return items if kind == "list" else tuple(items)
     if kind == "dict" and isinstance(inner, dict):
-        return {key: unpack(item, blobs, depth + 1) for key, item in inner.items()}
+        return {key: unpack(item, carrier, depth + 1) for key, item in inner.items()}
     if kind == "value" and (inner is None or isinstance(inner, bool | int | str)):
         return inner
     try:
@@ -185,21 +215,16 @@ def strided(packed: dict[str, Any], tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with the strides that it had. For the candidate's side, which trusts the judge."""
     if "stride" not in packed or 0 in packed["stride"]:
         return tensor
-    return torch.empty_strided(packed["shape"], packed["stride"], dtype=tensor.dtype).copy_(tensor)
+    return torch.empty_strided(
+        packed["shape"], packed["stride"], dtype=tensor.dtype, device=tensor.device
+    ).copy_(tensor)
 
 
-def _tensor(packed: dict[str, Any], blobs: list[memoryview]) -> torch.Tensor:
+def _tensor(packed: dict[str, Any], carrier: Carrier) -> torch.Tensor:
     shape, dtype = packed["shape"], DTYPES.get(str(packed.get("dtype")))
     if dtype is None or not isinstance(shape, list) or any(type(n) is not int or n < 0 for n in shape):
         raise BadFrame("a tensor without shape or type")
-    if not blobs:
-        raise BadFrame("a tensor without bytes")
-    data = blobs.pop(0)
-    if math.prod(shape) * dtype.itemsize != len(data):
-        raise BadFrame(f"{len(data)} bytes for a tensor of {shape} {dtype}")
-    if not len(data):
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(data, dtype=dtype).reshape(shape)
+    return carrier.get(packed, shape, dtype)
 
 
 # Bound before a stranger's code runs: what it puts on a tensor or on torch.Tensor is not called.

@@ -114,7 +114,7 @@ def _is_permutation(value: torch.Tensor) -> bool:
     """Each of 0 … n-1 once, in any order: as the identity, an order that a kernel may be tempted not to read."""
     if value.dim() != 1 or value.numel() < 3:
         return False
-    return torch.equal(value.sort().values.long(), torch.arange(value.numel()))
+    return bool(torch.equal(value.sort().values.long(), torch.arange(value.numel())))
 
 
 def _is_symmetric(values: list[torch.Tensor]) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from kernelmill.evaluate import candidate, probes
+from kernelmill.evaluate.interpreted import Interpreted
 from kernelmill.evaluate.probes import Trial
 from kernelmill.evaluate.reference import BadReference, Facts, Reference
 from kernelmill.evaluate.session import Limits, Record, Session, Stop
@@ -58,7 +59,7 @@ def prepare() -> None:
 
 def companion(end: socket.socket) -> None:
     warnings.simplefilter("ignore")
-    candidate.serve(end)
+    candidate.serve(end, Interpreted())
 
 
 def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, Any]:

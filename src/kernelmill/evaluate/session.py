@@ -14,7 +14,17 @@ from typing import Any
 
 import torch
 
-from kernelmill.evaluate.channel import BadFrame, Channel, Closed, Other, TimedOut, pack, unpack
+from kernelmill.evaluate.channel import (
+    BadFrame,
+    Bytes,
+    Carrier,
+    Channel,
+    Closed,
+    Other,
+    TimedOut,
+    pack,
+    unpack,
+)
 from kernelmill.evaluate.generators import other_weights
 from kernelmill.evaluate.reference import Answer, Reference
 from kernelmill.evaluate.tolerance import Comparison, Policy, compare, compare_scalars, is_scalar, kb_compat
@@ -111,11 +121,11 @@ class Session:
         if mode is not None:
             self.model.train(mode == "train")
         self.wide = None if reference.oracle_note else reference.oracle(self.model)
-        blobs: list[bytes] = []
+        carrier = self.outgoing()
         given = reference.init_call(seed)
-        fields = {"args": pack(given.args, blobs), "kwargs": pack(given.kwargs, blobs), "seed": seed}
-        fields["state"] = [[name, pack(value, blobs)] for name, value in self.model.state_dict().items()]
-        said, _ = self._ask("build", self._limits.load_s, fields, blobs)
+        fields = {"args": pack(given.args, carrier), "kwargs": pack(given.kwargs, carrier), "seed": seed}
+        fields["state"] = [[name, pack(value, carrier)] for name, value in self.model.state_dict().items()]
+        said, _ = self._ask("build", self._limits.load_s, fields, carrier)
         self.drop_in = str(said.get("drop_in"))
 
     def change_weights(self, generator: torch.Generator) -> bool:
@@ -133,17 +143,17 @@ class Session:
         return True
 
     def send_weights(self) -> None:
-        blobs: list[bytes] = []
-        fields = {"state": [[name, pack(value, blobs)] for name, value in self.model.state_dict().items()]}
-        self._ask("weights", self._limits.load_s, fields, blobs)
+        carrier = self.outgoing()
+        fields = {"state": [[name, pack(value, carrier)] for name, value in self.model.state_dict().items()]}
+        self._ask("weights", self._limits.load_s, fields, carrier)
 
     def call(self, call: Call, seed: int, **options: Any) -> Returned:
         """Call the candidate. Raises `Stop` where it fails, unless `tolerate` is among the options."""
         tolerate = options.pop("tolerate", False)
-        blobs: list[bytes] = []
-        fields = {"args": pack(call.args, blobs), "kwargs": pack(call.kwargs, blobs), "seed": seed}
+        carrier = self.outgoing()
+        fields = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier), "seed": seed}
         fields.setdefault("mode", self.mode)
-        said, out = self._ask("call", self._limits.call_s, fields | options, blobs, tolerate)
+        said, out = self._ask("call", self._limits.call_s, fields | options, carrier, tolerate)
         self.calls += 1
         if "error" in said:
             return Returned(None, _error_line(said["error"]), said, float(said["seconds"]))
@@ -155,8 +165,15 @@ class Session:
         said, out = self._ask("resend", self._limits.call_s, {})
         return self._outputs(said, out)[0]
 
+    def outgoing(self) -> Carrier:
+        """How the tensors of the next request cross."""
+        return Bytes()
+
+    def incoming(self, blobs: list[memoryview]) -> Carrier:
+        return Bytes(blobs)
+
     def _outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
-        value = unpack(said["output"], out)
+        value = unpack(said["output"], self.incoming(out))
         try:
             return flatten(value), ""
         except Unsupported as error:
@@ -168,7 +185,7 @@ class Session:
         do: str,
         seconds: float,
         fields: dict[str, Any],
-        blobs: list[bytes] | None = None,
+        carrier: Carrier | None = None,
         tolerate: bool = False,
     ) -> tuple[dict[str, Any], list[memoryview]]:
         left = self._deadline - time.monotonic()
@@ -177,6 +194,7 @@ class Session:
         seconds = min(seconds, left)
         nonce = secrets.token_hex(16)
         try:
+            blobs = carrier.sent if isinstance(carrier, Bytes) else []
             self._channel.send({"do": do, "nonce": nonce, "seconds": seconds} | fields, blobs)
             said, out = self._channel.receive(seconds + GRACE)
         except TimedOut:
