@@ -56,6 +56,8 @@ def main(arguments: list[str]) -> int:
     """Raises `MillError` where there is nothing to read or nowhere to write."""
     given = parser().parse_args(arguments)
     problems = [problem for source in given.sources for problem in _problems(source)]
+    if given.output is not None and not given.output.parent.is_dir():
+        raise OutputError(f"{given.output}: there is no folder {given.output.parent}")
     with Isolate(WORKER, workers=given.workers, timeout=given.timeout, memory_mb=MEMORY_MB) as isolate:
 
         def row(problem: tuple[str, str]) -> dict[str, Any]:
