@@ -4,7 +4,6 @@ pattern: X
 label: incorrect
 twin_of: -
 what: imports a name that Triton does not have
-tier: static
 """
 
 import torch
