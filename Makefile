@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := eval,hub,offline,lengths,dev
+EXTRAS := eval,serve,hub,offline,lengths,dev
 
 .PHONY: help setup demo test test-all lint format bench clean
 

@@ -66,6 +66,7 @@ def findings() -> Iterator[Finding]:
     yield _package(
         "triton", "Triton kernels can be compiled and interpreted here", "pip install 'kernelmill[eval]'"
     )
+    yield _package("fastapi", "serve judges candidates behind HTTP", "pip install 'kernelmill[serve]'")
     yield _gpu()
     yield _package("datasets", "what is on the Hub opens with it", "pip install 'kernelmill[hub]'")
     yield _package(

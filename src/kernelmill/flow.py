@@ -100,6 +100,13 @@ TOOLS = [
         "kernelmill.llm.inspect:main",
     ),
     Command(
+        "serve",
+        "judge candidates behind HTTP, for trainers",
+        "requests",
+        "verdicts",
+        "kernelmill.serve.command:main",
+    ),
+    Command(
         "doctor",
         "say what this machine can do, and what to install for the rest",
         "",
