@@ -153,6 +153,12 @@ def test_a_source_that_never_runs_says_the_first_reason() -> None:
         pick(source("n = 8\n", "[torch.rand(n)]", forward="x.no_such_thing()"), None)
 
 
+@pytest.mark.parametrize("code", ["def f(:", "x = 1\0", "-" * 100_000 + "1"])
+def test_a_text_that_does_not_parse_is_a_bad_reference(code: str) -> None:
+    with pytest.raises(BadReference, match="no Python"):
+        pick(code, None)
+
+
 @given(st.lists(st.integers(2, 5000), min_size=1, max_size=6), st.sampled_from(TARGETS))
 def test_new_sizes_are_no_larger_and_as_different_and_as_odd(values: list[int], target: int) -> None:
     new = _related(values, target)
@@ -201,6 +207,11 @@ def test_constants_become_odd_and_those_of_the_constructor_only_when_asked() -> 
     assert same.version.changes == {"batch_size": [2, 3], "length": [32, 33]}
     assert other.version.changes["features"][1] % 2 == 1
     assert "kernel_size" not in other.version.changes
+
+
+def test_what_was_picked_at_the_limit_has_another_shape() -> None:
+    picked = pick(source("batch_size = 256\nn = 5000\n", "[torch.rand(batch_size, n)]"), None, Limits(1024))
+    assert pick_other(picked.version.text, None) is not None
 
 
 def test_there_may_be_no_other_shape() -> None:

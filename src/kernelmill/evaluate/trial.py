@@ -33,6 +33,8 @@ class Limits:
 
 
 INTERPRETER = Limits()
+ROOMY = Limits(1 << 18, 1 << 24)
+"""For another shape of what was picked, which may be a little larger than it."""
 CEILING = Limits(1 << 24, 1 << 32, 5.0)
 """For problems that do not become small: the weights of a network do not shrink with its inputs."""
 
@@ -74,7 +76,10 @@ def pick(
     Where none does, the smallest that stays under `ceiling`; `size` says how large it is. A result that is mostly
     rounding (a normalisation over two numbers, as small sizes may make it) is taken only if there is no other.
     """
-    versions = shrunk(code)
+    try:
+        versions = shrunk(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
+        raise BadReference(f"it is no Python: {type(error).__name__}: {error}") from error
     refused: list[str] = []
     rough: list[Picked] = []
     found = _first(versions, entry_point, limits, seed, refused, rough)
@@ -87,9 +92,9 @@ def pick(
 
 
 def pick_other(
-    code: str, entry_point: str | None, limits: Limits = INTERPRETER, same_model: bool = True, seed: int = 0
+    code: str, entry_point: str | None, limits: Limits = ROOMY, same_model: bool = True, seed: int = 0
 ) -> Picked | None:
-    """A version with other sizes that runs: of the inputs alone, or else of the constructor's arguments too."""
+    """Of a source as `pick` gave it (`version.text`): a version with other sizes that runs: of the inputs alone, or else of the constructor's arguments too."""
     versions = [version for version in other_shapes(code) if version.same_model == same_model]
     return _first(versions, entry_point, limits, seed, [], [])
 
