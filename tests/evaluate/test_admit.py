@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from kernelmill.errors import OutputError, SourceError  # noqa: E402
 from kernelmill.evaluate.admit import admission, handle  # noqa: E402
-from kernelmill.evaluate.admit_command import main, table  # noqa: E402
+from kernelmill.evaluate.admit_command import main, parser, table  # noqa: E402
 
 
 def source(forward: str, inputs: str = "[torch.randn(8, 32)]", build: str = "pass") -> str:
@@ -129,6 +129,12 @@ def test_the_command_gives_a_row_a_problem_whatever_it_does(
     assert "1 of 4 admitted" in shown
     assert main([str(folder / "2_good.py"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["id"] == "2_good"
+
+
+def test_the_option_list_in_the_docs_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    page = Path(__file__).parents[2] / "docs" / "admit.md"
+    assert f"```\n{parser().format_help()}```" in page.read_text(encoding="utf-8")
 
 
 def test_the_table_counts_the_reasons() -> None:
