@@ -7,6 +7,7 @@ computes rewards and feedback, and knows what each stage cost.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -26,8 +27,9 @@ from kernelmill.answers import NoAnswer, read_answer
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate import compiling, rewards
 from kernelmill.evaluate.feedback import feedback
+from kernelmill.evaluate.lane import Lane, visible_gpus
 from kernelmill.evaluate.static import StaticReport, examine
-from kernelmill.evaluate.verdict import Check, Flag, Grade, Status, Tier, Verdict
+from kernelmill.evaluate.verdict import Check, Flag, Grade, Perf, Status, Tier, Verdict
 from kernelmill.isolate import Isolate, Reply
 
 TARGETS = ("sm_90", "sm_80", "sm_100")
@@ -54,6 +56,8 @@ class Options:
     call_timeout: float = 10.0
     memory_mb: int = 4096
     targets: tuple[str, ...] = TARGETS
+    baselines: tuple[str, ...] = ("compile",)
+    """What a candidate is timed against beside eager: compile, compile_max."""
     seed: int | None = None
     """Draws everything from this instead of a secret number: to replay a verdict."""
 
@@ -67,6 +71,7 @@ class Options:
             "call_timeout": self.call_timeout,
             "memory_mb": self.memory_mb,
             "targets": list(self.targets),
+            "baselines": list(self.baselines),
             "seed": self.seed,
         }
 
@@ -115,7 +120,7 @@ def code_of(text: str) -> str:
 class Evaluator:
     """Warm processes that judge candidates, `workers` at a time. Safe to use from several tasks of one event loop."""
 
-    def __init__(self, options: Options | None = None, workers: int | None = None) -> None:
+    def __init__(self, options: Options | None = None, workers: int | None = None, per_gpu: int = 6) -> None:
         self.options = options or Options()
         self.workers = workers or max(1, (os.cpu_count() or 2))
         _needs_torch()
@@ -134,6 +139,24 @@ class Evaluator:
             memory_mb=self.options.memory_mb,
             programs=compiling.programs(),
         )
+        self.tier = self.options.tier or ("gpu_timed" if self._wants_gpu() else "interpreter")
+        self._lanes = (
+            [Lane(device, self.options, per_gpu) for device in self._gpus()]
+            if self.tier.startswith("gpu")
+            else []
+        )
+
+    def _wants_gpu(self) -> bool:
+        return self.options.device == "cuda" or (self.options.device == "auto" and bool(visible_gpus()))
+
+    def _gpus(self) -> list[int]:
+        seen = visible_gpus()
+        wanted = list(self.options.devices) or seen
+        absent = [device for device in wanted if device not in seen]
+        if self.options.device == "cpu" or absent or not wanted:
+            what = f"GPU {absent[0]}" if absent else "a GPU"
+            raise ConfigError(f"tier {self.tier} needs {what}, and there is none here (seen: {seen or 'none'})")
+        return wanted
 
     def __enter__(self) -> Evaluator:
         return self
@@ -146,6 +169,8 @@ class Evaluator:
     def close(self) -> None:
         self._interpreter.close()
         self._compiler.close()
+        for lane in self._lanes:
+            lane.close()
 
     def what_is_missing(self) -> list[str]:
         """The protections that this machine could not give to the processes that run candidates."""
@@ -154,7 +179,7 @@ class Evaluator:
     async def evaluate(self, pair: Pair) -> Verdict:
         """Judge one candidate. Never raises for what a candidate or a reference does."""
         start = time.monotonic()
-        work = _Work(pair, self.options)
+        work = Work(pair, self.options)
         await self._stages(work)
         verdict = work.verdict
         verdict.cost["wall_s"] = round(time.monotonic() - start, 4)
@@ -162,11 +187,11 @@ class Evaluator:
         verdict.feedback = feedback(verdict)
         return verdict
 
-    async def _stages(self, work: _Work) -> None:
+    async def _stages(self, work: Work) -> None:
         options, verdict = self.options, work.verdict
         if not work.read() or (work.static() and not options.audit):
             return
-        if options.tier == "static":
+        if self.tier == "static":
             if verdict.status == "PASSED":
                 verdict.settle("UNSUPPORTED")
                 verdict.error = "only its text was looked at"
@@ -175,8 +200,11 @@ class Evaluator:
             await self._interpret(work)
         if work.signatures and verdict.status not in _NO_COMPILE and options.targets:
             await self._compile(work)
+        if self._lanes and work.report.class_name and verdict.status in ("PASSED", "UNSUPPORTED"):
+            lane = min(self._lanes, key=lambda one: (one.sick, one.waiting))
+            await lane.judge(work, timed=self.tier == "gpu_timed")
 
-    async def _interpret(self, work: _Work) -> None:
+    async def _interpret(self, work: Work) -> None:
         seed = secrets.randbits(62) if self.options.seed is None else self.options.seed
         request = {
             "reference": work.pair.reference,
@@ -198,7 +226,7 @@ class Evaluator:
         work.verdict.env["sandbox_missing"] = missing
         work.interpreted(reply)
 
-    async def _compile(self, work: _Work) -> None:
+    async def _compile(self, work: Work) -> None:
         targets = list(self.options.targets)
         report = await compiling.cross_compile(
             self._compiler, work.code, work.signatures, targets, self.options.timeout
@@ -212,7 +240,7 @@ def _ours(reply: Reply) -> bool:
 
 
 @dataclass
-class _Work:
+class Work:
     """One candidate on its way."""
 
     pair: Pair
@@ -325,6 +353,33 @@ class _Work:
         target, status, error = primary[0]
         verdict.settle(_compile_status(status))
         verdict.error = f"{target}: {error}"
+
+    def on_gpu(self, reply: Reply, seed: int) -> None:
+        """The GPU judge's record takes the place of the interpreter's; what both found stays."""
+        verdict = self.verdict
+        earlier, flags, grade = verdict.checks, verdict.flags, verdict.grade
+        verdict.cost["stages"]["gpu"] = round(reply["seconds"], 4)
+        verdict.task["gpu_seed"] = seed
+        if reply["kind"] != "ok":
+            status: Status = "TIMEOUT" if reply["kind"] == "timeout" else "INFRA_ERROR"
+            verdict.settle(status)
+            verdict.error = f"{reply['kind']}: {reply['type']} {reply['message']}".strip()
+            return
+        verdict.tier = "gpu"
+        verdict.checks, verdict.flags = [], []
+        self._take(reply["result"], reply)
+        verdict.checks = [*earlier, *(dataclasses.replace(c, name=f"gpu:{c.name}") for c in verdict.checks)]
+        known = {flag.code for flag in flags}
+        verdict.flags = [*flags, *(flag for flag in verdict.flags if flag.code not in known)]
+        verdict.grade.shape_specialised = grade.shape_specialised
+        if grade.robust is False:
+            verdict.grade.robust = False
+        if any(flag.severity == "hard" for flag in verdict.flags):
+            verdict.settle("HACK")
+
+    def timed(self, perf: Perf) -> None:
+        self.verdict.perf = perf
+        self.verdict.tier = "gpu_timed"
 
     def _cost(self, stage: str, start: float) -> None:
         self.verdict.cost["stages"][stage] = round(time.monotonic() - start, 4)

@@ -20,7 +20,11 @@ class Interpreted:
         )
 
     def end(self) -> interpreter.Observed:
-        return interpreter.observer.end()
+        observed = interpreter.observer.end()
+        # The compiler wants to know which configuration of an autotuner a signature belongs to.
+        seen = [observed.signatures[one.signature] | {"config": one.config} for one in observed.launches]
+        observed.signatures = [one for i, one in enumerate(seen) if one not in seen[:i]]
+        return observed
 
     def carriers(self, blobs: list[memoryview]) -> tuple[Carrier, Carrier]:
         return Bytes(blobs), Bytes()

@@ -72,13 +72,15 @@ class Reference:
         self.code = code
         self.kind = kind
         self.oracle_note = ""
+        self.device = "cpu"
+        """Where models and inputs are made; set before the first is."""
         self._module = module
         self._file = file
 
     def init_call(self, seed: int) -> Call:
         """The constructor's arguments."""
         seed_all(seed)
-        with self._blamed("get_init_inputs()"):
+        with self._blamed("get_init_inputs()"), torch.device(self.device):
             _, args, kwargs = module_file.init_inputs(self._module)
         return Call(args, kwargs)
 
@@ -86,17 +88,17 @@ class Reference:
         """A model as the source builds it, in the mode it is built in, without gradients."""
         call = self.init_call(seed)
         seed_all(seed)
-        with self._blamed(f"{self.kind.__name__}()"), torch.no_grad():
-            model = self.kind(*call.args, **call.kwargs)
+        with self._blamed(f"{self.kind.__name__}()"), torch.no_grad(), torch.device(self.device):
+            model = self.kind(*call.args, **call.kwargs).to(self.device)
             for parameter in model.parameters():
                 parameter.requires_grad_(False)
         return model
 
     def inputs(self, seed: int) -> Call:
         seed_all(seed)
-        with self._blamed("get_inputs()"), torch.no_grad():
+        with self._blamed("get_inputs()"), torch.no_grad(), torch.device(self.device):
             args, kwargs = module_file.inputs(self._module)
-        return Call(args, kwargs).map(lambda t: t.detach())
+        return Call(args, kwargs).map(lambda t: t.detach().to(self.device))
 
     def oracle(self, model: Any) -> Any:
         """A float64 copy of the model."""

@@ -77,13 +77,14 @@ def serve(config: Config) -> None:
             prepare()
         handle: _Handle = getattr(worker, "handle", lambda request: request)
         companion: _Companion | None = getattr(worker, "companion", None)
+        inherits: Callable[[], list[int]] = getattr(worker, "inherits", list)
     except BaseException as error:  # noqa: BLE001  whatever it is, the parent is to say it
         _write_frame(control, {"failed": f"{type(error).__name__}: {_message(error)}"})
         return
     # What is here now lives as long as the server: keep the collector from copying its pages in every child.
     gc.collect()
     gc.freeze()
-    server = _Server(config, control, handle, companion)
+    server = _Server(config, control, handle, companion, inherits())
     try:
         server.probe(missing)
         server.loop()
@@ -95,12 +96,19 @@ def serve(config: Config) -> None:
 
 class _Server:
     def __init__(
-        self, config: Config, control: socket.socket, handle: _Handle, companion: _Companion | None
+        self,
+        config: Config,
+        control: socket.socket,
+        handle: _Handle,
+        companion: _Companion | None,
+        inherited: list[int],
     ) -> None:
         self.config = config
         self.control = control
         self.handle = handle
         self.companion = companion
+        self.inherited = inherited
+        """Descriptors of the worker's that a child keeps and its companions do not."""
         self.expected: list[str] = []
         self.watching = False
         """Whether children write to the disk, so that how much they write must be watched."""
@@ -295,7 +303,8 @@ class _Server:
         """The child: confine, work, reply, and never return into the server's code."""
         try:
             try:
-                self._enter(scratch, output_fd, [reply_fd, *(end.fileno() for end in companions)])
+                kept = [reply_fd, *self.inherited, *(end.fileno() for end in companions)]
+                self._enter(scratch, output_fd, kept)
                 result = self.handle(request, companions) if companions else self.handle(request)
                 body = json.dumps({"kind": "ok", "result": result}).encode()
                 if len(body) > MAX_REPLY:

@@ -1,0 +1,188 @@
+"""The judge of the GPU tiers: a worker for `kernelmill.isolate` on one GPU, with candidate processes as companions.
+
+As in `judge`, the candidate's code runs in a companion. Here the task has its own sizes, tensors cross in GPU memory, and
+with `timed` the candidate's calls are timed in turn with the reference's own, under a lock that all judges of this GPU
+share, so that nothing else runs meanwhile.
+
+The server that forks judges never touches CUDA: a context does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import random
+import socket
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import triton
+
+from kernelmill.evaluate import candidate, probes
+from kernelmill.evaluate.arena import Arena
+from kernelmill.evaluate.channel import Carrier
+from kernelmill.evaluate.clock import Clock
+from kernelmill.evaluate.gpu_runtime import GpuCandidate, OnGpu
+from kernelmill.evaluate.probes import Trial
+from kernelmill.evaluate.reference import BadReference, Facts, Reference, load_reference
+from kernelmill.evaluate.session import Limits, Record, Session, Stop
+from kernelmill.evaluate.stopwatch import measure, measure_baselines
+from kernelmill.evaluate.tolerance import Policy
+from kernelmill.evaluate.values import Call
+
+_LEAST_ARENA = 1 << 20
+_MOST_ARENA = 8 << 30
+_lock: list[int] = []
+
+
+def prepare() -> None:
+    """Imports, and the lock. Nothing here may start CUDA."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    with tempfile.NamedTemporaryFile(delete=False) as file:
+        _lock.append(os.dup(file.fileno()))
+    os.unlink(file.name)
+    _warm_compiler()
+
+
+def inherits() -> list[int]:
+    """The descriptors that a judge keeps, and a candidate does not."""
+    return _lock
+
+
+def companion(end: socket.socket) -> None:
+    warnings.simplefilter("ignore")
+    candidate.serve(end, OnGpu(), GpuCandidate)
+
+
+def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, Any]:
+    """`do`: judge (a `Record` and perhaps times), baseline (of a reference alone), or health."""
+    warnings.simplefilter("ignore")
+    if request["do"] == "health":
+        return {"sum": float(torch.ones(1000, device="cuda").sum()), "device": torch.cuda.get_device_name()}
+    if request["do"] == "baseline":
+        return _baseline(request)
+    record, start = Record(), time.monotonic()
+    times: dict[str, Any] = {}
+    try:
+        times = _judge(request, sockets, record, start)
+    except Stop as stop:
+        record.status, record.error = stop.status, stop.error
+    except BadReference as error:
+        record.status, record.error = "INFRA_ERROR", f"the reference cannot be used: {error}"
+    except torch.cuda.OutOfMemoryError as error:
+        record.status, record.error = "INFRA_ERROR", f"the reference does not fit: {error}"
+    if record.status not in ("INFRA_ERROR", "UNSUPPORTED") and record.hard():
+        record.status = "HACK"
+    return dataclasses.asdict(record) | {"seconds": time.monotonic() - start, "times": times}
+
+
+class GpuSession(Session):
+    """A session whose tensors cross in arenas."""
+
+    down: Arena
+    up: Arena
+
+    def outgoing(self) -> Carrier:
+        return self.down.empty()
+
+    def incoming(self, blobs: list[memoryview]) -> Carrier:
+        return self.up
+
+    def load(self, code: str, class_name: str) -> None:
+        fields = {"code": code, "class": class_name, "down": [self.down.size, self.down.handle]}
+        self._ask("load", self._limits.load_s, fields | {"up": [self.up.size, self.up.handle]})
+
+    def _ask(self, *args: Any, **kwargs: Any) -> Any:
+        torch.cuda.current_stream().synchronize()  # what was put into the arena is there
+        return super()._ask(*args, **kwargs)
+
+
+def _judge(
+    request: dict[str, Any], sockets: list[socket.socket], record: Record, start: float
+) -> dict[str, Any]:
+    limits = Limits(**request.get("limits", {}))
+    dice = random.Random(request["seed"])
+    reference, facts = _reference(request, dice)
+    record.task = {"version": "original", "gpu": torch.cuda.get_device_name()}
+    if facts.oracle_note:
+        record.task["oracle"] = facts.oracle_note
+    if facts.random_in_eval:
+        raise Stop("UNSUPPORTED", "the reference is random: there is no right answer to compare with")
+    mode = "eval" if facts.random else None
+    session = GpuSession(sockets[0], record, limits, start + limits.total_s)
+    session.policy = Policy(tf32=bool(request.get("tf32")))
+    session.down, session.up = _arenas(reference, dice, bool(request.get("timed")))
+    before = time.monotonic()
+    session.load(request["candidate"], request["class"])
+    record.check("import", "pass", ms=(time.monotonic() - before) * 1e3)
+    before = time.monotonic()
+    session.build(reference, dice.getrandbits(31), mode)
+    record.check("init", "pass", f"weights: {session.drop_in}", ms=(time.monotonic() - before) * 1e3)
+    trial = Trial(session, record, facts, dice, bool(request.get("audit")))
+    trial.prepare()
+    probes.run(trial)
+    if not request.get("timed"):
+        return {}
+    with _exclusive():
+        return measure(trial, Clock(), float(request.get("time_budget", 0.5)))
+
+
+def _reference(request: dict[str, Any], dice: random.Random) -> tuple[Reference, Facts]:
+    reference = load_reference(request["reference"], request.get("entry_point"))
+    reference.device = "cuda"
+    return reference, reference.examine(dice.getrandbits(31))
+
+
+def _arenas(reference: Reference, dice: random.Random, timed: bool) -> tuple[Arena, Arena]:
+    seed = dice.getrandbits(31)
+    model, call = reference.new(seed), reference.inputs(seed)
+    state = list(model.state_dict().values())
+    outputs = reference.run(model, call).leaves
+    held, given, taken = (_bytes(tensors) for tensors in (state, call.tensors(), outputs))
+    sets = 8 if timed else 1
+    down = min(max(held + given, sets * given), max(_MOST_ARENA, held + given)) + _LEAST_ARENA
+    return Arena.allocate(down), Arena.allocate(8 * taken + held + _LEAST_ARENA)
+
+
+def _bytes(tensors: list[Any]) -> int:
+    return sum(-(-t.numel() * t.element_size() // 256) * 256 for t in tensors)
+
+
+@contextmanager
+def _exclusive() -> Iterator[None]:
+    """No other judge of this GPU times anything meanwhile. The kernel gives the lock back if this process dies."""
+    fcntl.lockf(_lock[0], fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        torch.cuda.synchronize()
+        fcntl.lockf(_lock[0], fcntl.LOCK_UN)
+
+
+def _baseline(request: dict[str, Any]) -> dict[str, Any]:
+    """How the compiled reference compares with the eager one, in a process that never saw a candidate."""
+    dice = random.Random(request["seed"])
+    try:
+        reference, facts = _reference(request, dice)
+        model = reference.new(dice.getrandbits(31))
+        if facts.random:
+            model.eval()
+        calls: list[Call] = [reference.inputs(dice.getrandbits(31)) for _ in range(4)]
+        return measure_baselines(model, calls, request["modes"], _exclusive)
+    except (BadReference, torch.cuda.OutOfMemoryError) as error:
+        return {"error": str(error)[:500]}
+
+
+def _warm_compiler() -> None:
+    """Load what Triton loads at the first launch and that needs no device."""
+    from triton.backends.nvidia.compiler import CUDABackend, get_ptxas_version  # noqa: F401
+    from triton.compiler import ASTSource  # noqa: F401
+
+    assert triton.__version__

@@ -1,0 +1,156 @@
+"""One GPU: a warm server for its judges, baselines known by reference, its health. No torch in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import os
+import re
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from kernelmill.evaluate import compiling
+from kernelmill.evaluate.verdict import Perf
+from kernelmill.isolate import Isolate, Reply
+
+if TYPE_CHECKING:
+    from kernelmill.evaluate.evaluator import Options, Work
+
+WORKER = "kernelmill.evaluate.gpu_judge"
+DEVICE_REGIME_BELOW_US = 100.0
+"""Where eager takes less, Python's launch is most of what a caller sees: the kernels' own time is compared."""
+WALL_SLACK, WALL_SLACK_US = 1.5, 60.0
+_SICK_AFTER = 2
+
+
+def visible_gpus() -> list[int]:
+    """Numbers of the GPUs that this process may use."""
+    there = sorted(int(path[len("/dev/nvidia") :]) for path in glob.glob("/dev/nvidia[0-9]*"))
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is None:
+        return there
+    return [int(one) for one in allowed.split(",") if re.fullmatch(r"\s*\d+\s*", one) and int(one) in there]
+
+
+class Lane:
+    def __init__(self, device: int, options: Options, at_once: int) -> None:
+        self.device, self.waiting, self.sick = device, 0, False
+        self._options = options
+        self._failures = 0
+        self._baselines: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._isolate = Isolate(
+            WORKER,
+            workers=at_once,
+            timeout=4 * options.timeout + 60,
+            memory_mb=max(options.memory_mb, 16384),
+            companions=1,
+            programs=compiling.programs(host_compiler=True),
+            gpu=True,
+            environment={
+                "CUDA_VISIBLE_DEVICES": str(device),
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",
+                "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            },
+        )
+
+    def close(self) -> None:
+        self._isolate.close()
+
+    async def judge(self, work: Work, timed: bool) -> None:
+        self.waiting += 1
+        try:
+            await self._judge(work, timed)
+        finally:
+            self.waiting -= 1
+
+    async def _judge(self, work: Work, timed: bool) -> None:
+        seed = secrets.randbits(62) if self._options.seed is None else self._options.seed
+        request = {
+            "do": "judge",
+            "reference": work.pair.reference,
+            "candidate": work.code,
+            "class": work.report.class_name,
+            "entry_point": work.pair.entry_point,
+            "seed": seed,
+            "audit": self._options.audit,
+            "tf32": self._options.tf32,
+            "limits": {"total_s": self._options.timeout, "call_s": max(self._options.call_timeout, 60.0)},
+            "timed": timed,
+        }
+        reply = await self._isolate.run(request)
+        work.on_gpu(reply, seed)
+        if reply["kind"] in ("timeout", "crashed"):
+            await self._look_after(reply)
+        if reply["kind"] == "ok" and reply["result"].get("times") and work.verdict.status == "PASSED":
+            baselines = await self._baselines_of(work) if self._options.baselines else {}
+            work.timed(perf(reply["result"]["times"], baselines, f"cuda:{self.device}", work))
+
+    async def _look_after(self, reply: Reply) -> None:
+        """After a hang or a crash: does the GPU still add up? Twice no, and it gets no more work while others are well."""
+        said = await self._isolate.run({"do": "health"})
+        well = said["kind"] == "ok" and said["result"].get("sum") == 1000.0
+        self._failures = 0 if well else self._failures + 1
+        self.sick = self._failures >= _SICK_AFTER
+
+    async def _baselines_of(self, work: Work) -> dict[str, Any]:
+        """How the compiled reference does against eager; measured once a reference, others wait for it."""
+        key = work.verdict.task["ref_sha"]
+        known = self._baselines.get(key)
+        if known is None:
+            known = self._baselines[key] = asyncio.get_running_loop().create_future()
+            request = {
+                "do": "baseline",
+                "reference": work.pair.reference,
+                "entry_point": work.pair.entry_point,
+                "seed": secrets.randbits(31),
+                "modes": list(self._options.baselines),
+            }
+            reply = await self._isolate.run(request)
+            result = (
+                reply["result"]
+                if reply["kind"] == "ok"
+                else {"error": f"{reply['kind']}: {reply['message']}"}
+            )
+            known.set_result(result)
+        return await known
+
+
+def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, work: Work) -> Perf:
+    """Both regimes, and the one that the reward goes by, against the fastest baseline."""
+    regime = "device" if times["latency"]["eager_us"] < DEVICE_REGIME_BELOW_US else "latency"
+    by_regime = {
+        one: {"eager": times[one]["eager_us"]}
+        | {
+            name: times[one]["eager_us"] / found[one]
+            for name, found in baselines.items()
+            if isinstance(found, dict)
+        }
+        for one in ("latency", "device")
+    }
+    chosen, known = times[regime], by_regime[regime]
+    # The ratio to eager was measured side by side; another baseline's to eager as well.
+    against = min(known.values()) / known["eager"]
+    notes = [f"baseline: {baselines['error']}"] if "error" in baselines else []
+    wall = times["wall_us"]
+    if wall["candidate"] > WALL_SLACK * wall["events"] + WALL_SLACK_US:
+        notes.append(
+            f"by the judge's clock a call takes {wall['candidate']:.0f} us, by events {wall['events']:.0f} us"
+        )
+    return Perf(
+        device=f"{device} {work.verdict.task.get('gpu', '')}".strip(),
+        regime=regime,  # type: ignore[arg-type]
+        median_us=chosen["median_us"],
+        ci=chosen["ci"],
+        n=chosen["n"],
+        baselines=known,
+        speedup=chosen["speedup"] * against,
+        speedup_lo=chosen["low"] * against,
+        speedup_hi=chosen["high"] * against,
+        latency_us=times["latency"]["median_us"],
+        device_us=times["device"]["median_us"],
+        baselines_latency=by_regime["latency"],
+        baselines_device=by_regime["device"],
+        wall_us=wall["candidate"],
+        clock_mhz=times["clock_mhz"],
+        notes=notes,
+    )
