@@ -235,6 +235,30 @@ def test_a_nudge_moves_the_oracle_by_about_one_rounding() -> None:
     assert torch.equal(after, made.nudged(wide, call, 3).leaves[0])
 
 
+def test_a_source_written_for_a_gpu_runs_on_the_cpu() -> None:
+    made = load_reference(
+        "import torch\nimport torch.nn as nn\ndevice = torch.device('cuda')\nCONSTANT = torch.ones(4, device='cuda:0')\n"
+        "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.w = nn.Linear(4, 4, device='cuda').cuda()\n"
+        "    def forward(self, x):\n        return self.w(x.to('cuda')) + torch.zeros(4).to(device) + CONSTANT.cuda()\n"
+        "def get_inputs(): return [torch.rand(2, 4, device=device), torch.rand(2).to(device, torch.float16)][:1]\n"
+    )
+    answer = made.answer(made.new(0), made.inputs(0))
+    assert answer.note == ""
+    assert answer.eager.leaves[0].device.type == answer.exact.leaves[0].device.type == "cpu"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_reference_runs_on_its_device() -> None:
+    made = reference("return self.linear(x) + torch.zeros(8).cuda()", init="self.linear = nn.Linear(8, 8)")
+    made.device = "cuda"
+    answer = made.answer(made.new(0), made.inputs(0))
+    assert answer.note == ""
+    assert answer.eager.leaves[0].is_cuda
+    assert answer.exact.leaves[0].is_cuda
+
+
 def test_keyword_inputs_are_passed() -> None:
     made = load_reference(
         "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x, *, scale): return x * scale\n"

@@ -7,6 +7,8 @@ inputs, tensors the forward makes, and casts to a narrower type that it asks for
 Where such a run is impossible or is not the same function (a bit cast, another shape, a result far from eager's), the
 eager result takes its place and `oracle_note` says so and why.
 
+Models and inputs are made on `device`. Where that is the CPU, sources that ask for CUDA get the CPU.
+
 Every run is on a copy of the model and of the inputs: a reference that writes to its inputs, or keeps a state, gives the
 same answer each time. What it wrote to its buffers is in `Outputs.buffers`.
 
@@ -19,7 +21,7 @@ import copy
 import itertools
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +29,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from kernelmill.evaluate.at_home import AtHome
 from kernelmill.evaluate.values import Call, Outputs, Unsupported, clone_tensor, flatten, map_tensors
 from kernelmill.evaluate.widen import Widen, upcast, wide_of
 from kernelmill.problems import module_file
@@ -68,11 +71,11 @@ class Facts:
 
 
 class Reference:
-    def __init__(self, code: str, module: Any, kind: type[Any], file: str) -> None:
+    def __init__(self, code: str, module: Any, kind: type[Any], file: str, device: str = "cpu") -> None:
         self.code = code
         self.kind = kind
         self.oracle_note = ""
-        self.device = "cpu"
+        self.device = device
         """Where models and inputs are made; set before the first is."""
         self._module = module
         self._file = file
@@ -80,7 +83,7 @@ class Reference:
     def init_call(self, seed: int) -> Call:
         """The constructor's arguments."""
         seed_all(seed)
-        with self._blamed("get_init_inputs()"), torch.device(self.device):
+        with self._blamed("get_init_inputs()"), torch.device(self.device), _home(self.device):
             _, args, kwargs = module_file.init_inputs(self._module)
         return Call(args, kwargs)
 
@@ -88,7 +91,12 @@ class Reference:
         """A model as the source builds it, in the mode it is built in, without gradients."""
         call = self.init_call(seed)
         seed_all(seed)
-        with self._blamed(f"{self.kind.__name__}()"), torch.no_grad(), torch.device(self.device):
+        with (
+            self._blamed(f"{self.kind.__name__}()"),
+            torch.no_grad(),
+            torch.device(self.device),
+            _home(self.device),
+        ):
             model = self.kind(*call.args, **call.kwargs).to(self.device)
             for parameter in model.parameters():
                 parameter.requires_grad_(False)
@@ -96,7 +104,7 @@ class Reference:
 
     def inputs(self, seed: int) -> Call:
         seed_all(seed)
-        with self._blamed("get_inputs()"), torch.no_grad(), torch.device(self.device):
+        with self._blamed("get_inputs()"), torch.no_grad(), torch.device(self.device), _home(self.device):
             args, kwargs = module_file.inputs(self._module)
         return Call(args, kwargs).map(lambda t: t.detach().to(self.device))
 
@@ -117,7 +125,7 @@ class Reference:
     def run(self, model: Any, call: Call, seed: int = 0) -> Outputs:
         """Run a copy of the model on a copy of the inputs; torch's generator is seeded with `seed`."""
         given = call.clone()
-        with self._blamed("forward()"), torch.no_grad():
+        with self._blamed("forward()"), torch.no_grad(), _home(self.device):
             own = copy.deepcopy(model)
             seed_all(seed)
             outputs = flatten(own(*given.args, **given.kwargs))
@@ -128,7 +136,7 @@ class Reference:
     def run_exact(self, wide: Any, call: Call, seed: int = 0) -> Outputs:
         """Run the float64 model (of `oracle`) on upcast inputs."""
         given = call.map(lambda t: upcast(clone_tensor(t)))
-        with self._blamed("forward() in float64"), torch.no_grad(), Widen():
+        with self._blamed("forward() in float64"), torch.no_grad(), _home(self.device), Widen():
             own = copy.deepcopy(wide)
             seed_all(seed)
             outputs = flatten(own(*given.args, **given.kwargs), torch.float64)
@@ -186,7 +194,7 @@ class Reference:
     def _effects(self, model: Any, call: Call, seed: int) -> tuple[bool, bool]:
         """Whether it writes to its inputs, and whether it returns memory of theirs."""
         given = call.clone()
-        with self._blamed("forward()"), torch.no_grad():
+        with self._blamed("forward()"), torch.no_grad(), _home(self.device):
             own = copy.deepcopy(model)
             seed_all(seed)
             outputs = flatten(own(*given.args, **given.kwargs))
@@ -208,19 +216,24 @@ class Reference:
             raise BadReference(f"{what}: {module_file.where(error, self._file)}") from error
 
 
-def load_reference(code: str, entry_point: str | None = None) -> Reference:
+def load_reference(code: str, entry_point: str | None = None, device: str = "cpu") -> Reference:
     """Execute the source and find its class: `entry_point`, else `Model`, else the only module class in it."""
     number = next(_numbers)
     name, file = f"_kernelmill_reference_{number}", f"reference_{number}.py"
     try:
-        module = module_file.load(code, name, file)
+        with _home(device):
+            module = module_file.load(code, name, file)
     except MemoryError:
         raise
     except (Exception, SystemExit) as error:
         raise BadReference(module_file.where(error, file)) from error
     if not callable(getattr(module, "get_inputs", None)):
         raise BadReference("the source defines no get_inputs()")
-    return Reference(code, module, _class_of(module, entry_point), file)
+    return Reference(code, module, _class_of(module, entry_point), file, device)
+
+
+def _home(device: str) -> AbstractContextManager[Any]:
+    return AtHome() if device == "cpu" else nullcontext()
 
 
 def _class_of(module: Any, entry_point: str | None) -> type[Any]:
