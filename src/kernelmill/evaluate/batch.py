@@ -16,6 +16,7 @@ import fcntl
 import filecmp
 import os
 import signal
+import sqlite3
 import sys
 import time
 import traceback
@@ -81,6 +82,8 @@ def run(batch: Batch) -> Done:
     except OSError as error:
         problem = f"{error.filename or batch.output}: {error.strerror or error}"
         raise OutputError(f"{problem}; the same command goes on with what is judged") from error
+    except sqlite3.OperationalError as error:
+        raise OutputError(f"the list of what is judged, a temporary file: {error}") from error
 
 
 def _run(batch: Batch) -> Done:
