@@ -31,7 +31,7 @@ from kernelmill.evaluate.interpreter import (
     reduce,
     speed,
 )
-from kernelmill.evaluate.interpreter.observe import Launch, Observed, Observer, Oob, observer
+from kernelmill.evaluate.interpreter.observe import Launch, Observed, Observer, Oob, Race, observer
 from kernelmill.evaluate.interpreter.unsupported import (
     UNSUPPORTED,
     TooManyPrograms,
@@ -45,6 +45,7 @@ __all__ = [
     "Observed",
     "Observer",
     "Oob",
+    "Race",
     "TooManyPrograms",
     "Unsupported",
     "install",

@@ -6,6 +6,7 @@ that the recorded signature can be compiled elsewhere, and a wrong keyword or a 
 
 from __future__ import annotations
 
+import itertools
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +22,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelmill.evaluate.interpreter import memory
 from kernelmill.evaluate.interpreter.language import running, semantic
-from kernelmill.evaluate.interpreter.memory import Range, Reach
+from kernelmill.evaluate.interpreter.memory import Reach
 from kernelmill.evaluate.interpreter.observe import Launch, observer
+from kernelmill.evaluate.interpreter.races import Races, Range
 
 TARGET = GPUTarget("cuda", 90, 32)
 GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
@@ -39,6 +41,7 @@ class _Kernel:
         self.name: str = interpreted.fn.__name__
         self.qualname: str = interpreted.fn.__qualname__
         self.file: str = interpreted.fn.__code__.co_filename
+        self.written: set[str] = set()
 
 
 class Compiled:
@@ -238,15 +241,21 @@ def _execute(interpreted: Any, kernel: _Kernel, bound: Any, types: Any, size: tu
     function = interpreted.rewrite()
     builder = stock.interpreter_builder
     builder.set_grid_dim(*size)
-    memory.state.reach = Reach(kernel.name, storages)
+    programs = itertools.product(*map(range, size))
+    if observer.order == "reverse":
+        programs = itertools.product(*(range(n - 1, -1, -1) for n in size))
+    races = None
+    if observer.active and math.prod(size) > 1:
+        races = Races(kernel.name, size, storages, kernel.written)
+    memory.state.reach = Reach(kernel.name, storages, races)
     running.depth += 1
     try:
         with np.errstate(all="ignore"):
-            for x in range(size[0]):
-                for y in range(size[1]):
-                    for z in range(size[2]):
-                        builder.grid_idx = (x, y, z)
-                        function(**arguments)
+            for at in programs:
+                builder.grid_idx = at
+                if races is not None:
+                    races.enter(*at)
+                function(**arguments)
     finally:
         running.depth -= 1
         memory.state.reach = None

@@ -18,10 +18,10 @@ from triton.runtime import interpreter as stock
 
 from kernelmill.evaluate.interpreter.numerics import Array, Handle, narrow, widen
 from kernelmill.evaluate.interpreter.observe import Oob, observer
+from kernelmill.evaluate.interpreter.races import Races, Range
 from kernelmill.evaluate.interpreter.speed import np_dtype
 
 Builder = stock.InterpreterBuilder
-Range = tuple[int, int]
 _load, _store = native.load, native.store
 _atomic_cas, _atomic_rmw = native.atomic_cas, native.atomic_rmw
 
@@ -31,9 +31,10 @@ _TENSORS = (torch.Tensor, torch.nn.Parameter)
 class Reach:
     """The storages that the running kernel may touch, by the name of the argument that brought them."""
 
-    def __init__(self, kernel: str, storages: dict[str, Range]) -> None:
+    def __init__(self, kernel: str, storages: dict[str, Range], races: Races | None) -> None:
         self.kernel = kernel
         self.storages = storages
+        self.races = races
         self._live: list[Range] | None = None
 
     def live(self) -> list[Range]:
@@ -117,14 +118,27 @@ def _garbage(dtype: Any) -> Any:
     return True if dtype.is_int1() else np.iinfo(np_dtype(dtype)).max
 
 
-def _masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *modifiers: Any, **more: Any) -> Any:
+def _races() -> Races | None:
+    return None if state.reach is None else state.reach.races
+
+
+def _masked_load(
+    self: Any, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: Any
+) -> Any:
     element = ptrs.get_element_ty()
     wanted = np_dtype(element)
     pointers, active = np.ascontiguousarray(ptrs.data), _mask(mask)
-    bad = _outside(pointers, active, _width(element), getattr(ptrs, "origin", None))
+    width, origin = _width(element), getattr(ptrs, "origin", None)
+    bad = _outside(pointers, active, width, origin)
     if bad is not None:
         _record("load", pointers, bad)
         active = active & ~bad
+    races = _races()
+    if races is not None and races.watching:
+        if is_volatile:
+            races.synchronised()
+        elif origin is not None:
+            races.load(pointers, active, width, origin)
     fill = np.zeros(pointers.shape, dtype=wanted) if other is None else np.ascontiguousarray(other.data)
     result = _load(pointers, active, fill, wanted)
     if bad is not None:
@@ -135,22 +149,41 @@ def _masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *modifiers: Any, *
 def _masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *modifiers: Any, **more: Any) -> Any:
     element = ptrs.get_element_ty()
     pointers, active = np.ascontiguousarray(ptrs.data), _mask(mask)
-    bad = _outside(pointers, active, _width(element), getattr(ptrs, "origin", None))
+    width, origin = _width(element), getattr(ptrs, "origin", None)
+    bad = _outside(pointers, active, width, origin)
     if bad is not None:
         _record("store", pointers, bad)
         active = active & ~bad
     # The native store writes as many bytes as the array's items have.
-    return _store(pointers, np.ascontiguousarray(value.data, dtype=np_dtype(element)), active)
+    data = np.ascontiguousarray(value.data, dtype=np_dtype(element))
+    races = _races()
+    if races is not None and races.watching and origin is not None:
+        races.store(pointers, active, width, origin, data, _standing(data.dtype), element)
+    return _store(pointers, data, active)
+
+
+def _standing(dtype: Any) -> Any:
+    """A function from pointers to what stands there."""
+
+    def load(pointers: Array) -> Array:
+        every = np.ones(pointers.shape, dtype=bool)
+        return _load(pointers, every, np.zeros(pointers.shape, dtype=dtype), dtype)  # type: ignore[no-any-return]
+
+    return load
 
 
 def _atomic_rmw_checked(self: Any, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
     element = ptr.get_element_ty()
     # The native functions read their arrays as if they were contiguous.
     pointers, active, value = np.ascontiguousarray(ptr.data), _mask(mask), np.ascontiguousarray(val.data)
-    bad = _outside(pointers, active, _width(element), getattr(ptr, "origin", None))
+    width, origin = _width(element), getattr(ptr, "origin", None)
+    bad = _outside(pointers, active, width, origin)
     if bad is not None:
         _record("atomic", pointers, bad)
         active = active & ~bad
+    races = _races()
+    if races is not None:
+        races.atomic(pointers, active, width, origin)
     dtype = val.dtype.scalar
     if dtype.is_bf16() or dtype.is_fp16():
         result = _half_rmw(op, pointers, value, active, dtype)
@@ -186,7 +219,11 @@ def _atomic_cas_checked(self: Any, ptr: Any, cmp: Any, val: Any, sem: Any, scope
     element = ptr.get_element_ty()
     pointers = np.ascontiguousarray(ptr.data)
     compare, swap = (np.ascontiguousarray(np.broadcast_to(item.data, pointers.shape)) for item in (cmp, val))
-    bad = _outside(pointers, None, _width(element), getattr(ptr, "origin", None))
+    width, origin = _width(element), getattr(ptr, "origin", None)
+    bad = _outside(pointers, None, width, origin)
+    races = _races()
+    if races is not None:
+        races.atomic(pointers, np.ones(pointers.shape, dtype=bool) if bad is None else ~bad, width, origin)
     native_sem = self.ir_sem_to_interpreter_sem[sem]
     if bad is None:
         return Handle(_atomic_cas(pointers, compare, swap, native_sem), cmp.dtype.scalar)

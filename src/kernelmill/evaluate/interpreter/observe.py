@@ -1,4 +1,4 @@
-"""What is seen of one call of a candidate: its launches, reads and writes out of bounds, autotuned kernels.
+"""What is seen of one call of a candidate: launches, accesses out of bounds, races, streams, autotuned kernels.
 
 The observer lives in the candidate's own process: what it reports is evidence, not proof.
 """
@@ -14,6 +14,8 @@ import torch
 from kernelmill.evaluate.interpreter.unsupported import TooManyPrograms
 
 OOB_KEPT = 5
+RACES_KEPT = 5
+ORDERS = ("forward", "reverse")
 PROGRAM_LIMIT = 20_000
 
 _set_deterministic = torch._C._set_deterministic_algorithms
@@ -54,6 +56,21 @@ class Oob:
     beyond: int
 
 
+@dataclass(frozen=True)
+class Race:
+    """A place that two programs of one launch touched, where the result depends on which came first.
+
+    `programs` are the earlier one, None where it was several, and the later one; `offset` is in bytes from the start of
+    the argument's storage.
+    """
+
+    kind: str
+    kernel: str
+    programs: tuple[tuple[int, int, int] | None, tuple[int, int, int] | None]
+    argument: str
+    offset: int
+
+
 @dataclass
 class Observed:
     """Everything seen between begin() and end()."""
@@ -62,6 +79,10 @@ class Observed:
     signatures: list[dict[str, Any]] = field(default_factory=list)
     oob: list[Oob] = field(default_factory=list)
     oob_count: int = 0
+    races: list[Race] = field(default_factory=list)
+    race_count: int = 0
+    unjoined: int = 0
+    """Launches on another stream that the caller's stream did not wait for."""
     autotuned: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -71,13 +92,14 @@ class Observer:
 
     def __init__(self) -> None:
         self.program_limit = PROGRAM_LIMIT
-        self._reset(frozenset(), False, None)
+        self._reset(frozenset(), False, None, ORDERS[0])
 
-    def _reset(self, suppress: frozenset[str], suppress_all: bool, config: int | None) -> None:
+    def _reset(self, suppress: frozenset[str], suppress_all: bool, config: int | None, order: str) -> None:
         self.seen = Observed()
         self.active = False
         self.programs = 0
         self.config = config
+        self.order = order
         # Set by the autotuner for the launch it is about to make.
         self.next_config: int | None = None
         self._suppress = suppress
@@ -91,11 +113,18 @@ class Observer:
         suppress_all: bool = False,
         config: int | None = None,
         poison: bool = True,
+        order: str = ORDERS[0],
     ) -> None:
-        """Start watching. Kernels named in `suppress` do nothing; uninitialised memory reads as NaN with `poison`."""
+        """Start watching. Kernels named in `suppress` do nothing; uninitialised memory reads as NaN with `poison`.
+
+        With the order "reverse" the last program of a launch runs first. A program that waits for one before it then
+        waits for ever.
+        """
         if self.active:
             raise RuntimeError("observer.begin() called twice without end()")
-        self._reset(suppress or frozenset(), suppress_all, config)
+        if order not in ORDERS:
+            raise ValueError(f"order {order!r}: it is one of {', '.join(ORDERS)}")
+        self._reset(suppress or frozenset(), suppress_all, config, order)
         self.active = True
         if poison:
             self._flags = (_get_deterministic(), _get_warn_only(), _get_fill())
@@ -111,7 +140,7 @@ class Observer:
             _set_deterministic(deterministic, warn_only=warn_only)
             _set_fill(fill)
         seen = self.seen
-        self._reset(frozenset(), False, None)
+        self._reset(frozenset(), False, None, ORDERS[0])
         return seen
 
     def suppressed(self, name: str, qualname: str) -> bool:
@@ -138,6 +167,11 @@ class Observer:
         self.seen.oob_count += 1
         if len(self.seen.oob) < OOB_KEPT:
             self.seen.oob.append(event)
+
+    def race(self, event: Race) -> None:
+        self.seen.race_count += 1
+        if len(self.seen.races) < RACES_KEPT:
+            self.seen.races.append(event)
 
     def autotuned(self, kernel: str, configs: int) -> None:
         self.seen.autotuned[kernel] = configs
