@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from kernelmill.evaluate.reference import BadReference  # noqa: E402
 from kernelmill.evaluate.shrink import TARGETS, _related, other_shapes, shrunk  # noqa: E402
-from kernelmill.evaluate.trial import INTERPRETER, Limits, pick, pick_other  # noqa: E402
+from kernelmill.evaluate.trial import INTERPRETER, Limits, Picked, pick, pick_other, room_for  # noqa: E402
 
 
 def source(constants: str, inputs: str, init: str = "[]", forward: str = "x * 2", build: str = "pass") -> str:
@@ -173,8 +173,13 @@ def test_new_sizes_are_no_larger_and_as_different_and_as_odd(values: list[int], 
 # --------------------------------------------------------------------------------------------------- other shapes
 
 
+def other_shape(code: str, same_model: bool = True, limits: Limits = INTERPRETER) -> Picked | None:
+    picked = pick(code, None, limits)
+    return pick_other(picked.version.text, None, room_for(picked.size), same_model)
+
+
 def test_equal_axes_become_different_ones_in_all_inputs_alike() -> None:
-    found = pick_other(BOOK, None)
+    found = other_shape(BOOK)
     assert found is not None
     assert found.version.same_model
     one, other = found.reference.inputs(0).args
@@ -186,7 +191,7 @@ def test_an_axis_that_weights_depend_on_is_left_alone_with_the_same_model() -> N
     code = source(
         "", "[torch.rand([4, 4, 4, 4])]", "[[], {}]", "self.c(x)", "self.c = nn.Conv2d(4, 4, 3, padding=1)"
     )
-    found = pick_other(code, None)
+    found = other_shape(code)
     assert found is not None
     shape = found.reference.inputs(0).args[0].shape
     assert shape[1] == 4
@@ -201,7 +206,7 @@ def test_constants_become_odd_and_those_of_the_constructor_only_when_asked() -> 
         "self.c(x)",
         "self.c = nn.Conv1d(a[0], a[0], a[1])",
     )
-    same, other = pick_other(code, None), pick_other(code, None, same_model=False)
+    same, other = other_shape(code), other_shape(code, same_model=False)
     assert same is not None
     assert other is not None
     assert same.version.changes == {"batch_size": [2, 3], "length": [32, 33]}
@@ -210,10 +215,17 @@ def test_constants_become_odd_and_those_of_the_constructor_only_when_asked() -> 
 
 
 def test_what_was_picked_at_the_limit_has_another_shape() -> None:
-    picked = pick(source("batch_size = 256\nn = 5000\n", "[torch.rand(batch_size, n)]"), None, Limits(1024))
-    assert pick_other(picked.version.text, None) is not None
+    for limit in (1024, 1 << 22):
+        code = source("batch_size = 256\nn = 5000\n", "[torch.rand(batch_size, n)]")
+        assert other_shape(code, limits=Limits(limit)) is not None
+
+
+def test_odd_sizes_become_other_odd_sizes() -> None:
+    found = other_shape(source("m = 69\nn = 64\n", "[torch.rand(m, n)]"))
+    assert found is not None
+    assert found.version.changes == {"m": [69, 71], "n": [64, 65]}
 
 
 def test_there_may_be_no_other_shape() -> None:
     assert other_shapes(source("", "[torch.rand(3)]")) == []
-    assert pick_other(source("n = 8\n", "[torch.rand(n)]", forward="x.view(2, 4)"), None) is None
+    assert other_shape(source("n = 8\n", "[torch.rand(n)]", forward="x.view(2, 4)")) is None

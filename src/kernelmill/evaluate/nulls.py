@@ -41,7 +41,9 @@ def battery(reference: Reference, seed: int = 0, policy: Policy = IEEE) -> Admis
     if facts.random_in_eval:
         return Admission(False, ["the reference is random, also in eval mode"], details)
     if facts.distance > FAR:
-        return Admission(False, [f"its result is mostly rounding: {facts.oracle_note}"], details)
+        return Admission(
+            False, [f"its result is mostly rounding, at the size tried: {facts.oracle_note}"], details
+        )
     model = reference.new(seed)
     if facts.random:
         model.eval()

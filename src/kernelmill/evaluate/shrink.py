@@ -137,7 +137,8 @@ def _capped(cap: int) -> _Plan:
 
 
 def _odd(n: _Number) -> int:
-    return n.value + 1 - n.value % 2
+    """The next odd number."""
+    return n.value + 1 + n.value % 2
 
 
 def _same(n: _Number) -> int:
@@ -215,7 +216,7 @@ def _odd_multiples(values: list[int]) -> dict[int, int]:
     for value in sorted(values):
         divisors = [v for v in new if value % v == 0]
         times = value // max(divisors) if divisors else 0
-        new[value] = new[max(divisors)] * max(times - 1 + times % 2, 3) if times else value + 1 - value % 2
+        new[value] = new[max(divisors)] * max(times - 1 + times % 2, 3) if times else value + 1 + value % 2
     return new
 
 
@@ -224,7 +225,7 @@ def _scaled(values: list[int]) -> dict[int, int]:
     new: dict[int, int] = {}
     for value in sorted(values):
         divisors = [v for v in new if value % v == 0]
-        new[value] = new[max(divisors)] * (value // max(divisors)) if divisors else value + 1 - value % 2
+        new[value] = new[max(divisors)] * (value // max(divisors)) if divisors else value + 1 + value % 2
     return new
 
 

@@ -34,7 +34,7 @@ class Limits:
 
 INTERPRETER = Limits()
 ROOMY = Limits(1 << 18, 1 << 24)
-"""For another shape of what was picked, which may be a little larger than it."""
+"""The least that another shape of what was picked may take."""
 CEILING = Limits(1 << 24, 1 << 32, 5.0)
 """For problems that do not become small: the weights of a network do not shrink with its inputs."""
 
@@ -91,10 +91,18 @@ def pick(
     return found or rough[0]
 
 
+def room_for(size: Size) -> Limits:
+    """Limits for another shape of what was picked: a few times what that takes."""
+    return Limits(max(ROOMY.elements, 4 * size.elements), max(ROOMY.flops, 4 * size.flops), CEILING.seconds)
+
+
 def pick_other(
     code: str, entry_point: str | None, limits: Limits = ROOMY, same_model: bool = True, seed: int = 0
 ) -> Picked | None:
-    """Of a source as `pick` gave it (`version.text`): a version with other sizes that runs: of the inputs alone, or else of the constructor's arguments too."""
+    """A version with other sizes that runs, of the inputs alone or of the constructor's arguments too.
+
+    `code` is what `pick` gave (`version.text`): the original of a large problem has no other shape within the limits.
+    """
     versions = [version for version in other_shapes(code) if version.same_model == same_model]
     return _first(versions, entry_point, limits, seed, [], [])
 
