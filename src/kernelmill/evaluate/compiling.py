@@ -28,7 +28,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, TypedDict
 
-from kernelmill.isolate import Isolate, Reply
+from kernelmill.isolate import CHILD_PATH, Isolate, Reply
 
 SHARED_LIMIT = {
     "sm_80": 163 << 10,
@@ -192,7 +192,8 @@ def programs(host_compiler: bool = False) -> list[str]:
 
 def _host_compiler() -> list[str]:
     for name in ("gcc", "cc", "clang"):
-        if (compiler := shutil.which(name)) is not None:
+        # Where a child looks for it, which has no other path.
+        if (compiler := shutil.which(name, path=CHILD_PATH)) is not None:
             break
     else:
         return []
@@ -200,7 +201,7 @@ def _host_compiler() -> list[str]:
         subprocess.run([compiler, f"-print-prog-name={part}"], capture_output=True, text=True, check=True)
         for part in ("cc1", "collect2", "as", "ld")
     ]
-    parts = [shutil.which(run.stdout.strip()) for run in asked]
+    parts = [shutil.which(run.stdout.strip(), path=CHILD_PATH) for run in asked]
     return [compiler, *(part for part in parts if part is not None)]
 
 

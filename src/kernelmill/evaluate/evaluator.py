@@ -155,7 +155,9 @@ class Evaluator:
         absent = [device for device in wanted if device not in seen]
         if self.options.device == "cpu" or absent or not wanted:
             what = f"GPU {absent[0]}" if absent else "a GPU"
-            raise ConfigError(f"tier {self.tier} needs {what}, and there is none here (seen: {seen or 'none'})")
+            raise ConfigError(
+                f"tier {self.tier} needs {what}, and there is none here (seen: {seen or 'none'})"
+            )
         return wanted
 
     def __enter__(self) -> Evaluator:
@@ -171,6 +173,13 @@ class Evaluator:
         self._compiler.close()
         for lane in self._lanes:
             lane.close()
+
+    async def start(self) -> list[str]:
+        """Start all servers at once, which otherwise the first pair starts in turn; gives what is missing."""
+        missing, _ = await asyncio.gather(
+            *(asyncio.to_thread(server.what_is_missing) for server in (self._interpreter, self._compiler))
+        )
+        return missing
 
     def what_is_missing(self) -> list[str]:
         """The protections that this machine could not give to the processes that run candidates."""

@@ -13,16 +13,17 @@ import dataclasses
 import fcntl
 import os
 import random
+import shutil
 import socket
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-import triton
+from triton.backends.nvidia import driver as nvidia_driver
 
 from kernelmill.evaluate import candidate, probes
 from kernelmill.evaluate.arena import Arena
@@ -38,17 +39,35 @@ from kernelmill.evaluate.values import Call
 
 _LEAST_ARENA = 1 << 20
 _MOST_ARENA = 8 << 30
+_warm: list[str] = []
+_WARM_UP = """
+import torch, triton, triton.language as tl
+@triton.jit
+def double(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+x = torch.ones(5, 7, device="cuda")
+double[(3,)](x, torch.empty_like(x), x.numel(), BLOCK=16)
+"""
 _lock: list[int] = []
 
 
 def prepare() -> None:
-    """Imports, and the lock. Nothing here may start CUDA."""
+    """Imports, the lock, a warm cache of Triton's. Nothing here may start CUDA in this process."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     with tempfile.NamedTemporaryFile(delete=False) as file:
         _lock.append(os.dup(file.fileno()))
     os.unlink(file.name)
-    _warm_compiler()
+    nvidia_driver.library_dirs()  # it asks a program, and remembers the answer
+    _warm.append(os.path.abspath("warm_cache"))
+    os.mkdir(_warm[0])
+    _in_a_process(_launch_once)
+
+
+def readable() -> list[str]:
+    """What candidates may read beside the usual: the cache that they start from."""
+    return _warm
 
 
 def inherits() -> list[int]:
@@ -58,6 +77,9 @@ def inherits() -> list[int]:
 
 def companion(end: socket.socket) -> None:
     warnings.simplefilter("ignore")
+    cache = os.path.abspath("triton_cache")
+    shutil.copytree(_warm[0], cache)
+    os.environ["TRITON_CACHE_DIR"] = cache
     candidate.serve(end, OnGpu(), GpuCandidate)
 
 
@@ -180,9 +202,23 @@ def _baseline(request: dict[str, Any]) -> dict[str, Any]:
         return {"error": str(error)[:500]}
 
 
-def _warm_compiler() -> None:
-    """Load what Triton loads at the first launch and that needs no device."""
-    from triton.backends.nvidia.compiler import CUDABackend, get_ptxas_version  # noqa: F401
-    from triton.compiler import ASTSource  # noqa: F401
+def _in_a_process(work: Callable[[], None]) -> None:
+    """Do something with CUDA that must not be done in the server."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status:
+        raise RuntimeError(f"the first launch of a kernel failed (status {status}): is the GPU well?")
 
-    assert triton.__version__
+
+def _launch_once() -> None:
+    """Have Triton build what it builds once a machine."""
+    os.environ["TRITON_CACHE_DIR"] = _warm[0]
+    candidate.warm_up(_WARM_UP)
+    torch.cuda.synchronize()

@@ -90,7 +90,7 @@ class Guard:
         for name, space in _spaces().items():
             for key, value in self._before[name].items():
                 now = space.get(key)
-                if now is not value:
+                if now is not value and callable(value):  # a module's data changes by itself
                     changed.append(f"{name}.{key}")
                 elif type(now) is types.FunctionType and now.__code__ is not self._codes[id(now)]:
                     changed.append(f"{name}.{key}.__code__")

@@ -25,7 +25,7 @@ from kernelmill.evaluate.probes import Trial
 from kernelmill.evaluate.reference import BadReference, Facts, Reference
 from kernelmill.evaluate.session import Limits, Record, Session, Stop
 from kernelmill.evaluate.tolerance import Policy
-from kernelmill.evaluate.trial import Picked, pick, pick_other
+from kernelmill.evaluate.trial import Picked, pick, pick_other, room_for
 
 _WARM_UP = """
 import torch, triton, triton.language as tl
@@ -104,7 +104,7 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
                 f"the task was shrunk ({_changes(picked)}), and the candidate has sizes of its own in it: {stop.error}",
             ) from None
         raise
-    _other_shapes(request, sockets, record, limits, start, facts, mode, dice)
+    _other_shapes(request, picked, sockets, record, limits, start, facts, mode, dice)
 
 
 def _load(session: Session, request: dict[str, Any], record: Record) -> None:
@@ -132,6 +132,7 @@ def _trial(
 
 def _other_shapes(
     request: dict[str, Any],
+    chosen: Picked,
     sockets: list[socket.socket],
     record: Record,
     limits: Limits,
@@ -141,9 +142,9 @@ def _other_shapes(
     dice: random.Random,
 ) -> None:
     """The same in a fresh process at another shape: a grade, not a verdict."""
-    picked = pick_other(
-        request["reference"], request.get("entry_point"), same_model=False, seed=dice.getrandbits(31)
-    ) or pick_other(request["reference"], request.get("entry_point"), seed=dice.getrandbits(31))
+    room, code = room_for(chosen.size), chosen.version.text
+    picked = pick_other(code, request.get("entry_point"), room, same_model=False, seed=dice.getrandbits(31))
+    picked = picked or pick_other(code, request.get("entry_point"), room, seed=dice.getrandbits(31))
     if picked is None:
         record.check("odd_shape", "skip", "the reference runs at no other shape that was tried")
         return

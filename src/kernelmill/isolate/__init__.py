@@ -33,10 +33,11 @@ The server imports this package before its worker: only the standard library and
 imported here.
 """
 
-from kernelmill.isolate.parent import START_SECONDS, Isolate, Reply, what_is_missing
+from kernelmill.isolate.parent import CHILD_PATH, START_SECONDS, Isolate, Reply, what_is_missing
 from kernelmill.isolate.wire import MAX_OUTPUT, MAX_REPLY, MAX_REQUEST, MAX_SCRATCH
 
 __all__ = [
+    "CHILD_PATH",
     "MAX_OUTPUT",
     "MAX_REPLY",
     "MAX_REQUEST",

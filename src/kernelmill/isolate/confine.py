@@ -187,6 +187,8 @@ def _gpu_paths() -> tuple[list[str], list[str]]:
         "/sys/bus/pci",
     ]
     reads += ["/sys/devices", "/usr/local/nvidia", "/usr/local/cuda", "/dev/nvidia-caps"]
+    # What a C compiler reads: Triton builds a launcher for each kind of kernel.
+    reads += ["/usr/include", "/usr/libexec", sysconfig.get_paths()["include"]]
     writes = [*glob.glob("/dev/nvidia[0-9]*"), "/dev/nvidiactl", "/dev/nvidia-uvm", "/proc/self/task"]
     return [p for p in reads if os.path.exists(p)], [p for p in writes if os.path.exists(p)]
 

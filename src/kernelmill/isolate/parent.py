@@ -25,6 +25,7 @@ from kernelmill.isolate.scratch import remove_tree
 from kernelmill.isolate.wire import MAX_REQUEST, TOO_MUCH, Config, Settings, pack, read_frames
 
 START_SECONDS = 120.0
+CHILD_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 _BOOT = """
 import json, sys
@@ -238,7 +239,7 @@ def _start_server(settings: Settings, scratch: str, fd: int) -> subprocess.Popen
     path.append(str(Path(__file__).resolve().parents[2]))  # where this kernelmill is
     config = Config(**settings, path=path, scratch=scratch, parent=os.getpid(), fd=fd)
     environment = {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "PATH": CHILD_PATH,
         "LANG": "C.UTF-8",
         "HOME": scratch,
         "TMPDIR": scratch,

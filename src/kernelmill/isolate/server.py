@@ -78,13 +78,14 @@ def serve(config: Config) -> None:
         handle: _Handle = getattr(worker, "handle", lambda request: request)
         companion: _Companion | None = getattr(worker, "companion", None)
         inherits: Callable[[], list[int]] = getattr(worker, "inherits", list)
+        readable: Callable[[], list[str]] = getattr(worker, "readable", list)
     except BaseException as error:  # noqa: BLE001  whatever it is, the parent is to say it
         _write_frame(control, {"failed": f"{type(error).__name__}: {_message(error)}"})
         return
     # What is here now lives as long as the server: keep the collector from copying its pages in every child.
     gc.collect()
     gc.freeze()
-    server = _Server(config, control, handle, companion, inherits())
+    server = _Server(config, control, handle, companion, inherits(), readable())
     try:
         server.probe(missing)
         server.loop()
@@ -102,6 +103,7 @@ class _Server:
         handle: _Handle,
         companion: _Companion | None,
         inherited: list[int],
+        readable: list[str],
     ) -> None:
         self.config = config
         self.control = control
@@ -114,7 +116,7 @@ class _Server:
         """Whether children write to the disk, so that how much they write must be watched."""
         self.watched = 0.0
         self.pid = os.getpid()
-        self.readable = readable_paths()
+        self.readable = readable_paths() + readable
         self.children: dict[int, _Child] = {}
         self.queue: collections.deque[tuple[int, dict[str, Any]]] = collections.deque()
         self.removing: set[int] = set()
