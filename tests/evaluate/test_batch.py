@@ -33,6 +33,7 @@ REFERENCE = "class Model: ..."
 class FakeEvaluator:
     """Judges by the candidate's text, in no time, and remembers whom."""
 
+    tier = "interpreter"
     judged: list[str] = []  # noqa: RUF012
     at_once = most_at_once = 0
     hook: Callable[[Pair], None] = staticmethod(lambda pair: None)
@@ -46,7 +47,7 @@ class FakeEvaluator:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def what_is_missing(self) -> list[str]:
+    async def start(self) -> list[str]:
         return []
 
     async def evaluate(self, pair: Pair) -> Verdict:

@@ -126,9 +126,10 @@ def _lock(output: Path) -> IO[bytes]:
 
 
 def _judge(batch: Batch, journal: Journal, owed: int) -> float:
+    evaluator = Evaluator(batch.options, workers=batch.workers)  # it may refuse: then nothing has begun
     progress = Progress(owed, journal.wanted() - owed)
     try:
-        asyncio.run(_judge_all(batch, journal, progress))
+        asyncio.run(_judge_all(batch, journal, evaluator, progress))
     except (asyncio.CancelledError, KeyboardInterrupt):
         resume = "the same command without --force" if batch.force else "the same command"
         raise Interrupted(
@@ -139,9 +140,9 @@ def _judge(batch: Batch, journal: Journal, owed: int) -> float:
     return progress.seconds
 
 
-async def _judge_all(batch: Batch, journal: Journal, progress: Progress) -> None:
-    with _signals_cancel(), Evaluator(batch.options, workers=batch.workers) as evaluator:
-        if batch.options.tier != "static" and (missing := await asyncio.to_thread(evaluator.what_is_missing)):
+async def _judge_all(batch: Batch, journal: Journal, evaluator: Evaluator, progress: Progress) -> None:
+    with _signals_cancel(), evaluator:
+        if batch.options.tier != "static" and (missing := await evaluator.start()):
             progress.say(f"the sandbox of this machine lacks: {'; '.join(missing)}")
         pairs, in_flight = batch.pairs(), set[str]()
 
@@ -159,7 +160,9 @@ async def _judge_all(batch: Batch, journal: Journal, progress: Progress) -> None
                 in_flight.remove(key)
                 progress.add(verdict)
 
-        tasks = [asyncio.create_task(worker()) for _ in range(batch.workers)]
+        # On a GPU a pair waits for its turn there, and meanwhile others use the processor.
+        at_once = batch.workers * (2 if evaluator.tier.startswith("gpu") else 1)
+        tasks = [asyncio.create_task(worker()) for _ in range(at_once)]
         ticking = asyncio.create_task(progress.tick())
         try:
             await asyncio.gather(*tasks)

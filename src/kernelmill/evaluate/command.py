@@ -14,7 +14,6 @@ from pathlib import Path
 
 from kernelmill.arguments import Parser, at_least
 from kernelmill.errors import ConfigError, OutputError, SourceError
-from kernelmill.evaluate import devices
 from kernelmill.evaluate.batch import Batch, finished, run
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
 from kernelmill.evaluate.journal import Row, encode
@@ -100,6 +99,8 @@ def main(arguments: list[str]) -> int:
     given = parser().parse_args(arguments)
     if given.reward is not None:
         find(given.reward)
+    if given.devices and (given.device == "cpu" or given.tier in ("static", "interpreter")):
+        raise ConfigError("--devices names GPUs, and nothing here runs on one")
     options = Options(
         device=given.device,
         devices=given.devices,
@@ -124,7 +125,6 @@ def _one(given: argparse.Namespace, options: Options) -> int:
     if given.output is not None and not given.output.parent.is_dir():
         raise OutputError(f"{given.output.parent} is not there: make the folder first")
     pair = Pair(given.candidate.name, _read(given.reference), _read(given.candidate), given.entry_point)
-    devices.check(options)
     verdict = asyncio.run(_judged(pair, options))
     row = finished(verdict.to_dict() | {"key": pair.key(options)}, pair.id, given.reward)
     if given.output is not None:
@@ -135,7 +135,15 @@ def _one(given: argparse.Namespace, options: Options) -> int:
 
 async def _judged(pair: Pair, options: Options) -> Verdict:
     with Evaluator(options, workers=1) as evaluator:
-        return await evaluator.evaluate(pair)
+        if options.tier == "static":
+            return await evaluator.evaluate(pair)
+        # All servers start beside what is done first; what the text alone decides waits for none of them.
+        starting = asyncio.create_task(evaluator.start())
+        try:
+            return await evaluator.evaluate(pair)
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
 
 
 def _many(given: argparse.Namespace, options: Options) -> int:
@@ -146,7 +154,6 @@ def _many(given: argparse.Namespace, options: Options) -> int:
     output = given.output or given.pairs.with_name(f"{_stem(given.pairs)}.verdicts.jsonl")
     if output.suffix == ".gz":
         raise ConfigError(f"{output}: verdicts are written as plain .jsonl")
-    devices.check(options)
     workers = given.workers or os.cpu_count() or 1
     batch = Batch(
         given.pairs, output, options, workers, given.reward, given.entry_point, given.limit, given.force
