@@ -1,13 +1,12 @@
 """torch as code written for a GPU expects it: torch.cuda answers, and every tensor says it is on cuda:0.
 
 Everything is on the CPU. A torch function mode, pushed for the life of the process, maps cuda devices to the CPU
-on the way in and reports cuda:0 on the way out. Streams and events do nothing; CUDA graphs are refused. Not
+on the way in and reports cuda:0 on the way out. CUDA graphs are refused. Not
 modelled: that a tensor made without a device lives on the CPU, where a kernel could not reach it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.abc
 import sys
@@ -19,10 +18,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
+from kernelmill.evaluate.interpreter import streams
 from kernelmill.evaluate.interpreter.driver import CAPABILITY, PROPERTIES
 from kernelmill.evaluate.interpreter.unsupported import Unsupported
 
-DEVICE = torch.device("cuda", 0)
+DEVICE = streams.Stream.device
 _CPU = torch.device("cpu")
 _MEMORY = 80 << 30
 _PROPERTIES = SimpleNamespace(
@@ -101,62 +101,6 @@ class CudaOnCpu(TorchFunctionMode):  # type: ignore[misc]
         return func(*args, **kwargs)
 
 
-class _Context(contextlib.ContextDecorator):
-    """torch.cuda.device(...), torch.cuda.stream(...) and their like: enter and leave."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.idx = 0
-
-    def __enter__(self) -> _Context:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        pass
-
-
-class _Stream(_Context):
-    cuda_stream = 0
-    device = DEVICE
-    device_index = 0
-    stream_id = 0
-    priority = 0
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        pass
-
-    def wait_stream(self, stream: Any) -> None:
-        pass
-
-    def wait_event(self, event: Any) -> None:
-        pass
-
-    def record_event(self, event: Any = None) -> Any:
-        return event or _Event()
-
-
-class _Event:
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def record(self, stream: Any = None) -> None:
-        pass
-
-    def wait(self, stream: Any = None) -> None:
-        pass
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        pass
-
-    def elapsed_time(self, end: Any) -> float:
-        return 1.0
-
-
 class _Graph:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise Unsupported("cuda graph")
@@ -172,7 +116,6 @@ def _kind(base: type) -> type:
     return type(base.__name__, (base,), {})
 
 
-_STREAM = _Stream()
 _ATTRIBUTES: dict[str, Any] = {
     "is_available": _always(True),
     "is_initialized": _always(True),
@@ -185,15 +128,18 @@ _ATTRIBUTES: dict[str, Any] = {
     "get_device_capability": _always(CAPABILITY),
     "get_device_properties": _always(_PROPERTIES),
     "get_arch_list": _always(["sm_80", "sm_90"]),
-    "current_stream": _always(_STREAM),
-    "default_stream": _always(_STREAM),
+    "current_stream": lambda *args: streams.current(),
+    "default_stream": _always(streams.DEFAULT),
     "mem_get_info": _always((_MEMORY, _MEMORY)),
-    "device": _kind(_Context),
-    "device_of": _kind(_Context),
-    "stream": _kind(_Context),
-    "Stream": _Stream,
-    "ExternalStream": _kind(_Stream),
-    "Event": _Event,
+    "device": _kind(streams.Context),
+    "device_of": _kind(streams.Context),
+    "stream": lambda stream: streams.StreamContext(stream),
+    "StreamContext": streams.StreamContext,
+    "set_stream": lambda stream: streams.set_current(stream),
+    "synchronize": lambda device=None: streams.synchronize(),
+    "Stream": streams.Stream,
+    "ExternalStream": streams.ExternalStream,
+    "Event": streams.Event,
     "CUDAGraph": _Graph,
     "graph": _kind(_Graph),
     "make_graphed_callables": _kind(_Graph),
@@ -204,12 +150,10 @@ _ATTRIBUTES: dict[str, Any] = {
     "set_rng_state": lambda state, *args: torch.set_rng_state(state),
 }
 _NOTHING = (
-    "synchronize",
     "empty_cache",
     "init",
     "_lazy_init",
     "set_device",
-    "set_stream",
     "ipc_collect",
     "reset_peak_memory_stats",
     "reset_max_memory_allocated",
@@ -267,16 +211,16 @@ def install() -> None:
         setattr(torch.cuda, name, _always(0))
     for name in ("range_push", "range_pop", "mark"):
         setattr(torch.cuda.nvtx, name, _always(None))
-    torch.cuda.nvtx.range = _kind(_Context)
+    torch.cuda.nvtx.range = _kind(streams.Context)
     torch.version.cuda = "12.8"
     torch.amp.autocast_mode.autocast.__init__ = _autocast(torch.amp.autocast_mode.autocast.__init__)
     DeviceContext.__torch_function__ = _default_device
-    torch._C._cuda_getCurrentRawStream = _always(0)
+    torch._C._cuda_getCurrentRawStream = lambda *args: streams.current().cuda_stream
     torch._C._dynamo.guards._empty_strided_cuda = _empty_strided
     torch.accelerator.is_available = _always(True)
     torch.accelerator.current_accelerator = _always(torch.device("cuda"))
     torch.accelerator.current_device_index = _always(0)
-    torch.accelerator.synchronize = _always(None)
+    torch.accelerator.synchronize = lambda device=None: streams.synchronize()
     warnings.filterwarnings("ignore", message="tl.make_block_ptr is deprecated")
     # Poison needs deterministic mode; what that mode would warn about is not the candidate's doing.
     warnings.filterwarnings("ignore", message=".*deterministic implementation.*")

@@ -9,6 +9,7 @@ import triton.runtime
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
+from kernelmill.evaluate.interpreter import streams
 from kernelmill.evaluate.interpreter.autotune import bench
 
 CAPABILITY = (9, 0)
@@ -50,7 +51,7 @@ class Driver(DriverBase):  # type: ignore[misc]
         pass
 
     def get_current_stream(self, device: int = 0) -> int:
-        return 0
+        return int(streams.current().cuda_stream)
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
         return CAPABILITY

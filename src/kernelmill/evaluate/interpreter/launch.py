@@ -20,7 +20,7 @@ from triton.runtime import interpreter as stock
 from triton.runtime.jit import JITFunction, create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernelmill.evaluate.interpreter import memory
+from kernelmill.evaluate.interpreter import memory, streams
 from kernelmill.evaluate.interpreter.language import running, semantic
 from kernelmill.evaluate.interpreter.memory import Reach
 from kernelmill.evaluate.interpreter.observe import Launch, observer
@@ -221,6 +221,8 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         observer.launched(
             Launch(kernel.name, kernel.qualname, kernel.file, size, programs, index, config, suppressed)
         )
+    if programs:
+        streams.launched()
     if not suppressed:
         observer.count_programs(programs)
         _execute(self, kernel, bound, types, size)

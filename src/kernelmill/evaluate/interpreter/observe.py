@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from kernelmill.evaluate.interpreter import streams
 from kernelmill.evaluate.interpreter.unsupported import TooManyPrograms
 
 OOB_KEPT = 5
@@ -126,6 +127,7 @@ class Observer:
             raise ValueError(f"order {order!r}: it is one of {', '.join(ORDERS)}")
         self._reset(suppress or frozenset(), suppress_all, config, order)
         self.active = True
+        streams.begin()
         if poison:
             self._flags = (_get_deterministic(), _get_warn_only(), _get_fill())
             _set_deterministic(True, warn_only=True)
@@ -140,6 +142,7 @@ class Observer:
             _set_deterministic(deterministic, warn_only=warn_only)
             _set_fill(fill)
         seen = self.seen
+        seen.unjoined = streams.unjoined()
         self._reset(frozenset(), False, None, ORDERS[0])
         return seen
 

@@ -1,4 +1,4 @@
-"""What the interpreter cannot do, and how to tell such an error from a candidate's own mistake.
+"""How to tell what the interpreter cannot do (`kernelmill.evaluate.limits`) from a candidate's own mistake.
 
 A candidate that needs one of these is not judged here: the answer is "unsupported", never "incorrect".
 """
@@ -7,17 +7,7 @@ from __future__ import annotations
 
 from triton.runtime.interpreter import InterpreterBuilder
 
-UNSUPPORTED: dict[str, str] = {
-    "inline asm": "tl.inline_asm_elementwise runs PTX, which only a GPU can",
-    "fp8": "8-bit floats: conversions and tl.dot of them are not modelled",
-    "dot_scaled": "tl.dot_scaled (microscaled formats) is not modelled",
-    "libdevice": "a libdevice function that has no NumPy equivalent here",
-    "extern": "tl.extra.cuda functions other than libdevice (clocks, SM ids, grid dependency control)",
-    "cuda graph": "torch.cuda.CUDAGraph and torch.cuda.graph replay device work",
-    "inductor": "kernels that run through torch._inductor's runtime heuristics",
-    "gluon": "Gluon kernels and warp specialisation have no interpreter",
-    "language": "a tl operation that this Triton's interpreter does not implement",
-}
+from kernelmill.evaluate.limits import UNSUPPORTED as UNSUPPORTED
 
 
 class Unsupported(Exception):
