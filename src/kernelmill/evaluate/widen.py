@@ -69,7 +69,7 @@ def _is_bit_cast(args: tuple[Any, ...]) -> bool:
     if len(args) != 2 or not isinstance(args[1], torch.dtype):
         return False
     kinds = [dtype.is_floating_point or dtype.is_complex for dtype in (args[0].dtype, args[1])]
-    return kinds[0] != kinds[1]
+    return bool(kinds[0] != kinds[1])
 
 
 def _wide(value: Any) -> Any:
