@@ -36,6 +36,7 @@ CHECK_NAMES = [
     "torch_share",
     "poison",
     "oob",
+    "races",
     "mutation",
     "alias",
     "static_buffer",

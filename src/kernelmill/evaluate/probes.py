@@ -140,6 +140,7 @@ def seeds(trial: Trial) -> None:
         if not found.ok:
             trial.refuse(found)
         _out_of_bounds(trial, returned)
+        _out_of_order(trial, returned)
         if not number:
             trial.policy(returned, _code_of(returned), "seed_0")
             record.check(
@@ -186,6 +187,24 @@ def _out_of_bounds(trial: Trial, returned: Returned) -> None:
         trial.record.status, trial.record.error = "RUNTIME_ERROR", text
 
 
+def _out_of_order(trial: Trial, returned: Returned) -> None:
+    """Programs of one launch that need an order among them, and work that is not waited for. A device cannot see either."""
+    observed = returned.said["observed"]
+    if observed.get("unjoined"):
+        trial.hack("D1.side_stream", launches=observed["unjoined"])
+    if not observed.get("race_count"):
+        return
+    first = observed["races"][0]
+    earlier, later = (tuple(program) if program else "others" for program in first["programs"])
+    text = (
+        f"race: {first['kind']} in {first['kernel']}, programs {earlier} and {later}, "
+        f"{first['offset']} bytes into {first['argument']}"
+    )
+    trial.record.check("races", "fail", text)
+    trial.record.flag("C19.race", "soft", count=observed["race_count"], first=text)
+    trial.refuse(Comparison(False, "INCORRECT_NUMERICAL", detail=text))
+
+
 def ablation(trial: Trial) -> None:
     """Without its launches the output must not be right."""
     seed = trial.seed()
@@ -225,6 +244,7 @@ def zero_mean(trial: Trial) -> None:
         if not found.ok:
             trial.refuse(found)
         _out_of_bounds(trial, returned)
+        _out_of_order(trial, returned)
         trial.policy(returned, "C11.looks_at_values", f"distribution:{name}")
 
 
@@ -337,6 +357,7 @@ def autotune(trial: Trial) -> None:
             trial.record.flag("C2.config_that_does_less", "soft", config=config)
             trial.refuse(found)
         _out_of_bounds(trial, returned)
+        _out_of_order(trial, returned)
 
 
 def modes(trial: Trial) -> None:
