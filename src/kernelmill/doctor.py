@@ -17,6 +17,8 @@ from rich.text import Text
 from kernelmill import __version__
 from kernelmill.arguments import Parser
 from kernelmill.config import environment, secret
+from kernelmill.evaluate.lane import visible_gpus
+from kernelmill.evaluate.limits import UNSUPPORTED
 from kernelmill.isolate import what_is_missing
 from kernelmill.tokens import embedded_vocabulary_is_installed
 
@@ -88,10 +90,37 @@ def findings() -> Iterator[Finding]:
     yield Finding(
         "isolation",
         "part" if missing else "yes",
-        "modules run in a process with limits"
+        "modules and candidates run in processes with limits"
         + (f"; this machine lacks: {', '.join(missing)}" if missing else ""),
-        "trace only code that you trust, or --no-trace" if missing else "",
+        "trace (or --no-trace) and evaluate only code that you trust" if missing else "",
     )
+    yield _evaluator()
+    yield Finding(
+        "interpreter",
+        "part",
+        f"judges kernels without a GPU, but for those that need: {', '.join(UNSUPPORTED)}",
+        "docs/evaluate.md; such candidates are UNSUPPORTED, never incorrect",
+    )
+
+
+def _evaluator() -> Finding:
+    needed = [name for name in ("torch", "triton", "numpy") if importlib.util.find_spec(name) is None]
+    if needed:
+        return Finding(
+            "evaluate",
+            "no",
+            f"candidates are judged with {', '.join(needed)}",
+            "pip install 'kernelmill[eval]'",
+        )
+    gpus = visible_gpus()
+    if not gpus:
+        return Finding(
+            "evaluate",
+            "part",
+            "tiers static and interpreter, and compilation for GPUs that are not here; nothing is timed",
+            "for the tiers gpu and gpu_timed, an NVIDIA GPU",
+        )
+    return Finding("evaluate", "yes", f"all tiers; GPUs: {', '.join(map(str, gpus))}")
 
 
 def _package(name: str, use: str, remedy: str) -> Finding:
