@@ -321,7 +321,8 @@ class Work:
         verdict.error = str(result["error"])
         if verdict.status == "RUNTIME_ERROR" and verdict.error.startswith("the process ended"):
             ends = [end for end in reply["companions"] if end != "SIGKILL"]
-            verdict.error = f"{verdict.error}: {ends[0] if ends else 'killed'}"
+            said = reply["output"].strip().splitlines()[-1:]
+            verdict.error = ": ".join([verdict.error, ends[0] if ends else "killed", *said])
         verdict.checks += [Check(**check) for check in result["checks"]]
         known = {flag.code for flag in verdict.flags}
         verdict.flags += [Flag(**flag) for flag in result["flags"] if flag["code"] not in known]
@@ -377,6 +378,7 @@ class Work:
         verdict.tier = "gpu"
         verdict.checks, verdict.flags = [], []
         self._take(reply["result"], reply)
+        verdict.cost["gpu"] = verdict.task.pop("marks", {})
         verdict.checks = [*earlier, *(dataclasses.replace(c, name=f"gpu:{c.name}") for c in verdict.checks)]
         known = {flag.code for flag in flags}
         verdict.flags = [*flags, *(flag for flag in verdict.flags if flag.code not in known)]

@@ -8,7 +8,7 @@ Whether a reference can take such inputs is not known here: it may raise or give
 `settle_signs` tries zero-mean data on each input and notes where it is refused; for the rest the caller runs the oracle and
 asks `tolerance.judgeable`.
 
-All is determined by the generator given, on the CPU; tensors end up where the originals are.
+All is determined by the generator given, which is of the device that the tensors are on.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def roles(draws: list[Call]) -> list[Role]:
     for column in columns:
         path, values = column[0][0], [value for _, value in column]
         if isinstance(values[0], torch.Tensor):
-            found.append(_role(path, [v.detach().cpu() for v in values]))
+            found.append(_role(path, [v.detach() for v in values]))
     return found
 
 
@@ -114,7 +114,7 @@ def _is_permutation(value: torch.Tensor) -> bool:
     """Each of 0 … n-1 once, in any order: as the identity, an order that a kernel may be tempted not to read."""
     if value.dim() != 1 or value.numel() < 3:
         return False
-    return bool(torch.equal(value.sort().values.long(), torch.arange(value.numel())))
+    return bool(torch.equal(value.sort().values.long(), torch.arange(value.numel(), device=value.device)))
 
 
 def _is_symmetric(values: list[torch.Tensor]) -> bool:
@@ -151,7 +151,7 @@ def distribution(name: str, call: Call, found: list[Role], generator: torch.Gene
         tensor = leaves[role.path]
         if not tensor.numel():
             continue
-        new = change(tensor.detach().cpu().contiguous(), role, generator)
+        new = change(tensor.detach().contiguous(), role, generator)
         if new is not None:
             changed[role.path] = _keep_form(new.to(tensor.dtype), role).to(tensor.device)
     return call.replace(changed) if changed else None
@@ -197,7 +197,7 @@ def _on_data(
 
 
 def _normal(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return torch.randn(x.shape, generator=generator, dtype=torch.float64)
+    return torch.randn(x.shape, generator=generator, device=generator.device, dtype=torch.float64)
 
 
 def _half_x64(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -216,7 +216,7 @@ def _sorted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _outlier(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     flat = x.flatten().clone()
-    place = torch.randint(flat.numel(), (1,), generator=generator)
+    place = torch.randint(flat.numel(), (1,), generator=generator, device=generator.device)
     flat[place] = 1000 * x.abs().max()
     return flat.view(x.shape)
 
@@ -228,15 +228,19 @@ def _other_values(x: torch.Tensor, role: Role, generator: torch.Generator) -> to
     if role.kind == "mask":
         return 1 - x.to(torch.uint8)
     if role.permutation:
-        return x.roll(1 + int(torch.randint(x.numel() - 1, (1,), generator=generator)))
+        return x.roll(
+            1 + int(torch.randint(x.numel() - 1, (1,), generator=generator, device=generator.device))
+        )
     if role.kind == "index":
         span = int(role.high - role.low) + 1
         if span < 2:
             return None
-        step = torch.randint(1, span, x.shape, generator=generator)
+        step = torch.randint(1, span, x.shape, generator=generator, device=generator.device)
         return int(role.low) + (x.long() - int(role.low) + step) % span
     span_ = role.high - role.low or 1.0
-    shift = 0.25 + 0.5 * torch.rand(x.shape, generator=generator, dtype=torch.float64)
+    shift = 0.25 + 0.5 * torch.rand(
+        x.shape, generator=generator, device=generator.device, dtype=torch.float64
+    )
     return role.low + (x.double() - role.low + span_ * shift) % span_
 
 
@@ -246,7 +250,7 @@ def _lines(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Ten
         return None
     width = max(LINE_BYTES // x.element_size(), 1)
     count = -(-x.numel() // width)
-    chosen = torch.randperm(count, generator=generator)[: -(-count // LINES)]
+    chosen = torch.randperm(count, generator=generator, device=generator.device)[: -(-count // LINES)]
     touched = torch.zeros(count, dtype=torch.bool)
     touched[chosen] = True
     places = touched.repeat_interleave(width)[: x.numel()].view(x.shape)
@@ -267,10 +271,10 @@ def _masks(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Ten
     """Of any density, with at least one place open in each row and, where there is room, one closed in all."""
     if role.kind != "mask" or x.dim() == 0:
         return None
-    density = 0.2 + 0.6 * float(torch.rand(1, generator=generator))
-    new = torch.rand(x.shape, generator=generator) < density
+    density = 0.2 + 0.6 * float(torch.rand(1, generator=generator, device=generator.device))
+    new = torch.rand(x.shape, generator=generator, device=generator.device) < density
     if x.shape[-1] > 1:
-        open_at = torch.randint(x.shape[-1], (*x.shape[:-1], 1), generator=generator)
+        open_at = torch.randint(x.shape[-1], (*x.shape[:-1], 1), generator=generator, device=generator.device)
         new.scatter_(-1, open_at, True)
         new.view(-1)[int(open_at.view(-1)[0]) - 1 if int(open_at.view(-1)[0]) else 1] = False
     return new.to(x.dtype)
@@ -281,11 +285,11 @@ def _indices(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.T
     if role.kind != "index":
         return None
     if role.permutation:
-        return torch.randperm(x.numel(), generator=generator)
+        return torch.randperm(x.numel(), generator=generator, device=generator.device)
     low, high = int(role.low), int(role.high)
-    new = torch.randint(low, high + 1, x.shape, generator=generator).flatten()
-    repeated = torch.rand(new.shape, generator=generator) < 0.5
-    new[repeated] = int(torch.randint(low, high + 1, (1,), generator=generator))
+    new = torch.randint(low, high + 1, x.shape, generator=generator, device=generator.device).flatten()
+    repeated = torch.rand(new.shape, generator=generator, device=generator.device) < 0.5
+    new[repeated] = int(torch.randint(low, high + 1, (1,), generator=generator, device=generator.device))
     new[-1], new[0] = low, high
     return new.view(x.shape)
 
@@ -316,14 +320,18 @@ def other_weights(model: Any, generator: torch.Generator) -> dict[str, torch.Ten
     for name, tensor in model.named_parameters():
         if not tensor.is_floating_point() or not tensor.numel():
             continue
-        old = tensor.detach().cpu().double()
-        half = torch.rand(old.shape, generator=generator) < 0.5
+        old = tensor.detach().double()
+        half = torch.rand(old.shape, generator=generator, device=generator.device) < 0.5
         new = torch.where(half, old * 1.5, old)
         if bool((old == old.flatten()[0]).all()):
-            new = new + 0.1 * torch.randn(old.shape, generator=generator, dtype=torch.float64)
+            new = new + 0.1 * torch.randn(
+                old.shape, generator=generator, device=generator.device, dtype=torch.float64
+            )
         state[name] = new.to(tensor.dtype).to(tensor.device)
     for name, tensor in model.named_buffers():
-        noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device)
+        noise = torch.rand(
+            tensor.shape, generator=generator, device=generator.device, dtype=torch.float64
+        ).to(tensor.device)
         if name.endswith("running_mean"):
             state[name] = (tensor + 0.2 * (noise - 0.5)).to(tensor.dtype)
         elif name.endswith("running_var"):

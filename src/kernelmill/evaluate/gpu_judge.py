@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import importlib
 import os
 import random
 import shutil
@@ -59,6 +60,9 @@ def prepare() -> None:
     with tempfile.NamedTemporaryFile(delete=False) as file:
         _lock.append(os.dup(file.fileno()))
     os.unlink(file.name)
+    # Torch imports these at odd moments, and replaces functions of its own then.
+    importlib.import_module("torch._dynamo")
+    importlib.import_module("torch._inductor.compile_fx")
     nvidia_driver.library_dirs()  # it asks a program, and remembers the answer
     _warm.append(os.path.abspath("warm_cache"))
     os.mkdir(_warm[0])
@@ -77,9 +81,8 @@ def inherits() -> list[int]:
 
 def companion(end: socket.socket) -> None:
     warnings.simplefilter("ignore")
-    cache = os.path.abspath("triton_cache")
-    shutil.copytree(_warm[0], cache)
-    os.environ["TRITON_CACHE_DIR"] = cache
+    os.environ["TRITON_CACHE_DIR"] = os.path.abspath("triton_cache")
+    _copy_files(_warm[0], "triton_cache")
     candidate.serve(end, OnGpu(), GpuCandidate)
 
 
@@ -129,10 +132,13 @@ class GpuSession(Session):
 def _judge(
     request: dict[str, Any], sockets: list[socket.socket], record: Record, start: float
 ) -> dict[str, Any]:
-    limits = Limits(**request.get("limits", {}))
+    limits, marks = Limits(**request.get("limits", {})), _Marks()
     dice = random.Random(request["seed"])
+    torch.cuda.init()
+    marks("context")
     reference, facts = _reference(request, dice)
-    record.task = {"version": "original", "gpu": torch.cuda.get_device_name()}
+    marks("reference")
+    record.task = {"version": "original", "gpu": torch.cuda.get_device_name(), "marks": marks.seconds}
     if facts.oracle_note:
         record.task["oracle"] = facts.oracle_note
     if facts.random_in_eval:
@@ -141,24 +147,42 @@ def _judge(
     session = GpuSession(sockets[0], record, limits, start + limits.total_s)
     session.policy = Policy(tf32=bool(request.get("tf32")))
     session.down, session.up = _arenas(reference, dice, bool(request.get("timed")))
-    before = time.monotonic()
+    marks("arenas")
     session.load(request["candidate"], request["class"])
-    record.check("import", "pass", ms=(time.monotonic() - before) * 1e3)
-    before = time.monotonic()
+    marks("load")
     session.build(reference, dice.getrandbits(31), mode)
-    record.check("init", "pass", f"weights: {session.drop_in}", ms=(time.monotonic() - before) * 1e3)
+    record.check("init", "pass", f"weights: {session.drop_in}")
+    marks("build")
     trial = Trial(session, record, facts, dice, bool(request.get("audit")))
     trial.prepare()
-    probes.run(trial)
+    marks("roles")
+    probes.seeds(trial)
+    marks("seeds")
+    probes.rest(trial)
+    marks("probes")
     if not request.get("timed"):
         return {}
     with _exclusive():
-        return measure(trial, Clock(), float(request.get("time_budget", 0.5)))
+        marks("waited")
+        times = measure(trial, Clock(), float(request.get("time_budget", 0.5)))
+    marks("timed")
+    return times
+
+
+class _Marks:
+    """Where the time went, in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def __call__(self, name: str) -> None:
+        now = time.monotonic()
+        self.seconds[name], self._last = round(now - self._last, 4), now
 
 
 def _reference(request: dict[str, Any], dice: random.Random) -> tuple[Reference, Facts]:
-    reference = load_reference(request["reference"], request.get("entry_point"))
-    reference.device = "cuda"
+    reference = load_reference(request["reference"], request.get("entry_point"), "cuda")
     return reference, reference.examine(dice.getrandbits(31))
 
 
@@ -200,6 +224,17 @@ def _baseline(request: dict[str, Any]) -> dict[str, Any]:
         return measure_baselines(model, calls, request["modes"], _exclusive)
     except (BadReference, torch.cuda.OutOfMemoryError) as error:
         return {"error": str(error)[:500]}
+
+
+def _copy_files(source: str, target: str) -> None:
+    """As shutil.copytree, without times and modes: a confined process may not set them."""
+    os.mkdir(target)
+    for entry in os.scandir(source):
+        place = os.path.join(target, entry.name)
+        if entry.is_dir():
+            _copy_files(entry.path, place)
+        else:
+            shutil.copyfile(entry.path, place)
 
 
 def _in_a_process(work: Callable[[], None]) -> None:

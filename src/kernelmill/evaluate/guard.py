@@ -133,8 +133,8 @@ def _hook(file: str, events: list[dict[str, Any]]) -> Any:
                 between = frame.f_code.co_filename
                 if not deep and not between.endswith(_GO_BETWEENS):
                     break
-                if between.startswith("<frozen importlib"):
-                    break
+                if between.startswith("<frozen importlib") or "/triton/" in between:
+                    break  # a module being imported, a kernel being compiled
                 frame, hops = frame.f_back, hops + 1
             if frame is not None and frame.f_code.co_filename == file:
                 events.append({"code": code, "event": event, "line": frame.f_lineno})

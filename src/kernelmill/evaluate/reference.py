@@ -145,12 +145,14 @@ class Reference:
 
     def nudged(self, wide: Any, call: Call, seed: int = 0) -> Outputs:
         """`run_exact` with inputs and parameters changed by up to one rounding of float32: what no kernel can help."""
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator(self.device).manual_seed(seed)
 
         def nudge(tensor: torch.Tensor) -> torch.Tensor:
             if not tensor.is_floating_point():
                 return tensor
-            noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device) - 0.5
+            noise = (
+                torch.rand(tensor.shape, generator=generator, dtype=torch.float64, device=self.device) - 0.5
+            )
             return upcast(tensor) * (1 + noise * 2.0**-23)
 
         other = copy.deepcopy(wide)
