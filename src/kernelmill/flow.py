@@ -78,6 +78,13 @@ TOOLS = [
         "kernelmill.evaluate.command:main",
     ),
     Command(
+        "serve",
+        "judge candidates behind HTTP, for trainers",
+        "requests",
+        "verdicts",
+        "kernelmill.serve.command:main",
+    ),
+    Command(
         "rescore",
         "compute the rewards of stored verdicts again",
         "verdicts",
@@ -98,13 +105,6 @@ TOOLS = [
         "journals",
         "JSONL",
         "kernelmill.llm.inspect:main",
-    ),
-    Command(
-        "serve",
-        "judge candidates behind HTTP, for trainers",
-        "requests",
-        "verdicts",
-        "kernelmill.serve.command:main",
     ),
     Command(
         "doctor",

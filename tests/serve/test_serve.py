@@ -80,6 +80,15 @@ def test_a_right_a_wrong_and_a_deceiving_candidate_get_the_verdict_they_deserve(
         assert Verdict.from_dict(answer.json).verdict == truth
 
 
+def test_one_request_may_ask_for_an_audit_without_the_others_getting_one(served: Served) -> None:
+    audited, plain = (
+        served.post("/evaluate", pair(HACK, "audit", audit=audit)).json for audit in (True, False)
+    )
+    assert (audited["tier"], plain["tier"]) == ("interpreter", "static")
+    assert len(audited["checks"]) > len(plain["checks"]) == 1
+    assert audited["verdict"] == plain["verdict"] == "hack"
+
+
 def test_a_candidate_that_hangs_is_a_timeout_and_its_own_limit_holds(served: Served) -> None:
     row = served.post("/evaluate", {**hanging("its own limit"), "timeout": 2}).json
     assert (row["status"], row["verdict"]) == ("TIMEOUT", "incorrect")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill.errors import ConfigError
@@ -243,6 +243,7 @@ def test_a_service_is_ready_only_when_the_known_candidate_is_called_correct() ->
     asyncio.run(run())
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(

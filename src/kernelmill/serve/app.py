@@ -108,7 +108,8 @@ def make_app(service: Service, reward: str, lifespan: Lifespan[FastAPI] | None =
 def _health(service: Service, reward: str) -> dict[str, Any]:
     return {
         "status": service.state,
-        "device": service.options.device,
+        "device": None if service.tier is None else "cuda" if service.tier.startswith("gpu") else "cpu",
+        "hardware": service.hardware,
         "tier": service.tier,
         "versions": environment(),
         "workers": service.workers,

@@ -16,6 +16,7 @@ from kernelmill.errors import ConfigError
 from kernelmill.evaluate import rewards
 from kernelmill.evaluate.evaluator import Options, Pair
 from kernelmill.evaluate.verdict import Status, Tier, Verdict
+from kernelmill.serve.service import hardware
 
 MAX_CODE = 1 << 18
 """Characters of one source text. A long kernel has a tenth of it."""
@@ -63,11 +64,13 @@ class EvaluateBody(BaseModel):
         return name
 
     def options(self, base: Options) -> Options:
+        timeout = base.timeout if self.timeout is None else self.timeout
         return dataclasses.replace(
             base,
             audit=self.audit,
             tf32=self.tf32,
-            timeout=base.timeout if self.timeout is None else self.timeout,
+            timeout=timeout,
+            call_timeout=min(base.call_timeout, timeout),
         )
 
     def pair(self, options: Options) -> Pair:
@@ -127,7 +130,7 @@ def eval_answer(verdict: Verdict, body: EvalBody, id: str, reward: str) -> dict[
         "status": verdict.status,
         "verdict": verdict.verdict,
         "tier": verdict.tier,
-        "hardware": verdict.perf.device if verdict.perf else "cpu",
+        "hardware": hardware(verdict),
         "device": "cuda" if verdict.tier.startswith("gpu") else "cpu",
         "flags": [flag.code for flag in verdict.flags],
         "feedback": verdict.feedback,

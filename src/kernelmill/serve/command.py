@@ -67,7 +67,9 @@ def parser() -> Parser:
         help="environment variable with the bearer token that callers must send",
     )
     made.add_argument("--insecure", action="store_true", help="listen beyond this machine without a token")
-    made.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(default: auto)")
+    made.add_argument(
+        "--device", choices=("cpu", "cuda", "auto"), default="auto", help="where to run (default: auto)"
+    )
     made.add_argument(
         "--reward",
         default="default",
@@ -93,11 +95,8 @@ def main(arguments: list[str]) -> int:
     flags = parser().parse_args(arguments)
     rewards.find(flags.reward)
     token = _token(flags.token_env)
-    options = Options(device=flags.device, timeout=float(flags.timeout))
-    logging.basicConfig(
-        stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING
-    )
-    log.setLevel(logging.WARNING if flags.quiet else logging.INFO)
+    timeout = float(flags.timeout)
+    options = Options(device=flags.device, timeout=timeout, call_timeout=min(Options.call_timeout, timeout))
     with (
         _listen(flags.host, flags.port, safe=token is not None or flags.insecure) as listening,
         Evaluator(options, flags.workers) as evaluator,
@@ -108,28 +107,34 @@ def main(arguments: list[str]) -> int:
 def _serve(
     flags: argparse.Namespace, evaluator: Evaluator, listening: socket.socket, token: str | None
 ) -> int:
+    logging.basicConfig(
+        stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING
+    )
+    log.setLevel(logging.WARNING if flags.quiet else logging.INFO)
+
     async def judge(pair: Pair, options: Options) -> Verdict:
         # The same warm processes under other options.
         view = copy.copy(evaluator)
-        view.options = options
+        view.options, view.tier = options, options.tier or evaluator.tier
         return await view.evaluate(pair)
 
     options = evaluator.options
     service = Service(
         judge,
         options,
-        workers=evaluator.workers,
+        # Some use a GPU while others use the processor.
+        workers=evaluator.workers * (2 if evaluator.tier.startswith("gpu") else 1),
         queue=flags.queue,
         cache=flags.cache,
         # An evaluation has its own limits; this one is for when they do not hold.
-        patience=6 * (options.timeout + 15) + START_SECONDS,
+        patience=20 * (options.timeout + 15) + START_SECONDS,
     )
     server: _Server
 
     @contextlib.asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         """Start judging while `/health` already answers; end every process before the loop does."""
-        starting = asyncio.create_task(_start(service, server))
+        starting = asyncio.create_task(_start(evaluator, service, server))
         yield
         starting.cancel()
         await service.stop(0)
@@ -144,11 +149,13 @@ def _serve(
     server = _Server(
         uvicorn.Config(
             app,
+            loop="asyncio",
+            http="h11",
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            ws="none",
             timeout_graceful_shutdown=int(GRACE_SECONDS) + 2,
         ),
         service,
@@ -185,9 +192,10 @@ class _Server(uvicorn.Server):
             self._stopping = asyncio.create_task(self._service.stop(GRACE_SECONDS))
 
 
-async def _start(service: Service, server: _Server) -> None:
+async def _start(evaluator: Evaluator, service: Service, server: _Server) -> None:
     begun = time.monotonic()
     try:
+        await evaluator.start()
         await service.warm_up()
     except Exception as error:  # noqa: BLE001  raised again where the server has ended
         server.failed = error
@@ -207,9 +215,11 @@ def _token(name: str | None) -> str | None:
 
 def _listen(host: str, port: int, safe: bool) -> socket.socket:
     """A socket that listens. Beyond this machine only where that is `safe`."""
+    if port > 65535:  # which getaddrinfo would cut to 16 bits
+        raise ConfigError(f"--port {port}: expected a number up to 65535")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError, OverflowError) as error:
+    except (OSError, UnicodeError) as error:
         raise ConfigError(f"--host {host} --port {port}: {error}") from None
     family, _, _, _, address = found[0]
     if not safe and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
@@ -218,5 +228,5 @@ def _listen(host: str, port: int, safe: bool) -> socket.socket:
         )
     try:
         return socket.create_server(address[:2], family=family, backlog=2048)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise ConfigError(f"cannot listen on {host} port {port}: {error}") from None

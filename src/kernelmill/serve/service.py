@@ -19,7 +19,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from kernelmill.evaluate.evaluator import Options, Pair
+from kernelmill.evaluate import rewards
+from kernelmill.evaluate.evaluator import Options, Pair, environment
+from kernelmill.evaluate.feedback import feedback
 from kernelmill.evaluate.verdict import Tier, Verdict
 from kernelmill.serve import known
 from kernelmill.serve.metrics import Metrics
@@ -74,7 +76,9 @@ class Service:
         self.state: State = "starting"
         self.tier: Tier | None = None
         """How far candidates get here, as far as the known one got."""
+        self.hardware: str | None = None
         self.missing: list[str] = []
+        """The protections that this machine could not give to the processes that run candidates."""
         self._judge = judge
         self._cache: OrderedDict[str, Verdict] = OrderedDict()
         self._cache_size = cache
@@ -97,6 +101,7 @@ class Service:
         verdict = await self._judge(known.KNOWN, self.options)
         known.check(verdict, self.options)
         self.tier = verdict.tier
+        self.hardware = hardware(verdict)
         self.missing = list(verdict.env.get("sandbox_missing", []))
         if self.state == "starting":
             self.state = "ready"
@@ -196,6 +201,15 @@ class Service:
             flight.task.cancel()
 
 
+def hardware(verdict: Verdict) -> str:
+    """What it was judged on: the GPU's name where there was one."""
+    return str(verdict.task.get("gpu") or (verdict.perf.device if verdict.perf else "cpu"))
+
+
 def trouble(id: str, message: str) -> Verdict:
     """Our own trouble, as a verdict: never counted as wrong."""
-    return Verdict(id=id, status="INFRA_ERROR", tier="static", error=" ".join(message.split())[:500])
+    verdict = Verdict(id=id, status="INFRA_ERROR", tier="static", env=dict(environment()))
+    verdict.error = " ".join(message.split())[:500]
+    verdict.rewards = rewards.compute(verdict)
+    verdict.feedback = feedback(verdict)
+    return verdict
