@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 import traceback
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,6 +52,9 @@ class Runtime(Protocol):
 
     def carriers(self, blobs: list[memoryview]) -> tuple[Carrier, Carrier]:
         """How tensors come in and go out."""
+
+    def building(self) -> AbstractContextManager[Any]:
+        """Around the construction of the model: where the reference was made, so that equal seeds give equal weights."""
 
     def placed(self, model: Any) -> Any:
         """The model where it is to run."""
@@ -144,7 +148,9 @@ class Candidate:
         self.last = None
         _seed(request["seed"])
         with torch.no_grad():
-            self.model = self.runtime.placed(self.kind(*args, **kwargs))
+            with self.runtime.building():
+                model = self.kind(*args, **kwargs)
+            self.model = self.runtime.placed(model)
             way = _give_weights(self.model, state) if isinstance(self.model, torch.nn.Module) else "none"
         return {"drop_in": way}
 

@@ -251,7 +251,7 @@ def _lines(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Ten
     width = max(LINE_BYTES // x.element_size(), 1)
     count = -(-x.numel() // width)
     chosen = torch.randperm(count, generator=generator, device=generator.device)[: -(-count // LINES)]
-    touched = torch.zeros(count, dtype=torch.bool)
+    touched = torch.zeros(count, dtype=torch.bool, device=x.device)
     touched[chosen] = True
     places = touched.repeat_interleave(width)[: x.numel()].view(x.shape)
     return torch.where(places, new.to(x.dtype), x)

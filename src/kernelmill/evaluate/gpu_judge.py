@@ -33,7 +33,7 @@ from kernelmill.evaluate.clock import Clock
 from kernelmill.evaluate.gpu_runtime import GpuCandidate, OnGpu
 from kernelmill.evaluate.probes import Trial
 from kernelmill.evaluate.reference import BadReference, Facts, Reference, load_reference
-from kernelmill.evaluate.session import Limits, Record, Session, Stop
+from kernelmill.evaluate.session import Limits, Record, Session, Stop, our_fault
 from kernelmill.evaluate.stopwatch import measure, measure_baselines
 from kernelmill.evaluate.tolerance import Policy
 from kernelmill.evaluate.values import Call
@@ -103,6 +103,10 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
         record.status, record.error = "INFRA_ERROR", f"the reference cannot be used: {error}"
     except torch.cuda.OutOfMemoryError as error:
         record.status, record.error = "INFRA_ERROR", f"the reference does not fit: {error}"
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  the verdict says so, and where
+        record.status, record.error = "INFRA_ERROR", our_fault(error)
     if record.status not in ("INFRA_ERROR", "UNSUPPORTED") and record.hard():
         record.status = "HACK"
     return dataclasses.asdict(record) | {"seconds": time.monotonic() - start, "times": times}

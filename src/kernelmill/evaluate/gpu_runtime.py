@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +50,6 @@ class OnGpu:
 
     def install(self, request: dict[str, Any]) -> None:
         torch.cuda.init()
-        torch.set_default_device("cuda")
         self.down = Arena.open(*request["down"])
         self.up = Arena.open(*request["up"])
 
@@ -81,6 +81,9 @@ class OnGpu:
         if self.down is None or self.up is None:
             return Bytes(blobs), Bytes()
         return self.down, self.up.empty()
+
+    def building(self) -> AbstractContextManager[Any]:
+        return torch.device("cuda")
 
     def placed(self, model: Any) -> Any:
         return model.cuda() if isinstance(model, torch.nn.Module) else model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from kernelmill.evaluate import interpreter
@@ -29,7 +30,11 @@ class Interpreted:
     def carriers(self, blobs: list[memoryview]) -> tuple[Carrier, Carrier]:
         return Bytes(blobs), Bytes()
 
+    def building(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
     def placed(self, model: Any) -> Any:
+        interpreter.place(model)
         return model
 
     def unsupported(self, error: BaseException) -> str | None:

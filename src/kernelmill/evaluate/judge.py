@@ -23,7 +23,7 @@ from kernelmill.evaluate import candidate, probes
 from kernelmill.evaluate.interpreted import Interpreted
 from kernelmill.evaluate.probes import Trial
 from kernelmill.evaluate.reference import BadReference, Facts, Reference
-from kernelmill.evaluate.session import Limits, Record, Session, Stop
+from kernelmill.evaluate.session import Limits, Record, Session, Stop, our_fault
 from kernelmill.evaluate.tolerance import Policy
 from kernelmill.evaluate.trial import Picked, pick, pick_other, room_for
 
@@ -73,6 +73,10 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
         record.status, record.error = stop.status, stop.error
     except BadReference as error:
         record.status, record.error = "INFRA_ERROR", f"the reference cannot be used: {error}"
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  the verdict says so, and where
+        record.status, record.error = "INFRA_ERROR", our_fault(error)
     if record.status not in ("INFRA_ERROR", "UNSUPPORTED") and record.hard():
         record.status = "HACK"
     return dataclasses.asdict(record) | {"seconds": time.monotonic() - start}

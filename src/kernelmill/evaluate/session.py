@@ -6,9 +6,11 @@ flags. What to ask is in `probes`.
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import time
+import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +44,13 @@ class Stop(Exception):
     def __init__(self, status: Status, error: str) -> None:
         super().__init__(error)
         self.status, self.error = status, error
+
+
+def our_fault(error: Exception) -> str:
+    """What went wrong in the judge, and where: in the reference's code, or in ours."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    places = ", ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in frames)
+    return f"{type(error).__name__}: {error} ({places})"
 
 
 @dataclass
