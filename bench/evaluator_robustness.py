@@ -1,8 +1,8 @@
 """A batch with 5 % crashers, hangers, bombs and attackers among honest kernels.
 
-Must hold: every row has a verdict, no attacker a `correct` one, no honest kernel another one than it has alone, no attack
-makes trouble of ours (INFRA_ERROR); no process and no file is left; the main process and its servers do not grow; the
-wall time is at most 1.5 times that of the honest ones and the time-outs. `--n 200` is a quick look, which is not saved.
+Must hold: every row has a verdict, every honest kernel a correct one and no attacker; no attack makes trouble of ours
+(INFRA_ERROR); no process and no file is left; the main process and its servers do not grow; the wall time is at most 1.5
+times that of the honest ones and the time-outs. `--n 200` is a quick look, which is not saved.
 """
 
 from __future__ import annotations
@@ -57,6 +57,9 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=TIMEOUT)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--no-clock", action="store_true", help="for a machine that has other work: time tells nothing"
+    )
     options = parser.parse_args()
     # Whatever a run leaves behind becomes our child, so that it can be found.
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
@@ -184,9 +187,10 @@ def _judge(
     by_id = {row["id"]: row for row in everything.rows}
     attackers = {name: row for name, row in by_id.items() if not name.startswith("honest:")}
     honest_rows = {name: row for name, row in by_id.items() if name.startswith("honest:")}
-    before = {_kernel(row["id"]): row["status"] for row in alone.rows}
-    changed = {
-        name: row["status"] for name, row in honest_rows.items() if row["status"] != before.get(_kernel(name))
+    wronged = {
+        name: f"{row['status']}: {row['error'][:200]}"
+        for name, row in honest_rows.items()
+        if row["verdict"] != "correct"
     }
     trouble = {name: row["error"][:200] for name, row in by_id.items() if row["status"] == "INFRA_ERROR"}
     fooled = [name for name, row in attackers.items() if row["verdict"] == "correct" and not _harmless(name)]
@@ -207,7 +211,7 @@ def _judge(
         "verdicts": len(everything.rows),
         "hostile_by_status": dict(Counter(row["status"] for row in attackers.values()).most_common()),
         "honest_by_status": dict(Counter(row["status"] for row in honest_rows.values()).most_common()),
-        "honest_that_changed": changed,
+        "honest_that_are_not_correct": wronged,
         "infra_errors": trouble,
         "orphans": alone.orphans + everything.orphans,
         "files_left": alone.left + everything.left,
@@ -221,7 +225,7 @@ def _judge(
         "a verdict for every row, in order": [row["id"] for row in everything.rows]
         == [p["id"] for p in mixed],
         f"no hostile candidate is correct: {fooled}": not fooled,
-        f"no honest kernel has another status beside attackers: {changed}": not changed,
+        f"every honest kernel is correct: {wronged}": not wronged,
         f"no INFRA_ERROR: {trouble}": not trouble,
         f"no process is left: {result['orphans']}": not result["orphans"],
         f"no file is left: {result['files_left']}": not result["files_left"],
@@ -229,7 +233,8 @@ def _judge(
         f"memory grows by at most {GROWTH_MB} MB: {everything.growth_mb}": all(
             grown <= GROWTH_MB for grown in everything.growth_mb.values()
         ),
-        f"{everything.seconds:.0f} s, at most {allowed:.0f}": everything.seconds <= allowed,
+        f"{everything.seconds:.0f} s, at most {allowed:.0f}": everything.seconds <= allowed
+        or options.no_clock,
     }
     return result, [what for what, holds in checks.items() if not holds]
 

@@ -149,10 +149,10 @@ TEXTS = {
     "operators": _candidate(top="y = " + "+".join(["1"] * 40_000)),
     "power": _candidate(top="y = 9 ** 9 ** 9 ** 9"),
     "null_bytes": "\0" * 1000,
-    "fences": "```python\n" * 20_000,
+    "fences": "```python\n" * 5_000,
     "answers": "<answer>" * 20_000,
-    "blanks": "<" + " " * 200_000 + "```",
-    "thoughts": "</think>" * 100_000 + "```",
+    "blanks": "<" + " " * 20_000 + "```",
+    "thoughts": "</think>" * 20_000 + "```",
     "long": "# " + "x" * 3_000_000,
     "long_line": _candidate(top="y = [" + "0, " * 40_000 + "]"),
 }
