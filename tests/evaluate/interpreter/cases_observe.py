@@ -253,7 +253,7 @@ def case_block_pointers_and_compare_and_swap_are_checked():
 
 def case_running_from_one_tensor_into_another_is_out_of_bounds():
     whole = torch.randn(200)
-    x, y = torch.from_numpy(whole.numpy()[:100].copy()), torch.zeros(100)
+    x, y = torch.from_numpy(whole.numpy()[:100].copy()).cuda(), torch.zeros(100)
     observer.begin()
     # Give the kernel the distance to y: the address is inside y's storage, the pointer was made from x.
     _offset_load[(1,)](x, y, (y.data_ptr() - x.data_ptr()) // 4, BLOCK=16)

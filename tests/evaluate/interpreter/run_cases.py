@@ -35,6 +35,7 @@ def outcome(module: str, name: str) -> str:
             interpreter.install()
             installed = time.process_time() - started
             assert installed < INSTALL_SECONDS, f"install() took {installed:.3f} s"
+            torch.set_default_device("cuda")
             getattr(importlib.import_module(module), name)()
         except BaseException:  # noqa: BLE001 - whatever it is, the parent reports it
             text = traceback.format_exc()

@@ -31,6 +31,7 @@ from kernelmill.evaluate.interpreter import (
     reduce,
     speed,
 )
+from kernelmill.evaluate.interpreter.host import place
 from kernelmill.evaluate.interpreter.observe import Launch, Observed, Observer, Oob, Race, observer
 from kernelmill.evaluate.interpreter.unsupported import (
     UNSUPPORTED,
@@ -51,6 +52,7 @@ __all__ = [
     "install",
     "is_unsupported",
     "observer",
+    "place",
     "progress",
 ]
 

@@ -1,8 +1,8 @@
-"""torch as code written for a GPU expects it: torch.cuda answers, and every tensor says it is on cuda:0.
+"""torch as code written for a GPU expects it: torch.cuda answers, and tensors say that they are on cuda:0.
 
 Everything is on the CPU. A torch function mode, pushed for the life of the process, maps cuda devices to the CPU
-on the way in and reports cuda:0 on the way out. CUDA graphs are refused. Not
-modelled: that a tensor made without a device lives on the CPU, where a kernel could not reach it.
+on the way in and reports cuda:0 on the way out, but for what would be in host memory (`host`). CUDA graphs are
+refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
-from kernelmill.evaluate.interpreter import streams
+from kernelmill.evaluate.interpreter import host, streams
 from kernelmill.evaluate.interpreter.driver import CAPABILITY, PROPERTIES
 from kernelmill.evaluate.interpreter.unsupported import Unsupported
 
@@ -50,55 +50,86 @@ def _to_cpu(device: Any) -> Any:
         return _CPU if device.type == "cuda" else device
     if isinstance(device, str) and device.split(":")[0] == "cuda":
         return "cpu"
-    return device
-
-
-def _is_device(value: Any) -> bool:
-    return isinstance(value, (torch.device, str))
+    # A bare number is a GPU's.
+    return "cpu" if type(device) is int else device
 
 
 _tensor = torch.Tensor
 _run_backward = torch.autograd._engine_run_backward
 
 
-def _same(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    return tensor
+def _to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    wanted = kwargs.get("device")
+    if args and (isinstance(args[0], (torch.device, str)) or type(args[0]) is int):
+        wanted = args[0]
+        args = (_to_cpu(wanted), *args[1:])
+    elif wanted is not None:
+        kwargs = {**kwargs, "device": _to_cpu(wanted)}
+    result = _tensor.to(tensor, *args, **kwargs)
+    like = kwargs.get("other", args[0] if args else None)
+    if isinstance(like, _tensor):
+        return host.moved(tensor, result, host.is_host(like))
+    return host.moved(tensor, result, host.is_host(tensor) if wanted is None else host.wants_host(wanted))
 
 
 def _type(tensor: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     if dtype is None:
-        return _tensor.type(tensor).replace("torch.", "torch.cuda.")
+        name = _tensor.type(tensor)
+        return name if host.is_host(tensor) else name.replace("torch.", "torch.cuda.")
+    on_host = host.is_host(tensor)
     if isinstance(dtype, str):
+        on_host = "cuda" not in dtype
         dtype = dtype.replace("torch.cuda.", "torch.")
-    return _tensor.type(tensor, dtype, *args, **kwargs)
+    return host.moved(tensor, _tensor.type(tensor, dtype, *args, **kwargs), on_host)
 
 
 # What a tensor on a GPU answers. Property getters compare equal, they are not the same object at each access.
 _ANSWERS: dict[Any, Any] = {
-    _tensor.is_cuda.__get__: lambda tensor: True,
-    _tensor.is_cpu.__get__: lambda tensor: False,
-    _tensor.device.__get__: lambda tensor: DEVICE,
-    _tensor.get_device: lambda tensor: 0,
-    _tensor.cuda: _same,
-    _tensor.pin_memory: _same,
+    _tensor.is_cuda.__get__: lambda tensor: not host.is_host(tensor),
+    _tensor.is_cpu.__get__: lambda tensor: host.is_host(tensor),
+    _tensor.device.__get__: lambda tensor: _CPU if host.is_host(tensor) else DEVICE,
+    _tensor.get_device: lambda tensor: -1 if host.is_host(tensor) else 0,
+    _tensor.cuda: lambda tensor, *args, **kwargs: host.moved(tensor, tensor, False),
+    _tensor.cpu: lambda tensor, *args, **kwargs: host.moved(
+        tensor, _tensor.cpu(tensor, *args, **kwargs), True
+    ),
+    _tensor.to: _to,
+    _tensor.type_as: lambda tensor, other: host.moved(
+        tensor, _tensor.type_as(tensor, other), host.is_host(other)
+    ),
+    _tensor.pin_memory: lambda tensor, *args, **kwargs: tensor,
     _tensor.record_stream: lambda tensor, stream: None,
     _tensor.type: _type,
+    # Module.to asks it which device is meant.
+    torch._C._nn._parse_to: torch._C._nn._parse_to,
 }
 
 
 class CudaOnCpu(TorchFunctionMode):  # type: ignore[misc]
+    inside = False
+    """Whether a function runs that came through here."""
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         answer = _ANSWERS.get(func)
         if answer is not None:
             return answer(*args, **kwargs)
-        if "device" in kwargs:
-            kwargs = {**kwargs, "device": _to_cpu(kwargs["device"])}
+        wanted = kwargs.get("device")
+        if wanted is not None:
+            kwargs = {**kwargs, "device": _to_cpu(wanted)}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
-        if func is _tensor.to:
-            args = tuple(_to_cpu(item) if _is_device(item) else item for item in args)
-        return func(*args, **kwargs)
+        given = [*host.tensors(args), *host.tensors(kwargs)]
+        host.check(func, given)
+        before, self.inside = self.inside, True
+        try:
+            result = func(*args, **kwargs)
+        finally:
+            self.inside = before
+        return host.settle(given, wanted, result)
+
+
+_mode = CudaOnCpu()
 
 
 class _Graph:
@@ -192,8 +223,9 @@ _device_context = DeviceContext.__torch_function__
 
 
 def _default_device(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """A default device of cuda (set_default_device, `with torch.device`): below our mode, so it must not add it."""
-    if self.device.type == "cuda":
+    """A default device of cuda. set_default_device puts it below our mode, where it must not be added any more;
+    `with torch.device` puts it above."""
+    if self.device.type == "cuda" and _mode.inside:
         return func(*args, **(kwargs or {}))
     return _device_context(self, func, types, args, kwargs)
 
@@ -212,6 +244,7 @@ def install() -> None:
     for name in ("range_push", "range_pop", "mark"):
         setattr(torch.cuda.nvtx, name, _always(None))
     torch.cuda.nvtx.range = _kind(streams.Context)
+    torch.from_numpy = host.from_numpy
     torch.version.cuda = "12.8"
     torch.amp.autocast_mode.autocast.__init__ = _autocast(torch.amp.autocast_mode.autocast.__init__)
     DeviceContext.__torch_function__ = _default_device
@@ -225,6 +258,5 @@ def install() -> None:
     # Poison needs deterministic mode; what that mode would warn about is not the candidate's doing.
     warnings.filterwarnings("ignore", message=".*deterministic implementation.*")
     sys.meta_path.insert(0, _NoInductor())
-    mode = CudaOnCpu()
-    torch.autograd._engine_run_backward = _backward_in(mode)
-    mode.__enter__()
+    torch.autograd._engine_run_backward = _backward_in(_mode)
+    _mode.__enter__()

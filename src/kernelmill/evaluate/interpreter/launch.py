@@ -20,7 +20,7 @@ from triton.runtime import interpreter as stock
 from triton.runtime.jit import JITFunction, create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernelmill.evaluate.interpreter import memory, streams
+from kernelmill.evaluate.interpreter import host, memory, streams
 from kernelmill.evaluate.interpreter.language import running, semantic
 from kernelmill.evaluate.interpreter.memory import Reach
 from kernelmill.evaluate.interpreter.observe import Launch, observer
@@ -198,6 +198,16 @@ def _grid_of(grid: Any, bound: dict[str, Any]) -> tuple[int, int, int]:
     return x, y, z
 
 
+def _reachable(kernel: _Kernel, bound: dict[str, Any]) -> None:
+    """Refuse host memory as triton's launcher does."""
+    given = [value for name, value in bound.items() if name not in kernel.constexprs]
+    for position, value in enumerate(given):
+        items = value if isinstance(value, tuple) else (value,)
+        # triton.reinterpret and descriptors wrap a tensor.
+        if any(host.is_host(getattr(item, "base", item)) for item in items):
+            raise ValueError(f"Pointer argument (at {position}) cannot be accessed from Triton (cpu tensor?)")
+
+
 def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     kernel = self.__dict__.get("_kernelmill")
     if kernel is None:
@@ -213,6 +223,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     compiled = Compiled(self, options)
     if warmup:
         return compiled
+    _reachable(kernel, bound)
     size = _grid_of(grid, bound)
     programs = math.prod(size)
     suppressed = observer.suppressed(kernel.name, kernel.qualname)
