@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import socket
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from kernelmill.errors import ConfigError
+from kernelmill.evaluate.evaluator import Options, Pair
+from kernelmill.evaluate.verdict import Verdict
 from kernelmill.serve import gate
-from kernelmill.serve.command import main
+from kernelmill.serve.app import make_app
+from kernelmill.serve.command import main, parser
 from kernelmill.serve.gate import Gate
 from kernelmill.serve.metrics import Metrics
+from kernelmill.serve.service import Judge, Service, trouble
+from tests.conftest import ROOT
 
 
 class Inner:
@@ -44,10 +53,14 @@ async def ask(app: Gate, *messages: Message, path: str = "/evaluate", **headers:
         sent.append(message)
 
     named = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await app({"type": "http", "method": "POST", "path": path, "headers": named}, receive, send)
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": named}
+    await app(scope, receive, send)
     if not sent:
         return 0, None
-    return sent[0]["status"], json.loads(sent[1]["body"] or b"null")
+    lines = b"".join(message["body"] for message in sent[1:]).splitlines() or [b"null"]
+    return sent[0]["status"], json.loads(lines[0]) if len(lines) == 1 else [
+        json.loads(line) for line in lines
+    ]
 
 
 def part(body: bytes, more: bool = False) -> Message:
@@ -119,6 +132,64 @@ def test_the_token_is_taken_as_the_standard_has_it(given: str) -> None:
     asyncio.run(run())
 
 
+def test_trouble_of_our_own_is_no_verdict_for_a_trainer_who_would_take_it_for_wrong() -> None:
+    async def judge(pair: Pair, options: Options) -> Verdict:
+        return trouble(pair.id, "the server was killed")
+
+    async def run() -> None:
+        body = {"original_model_src": "a", "custom_model_src": "b"}
+        status, said = await ask(served(judge), part(json.dumps(body).encode()), path="/eval", **JSON)
+        assert status == 503
+        assert said["error"] == "the service has trouble of its own: the server was killed"
+        assert (said["reward"], said["verdict"]["status"]) == (None, "INFRA_ERROR")
+        pair = {"reference": "a", "candidate": "b"}
+        status, said = await ask(served(judge), part(json.dumps(pair).encode()), **JSON)
+        assert (status, said["status"], said["verdict"], said["reward"]) == (
+            200,
+            "INFRA_ERROR",
+            "inconclusive",
+            None,
+        )
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_has_begun_tells_each_pair_that_the_service_stopped() -> None:
+    async def judge(pair: Pair, options: Options) -> Verdict:
+        if pair.candidate == "slow":
+            await asyncio.Event().wait()
+        return Verdict(pair.id, "PASSED", "interpreter")
+
+    async def run() -> None:
+        app = served(judge)
+        pairs = [{"reference": "a", "candidate": code, "id": code} for code in ("slow", "quick")]
+        body = part(json.dumps({"pairs": pairs}).encode())
+        accept = {**JSON, "Accept": "application/x-ndjson"}
+        asking = asyncio.create_task(ask(app, body, path="/evaluate/batch", **accept))
+        await asyncio.sleep(0.05)
+        await services[-1].stop(0.01)
+        status, rows = await asking
+        assert status == 200
+        assert [(row["index"], row["id"], row["status"]) for row in rows] == [
+            (1, "quick", "PASSED"),
+            (0, "slow", "INFRA_ERROR"),
+        ]
+
+    asyncio.run(run())
+
+
+JSON = {"Content-Type": "application/json"}
+services: list[Service] = []
+
+
+def served(judge: Judge) -> Gate:
+    """The whole application with this judge behind it."""
+    service = Service(judge, Options(), workers=2)
+    service.state = "ready"
+    services.append(service)
+    return Gate(make_app(service, "default"), service.metrics, token=None, max_bytes=9999, max_open=9)
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -143,3 +214,21 @@ def test_a_port_that_is_taken_is_said() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1 port {port}"):
             main(["--port", str(port)])
+
+
+def test_without_the_extra_the_command_says_what_to_install() -> None:
+    code = "import sys; sys.modules['fastapi'] = None; from kernelmill.cli import main; sys.exit(main(['serve']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "kernelmill: serve needs fastapi: pip install 'kernelmill[serve,eval]'\n"
+
+
+def test_the_option_list_in_the_docs_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    page = ROOT / "docs" / "serve.md"
+    text = page.read_text(encoding="utf-8")
+    block = f"<!-- help: serve -->\n```\n{parser().format_help()}```\n<!-- /help -->"
+    new = re.sub(r"<!-- help: serve -->.*?<!-- /help -->", lambda _: block, text, flags=re.DOTALL)
+    if os.environ.get("UPDATE_DOCS"):
+        page.write_text(new, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == new, "run UPDATE_DOCS=1 pytest tests/serve/test_gate.py"
