@@ -18,6 +18,7 @@ class Interpreted:
             suppress=frozenset(request.get("suppress") or ()),
             suppress_all=bool(request.get("suppress_all")),
             config=request.get("config"),
+            order=request.get("order", "forward"),
         )
 
     def end(self) -> interpreter.Observed:
