@@ -189,8 +189,8 @@ def _signals_cancel() -> Iterator[None]:
     """Ctrl-C and SIGTERM cancel the running task, wherever it waits, so that everything is put away."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [number for number in before if before[number] != signal.SIG_IGN]  # as a shell's & has it
     for number in numbers:
         loop.add_signal_handler(number, task.cancel)
     try:
