@@ -20,12 +20,13 @@ from typing import Literal, NamedTuple
 Style = Literal["answer", "begin_python", "fence"]
 
 # Not re.IGNORECASE, which would have it look at every letter instead of jumping from < to <.
-_THINK = re.compile(r"<\s*(/?)\s*[tT][hH][iI][nN][kK](?:[iI][nN][gG])?\s*>")
+_THINK = re.compile(r"<\s*+(/?)\s*+[tT][hH][iI][nN][kK](?:[iI][nN][gG])?\s*+>")
 _FENCE = re.compile(
     # Line by line, not letter by letter.
     r"^```(?:python|py|triton)?[ \t]*\r?\n((?:(?!```[ \t]*$).*\n)*?)```[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
+_CLOSING_FENCE = re.compile(r"^```[ \t]*$", re.MULTILINE)
 _OPENING_FENCE = re.compile(r"\s*```")
 _MARKS: tuple[tuple[Style, str, str], ...] = (
     ("answer", "<answer>", "</answer>"),
@@ -56,7 +57,7 @@ def read_answer(text: str) -> Answer:
             return Answer(_the_one(bare, opening), style, thoughts)
         if opening in rest and style == "answer" and closing not in rest:
             raise NoAnswer(f"{opening} is never closed: the answer was cut")
-    fences = [block.strip("\r\n") for block in _FENCE.findall(rest)]
+    fences = [block.strip("\r\n") for block in _fences(rest)]
     if fences:
         return Answer(_the_one(fences, "code fence"), "fence", thoughts)
     raise NoAnswer("no answer block (<answer>, BEGIN_PYTHON or a code fence)")
@@ -81,7 +82,8 @@ def split_thoughts(text: str) -> tuple[str, str]:
         part = text[end:start]
         if closes and not thinking:
             # Some servers swallow the opening tag; a tag inside thoughts ends up here too.
-            thoughts, rest = [*thoughts, *rest, part], []
+            thoughts += [*rest, part]
+            rest = []
         else:
             (thoughts if thinking else rest).append(part)
         thinking = not closes
@@ -108,10 +110,16 @@ def _between(text: str, opening: str, closing: str) -> list[str]:
     return blocks
 
 
+def _fences(text: str) -> list[str]:
+    """What stands in code fences. Behind the last one that closes none is looked for: each would be, to the end."""
+    end = max((found.end() for found in _CLOSING_FENCE.finditer(text)), default=0)
+    return _FENCE.findall(text, 0, end)
+
+
 def _without_fence(block: str) -> str:
     if not _OPENING_FENCE.match(block):
         return block.strip("\r\n")
-    fences = _FENCE.findall(f"{block.strip()}\n")
+    fences = _fences(f"{block.strip()}\n")
     return (fences[0] if len(fences) == 1 else block).strip("\r\n")
 
 

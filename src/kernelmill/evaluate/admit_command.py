@@ -6,7 +6,6 @@ own; what happens there costs one row. Standard library only, like the rest of w
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from kernelmill.arguments import Parser
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.isolate import Isolate, Reply
 
@@ -24,8 +24,8 @@ WORKER = "kernelmill.evaluate.admit"
 MEMORY_MB = 6144
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+def parser() -> Parser:
+    made = Parser(
         prog="kernelmill admit",
         description="Flag problems that a candidate could pass without computing them.",
     )

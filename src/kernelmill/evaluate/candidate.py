@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
-import random
 import signal
 import socket
 import sys
@@ -21,11 +20,11 @@ import traceback
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 
 from kernelmill.evaluate.channel import Bytes, Carrier, Channel, Closed, pack, strided, unpack
 from kernelmill.evaluate.guard import Guard
+from kernelmill.evaluate.values import seed_all
 from kernelmill.evaluate.work import Recorder
 
 FILE = "candidate.py"
@@ -127,7 +126,7 @@ class Candidate:
         if self.guard is not None:
             answer["guard"] = {
                 "events": self.guard.events[:],
-                "tampered": self.guard.tampered(),
+                "tampered": self.guard.tampered() if request["look"] else [],
                 "threads": self.guard.threads(),
                 "settings": self.guard.settings(),
             }
@@ -146,7 +145,7 @@ class Candidate:
         state = {name: self._unpacked(packed) for name, packed in request["state"]}
         self.slots.clear()
         self.last = None
-        _seed(request["seed"])
+        seed_all(request["seed"])
         with torch.no_grad():
             with self.runtime.building():
                 model = self.kind(*args, **kwargs)
@@ -166,7 +165,7 @@ class Candidate:
         if request.get("mode") is not None:
             self.model.train(request["mode"] == "train")
         previous = _stores(self.last)
-        _seed(request["seed"])
+        seed_all(request["seed"])
         self.runtime.begin(request)
         recorder = Recorder()
         error: BaseException | None = None
@@ -177,9 +176,11 @@ class Candidate:
             error = raised
         # Bytes first: whatever still runs in the background comes too late for them.
         answer: dict[str, Any] = {}
-        if error is None:
-            answer["output"] = pack(result, self.outgoing)
-        observed = self.runtime.end()
+        try:
+            if error is None:
+                answer["output"] = pack(result, self.outgoing)
+        finally:
+            observed = self.runtime.end()
         answer["observed"] = _seen(observed, self.file)
         answer["work"] = recorder.work.to_dict()
         if error is not None:
@@ -283,12 +284,6 @@ def _owned(packed: dict[str, Any], value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _owned(packed["dict"][key], item) for key, item in value.items()}
     return value
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
 
 
 def _give_weights(model: Any, state: dict[str, torch.Tensor]) -> str:

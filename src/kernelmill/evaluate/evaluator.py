@@ -222,6 +222,7 @@ class Evaluator:
             "entry_point": work.pair.entry_point,
             "seed": seed,
             "audit": self.options.audit,
+            "brief": bool(self._lanes) and not self.options.audit,
             "tf32": self.options.tf32,
             "limits": {"total_s": self.options.timeout, "call_s": self.options.call_timeout},
         }

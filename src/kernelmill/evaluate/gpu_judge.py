@@ -36,7 +36,7 @@ from kernelmill.evaluate.reference import BadReference, Facts, Reference, load_r
 from kernelmill.evaluate.session import Limits, Record, Session, Stop, our_fault
 from kernelmill.evaluate.stopwatch import measure, measure_baselines
 from kernelmill.evaluate.tolerance import Policy
-from kernelmill.evaluate.values import Call
+from kernelmill.evaluate.values import Call, Outputs
 
 _LEAST_ARENA = 1 << 20
 _MOST_ARENA = 8 << 30
@@ -124,6 +124,12 @@ class GpuSession(Session):
     def incoming(self, blobs: list[memoryview]) -> Carrier:
         return self.up
 
+    def _outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
+        outputs, trouble = super()._outputs(said, out)
+        if outputs is not None:  # the arena is written over by the next call
+            outputs.leaves = [leaf.clone() for leaf in outputs.leaves]
+        return outputs, trouble
+
     def load(self, code: str, class_name: str) -> None:
         fields = {"code": code, "class": class_name, "down": [self.down.size, self.down.handle]}
         self._ask("load", self._limits.load_s, fields | {"up": [self.up.size, self.up.handle]})
@@ -157,7 +163,7 @@ def _judge(
     session.build(reference, dice.getrandbits(31), mode)
     record.check("init", "pass", f"weights: {session.drop_in}")
     marks("build")
-    trial = Trial(session, record, facts, dice, bool(request.get("audit")))
+    trial = Trial(session, record, facts, dice, bool(request.get("audit")), on_gpu=True)
     trial.prepare()
     marks("roles")
     probes.seeds(trial)

@@ -83,7 +83,8 @@ class OnGpu:
         return self.down, self.up.empty()
 
     def building(self) -> AbstractContextManager[Any]:
-        return torch.device("cuda")
+        context: AbstractContextManager[Any] = torch.device("cuda")
+        return context
 
     def placed(self, model: Any) -> Any:
         return model.cuda() if isinstance(model, torch.nn.Module) else model

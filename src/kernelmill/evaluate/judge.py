@@ -96,6 +96,7 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
     try:
         _load(first, request, record)
         trial = _trial(first, picked.reference, facts, mode, record, dice, bool(request.get("audit")))
+        trial.brief = bool(request.get("brief"))
         if trial.degenerate():
             raise Stop(
                 "UNSUPPORTED", "the reference's output does not depend on its inputs: it tells nothing"

@@ -35,7 +35,6 @@ def visible_gpus() -> list[int]:
 class Lane:
     def __init__(self, device: int, options: Options, at_once: int) -> None:
         self.device, self.waiting, self.sick = device, 0, False
-        self._options = options
         self._failures = 0
         self._baselines: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._isolate = Isolate(
@@ -64,7 +63,8 @@ class Lane:
             self.waiting -= 1
 
     async def _judge(self, work: Work, timed: bool) -> None:
-        seed = secrets.randbits(62) if self._options.seed is None else self._options.seed
+        options = work.options
+        seed = secrets.randbits(62) if options.seed is None else options.seed
         request = {
             "do": "judge",
             "reference": work.pair.reference,
@@ -72,9 +72,9 @@ class Lane:
             "class": work.report.class_name,
             "entry_point": work.pair.entry_point,
             "seed": seed,
-            "audit": self._options.audit,
-            "tf32": self._options.tf32,
-            "limits": {"total_s": self._options.timeout, "call_s": max(self._options.call_timeout, 60.0)},
+            "audit": options.audit,
+            "tf32": options.tf32,
+            "limits": {"total_s": options.timeout, "call_s": max(options.call_timeout, 60.0)},
             "timed": timed,
         }
         reply = await self._isolate.run(request)
@@ -82,7 +82,7 @@ class Lane:
         if reply["kind"] in ("timeout", "crashed"):
             await self._look_after(reply)
         if reply["kind"] == "ok" and reply["result"].get("times") and work.verdict.status == "PASSED":
-            baselines = await self._baselines_of(work) if self._options.baselines else {}
+            baselines = await self._baselines_of(work) if options.baselines else {}
             work.timed(perf(reply["result"]["times"], baselines, f"cuda:{self.device}", work))
 
     async def _look_after(self, reply: Reply) -> None:
@@ -103,16 +103,25 @@ class Lane:
                 "reference": work.pair.reference,
                 "entry_point": work.pair.entry_point,
                 "seed": secrets.randbits(31),
-                "modes": list(self._options.baselines),
+                "modes": list(work.options.baselines),
             }
-            reply = await self._isolate.run(request)
-            result = (
-                reply["result"]
-                if reply["kind"] == "ok"
-                else {"error": f"{reply['kind']}: {reply['message']}"}
-            )
-            known.set_result(result)
-        return await known
+            try:
+                reply = await self._isolate.run(request)
+            except BaseException as error:  # cancelled, too: those who wait ask for themselves
+                del self._baselines[key]
+                known.set_exception(_NotMeasured(str(error)))
+                known.exception()  # looked at: perhaps nobody waits
+                raise
+            failed = {"error": f"{reply['kind']}: {reply['message']}"}
+            known.set_result(reply["result"] if reply["kind"] == "ok" else failed)
+        try:
+            return await asyncio.shield(known)
+        except _NotMeasured:
+            return await self._baselines_of(work)
+
+
+class _NotMeasured(Exception):
+    """Whoever was to measure a baseline was stopped."""
 
 
 def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, work: Work) -> Perf:
@@ -151,6 +160,5 @@ def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, work: Wo
         baselines_latency=by_regime["latency"],
         baselines_device=by_regime["device"],
         wall_us=wall["candidate"],
-        clock_mhz=times["clock_mhz"],
         notes=notes,
     )

@@ -43,6 +43,9 @@ class Trial:
     facts: Facts
     random: random.Random
     audit: bool
+    brief: bool = False
+    """A GPU has the last word: only what it cannot see is looked at here."""
+    on_gpu: bool = False
     generator: torch.Generator = field(default_factory=torch.Generator)
     roles: list[generators.Role] = field(default_factory=list)
     work: Work = field(default_factory=Work)
@@ -128,11 +131,10 @@ def run(trial: Trial) -> None:
 
 def rest(trial: Trial) -> None:
     """What follows once the task's own inputs are answered right."""
-    for probe in (
-        ablation, zero_mean, overwrite, static_buffer, weights, stress, autotune, modes, noncontiguous, drift,
-    ):  # fmt: skip
+    for probe in BRIEF if trial.brief else ON_GPU if trial.on_gpu else ALL:
         probe(trial)
-    scalars(trial)
+    if not trial.brief:
+        scalars(trial)
     if trial.record.hard():
         raise Stop("HACK", next(flag.code for flag in trial.record.flags if flag.severity == "hard"))
 
@@ -140,7 +142,7 @@ def rest(trial: Trial) -> None:
 def seeds(trial: Trial) -> None:
     """The task's own inputs, several seeds; on the first everything is looked at."""
     record, session = trial.record, trial.session
-    for number in range(SEEDS):
+    for number in range(1 if trial.brief else SEEDS):
         seed = trial.seed()
         call = session.reference.inputs(seed)
         returned = session.call(call, seed, **({} if number else {"keep": "first"}))
@@ -479,6 +481,11 @@ def other_shape(trial: Trial, what: str) -> bool:
         return False
     return ok
 
+
+ALL = (ablation, zero_mean, overwrite, static_buffer, weights, stress, autotune, modes, noncontiguous, drift)
+BRIEF = (ablation, noncontiguous)
+ON_GPU = (ablation, zero_mean, overwrite, static_buffer, weights, stress, modes, drift)
+"""Strides that a kernel ignores make it read anywhere: the interpreter sees that without harm. A tuner has chosen."""
 
 # ---------------------------------------------------------------------------------------------- who did the work
 

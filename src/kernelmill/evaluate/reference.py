@@ -19,18 +19,24 @@ from __future__ import annotations
 
 import copy
 import itertools
-import random
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from kernelmill.evaluate.at_home import AtHome
-from kernelmill.evaluate.values import Call, Outputs, Unsupported, clone_tensor, flatten, map_tensors
+from kernelmill.evaluate.values import (
+    Call,
+    Outputs,
+    Unsupported,
+    clone_tensor,
+    flatten,
+    map_tensors,
+    seed_all,
+)
 from kernelmill.evaluate.widen import Widen, upcast, wide_of
 from kernelmill.problems import module_file
 
@@ -259,12 +265,6 @@ def _class_of(module: Any, entry_point: str | None) -> type[Any]:
             f"which class is the reference? no entry point is given, and the modules are: {names}"
         )
     return outermost[0]
-
-
-def seed_all(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
 
 
 def _holds_tensors(value: Any) -> bool:

@@ -42,7 +42,7 @@ def measure(trial: Trial, clock: Clock, budget: float) -> dict[str, Any]:
     carrier = session.outgoing()
     packed = [[pack(one.args, carrier), pack(one.kwargs, carrier)] for one in sets]
     session._ask("sets", 30.0, {"sets": packed})
-    found: dict[str, Any] = {"sets": len(sets), "clock_mhz": _clock_mhz()}
+    found: dict[str, Any] = {"sets": len(sets)}
     regimes: tuple[Regime, ...] = ("latency", "device")
     for regime in regimes:
         found[regime] = _regime(trial, session, clock, calls, answers, regime, budget)
@@ -170,13 +170,6 @@ def _wall(session: Session, clock: Clock, calls: Sequence[Callable[[], Any]], se
 def _moved(session: Session, call: Call, answer: Any) -> int:
     tensors = [*call.tensors(), *session.model.state_dict().values(), *answer.eager.leaves]
     return sum(t.numel() * t.element_size() for t in tensors)
-
-
-def _clock_mhz() -> float | None:
-    try:
-        return float(torch.cuda.clock_rate())
-    except (RuntimeError, ModuleNotFoundError, AttributeError):
-        return None  # NVML's Python package is not on every machine
 
 
 def measure_baselines(

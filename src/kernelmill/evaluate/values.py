@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,16 @@ import numpy as np
 import torch
 
 _FLOAT32_MAX = 3.4e38
+
+
+def seed_all(seed: int) -> None:
+    """Python's, numpy's and torch's generators. Not torch.manual_seed: without CUDA it formats a stack for later."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        for generator in torch.cuda.default_generators:
+            generator.manual_seed(seed)
 
 
 class Unsupported(Exception):

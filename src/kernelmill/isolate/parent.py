@@ -95,11 +95,13 @@ class Isolate:
 
     async def run(self, request: dict[str, Any]) -> Reply:
         """Run one request. Cancelling this kills the child."""
-        connection, number, future = await asyncio.to_thread(self._submit, request)
+        submitting = asyncio.ensure_future(asyncio.to_thread(self._submit, request))
         try:
+            # The thread goes on if this is cancelled while a server starts: what it submits must then be cancelled.
+            _, _, future = await asyncio.shield(submitting)
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            connection.cancel(number)
+            submitting.add_done_callback(_cancel)
             raise
 
     def run_sync(self, request: dict[str, Any]) -> Reply:
@@ -131,6 +133,12 @@ class Isolate:
         connection = self._connect()
         connection.wait_until_ready()
         return connection, *connection.submit(request)
+
+
+def _cancel(submitted: asyncio.Future[tuple[_Connection, int, Future[Reply]]]) -> None:
+    if not submitted.cancelled() and submitted.exception() is None:
+        connection, number, _ = submitted.result()
+        connection.cancel(number)
 
 
 def what_is_missing() -> list[str]:

@@ -28,7 +28,7 @@ def is_unsupported(error: BaseException) -> str | None:
     step: BaseException | None = error
     while step is not None and id(step) not in seen:
         seen.add(id(step))
-        if isinstance(step, Unsupported):
+        if isinstance(step, Unsupported | TooManyPrograms):
             return str(step)
         # Operations that the interpreter's builder lacks surface as a missing create_* method.
         if isinstance(step, AttributeError) and isinstance(getattr(step, "obj", None), InterpreterBuilder):
