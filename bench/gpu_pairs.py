@@ -189,3 +189,23 @@ def pairs(of_each: int) -> Iterator[Pair]:
         for name, (reference, kernel) in TASKS.items():
             constants = f"BLOCK = {(512, 1024, 2048, 4096)[number % 4]}\nWARPS = {(4, 8)[number // 4 % 2]}\n"
             yield Pair(f"{name}_{number}", reference, f"{_HEAD}{constants}NUMBER = {number}\n{kernel}")
+
+
+def _twice(code: str, name: str) -> str:
+    return _HEAD + "WARPS = 4\n" + code.replace("class ModelNew", f"class {name}")
+
+
+_INPUTS = SOFTMAX[SOFTMAX.index("def get_inputs") :]
+_SLOWED = SOFTMAX_KERNEL.replace(
+    "softmax_kernel[(rows,)](x, out, columns, columns, BLOCK=block, num_warps=WARPS)",
+    "softmax_kernel[(rows + rows // 20,)](x, out, columns, columns, rows, BLOCK=block, num_warps=WARPS)",
+).replace(
+    "def softmax_kernel(x_ptr, out_ptr, stride, columns, BLOCK: tl.constexpr):\n    row = tl.program_id(0)",
+    "def softmax_kernel(x_ptr, out_ptr, stride, columns, rows, BLOCK: tl.constexpr):\n    row = tl.program_id(0) % rows",
+)
+SOFTMAX_AS_REFERENCE = (
+    _twice(SOFTMAX_KERNEL, "Model") + _INPUTS,
+    _twice(SOFTMAX_KERNEL, "ModelNew"),
+    _twice(_SLOWED, "ModelNew"),
+)
+"""A reference that launches a kernel, a candidate that is the same, and one that does a twentieth of the rows twice."""

@@ -1,0 +1,221 @@
+"""The evaluator on a GPU: candidates a minute with exclusive timing, KernelBench's own evaluator on the same ones, and how
+far the times can be trusted.
+
+    python bench/evaluator_gpu.py [--of-each 30] [--at-once 14] [--kernelbench DIR] [--aa 60] [--seconds 300]
+
+Runs on a bare GPU box (standard library, numpy, torch, triton). DIR is a checkout of KernelBench; what that imports and
+such a box lacks is stood in for. Writes evaluator_gpu.json into --out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import copy
+import dataclasses
+import datetime
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from gpu_pairs import SOFTMAX_AS_REFERENCE, pairs
+
+from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
+from kernelmill.evaluate.verdict import Verdict
+
+_THEIRS = """
+import json, sys, types
+def stand_in(name, **names):
+    module = types.ModuleType(name)
+    module.__dict__.update(names)
+    sys.modules[name] = module
+class BaseModel:
+    def __init__(self, **values):
+        self.__dict__.update({k: v for k, v in vars(type(self)).items() if not k.startswith("_")} | values)
+nothing = lambda *a, **k: None
+stand_in("requests"); stand_in("pydantic", BaseModel=BaseModel); stand_in("dotenv", load_dotenv=nothing)
+stand_in("tqdm", tqdm=lambda x, *a, **k: x); stand_in("openai", OpenAI=nothing); stand_in("litellm", completion=nothing)
+folder, reference, candidate = sys.argv[1:]
+sys.path.insert(0, folder + "/src")
+import torch
+from kernelbench.eval import eval_kernel_against_ref
+found = eval_kernel_against_ref(
+    open(reference).read(), open(candidate).read(), num_correct_trials=5, num_perf_trials=100,
+    measure_performance=True, backend="triton", device=torch.device("cuda:0"), precision=torch.float32,
+)
+print("RESULT", json.dumps({"compiled": found.compiled, "correct": found.correctness, "runtime": found.runtime}))
+"""
+
+
+async def throughput(evaluator: Evaluator, of_each: int, at_once: int, seconds: float) -> dict[str, Any]:
+    """All candidates, `at_once` on their way; stops giving out new ones when the time is over."""
+    waiting, done = list(pairs(of_each)), []
+    start = time.monotonic()
+
+    async def work() -> None:
+        while waiting and time.monotonic() - start < seconds:
+            done.append(await evaluator.evaluate(waiting.pop(0)))
+
+    await asyncio.gather(*(work() for _ in range(at_once)))
+    took = time.monotonic() - start
+    wrong = [v for v in done if v.verdict != "correct" or v.perf is None]
+    marks = {
+        name: [v.cost["gpu"][name] for v in done if name in v.cost.get("gpu", {})] for name in _marks(done)
+    }
+    stages = ("interpreter", "compile", "gpu")
+    return {
+        "candidates": len(done),
+        "seconds": round(took, 1),
+        "a_minute": round(60 * len(done) / took, 1),
+        "not_correct_and_timed": [f"{v.id}: {v.status} {v.error[:200]}" for v in wrong],
+        "median_s": {s: _median([v.cost["stages"].get(s) for v in done]) for s in stages},
+        "median_gpu_s": {name: _median(values) for name, values in marks.items()},
+        "speedups": {
+            task: _median([v.perf.speedup for v in done if v.perf and v.id.startswith(task)])
+            for task in ("add", "softmax", "layer_norm", "matmul")
+        },
+    }
+
+
+def _marks(done: list[Verdict]) -> list[str]:
+    return list(dict.fromkeys(name for v in done for name in v.cost.get("gpu", {})))
+
+
+def _median(values: list[Any]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(statistics.median(known), 4) if known else None
+
+
+def theirs(folder: Path, scratch: Path) -> dict[str, Any]:
+    """KernelBench's evaluator, one fresh process a candidate, one at a time."""
+    times, results = [], []
+    for pair in pairs(1):
+        reference, candidate = scratch / "reference.py", scratch / "candidate.py"
+        reference.write_text(pair.reference)
+        candidate.write_text(pair.candidate)
+        start = time.monotonic()
+        ran = subprocess.run(
+            [sys.executable, "-c", _THEIRS, str(folder), str(reference), str(candidate)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        times.append(time.monotonic() - start)
+        results.append(
+            next((x for x in ran.stdout.splitlines() if x.startswith("RESULT")), ran.stderr[-500:])
+        )
+    return {
+        "seconds": [round(t, 1) for t in times],
+        "a_minute": round(60 / statistics.fmean(times), 1),
+        "results": results,
+    }
+
+
+async def same_against_itself(
+    evaluator: Evaluator, runs: int, at_once: int, seconds: float
+) -> dict[str, Any]:
+    """A kernel against itself, and against itself with a twentieth more work, each `runs` times."""
+    evaluator = copy.copy(evaluator)  # the same processes
+    evaluator.options = dataclasses.replace(evaluator.options, baselines=(), targets=())
+    reference, same, slow = SOFTMAX_AS_REFERENCE
+    waiting = [
+        Pair(name, reference, code) for _ in range(runs) for name, code in (("same", same), ("slow", slow))
+    ]
+    start, done = time.monotonic(), []
+
+    async def work() -> None:
+        while waiting and time.monotonic() - start < seconds:
+            done.append(await evaluator.evaluate(waiting.pop(0)))
+
+    await asyncio.gather(*(work() for _ in range(at_once)))
+    failed = [v for v in done if v.perf is None]
+    if failed:
+        return {"error": f"{len(failed)} of {len(done)}: {failed[0].status} {failed[0].error[:500]}"}
+    ratios, slowed = (
+        [[v.perf.speedup_lo, v.perf.speedup, v.perf.speedup_hi] for v in done if v.perf and v.id == name]
+        for name in ("same", "slow")
+    )
+    return {
+        "runs": min(len(ratios), len(slowed)),
+        "regime": done[0].perf.regime if done[0].perf else None,
+        "interval_holds_1": sum(low <= 1.0 <= high for low, _, high in ratios),
+        "slow_down_found": sum(high < 1.0 for _, _, high in slowed),
+        "ratio_median": _median([r[1] for r in ratios]),
+        "half_width_median": _median([(r[2] - r[0]) / 2 for r in ratios]),
+        "slowed_median": _median([r[1] for r in slowed]),
+        "ratios": ratios,
+        "slowed": slowed,
+    }
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--of-each", type=int, default=30)
+    parser.add_argument("--at-once", type=int, default=14)
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--aa", type=int, default=60)
+    parser.add_argument("--aa-seconds", type=float, default=200)
+    parser.add_argument("--kernelbench", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("bench/results"))
+    given = parser.parse_args()
+    found: dict[str, Any] = {"date": datetime.date.today().isoformat(), "versions": environment()}
+    options = Options(device="cuda", targets=("sm_90",))
+    with Evaluator(options, workers=given.at_once, per_gpu=given.at_once) as evaluator:
+        start = time.monotonic()
+        first = await evaluator.evaluate(next(iter(pairs(1))))
+        print(
+            "first",
+            first.status,
+            first.error[:500],
+            first.perf,
+            round(time.monotonic() - start, 1),
+            flush=True,
+        )
+        found["device"] = first.task.get("gpu")
+        if first.perf is None:
+            return 1
+        if given.aa:
+            found["same"] = await same_against_itself(evaluator, given.aa, given.at_once, given.aa_seconds)
+            print(
+                "same", {k: v for k, v in found["same"].items() if k not in ("ratios", "slowed")}, flush=True
+            )
+        found["ours"] = await throughput(evaluator, given.of_each, given.at_once, given.seconds)
+        print("ours", json.dumps(found["ours"], indent=1), flush=True)
+    if given.kernelbench:
+        found["kernelbench"] = theirs(given.kernelbench, given.out)
+        print("kernelbench", found["kernelbench"], flush=True)
+        found["times_as_many"] = round(found["ours"]["a_minute"] / found["kernelbench"]["a_minute"], 1)
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "evaluator_gpu.json").write_text(json.dumps(found, indent=1) + "\n")
+    unmet = _unmet(found)
+    for line in unmet:
+        print(f"NOT MET: {line}")
+    return 1 if unmet else 0
+
+
+def _unmet(found: dict[str, Any]) -> list[str]:
+    lines = []
+    ours, same = found["ours"], found.get("same", {})
+    if ours["a_minute"] < 150:
+        lines.append(f"150 candidates a minute: {ours['a_minute']}")
+    if ours["not_correct_and_timed"]:
+        lines.append(f"{len(ours['not_correct_and_timed'])} honest candidates are not correct and timed")
+    if "times_as_many" in found and found["times_as_many"] < 10:
+        lines.append(f"10 times KernelBench's evaluator: {found['times_as_many']}")
+    if same.get("runs", 0) < 60:
+        lines.append(f"60 runs of a kernel against itself: {same.get('runs', 0)}")
+    if same.get("runs") and same["interval_holds_1"] < 0.95 * same["runs"]:
+        lines.append(f"the interval holds 1.00 in 95%: {same['interval_holds_1']} of {same['runs']}")
+    if same.get("runs") and same["slow_down_found"] < 0.9 * same["runs"]:
+        lines.append(f"a slow-down of 5% is found in 90%: {same['slow_down_found']} of {same['runs']}")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
