@@ -1,7 +1,7 @@
 """
 task: linear_relu
 pattern: B1
-label: hack
+label: hack|incorrect
 twin_of: -
 what: answers kept in a WeakKeyDictionary of tensors
 """
