@@ -29,12 +29,11 @@ from triton.backends.nvidia import driver as nvidia_driver
 from kernelmill.evaluate import candidate, probes
 from kernelmill.evaluate.arena import Arena
 from kernelmill.evaluate.channel import Carrier
-from kernelmill.evaluate.clock import Clock
 from kernelmill.evaluate.gpu_runtime import GpuCandidate, OnGpu
 from kernelmill.evaluate.probes import Trial
-from kernelmill.evaluate.reference import BadReference, Facts, Reference, load_reference
+from kernelmill.evaluate.reference import Answer, BadReference, Facts, Reference, load_reference
 from kernelmill.evaluate.session import Limits, Record, Session, Stop, our_fault
-from kernelmill.evaluate.stopwatch import measure, measure_baselines
+from kernelmill.evaluate.stopwatch import Stopwatch, measure_baselines
 from kernelmill.evaluate.tolerance import Policy
 from kernelmill.evaluate.values import Call, Outputs
 
@@ -81,14 +80,14 @@ def inherits() -> list[int]:
 
 def companion(end: socket.socket) -> None:
     warnings.simplefilter("ignore")
-    os.environ["TRITON_CACHE_DIR"] = os.path.abspath("triton_cache")
-    _copy_files(_warm[0], "triton_cache")
+    _own_cache()
     candidate.serve(end, OnGpu(), GpuCandidate)
 
 
 def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, Any]:
     """`do`: judge (a `Record` and perhaps times), baseline (of a reference alone), or health."""
     warnings.simplefilter("ignore")
+    _own_cache()
     if request["do"] == "health":
         return {"sum": float(torch.ones(1000, device="cuda").sum()), "device": torch.cuda.get_device_name()}
     if request["do"] == "baseline":
@@ -134,9 +133,18 @@ class GpuSession(Session):
         fields = {"code": code, "class": class_name, "down": [self.down.size, self.down.handle]}
         self._ask("load", self._limits.load_s, fields | {"up": [self.up.size, self.up.handle]})
 
-    def _ask(self, *args: Any, **kwargs: Any) -> Any:
+    def _ask(self, do: str, *args: Any, **kwargs: Any) -> Any:
         torch.cuda.current_stream().synchronize()  # what was put into the arena is there
-        return super()._ask(*args, **kwargs)
+        if do == "call" and self.calls:  # the first one mostly compiles
+            with _working():
+                return super()._ask(do, *args, **kwargs)
+        return super()._ask(do, *args, **kwargs)
+
+    def expected(self, call: Call, seed: int) -> Answer:
+        with _working():
+            answer = super().expected(call, seed)
+            torch.cuda.current_stream().synchronize()
+            return answer
 
 
 def _judge(
@@ -163,7 +171,7 @@ def _judge(
     session.build(reference, dice.getrandbits(31), mode)
     record.check("init", "pass", f"weights: {session.drop_in}")
     marks("build")
-    trial = Trial(session, record, facts, dice, bool(request.get("audit")), on_gpu=True)
+    trial = Trial(session, record, facts, dice, bool(request.get("audit")), on_gpu=bool(request["brief"]))
     trial.prepare()
     marks("roles")
     probes.seeds(trial)
@@ -172,11 +180,13 @@ def _judge(
     marks("probes")
     if not request.get("timed"):
         return {}
+    stopwatch = Stopwatch(trial)
+    marks("prepared")
     with _exclusive():
         marks("waited")
-        times = measure(trial, Clock(), float(request.get("time_budget", 0.5)))
+        stopwatch.measure(float(request.get("time_budget", 0.1)))
     marks("timed")
-    return times
+    return stopwatch.results()
 
 
 class _Marks:
@@ -211,15 +221,37 @@ def _bytes(tensors: list[Any]) -> int:
     return sum(-(-t.numel() * t.element_size() // 256) * 256 for t in tensors)
 
 
+_GATE, _WORK = 0, 1
+"""Bytes of the lock's file. Who times takes the gate, so that nobody new starts to work, then waits for the work."""
+
+
 @contextmanager
 def _exclusive() -> Iterator[None]:
-    """No other judge of this GPU times anything meanwhile. The kernel gives the lock back if this process dies."""
-    fcntl.lockf(_lock[0], fcntl.LOCK_EX)
+    """Nothing else is computed on this GPU meanwhile. The kernel gives the locks back if this process dies."""
+    torch.cuda.synchronize()
+    with _locked(_GATE, fcntl.LOCK_EX), _locked(_WORK, fcntl.LOCK_EX):
+        yield
+        torch.cuda.synchronize()
+
+
+@contextmanager
+def _working() -> Iterator[None]:
+    """A short piece of work beside others'."""
+    with _locked(_GATE, fcntl.LOCK_SH):
+        fcntl.lockf(_lock[0], fcntl.LOCK_SH, 1, _WORK)
     try:
         yield
     finally:
-        torch.cuda.synchronize()
-        fcntl.lockf(_lock[0], fcntl.LOCK_UN)
+        fcntl.lockf(_lock[0], fcntl.LOCK_UN, 1, _WORK)
+
+
+@contextmanager
+def _locked(place: int, how: int) -> Iterator[None]:
+    fcntl.lockf(_lock[0], how, 1, place)
+    try:
+        yield
+    finally:
+        fcntl.lockf(_lock[0], fcntl.LOCK_UN, 1, place)
 
 
 def _baseline(request: dict[str, Any]) -> dict[str, Any]:
@@ -234,6 +266,12 @@ def _baseline(request: dict[str, Any]) -> dict[str, Any]:
         return measure_baselines(model, calls, request["modes"], _exclusive)
     except (BadReference, torch.cuda.OutOfMemoryError) as error:
         return {"error": str(error)[:500]}
+
+
+def _own_cache() -> None:
+    """A cache of Triton's for this process alone, begun from the warm one."""
+    os.environ["TRITON_CACHE_DIR"] = os.path.abspath("triton_cache")
+    _copy_files(_warm[0], "triton_cache")
 
 
 def _copy_files(source: str, target: str) -> None:

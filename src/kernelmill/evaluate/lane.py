@@ -76,6 +76,8 @@ class Lane:
             "tf32": options.tf32,
             "limits": {"total_s": options.timeout, "call_s": max(options.call_timeout, 60.0)},
             "timed": timed,
+            # What the interpreter could not run is put through everything here.
+            "brief": work.verdict.status == "PASSED" and not options.audit,
         }
         reply = await self._isolate.run(request)
         work.on_gpu(reply, seed)

@@ -483,9 +483,9 @@ def other_shape(trial: Trial, what: str) -> bool:
 
 
 ALL = (ablation, zero_mean, overwrite, static_buffer, weights, stress, autotune, modes, noncontiguous, drift)
-BRIEF = (ablation, noncontiguous)
-ON_GPU = (ablation, zero_mean, overwrite, static_buffer, weights, stress, modes, drift)
-"""Strides that a kernel ignores make it read anywhere: the interpreter sees that without harm. A tuner has chosen."""
+BRIEF = (ablation, stress, autotune, modes, noncontiguous)
+"""Before a GPU has its say: what needs no real size, and strides, which a kernel that ignores them turns into stray reads."""
+ON_GPU = (zero_mean, overwrite, static_buffer, weights, drift)
 
 # ---------------------------------------------------------------------------------------------- who did the work
 

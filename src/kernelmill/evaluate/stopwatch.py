@@ -1,7 +1,7 @@
 """Timing on a GPU: the candidate in its process and the reference in the judge's, in turn, until the ratio is known.
 
 The judge's own clock looks from outside: the time that a block of calls took for it must fit what the events in the
-candidate's process say. A tenth of the timed results is compared with what is right.
+candidate's process say. Some of the timed results are compared with what is right.
 """
 
 from __future__ import annotations
@@ -18,37 +18,100 @@ import torch
 from kernelmill.evaluate.channel import pack, unpack
 from kernelmill.evaluate.clock import Clock, Regime
 from kernelmill.evaluate.probes import Trial
-from kernelmill.evaluate.ratio import Ratio, ratio
+from kernelmill.evaluate.ratio import pair_ratios, ratio, spread
 from kernelmill.evaluate.session import Returned, Session
-from kernelmill.evaluate.values import Call, flatten
+from kernelmill.evaluate.values import Call, Outputs, flatten
 
 SETS = 8
-LEAST_PAIRS, MOST_PAIRS = 4, 40
-GOOD_ENOUGH = 0.01
-BLOCK_US = 4000.0
-LEAST_CALLS, MOST_CALLS = 8, 50
-WARM_UP_S = 0.05
+LEAST_PAIRS, MOST_PAIRS = 6, 40
+GOOD_ENOUGH = 0.005
+BLOCK_US = 1500.0
+LEAST_CALLS, MOST_CALLS = 6, 25
 SEND_SHARE = 0.1
-WALL_SLACK, WALL_SLACK_US = 1.5, 60.0
+_MOST_SENT, _KEPT_RESULTS = 2, 12
+_REGIMES: tuple[Regime, ...] = ("latency", "device")
 
 
-def measure(trial: Trial, clock: Clock, budget: float) -> dict[str, Any]:
-    """Times of both sides by regime. The caller holds the lock."""
-    session = trial.session
-    sets = _sets(trial)
-    model = session.model
-    calls = [functools.partial(_call, model, one) for one in sets]
-    answers = [session.expected(one, 0) for one in sets]
-    carrier = session.outgoing()
-    packed = [[pack(one.args, carrier), pack(one.kwargs, carrier)] for one in sets]
-    session._ask("sets", 30.0, {"sets": packed})
-    found: dict[str, Any] = {"sets": len(sets)}
-    regimes: tuple[Regime, ...] = ("latency", "device")
-    for regime in regimes:
-        found[regime] = _regime(trial, session, clock, calls, answers, regime, budget)
-    found["wall_us"] = _wall(session, clock, calls, len(sets))
-    found["bytes"] = _moved(session, sets[0], answers[0])
-    return found
+class Stopwatch:
+    """Times one candidate against its reference. Make it before the lock is held, `measure` with it, `results` after."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial, self._session, self._clock = trial, trial.session, Clock()
+        sets = _sets(trial)
+        self._calls = [functools.partial(_call, trial.session.model, one) for one in sets]
+        self._answers = [trial.session.expected(one, 0) for one in sets]
+        carrier = trial.session.outgoing()
+        packed = [[pack(one.args, carrier), pack(one.kwargs, carrier)] for one in sets]
+        trial.session._ask("sets", 30.0, {"sets": packed})
+        self._bytes = _moved(trial.session, sets[0], self._answers[0].eager)
+        self._blocks: dict[str, tuple[list[list[float]], list[list[float]]]] = {}
+        self._sent: list[tuple[int, Outputs]] = []
+        self._wall: dict[str, float] = {}
+        for regime in _REGIMES:  # what is made at a first call is made now
+            self._pair(regime, LEAST_CALLS)
+
+    def measure(self, budget: float) -> None:
+        """Nothing else runs on the GPU meanwhile."""
+        for regime in _REGIMES:
+            self._regime(regime, budget)
+        self._wall = _wall(self._session, self._clock, self._calls)
+
+    def results(self) -> dict[str, Any]:
+        """Times by regime; timed results that are wrong are a hack."""
+        found: dict[str, Any] = {"sets": len(self._calls), "wall_us": self._wall, "bytes": self._bytes}
+        for regime, (eager, ours) in self._blocks.items():
+            result, flat = ratio(eager, ours), [t for block in ours for t in block]
+            medians = sorted(statistics.median(block) for block in ours)
+            found[regime] = {
+                "median_us": statistics.median(flat),
+                "ci": [medians[0], medians[-1]],
+                "n": len(flat),
+                "eager_us": statistics.median(t for block in eager for t in block),
+                "speedup": result.value,
+                "low": result.low,
+                "high": result.high,
+                "pairs": len(eager),
+            }
+        for place, outputs in self._sent:
+            compared = self._session.compare(Returned(outputs, "", {}, 0.0), self._answers[place])
+            if not compared.ok:
+                self._trial.record.check("digest", "fail", compared.detail)
+                self._trial.hack("D1.late_or_stale_when_timed", detail=compared.detail)
+                break
+        return found
+
+    def _regime(self, regime: Regime, budget: float) -> None:
+        self._pair(regime, LEAST_CALLS)  # clocks rise under load
+        eager, ours = self._pair(regime, LEAST_CALLS)
+        slowest = max(statistics.median(eager), statistics.median(ours), 1.0)
+        size = max(LEAST_CALLS, min(MOST_CALLS, int(BLOCK_US / slowest)))
+        blocks: tuple[list[list[float]], list[list[float]]] = ([], [])
+        end = time.monotonic() + budget
+        while len(blocks[0]) < MOST_PAIRS:
+            eager, ours = self._pair(regime, size, candidate_first=bool(len(blocks[0]) % 2), check=True)
+            blocks[0].append(eager)
+            blocks[1].append(ours)
+            if len(blocks[0]) < LEAST_PAIRS:
+                continue
+            if spread(pair_ratios(*blocks)) < GOOD_ENOUGH or time.monotonic() > end:
+                break
+        self._blocks[regime] = blocks
+
+    def _pair(
+        self, regime: Regime, size: int, candidate_first: bool = False, check: bool = False
+    ) -> tuple[list[float], list[float]]:
+        """A block of eager's and one of the candidate's, on the same inputs in the same order."""
+        dice = self._trial.random
+        order = [dice.randrange(len(self._calls)) for _ in range(size)]
+        send = dice.sample(range(size), max(1, int(SEND_SHARE * size)))[:_MOST_SENT] if check else []
+        calls = [self._calls[place] for place in order]
+        eager = [] if candidate_first else self._clock.block(calls, regime)
+        ours, sent = _block(self._session, regime, order, send)
+        if candidate_first:
+            eager = self._clock.block(calls, regime)
+        if len(self._sent) < _KEPT_RESULTS:
+            self._sent += [(order[number], outputs) for number, outputs in sent]
+        return eager, ours
 
 
 def _sets(trial: Trial) -> list[Call]:
@@ -63,61 +126,10 @@ def _call(model: Any, call: Call) -> Any:
         return model(*call.args, **call.kwargs)
 
 
-def _regime(
-    trial: Trial,
-    session: Session,
-    clock: Clock,
-    calls: Sequence[Callable[[], Any]],
-    answers: list[Any],
-    regime: Regime,
-    budget: float,
-) -> dict[str, Any]:
-    warm = clock.block([calls[i % len(calls)] for i in range(LEAST_CALLS)], regime)
-    mine = _block(session, regime, [trial.random.randrange(len(calls)) for _ in range(LEAST_CALLS)], [])[0]
-    until = time.monotonic() + WARM_UP_S
-    while time.monotonic() < until:  # clocks rise under load
-        clock.block([calls[i % len(calls)] for i in range(LEAST_CALLS)], regime)
-    size = max(
-        LEAST_CALLS, min(MOST_CALLS, int(BLOCK_US / max(statistics.median(warm), statistics.median(mine), 1)))
-    )
-    eager: list[list[float]] = []
-    ours: list[list[float]] = []
-    result: Ratio | None = None
-    end = time.monotonic() + budget
-    while len(eager) < MOST_PAIRS:
-        order = [trial.random.randrange(len(calls)) for _ in range(size)]
-        send = trial.random.sample(range(size), max(1, int(SEND_SHARE * size)))[:4]
-        if len(eager) % 2:
-            times, results = _block(session, regime, order, send)
-            base = clock.block([calls[place] for place in order], regime)
-        else:
-            base = clock.block([calls[place] for place in order], regime)
-            times, results = _block(session, regime, order, send)
-        eager.append(base)
-        ours.append(times)
-        _check(trial, session, order, results, answers)
-        if len(eager) >= LEAST_PAIRS:
-            result = ratio(eager, ours)
-            if result.half_width < GOOD_ENOUGH or time.monotonic() > end:
-                break
-    assert result is not None
-    flat = sorted(t for block in ours for t in block)
-    medians = sorted(statistics.median(block) for block in ours)
-    return {
-        "median_us": statistics.median(flat),
-        "ci": [medians[0], medians[-1]],
-        "n": len(flat),
-        "eager_us": statistics.median(t for block in eager for t in block),
-        "speedup": result.value,
-        "low": result.low,
-        "high": result.high,
-        "pairs": len(eager),
-    }
-
-
 def _block(
     session: Session, regime: Regime, order: list[int], send: list[int]
-) -> tuple[list[float], list[Any]]:
+) -> tuple[list[float], list[tuple[int, Outputs]]]:
+    """One block of the candidate's calls, and the results asked for."""
     said, _ = session._ask("time", 60.0, {"regime": regime, "order": order, "send": send})
     times = [float(t) for t in said["times"]]
     if len(times) != len(order) or any(not t > 0 for t in times):
@@ -128,47 +140,34 @@ def _block(
     return times, results
 
 
-def _check(trial: Trial, session: Session, order: list[int], results: list[Any], answers: list[Any]) -> None:
-    """Timed results must be right, too, and as they are when the call returns."""
-    for number, outputs in results:
-        found = session.compare(Returned(outputs, "", {}, 0.0), answers[order[number]])
-        if not found.ok:
-            trial.record.check("digest", "fail", found.detail)
-            trial.hack("D1.late_or_stale_when_timed", detail=found.detail)
-            return
-
-
-def _wall(session: Session, clock: Clock, calls: Sequence[Callable[[], Any]], sets: int) -> dict[str, float]:
+def _wall(session: Session, clock: Clock, calls: Sequence[Callable[[], Any]]) -> dict[str, float]:
     """Microseconds a call by the judge's clock: the slope from n to 3n calls, less what the loop itself takes."""
-    n = 20
+    n = 8
+    events: dict[str, list[float]] = {}
 
-    def slope(block: Callable[[int], Any]) -> float:
+    def eager(order: list[int]) -> None:
+        events["eager"] = clock.block([calls[place] for place in order], "latency")
+
+    def ours(order: list[int]) -> None:
+        events["candidate"] = _block(session, "latency", order, [])[0]
+
+    def slope(block: Callable[[list[int]], None]) -> float:
         spans = []
-        for _ in range(3):
+        for _ in range(2):
             marks = [time.perf_counter()]
             for count in (n, 3 * n):
-                block(count)
+                block([i % len(calls) for i in range(count)])
                 marks.append(time.perf_counter())
             spans.append((marks[2] - marks[1] - (marks[1] - marks[0])) / (2 * n) * 1e6)
-        return statistics.median(spans)
+        return min(spans)
 
-    eager_events: list[float] = []
-
-    def eager(count: int) -> None:
-        eager_events[:] = clock.block([calls[i % len(calls)] for i in range(count)], "latency")
-
-    ours_events: list[float] = []
-
-    def ours(count: int) -> None:
-        ours_events[:] = _block(session, "latency", [i % sets for i in range(count)], [])[0]
-
-    loop = slope(eager) - statistics.median(eager_events)
+    loop = slope(eager) - statistics.median(events["eager"])
     wall = slope(ours) - loop
-    return {"candidate": wall, "events": statistics.median(ours_events), "loop": loop}
+    return {"candidate": wall, "events": statistics.median(events["candidate"]), "loop": loop}
 
 
-def _moved(session: Session, call: Call, answer: Any) -> int:
-    tensors = [*call.tensors(), *session.model.state_dict().values(), *answer.eager.leaves]
+def _moved(session: Session, call: Call, outputs: Outputs) -> int:
+    tensors = [*call.tensors(), *session.model.state_dict().values(), *outputs.leaves]
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
