@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 from kernelmill.evaluate import interpreter
-from kernelmill.evaluate.values import seed_all
 from kernelmill.problems import module_file
 
 SEEDS = (42, 43, 44)
@@ -54,19 +53,21 @@ def _written(name: str, code: str) -> str:
 
 
 def _model(kind: Any, reference: Any) -> Any:
-    seed_all(SEEDS[0])
+    torch.manual_seed(SEEDS[0])
     _, args, kwargs = module_file.init_inputs(reference)
-    seed_all(SEEDS[0])
+    torch.manual_seed(SEEDS[0])
     return kind(*args, **kwargs).cuda()
 
 
 def _agree(model: Any, new: Any, reference: Any, seed: int) -> bool:
-    seed_all(seed)
+    torch.manual_seed(seed)
     args, kwargs = module_file.inputs(reference)
     args = [_on_device(value) for value in args]
     kwargs = {name: _on_device(value) for name, value in kwargs.items()}
-    expected = list(_leaves(model(*args, **kwargs)))
-    got = list(_leaves(new(*args, **kwargs)))
+    # In plain sight of whoever looks through the caller's frames, as in the loops that this stands for.
+    output = model(*args, **kwargs)
+    output_new = new(*args, **kwargs)
+    expected, got = list(_leaves(output)), list(_leaves(output_new))
     return len(expected) == len(got) and all(
         a.shape == b.shape and torch.allclose(a, b, atol=TOLERANCE, rtol=TOLERANCE)
         for a, b in zip(expected, got, strict=True)

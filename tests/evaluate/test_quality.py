@@ -75,10 +75,10 @@ def test_the_sample_is_half_hostile_and_half_honest_and_every_grade_has_a_meanin
 def test_the_verdict_is_one_of_those_that_are_right(case: Case, evaluator: Evaluator) -> None:
     pair = Pair(case.name, case.reference, case.code, case.entry_point)
     verdict = asyncio.run(evaluator.evaluate(pair))
-    # What only a GPU can tell may look right here.
-    right = case.labels | ({"correct"} if case.tier == "gpu" else set())
+    only_a_gpu_can_tell = case.tier == "gpu"
+    right = case.labels | ({"correct"} if only_a_gpu_can_tell else set())
     assert verdict.verdict in right, f"{verdict.status}: {verdict.error}, {verdict.flags}"
     if not case.hostile and "correct" in case.labels:
         assert [flag for flag in verdict.flags if flag.severity == "hard"] == []
-    if case.grade is not None and verdict.verdict == "correct":
+    if case.grade is not None and verdict.verdict == "correct" and not only_a_gpu_can_tell:
         assert HOLDS[case.grade](verdict.grade), verdict.grade
