@@ -271,6 +271,7 @@ def _baseline(request: dict[str, Any]) -> dict[str, Any]:
 def _own_cache() -> None:
     """A cache of Triton's for this process alone, begun from the warm one."""
     os.environ["TRITON_CACHE_DIR"] = os.path.abspath("triton_cache")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.abspath("inductor_cache")
     _copy_files(_warm[0], "triton_cache")
 
 
