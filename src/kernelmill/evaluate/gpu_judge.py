@@ -131,14 +131,14 @@ class GpuSession(Session):
 
     def load(self, code: str, class_name: str) -> None:
         fields = {"code": code, "class": class_name, "down": [self.down.size, self.down.handle]}
-        self._ask("load", self._limits.load_s, fields | {"up": [self.up.size, self.up.handle]})
+        self.ask("load", self._limits.load_s, fields | {"up": [self.up.size, self.up.handle]})
 
-    def _ask(self, do: str, *args: Any, **kwargs: Any) -> Any:
+    def ask(self, do: str, *args: Any, **kwargs: Any) -> Any:
         torch.cuda.current_stream().synchronize()  # what was put into the arena is there
         if do == "call" and self.calls:  # the first one mostly compiles
             with _working():
-                return super()._ask(do, *args, **kwargs)
-        return super()._ask(do, *args, **kwargs)
+                return super().ask(do, *args, **kwargs)
+        return super().ask(do, *args, **kwargs)
 
     def expected(self, call: Call, seed: int) -> Answer:
         with _working():

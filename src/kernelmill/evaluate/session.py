@@ -122,7 +122,7 @@ class Session:
     # ------------------------------------------------------------------------------------------ asking
 
     def load(self, code: str, class_name: str) -> None:
-        self._ask("load", self._limits.load_s, {"code": code, "class": class_name})
+        self.ask("load", self._limits.load_s, {"code": code, "class": class_name})
 
     def build(self, reference: Reference, seed: int, mode: str | None) -> None:
         """Build the reference's model and the candidate's, with the same seed, and share the weights."""
@@ -135,7 +135,7 @@ class Session:
         given = reference.init_call(seed)
         fields = {"args": pack(given.args, carrier), "kwargs": pack(given.kwargs, carrier), "seed": seed}
         fields["state"] = [[name, pack(value, carrier)] for name, value in self.model.state_dict().items()]
-        said, _ = self._ask("build", self._limits.load_s, fields, carrier)
+        said, _ = self.ask("build", self._limits.load_s, fields, carrier)
         self.drop_in = str(said.get("drop_in"))
 
     def change_weights(self, generator: torch.Generator) -> bool:
@@ -155,7 +155,7 @@ class Session:
     def send_weights(self) -> None:
         carrier = self.outgoing()
         fields = {"state": [[name, pack(value, carrier)] for name, value in self.model.state_dict().items()]}
-        self._ask("weights", self._limits.load_s, fields, carrier)
+        self.ask("weights", self._limits.load_s, fields, carrier)
 
     def call(self, call: Call, seed: int, **options: Any) -> Returned:
         """Call the candidate. Raises `Stop` where it fails, unless `tolerate` is among the options."""
@@ -163,7 +163,7 @@ class Session:
         carrier = self.outgoing()
         fields = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier), "seed": seed}
         fields.setdefault("mode", self.mode)
-        said, out = self._ask("call", self._limits.call_s, fields | options, carrier, tolerate)
+        said, out = self.ask("call", self._limits.call_s, fields | options, carrier, tolerate)
         self.calls += 1
         if "error" in said:
             return Returned(None, _error_line(said["error"]), said, float(said["seconds"]))
@@ -172,7 +172,7 @@ class Session:
         return Returned(outputs, trouble, said, float(said["seconds"]))
 
     def resend(self) -> Outputs | None:
-        said, out = self._ask("resend", self._limits.call_s, {})
+        said, out = self.ask("resend", self._limits.call_s, {})
         return self._outputs(said, out)[0]
 
     def outgoing(self) -> Carrier:
@@ -190,7 +190,7 @@ class Session:
             other = value.what if isinstance(value, Other) else str(error)
             return None, f"returned {other}"
 
-    def _ask(
+    def ask(
         self,
         do: str,
         seconds: float,

@@ -42,7 +42,7 @@ class Stopwatch:
         self._answers = [trial.session.expected(one, 0) for one in sets]
         carrier = trial.session.outgoing()
         packed = [[pack(one.args, carrier), pack(one.kwargs, carrier)] for one in sets]
-        trial.session._ask("sets", 30.0, {"sets": packed})
+        trial.session.ask("sets", 30.0, {"sets": packed})
         self._bytes = _moved(trial.session, sets[0], self._answers[0].eager)
         self._blocks: dict[str, tuple[list[list[float]], list[list[float]]]] = {}
         self._sent: list[tuple[int, Outputs]] = []
@@ -130,7 +130,7 @@ def _block(
     session: Session, regime: Regime, order: list[int], send: list[int]
 ) -> tuple[list[float], list[tuple[int, Outputs]]]:
     """One block of the candidate's calls, and the results asked for."""
-    said, _ = session._ask("time", 60.0, {"regime": regime, "order": order, "send": send})
+    said, _ = session.ask("time", 60.0, {"regime": regime, "order": order, "send": send})
     times = [float(t) for t in said["times"]]
     if len(times) != len(order) or any(not t > 0 for t in times):
         raise ValueError("the times are not those of the calls asked for")
