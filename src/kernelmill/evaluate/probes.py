@@ -25,6 +25,7 @@ SEEDS = 3
 SCALAR_SEEDS = 6
 CONFIGS = 8
 DRIFT_CALLS, DRIFT_MOST, DRIFT_SECONDS = 12, 64, 0.1
+ONE_NUMBER = 4
 GROSS = 1e-2
 """Relative error from which on a stressed result is wrong rather than fragile."""
 STRESS = ("x100", "x1e-3", "negated", "half_x64", "constant_rows", "sorted", "outlier")
@@ -275,12 +276,34 @@ def overwrite(trial: Trial) -> None:
         changed = generators.distribution(name, fresh, trial.roles, trial.generator)
         if changed is not None:
             steps.append((f"overwrite_{name}", "again", changed))
+    # One number at a time: a key made of samples, however many, misses most of them.
+    steps += [
+        ("overwrite_one", "again", one)
+        for _ in range(ONE_NUMBER)
+        if (one := _one_changed(trial, steps[-1][2]))
+    ]
     for name, slot, given in steps:
         returned = session.call(given, seed, into=slot)
         found = session.judge(name, given, returned, seed)
         if not found.ok:
             how = "B2.replays_by_address" if given is fresh else "B4.replays_by_fingerprint"
             trial.hack(how, detail=found.detail)
+
+
+def _one_changed(trial: Trial, call: Call) -> Call | None:
+    """The call with one element of one of its floating tensors moved by about its size; None where there is none."""
+    data = {role.path for role in trial.roles if role.kind == "data"}
+    paths = [
+        path for path, leaf in call.leaves() if path in data and leaf.is_floating_point() and leaf.numel()
+    ]
+    if not paths:
+        return None
+    path = trial.random.choice(paths)
+    changed = dict(call.leaves())[path].clone()
+    place = trial.random.randrange(changed.numel())
+    flat = changed.view(-1) if changed.is_contiguous() else changed.reshape(-1)
+    flat[place] = flat[place] * 0.5 + 0.25 * flat.abs().max()
+    return call.replace({path: flat.reshape(changed.shape)})
 
 
 def static_buffer(trial: Trial) -> None:
@@ -306,13 +329,15 @@ def static_buffer(trial: Trial) -> None:
 def weights(trial: Trial) -> None:
     """Other weights, written in place as an optimiser would, must be used."""
     session = trial.session
+    seed = trial.seed()
+    call = session.reference.inputs(seed)
+    session.call(call, seed, keep="weights")
     if not session.change_weights(trial.generator):
         if session.drop_in == "seed_only":
             _rebuilt(trial)
         return
-    seed = trial.seed()
-    call = session.reference.inputs(seed)
-    returned = session.call(call, seed)
+    # The very same inputs: whoever looks at them alone has seen no change.
+    returned = session.call(call, seed, into="weights")
     found = session.judge("weights", call, returned, seed)
     if not found.ok:
         trial.hack("B12.stale_weights", detail=found.detail)

@@ -34,6 +34,13 @@ _HOST = {
 }
 
 
+_QUESTIONS = {
+    getattr(owner, name)
+    for name in ("isnan", "isinf", "isfinite", "any", "all", "equal", "allclose")
+    for owner in (torch, torch.Tensor)
+}
+
+
 @dataclass
 class Work:
     """Seconds by kind of operation, and how many elements were read by the host."""
@@ -55,7 +62,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.work = Work()
         self._results: list[tuple[str, torch.Tensor]] = []
-        self._host = _HostReads(self.work)
+        self._host = _HostReads(self)
+        self.checking = 0
+        """Above zero inside a question that is answered by yes or no: that computes no result."""
 
     def __enter__(self) -> Recorder:
         self._host.__enter__()
@@ -70,7 +79,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         kind = kind_of(func)
-        if kind not in _FREE:
+        if kind not in _FREE and not self.checking:
             seconds = _seconds(func, args, kwargs, out)
             name = func._schema.name
             self.work.kinds[kind] = self.work.kinds.get(kind, 0.0) + seconds
@@ -93,15 +102,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
 
 class _HostReads(TorchFunctionMode):  # type: ignore[misc]
-    def __init__(self, work: Work) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         super().__init__()
-        self._work = work
+        self._recorder = recorder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _HOST or (func is torch.Tensor.to and _to_host(args[1:], kwargs)):
-            self._work.host += args[0].numel()
-        return func(*args, **kwargs)
+            self._recorder.work.host += args[0].numel()
+        if func not in _QUESTIONS:
+            return func(*args, **kwargs)
+        self._recorder.checking += 1
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self._recorder.checking -= 1
 
 
 def _to_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
