@@ -27,10 +27,10 @@ from kernelmill.config import load, public, secret
 from kernelmill.curate.split import ancestors
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.flow import COMMANDS, Made
+from kernelmill.lock import take_lock
 from kernelmill.resources import bundled
 from kernelmill.settings import STAGES, LengthsSettings, PublishSettings, RowSettings, RunSettings, Settings
 from kernelmill.store import open_source
-from kernelmill.store.lock import take_lock
 from kernelmill.store.manifest import file_hash
 from kernelmill.store.output import beside, test_path
 from kernelmill.terminal import duration, money, say

@@ -127,7 +127,7 @@ def test_what_could_not_be_judged_is_told_so_and_why() -> None:
     assert text.startswith("Not judged: it uses something that cannot be run here")
     assert "tl.inline_asm_elementwise" in text
     assert "no judgement of the candidate" in text
-    assert feedback(wrong("INFRA_ERROR")).startswith("Not judged: the evaluator had trouble of its own")
+    assert feedback(wrong("INFRA_ERROR")).startswith("Not judged: the reference or the evaluator had trouble")
 
 
 def test_the_worst_element_is_told_with_its_index_and_how_far_off_is_allowed() -> None:

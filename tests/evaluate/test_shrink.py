@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from kernelmill.evaluate.pick import INTERPRETER, Limits, Picked, pick, pick_other, room_for  # noqa: E402
 from kernelmill.evaluate.reference import BadReference  # noqa: E402
 from kernelmill.evaluate.shrink import TARGETS, _related, other_shapes, shrunk  # noqa: E402
-from kernelmill.evaluate.trial import INTERPRETER, Limits, Picked, pick, pick_other, room_for  # noqa: E402
 
 
 def source(constants: str, inputs: str, init: str = "[]", forward: str = "x * 2", build: str = "pass") -> str:

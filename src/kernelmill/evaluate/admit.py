@@ -16,9 +16,9 @@ from typing import Any
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # a `@torch.compile` would start compilers, which a child may not
 
 from kernelmill.evaluate.nulls import battery
+from kernelmill.evaluate.pick import INTERPRETER, pick
 from kernelmill.evaluate.reference import BadReference
 from kernelmill.evaluate.tolerance import Policy
-from kernelmill.evaluate.trial import INTERPRETER, pick
 
 
 def prepare() -> None:

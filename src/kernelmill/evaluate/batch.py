@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import filecmp
 import os
 import signal
@@ -23,7 +22,6 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from kernelmill.errors import Interrupted, OutputError, SourceError
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
@@ -33,6 +31,7 @@ from kernelmill.evaluate.pairs import read_pairs
 from kernelmill.evaluate.rewards import compute, find
 from kernelmill.evaluate.summary import Summary
 from kernelmill.evaluate.verdict import Verdict
+from kernelmill.lock import take_lock
 from kernelmill.terminal import duration, plain, say
 
 _SAY_EVERY = 10.0
@@ -88,7 +87,11 @@ def run(batch: Batch) -> Done:
 
 def _run(batch: Batch) -> Done:
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_lock(batch.output))
+        stack.enter_context(
+            take_lock(
+                batch.output, f"another process is writing {batch.output}: wait for it, or name another -o"
+            )
+        )
         if batch.output.exists() and batch.output.samefile(batch.source):
             raise OutputError(f"{batch.output} is the source itself: name another output with -o")
         journal = Journal(batch.journal, batch.output)
@@ -106,23 +109,6 @@ def _run(batch: Batch) -> Done:
         written = _write(batch, journal, summary)
         batch.journal.unlink()
     return Done(summary, owed, written)
-
-
-def _lock(output: Path) -> IO[bytes]:
-    """Until it is closed, no other process writes this output. The lock file stays, for whoever unlinks one lets two in."""
-    if output.is_dir() or not output.name:
-        raise OutputError(f"{output} is a folder: name a file")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        lock = output.with_name(f".{output.name}.lock").open("ab")
-    except OSError as error:
-        raise OutputError(f"{output} cannot be written ({error.strerror})") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise OutputError(f"another process is writing {output}: wait for it, or name another -o") from None
-    return lock
 
 
 def _judge(batch: Batch, journal: Journal, owed: int) -> float:

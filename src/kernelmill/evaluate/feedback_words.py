@@ -65,8 +65,8 @@ STATUS: dict[Status, tuple[str, str]] = {
         "This is no judgement of the candidate. Where plain Triton can say the same, it can be judged here.",
     ),
     "INFRA_ERROR": (
-        "Not judged: the evaluator had trouble of its own",
-        "This is no judgement of the candidate. Evaluate it again.",
+        "Not judged: the reference or the evaluator had trouble",
+        "This is no judgement of the candidate. Mend the reference if it is named above; otherwise evaluate again.",
     ),
 }
 

@@ -30,11 +30,11 @@ from kernelmill.evaluate import candidate, probes
 from kernelmill.evaluate.arena import Arena
 from kernelmill.evaluate.channel import Carrier
 from kernelmill.evaluate.gpu_runtime import GpuCandidate, OnGpu
-from kernelmill.evaluate.probes import Trial
 from kernelmill.evaluate.reference import Answer, BadReference, Facts, Reference, load_reference
-from kernelmill.evaluate.session import Limits, Record, Session, Stop, our_fault
+from kernelmill.evaluate.session import Limits, Record, Session, Stop, settling
 from kernelmill.evaluate.stopwatch import Stopwatch, measure_baselines
 from kernelmill.evaluate.tolerance import Policy
+from kernelmill.evaluate.trial import Trial
 from kernelmill.evaluate.values import Call, Outputs
 
 _LEAST_ARENA = 1 << 20
@@ -94,20 +94,8 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
         return _baseline(request)
     record, start = Record(), time.monotonic()
     times: dict[str, Any] = {}
-    try:
+    with settling(record):
         times = _judge(request, sockets, record, start)
-    except Stop as stop:
-        record.status, record.error = stop.status, stop.error
-    except BadReference as error:
-        record.status, record.error = "INFRA_ERROR", f"the reference cannot be used: {error}"
-    except torch.cuda.OutOfMemoryError as error:
-        record.status, record.error = "INFRA_ERROR", f"the reference does not fit: {error}"
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001  the verdict says so, and where
-        record.status, record.error = "INFRA_ERROR", our_fault(error)
-    if record.status not in ("INFRA_ERROR", "UNSUPPORTED") and record.hard():
-        record.status = "HACK"
     return dataclasses.asdict(record) | {"seconds": time.monotonic() - start, "times": times}
 
 

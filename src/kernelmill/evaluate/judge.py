@@ -21,11 +21,11 @@ import torch
 
 from kernelmill.evaluate import candidate, probes
 from kernelmill.evaluate.interpreted import Interpreted
-from kernelmill.evaluate.probes import Trial
-from kernelmill.evaluate.reference import BadReference, Facts, Reference
-from kernelmill.evaluate.session import Limits, Record, Session, Stop, our_fault
+from kernelmill.evaluate.pick import Picked, pick, pick_other, room_for
+from kernelmill.evaluate.reference import Facts, Reference
+from kernelmill.evaluate.session import Limits, Record, Session, Stop, settling
 from kernelmill.evaluate.tolerance import Policy
-from kernelmill.evaluate.trial import Picked, pick, pick_other, room_for
+from kernelmill.evaluate.trial import Trial
 
 _WARM_UP = """
 import torch, triton, triton.language as tl
@@ -67,18 +67,8 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
     warnings.simplefilter("ignore")
     record = Record()
     start = time.monotonic()
-    try:
+    with settling(record):
         _judge(request, sockets, record, start)
-    except Stop as stop:
-        record.status, record.error = stop.status, stop.error
-    except BadReference as error:
-        record.status, record.error = "INFRA_ERROR", f"the reference cannot be used: {error}"
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001  the verdict says so, and where
-        record.status, record.error = "INFRA_ERROR", our_fault(error)
-    if record.status not in ("INFRA_ERROR", "UNSUPPORTED") and record.hard():
-        record.status = "HACK"
     return dataclasses.asdict(record) | {"seconds": time.monotonic() - start}
 
 

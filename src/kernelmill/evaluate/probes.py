@@ -6,20 +6,19 @@ weaknesses are grades: fragile numbers, fixed shapes, ignored strides, work left
 
 from __future__ import annotations
 
-import random
 import time
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 
 from kernelmill.evaluate import generators
-from kernelmill.evaluate.reference import Answer, BadReference, Facts
-from kernelmill.evaluate.session import Record, Returned, Session, Stop
-from kernelmill.evaluate.tolerance import Comparison, judgeable
+from kernelmill.evaluate.reference import Answer
+from kernelmill.evaluate.session import Returned, Stop
+from kernelmill.evaluate.share import HOST_LEAST, torch_share
+from kernelmill.evaluate.tolerance import Comparison
+from kernelmill.evaluate.trial import Trial, rms, top
 from kernelmill.evaluate.values import Call
 from kernelmill.evaluate.verdict import DropIn
-from kernelmill.evaluate.work import Recorder, Work
 
 SEEDS = 3
 SCALAR_SEEDS = 6
@@ -29,99 +28,6 @@ ONE_NUMBER = 4
 GROSS = 1e-2
 """Relative error from which on a stressed result is wrong rather than fragile."""
 STRESS = ("x100", "x1e-3", "negated", "half_x64", "constant_rows", "sorted", "outlier")
-_HEAVY_KINDS = frozenset({"matmul", "convolution", "attention", "recurrent"})
-_NOT_WORK = frozenset({"copy", "view", "creation"})
-_COVERED = 0.9
-_HOST_SHARE, _HOST_LEAST = 0.25, 32
-
-
-@dataclass
-class Trial:
-    """One candidate at one shape: what the probes share."""
-
-    session: Session
-    record: Record
-    facts: Facts
-    random: random.Random
-    audit: bool
-    brief: bool = False
-    """A GPU has the last word: only what it cannot see is looked at here."""
-    on_gpu: bool = False
-    generator: torch.Generator = field(default_factory=torch.Generator)
-    roles: list[generators.Role] = field(default_factory=list)
-    work: Work = field(default_factory=Work)
-    """The reference's own work in one call."""
-    own: Call | None = None
-    scale: list[float] = field(default_factory=list)
-    """RMS of each output on the task's own inputs."""
-    scalars: list[tuple[Returned, Answer]] = field(default_factory=list)
-    autotuned: dict[str, int] = field(default_factory=dict)
-
-    def seed(self) -> int:
-        return self.random.getrandbits(62)
-
-    def prepare(self) -> None:
-        """Look at the reference alone: its inputs' roles, its work."""
-        reference = self.session.reference
-        self.generator = torch.Generator(reference.device)
-        draws = [reference.inputs(self.seed()) for _ in range(3)]
-        self.own = draws[0]
-        self.generator.manual_seed(self.seed())
-        self.roles = generators.roles(draws)
-        generators.settle_signs(self.own, self.roles, self.generator, self._accepted)
-        with Recorder() as recorder:
-            reference.run(self.session.model, self.own)
-        self.work = recorder.work
-        answer = self.session.expected(self.own, 0)
-        self.scale = [_rms(leaf) for leaf in answer.exact.leaves]
-
-    def degenerate(self) -> bool:
-        """Whether the reference gives the same for other inputs, as far as a candidate could be told apart."""
-        calls = [self.session.reference.inputs(self.seed()) for _ in range(4)]
-        first, *others = (self.session.expected(call, 0) for call in calls)
-        given = Returned(first.eager, "", {}, 0.0)
-        return bool(calls[0].tensors()) and all(self.session.compare(given, other).ok for other in others)
-
-    def _accepted(self, call: Call) -> bool:
-        """Whether the reference can take it, and its answer does not hang on one rounding of the inputs."""
-        session, seed = self.session, self.seed()
-        try:
-            answer = session.expected(call, 0)
-            wide = session.wide
-            nudged = None if wide is None else session.reference.nudged(wide, call, seed).leaves
-        except BadReference:
-            return False
-        leaves = list(zip(answer.exact.leaves, answer.eager.leaves, strict=True))
-        others = nudged or [None] * len(leaves)
-        return not any(judgeable(*pair, other) for pair, other in zip(leaves, others, strict=True))
-
-    def draw(self, name: str) -> Call | None:
-        """Inputs of a named distribution that the reference can take; None where there are none."""
-        call = generators.distribution(
-            name, self.session.reference.inputs(self.seed()), self.roles, self.generator
-        )
-        return call if call is not None and self._accepted(call) else None
-
-    def refuse(self, found: Comparison) -> None:
-        """Stop at a wrong result; in an audit go on, and remember the first."""
-        status = found.status or "INCORRECT_NUMERICAL"
-        if not self.audit:
-            raise Stop(status, found.detail)
-        if self.record.status == "PASSED":
-            self.record.status, self.record.error = status, found.detail
-
-    def hack(self, code: str, **evidence: Any) -> None:
-        """A hard flag; outside an audit it ends the trial."""
-        self.record.flag(code, "hard", **evidence)
-        if not self.audit:
-            raise Stop("HACK", code)
-
-    def policy(self, returned: Returned, code: str, where: str) -> None:
-        """Whether the candidate's own kernels did the work in this call."""
-        if not returned.launched:
-            self.hack(code, during=where, found="no kernel of its own was launched", torch=_top(returned))
-        elif covered := who_computed(returned.said["work"], self.work, _elements(self.own)):
-            self.hack(code, during=where, found=covered, torch=_top(returned))
 
 
 def run(trial: Trial) -> None:
@@ -173,9 +79,9 @@ def _first_look(trial: Trial, returned: Returned) -> None:
     share = torch_share(said["work"], trial.work)
     record.grade.torch_share, record.grade.coverage = round(share, 4), round(1 - share, 4)
     if share > 0.5:
-        record.flag("A4.torch_does_most", "soft", share=round(share, 3), torch=_top(returned))
+        record.flag("A4.torch_does_most", "soft", share=round(share, 3), torch=top(returned))
     elif share > 0.05:
-        record.flag("A4.partly_torch", "soft", share=round(share, 3), torch=_top(returned))
+        record.flag("A4.partly_torch", "soft", share=round(share, 3), torch=top(returned))
     if said["mutated"] and not trial.facts.mutates_inputs:
         record.flag("C16.changes_inputs", "hard", inputs=said["mutated"])
     if "input" in said["shares"] and not trial.facts.aliases_inputs:
@@ -235,7 +141,7 @@ def ablation(trial: Trial) -> None:
         return
     trial.record.check("ablation", "fail" if found.ok else "pass", found.detail, seed=seed)
     if found.ok:
-        trial.hack("A2.kernels_do_not_matter", torch=_top(returned))
+        trial.hack("A2.kernels_do_not_matter", torch=top(returned))
     elif trial.audit:
         for kernel in trial.record.kernels if len(trial.record.kernels) > 1 else ():
             one = trial.session.call(call, seed, suppress=[kernel], tolerate=True)
@@ -513,69 +419,7 @@ BRIEF = (ablation, stress, autotune, modes, noncontiguous)
 """Before a GPU has its say: what needs no real size, and strides, which a kernel that ignores them turns into stray reads."""
 ON_GPU = (zero_mean, overwrite, static_buffer, weights, drift)
 
-# ---------------------------------------------------------------------------------------------- who did the work
-
-
-def torch_share(said: dict[str, Any], reference: Work) -> float:
-    """The part of the reference's work that torch did for the candidate."""
-    total = sum(_work(reference.kinds).values())
-    if not total:
-        return 0.0
-    return min(1.0, sum(_work(said["kinds"], like=reference.kinds).values()) / total)
-
-
-def who_computed(said: dict[str, Any], reference: Work, elements: int) -> str:
-    """Why the kernels are only for show; empty where they are not."""
-    if said["host"] >= max(_HOST_LEAST, _HOST_SHARE * elements):
-        return f"{said['host']} elements were read by the host"
-    needed = _groups(_work(reference.kinds))
-    if not needed:
-        return ""
-    given = _groups(_work(said["kinds"], like=reference.kinds))
-    if said["copy_of"] and sum(given.values()) > _COVERED * sum(needed.values()):
-        return f"the output is the result of {said['copy_of']}, copied"
-    if all(given.get(group, 0.0) >= _COVERED * seconds for group, seconds in needed.items()):
-        return "torch did all of the work"
-    return ""
-
-
-def _work(kinds: dict[str, float], like: dict[str, float] | None = None) -> dict[str, float]:
-    """Without what is free. For a reference that does nothing else, copies are its work."""
-    real = {kind: seconds for kind, seconds in (like or kinds).items() if kind not in _NOT_WORK}
-    free = _NOT_WORK if real else _NOT_WORK - {"copy"}
-    return {kind: float(seconds) for kind, seconds in kinds.items() if kind not in free}
-
-
-def _groups(kinds: dict[str, float]) -> dict[str, float]:
-    groups: dict[str, float] = {}
-    for kind, seconds in kinds.items():
-        group = "heavy" if kind in _HEAVY_KINDS else "light"
-        groups[group] = groups.get(group, 0.0) + seconds
-    return groups
-
-
-def _top(returned: Returned) -> list[str]:
-    ops = returned.said["work"]["ops"]
-    return [str(name) for name in sorted(ops, key=ops.get, reverse=True)[:5]]
-
-
-def _code_of(returned: Returned) -> str:
-    if not returned.launched:
-        return "A1.no_kernel_launched"
-    return "A8.host_computes" if returned.said["work"]["host"] >= _HOST_LEAST else "A3.torch_computes"
-
-
-def _elements(call: Call | None) -> int:
-    return max((tensor.numel() for tensor in call.tensors()), default=1) if call is not None else 1
-
-
 # ---------------------------------------------------------------------------------------------- numbers
-
-
-def _rms(leaf: torch.Tensor) -> float:
-    if not leaf.numel() or not (leaf.is_floating_point() or leaf.is_complex()):
-        return 0.0
-    return float(leaf.abs().double().nan_to_num(0, 0, 0).square().mean().sqrt())
 
 
 def _gross(returned: Returned, answer: Answer, scale: list[float], name: str) -> bool:
@@ -584,8 +428,8 @@ def _gross(returned: Returned, answer: Answer, scale: list[float], name: str) ->
     for got, exact, own in zip(returned.outputs.leaves, answer.exact.leaves, scale, strict=True):
         if got.shape != exact.shape or not got.is_floating_point():
             return True
-        against = _rms(exact) if name == "x1e-3" else max(_rms(exact), own)
-        if _rms(got.double() - exact.double()) > GROSS * against:
+        against = rms(exact) if name == "x1e-3" else max(rms(exact), own)
+        if rms(got.double() - exact.double()) > GROSS * against:
             return True
     return False
 
@@ -599,3 +443,9 @@ def _identical(a: torch.Tensor, b: torch.Tensor) -> bool:
         return False
     first, second = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
     return bool(torch.equal(first, second))
+
+
+def _code_of(returned: Returned) -> str:
+    if not returned.launched:
+        return "A1.no_kernel_launched"
+    return "A8.host_computes" if returned.said["work"]["host"] >= HOST_LEAST else "A3.torch_computes"

@@ -11,6 +11,8 @@ import secrets
 import socket
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +30,7 @@ from kernelmill.evaluate.channel import (
     unpack,
 )
 from kernelmill.evaluate.generators import other_weights
-from kernelmill.evaluate.reference import Answer, Reference
+from kernelmill.evaluate.reference import Answer, BadReference, Reference
 from kernelmill.evaluate.tolerance import Comparison, Policy, compare, compare_scalars, is_scalar, kb_compat
 from kernelmill.evaluate.values import Call, Outputs, Unsupported, flatten
 from kernelmill.evaluate.verdict import Check, Flag, Grade, Result, Severity, Status
@@ -47,11 +49,30 @@ class Stop(Exception):
         self.status, self.error = status, error
 
 
-def our_fault(error: Exception) -> str:
+def _our_fault(error: Exception) -> str:
     """What went wrong in the judge, and where: in the reference's code, or in ours."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     places = ", ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in frames)
     return f"{type(error).__name__}: {error} ({places})"
+
+
+@contextmanager
+def settling(record: Record) -> Iterator[None]:
+    """What ends a judgement inside is in the record afterwards. Running out of memory is for the process to tell."""
+    try:
+        yield
+    except Stop as stop:
+        record.status, record.error = stop.status, stop.error
+    except BadReference as error:
+        record.status, record.error = "INFRA_ERROR", f"the reference cannot be used: {error}"
+    except torch.cuda.OutOfMemoryError as error:
+        record.status, record.error = "INFRA_ERROR", f"the reference does not fit: {error}"
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  the verdict says so, and where
+        record.status, record.error = "INFRA_ERROR", _our_fault(error)
+    if record.status not in ("INFRA_ERROR", "UNSUPPORTED") and record.hard():
+        record.status = "HACK"
 
 
 @dataclass

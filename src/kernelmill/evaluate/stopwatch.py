@@ -17,9 +17,9 @@ import torch
 
 from kernelmill.evaluate.channel import pack, unpack
 from kernelmill.evaluate.clock import Clock, Regime
-from kernelmill.evaluate.probes import Trial
 from kernelmill.evaluate.ratio import pair_ratios, ratio, spread
 from kernelmill.evaluate.session import Returned, Session
+from kernelmill.evaluate.trial import Trial
 from kernelmill.evaluate.values import Call, Outputs, flatten
 
 SETS = 8

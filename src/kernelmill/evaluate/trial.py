@@ -1,188 +1,121 @@
-"""Try versions of a source until one runs within limits: `pick`, and `pick_other` for another shape.
-
-Nothing is allocated to find out that it is too large: a tensor is refused when it is asked for, before it is made. What
-an operation makes from small tensors is seen only after it was made, and stops the run then. Time is looked at between
-operations; one that never ends is for the process's own limit to stop.
-"""
+"""One candidate at one shape, as the probes see it: the session, the reference's own behaviour, what a failure does."""
 
 from __future__ import annotations
 
-import math
-import time
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
-from kernelmill.evaluate.reference import BadReference, Reference, distance_of, load_reference
-from kernelmill.evaluate.shrink import Shrunk, other_shapes, shrunk
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Of one run, in elements of inputs, parameters, buffers and outputs, in operations on numbers, and in time.
-
-    The defaults are what the interpreter gets through in a fraction of a second at common block sizes.
-    """
-
-    elements: int = 1 << 16
-    flops: int = 1 << 22
-    seconds: float = 2.0
-
-
-INTERPRETER = Limits()
-ROOMY = Limits(1 << 18, 1 << 24)
-"""The least that another shape of what was picked may take."""
-CEILING = Limits(1 << 24, 1 << 32, 5.0)
-"""For problems that do not become small: the weights of a network do not shrink with its inputs."""
-
-
-ROUGH = 0.01
-"""A result of which more than this is rounding cannot tell right from wrong."""
-
-
-class _Over(Exception):
-    """A limit is reached."""
+from kernelmill.evaluate import generators
+from kernelmill.evaluate.reference import Answer, BadReference, Facts
+from kernelmill.evaluate.session import Record, Returned, Session, Stop
+from kernelmill.evaluate.share import who_computed
+from kernelmill.evaluate.tolerance import Comparison, judgeable
+from kernelmill.evaluate.values import Call
+from kernelmill.evaluate.work import Recorder, Work
 
 
 @dataclass
-class Size:
-    """What a run took. `elements` of inputs, parameters, buffers and outputs; `largest` tensor on the way."""
+class Trial:
+    """One candidate at one shape: what the probes share."""
 
-    elements: int
-    largest: int
-    flops: int
-    seconds: float
-    distance: float
-    """Between the eager result and the one in float64, relative."""
+    session: Session
+    record: Record
+    facts: Facts
+    random: random.Random
+    audit: bool
+    brief: bool = False
+    """A GPU has the last word: only what it cannot see is looked at here."""
+    on_gpu: bool = False
+    generator: torch.Generator = field(default_factory=torch.Generator)
+    roles: list[generators.Role] = field(default_factory=list)
+    work: Work = field(default_factory=Work)
+    """The reference's own work in one call."""
+    own: Call | None = None
+    scale: list[float] = field(default_factory=list)
+    """RMS of each output on the task's own inputs."""
+    scalars: list[tuple[Returned, Answer]] = field(default_factory=list)
+    autotuned: dict[str, int] = field(default_factory=dict)
 
+    def seed(self) -> int:
+        return self.random.getrandbits(62)
 
-@dataclass
-class Picked:
-    reference: Reference
-    version: Shrunk
-    size: Size
-    refused: list[str]
-    """Why the versions before it were not taken, one line each."""
+    def prepare(self) -> None:
+        """Look at the reference alone: its inputs' roles, its work."""
+        reference = self.session.reference
+        self.generator = torch.Generator(reference.device)
+        draws = [reference.inputs(self.seed()) for _ in range(3)]
+        self.own = draws[0]
+        self.generator.manual_seed(self.seed())
+        self.roles = generators.roles(draws)
+        generators.settle_signs(self.own, self.roles, self.generator, self._accepted)
+        with Recorder() as recorder:
+            reference.run(self.session.model, self.own)
+        self.work = recorder.work
+        answer = self.session.expected(self.own, 0)
+        self.scale = [rms(leaf) for leaf in answer.exact.leaves]
 
+    def degenerate(self) -> bool:
+        """Whether the reference gives the same for other inputs, as far as a candidate could be told apart."""
+        calls = [self.session.reference.inputs(self.seed()) for _ in range(4)]
+        first, *others = (self.session.expected(call, 0) for call in calls)
+        given = Returned(first.eager, "", {}, 0.0)
+        return bool(calls[0].tensors()) and all(self.session.compare(given, other).ok for other in others)
 
-def pick(
-    code: str, entry_point: str | None, limits: Limits = INTERPRETER, ceiling: Limits = CEILING, seed: int = 0
-) -> Picked:
-    """The first version of the source, the original first, that loads, runs within the limits and is well conditioned.
-
-    Where none does, the smallest that stays under `ceiling`; `size` says how large it is. A result that is mostly
-    rounding (a normalisation over two numbers, as small sizes may make it) is taken only if there is no other.
-    """
-    try:
-        versions = shrunk(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
-        raise BadReference(f"it is no Python: {type(error).__name__}: {error}") from error
-    refused: list[str] = []
-    rough: list[Picked] = []
-    found = _first(versions, entry_point, limits, seed, refused, rough)
-    if found is None:
-        versions.sort(key=lambda v: sum(new - old for old, new in v.changes.values()))
-        found = _first(versions, entry_point, ceiling, seed, refused, rough)
-    if found is None and not rough:
-        raise BadReference(f"no version runs within the limits: {refused[0]}")
-    return found or rough[0]
-
-
-def room_for(size: Size) -> Limits:
-    """Limits for another shape of what was picked: a few times what that takes."""
-    return Limits(max(ROOMY.elements, 4 * size.elements), max(ROOMY.flops, 4 * size.flops), CEILING.seconds)
-
-
-def pick_other(
-    code: str, entry_point: str | None, limits: Limits = ROOMY, same_model: bool = True, seed: int = 0
-) -> Picked | None:
-    """A version with other sizes that runs, of the inputs alone or of the constructor's arguments too.
-
-    `code` is what `pick` gave (`version.text`): the original of a large problem has no other shape within the limits.
-    """
-    versions = [version for version in other_shapes(code) if version.same_model == same_model]
-    return _first(versions, entry_point, limits, seed, [], [])
-
-
-def _first(
-    versions: list[Shrunk],
-    entry_point: str | None,
-    limits: Limits,
-    seed: int,
-    refused: list[str],
-    rough: list[Picked],
-) -> Picked | None:
-    for version in versions:
+    def _accepted(self, call: Call) -> bool:
+        """Whether the reference can take it, and its answer does not hang on one rounding of the inputs."""
+        session, seed = self.session, self.seed()
         try:
-            reference, size = tried(version.text, entry_point, limits, seed)
-        except (BadReference, _Over) as error:
-            refused.append(f"{version.kind}: {error}")
-            continue
-        picked = Picked(reference, version, size, refused)
-        if size.distance <= ROUGH:
-            return picked
-        refused.append(f"{version.kind}: eager is {size.distance:.1e} away from float64")
-        rough.append(picked)
-    return None
+            answer = session.expected(call, 0)
+            wide = session.wide
+            nudged = None if wide is None else session.reference.nudged(wide, call, seed).leaves
+        except BadReference:
+            return False
+        leaves = list(zip(answer.exact.leaves, answer.eager.leaves, strict=True))
+        others = nudged or [None] * len(leaves)
+        return not any(judgeable(*pair, other) for pair, other in zip(leaves, others, strict=True))
+
+    def draw(self, name: str) -> Call | None:
+        """Inputs of a named distribution that the reference can take; None where there are none."""
+        call = generators.distribution(
+            name, self.session.reference.inputs(self.seed()), self.roles, self.generator
+        )
+        return call if call is not None and self._accepted(call) else None
+
+    def refuse(self, found: Comparison) -> None:
+        """Stop at a wrong result; in an audit go on, and remember the first."""
+        status = found.status or "INCORRECT_NUMERICAL"
+        if not self.audit:
+            raise Stop(status, found.detail)
+        if self.record.status == "PASSED":
+            self.record.status, self.record.error = status, found.detail
+
+    def hack(self, code: str, **evidence: Any) -> None:
+        """A hard flag; outside an audit it ends the trial."""
+        self.record.flag(code, "hard", **evidence)
+        if not self.audit:
+            raise Stop("HACK", code)
+
+    def policy(self, returned: Returned, code: str, where: str) -> None:
+        """Whether the candidate's own kernels did the work in this call."""
+        if not returned.launched:
+            self.hack(code, during=where, found="no kernel of its own was launched", torch=top(returned))
+        elif covered := who_computed(returned.said["work"], self.work, _elements(self.own)):
+            self.hack(code, during=where, found=covered, torch=top(returned))
 
 
-def tried(code: str, entry_point: str | None, limits: Limits, seed: int) -> tuple[Reference, Size]:
-    """Load and run a source once; raises `BadReference`, or `_Over` where it goes beyond a limit."""
-    guard = _Guard(limits)
-    try:
-        with guard:
-            reference = load_reference(code, entry_point)
-            model, call = reference.new(seed), reference.inputs(seed)
-            guard.count([*call.tensors(), *model.parameters(), *model.buffers()])
-            outputs = reference.run(model, call, seed)
-            guard.count(outputs.leaves)
-    except BadReference as error:
-        if guard.over:
-            raise _Over(guard.over) from error
-        raise
-    except MemoryError as error:
-        raise _Over("out of memory") from error
-    seconds, distance = guard.seconds(), distance_of(reference.answer(model, call, seed))
-    return reference, Size(guard.elements, guard.largest, guard.flops, seconds, distance)
+def top(returned: Returned) -> list[str]:
+    ops = returned.said["work"]["ops"]
+    return [str(name) for name in sorted(ops, key=ops.get, reverse=True)[:5]]
 
 
-class _Guard(TorchDispatchMode):  # type: ignore[misc]
-    def __init__(self, limits: Limits) -> None:
-        super().__init__()
-        self.over = ""
-        self.elements = self.largest = self.flops = 0
-        self._limits = limits
-        self._start = time.monotonic()
+def _elements(call: Call | None) -> int:
+    return max((tensor.numel() for tensor in call.tensors()), default=1) if call is not None else 1
 
-    def seconds(self) -> float:
-        return time.monotonic() - self._start
 
-    def count(self, tensors: list[torch.Tensor]) -> None:
-        self.elements += sum(t.numel() for t in tensors if not torch.nn.parameter.is_lazy(t))
-        self._check(self.elements, self._limits.elements, "elements of inputs, parameters and outputs")
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        size = kwargs.get("size", args[0] if args else None)
-        if isinstance(size, list | tuple) and all(isinstance(n, int) for n in size):
-            self._check(math.prod(size), self._limits.elements, "elements of a new tensor")
-        output = func(*args, **kwargs)
-        for tensor in output if isinstance(output, list | tuple) else (output,):
-            if isinstance(tensor, torch.Tensor):
-                self.largest = max(self.largest, tensor.numel())
-        if (count := flop_registry.get(func._overloadpacket)) is not None:
-            self.flops += int(count(*args, **kwargs, out_val=output))
-        self._check(self.largest, 4 * self._limits.elements, "elements of an intermediate tensor")
-        self._check(self.flops, self._limits.flops, "operations in products")
-        self._check(self.seconds(), self._limits.seconds, "seconds")
-        return output
-
-    def _check(self, found: float, limit: float, what: str) -> None:
-        if found > limit:
-            self.over = f"{found:.3g} {what}, the limit is {limit:.3g}"
-            raise _Over(self.over)
+def rms(leaf: torch.Tensor) -> float:
+    if not leaf.numel() or not (leaf.is_floating_point() or leaf.is_complex()):
+        return 0.0
+    return float(leaf.abs().double().nan_to_num(0, 0, 0).square().mean().sqrt())

@@ -27,7 +27,7 @@ from typing import IO, Any, NamedTuple, Self
 from urllib.parse import quote
 
 from kernelmill.errors import MillError, OutputError, SourceError
-from kernelmill.store.lock import share_lock, take_lock
+from kernelmill.lock import share_lock, take_lock
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS calls (

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO
 
 from kernelmill.errors import OutputError
+from kernelmill.lock import take_lock
 from kernelmill.publish.dataset import MANIFEST, Built
 from kernelmill.publish.target import Present, data_files, read_manifest
-from kernelmill.store.lock import take_lock
 from kernelmill.store.manifest import file_hash
 from kernelmill.store.output import to_disk
 from kernelmill.store.source import DataFile

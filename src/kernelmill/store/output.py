@@ -22,8 +22,8 @@ import msgspec
 
 from kernelmill import __version__
 from kernelmill.errors import OutputError
+from kernelmill.lock import lock_of, take_lock
 from kernelmill.rows import RejectedRow, Row, is_json_object
-from kernelmill.store.lock import lock_of, take_lock
 from kernelmill.store.row_file import RowFile
 
 

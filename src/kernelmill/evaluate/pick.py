@@ -1,0 +1,188 @@
+"""Try versions of a source until one runs within limits: `pick`, and `pick_other` for another shape.
+
+Nothing is allocated to find out that it is too large: a tensor is refused when it is asked for, before it is made. What
+an operation makes from small tensors is seen only after it was made, and stops the run then. Time is looked at between
+operations; one that never ends is for the process's own limit to stop.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from kernelmill.evaluate.reference import BadReference, Reference, distance_of, load_reference
+from kernelmill.evaluate.shrink import Shrunk, other_shapes, shrunk
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one run, in elements of inputs, parameters, buffers and outputs, in operations on numbers, and in time.
+
+    The defaults are what the interpreter gets through in a fraction of a second at common block sizes.
+    """
+
+    elements: int = 1 << 16
+    flops: int = 1 << 22
+    seconds: float = 2.0
+
+
+INTERPRETER = Limits()
+ROOMY = Limits(1 << 18, 1 << 24)
+"""The least that another shape of what was picked may take."""
+CEILING = Limits(1 << 24, 1 << 32, 5.0)
+"""For problems that do not become small: the weights of a network do not shrink with its inputs."""
+
+
+ROUGH = 0.01
+"""A result of which more than this is rounding cannot tell right from wrong."""
+
+
+class _Over(Exception):
+    """A limit is reached."""
+
+
+@dataclass
+class Size:
+    """What a run took. `elements` of inputs, parameters, buffers and outputs; `largest` tensor on the way."""
+
+    elements: int
+    largest: int
+    flops: int
+    seconds: float
+    distance: float
+    """Between the eager result and the one in float64, relative."""
+
+
+@dataclass
+class Picked:
+    reference: Reference
+    version: Shrunk
+    size: Size
+    refused: list[str]
+    """Why the versions before it were not taken, one line each."""
+
+
+def pick(
+    code: str, entry_point: str | None, limits: Limits = INTERPRETER, ceiling: Limits = CEILING, seed: int = 0
+) -> Picked:
+    """The first version of the source, the original first, that loads, runs within the limits and is well conditioned.
+
+    Where none does, the smallest that stays under `ceiling`; `size` says how large it is. A result that is mostly
+    rounding (a normalisation over two numbers, as small sizes may make it) is taken only if there is no other.
+    """
+    try:
+        versions = shrunk(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
+        raise BadReference(f"it is no Python: {type(error).__name__}: {error}") from error
+    refused: list[str] = []
+    rough: list[Picked] = []
+    found = _first(versions, entry_point, limits, seed, refused, rough)
+    if found is None:
+        versions.sort(key=lambda v: sum(new - old for old, new in v.changes.values()))
+        found = _first(versions, entry_point, ceiling, seed, refused, rough)
+    if found is None and not rough:
+        raise BadReference(f"no version runs within the limits: {refused[0]}")
+    return found or rough[0]
+
+
+def room_for(size: Size) -> Limits:
+    """Limits for another shape of what was picked: a few times what that takes."""
+    return Limits(max(ROOMY.elements, 4 * size.elements), max(ROOMY.flops, 4 * size.flops), CEILING.seconds)
+
+
+def pick_other(
+    code: str, entry_point: str | None, limits: Limits = ROOMY, same_model: bool = True, seed: int = 0
+) -> Picked | None:
+    """A version with other sizes that runs, of the inputs alone or of the constructor's arguments too.
+
+    `code` is what `pick` gave (`version.text`): the original of a large problem has no other shape within the limits.
+    """
+    versions = [version for version in other_shapes(code) if version.same_model == same_model]
+    return _first(versions, entry_point, limits, seed, [], [])
+
+
+def _first(
+    versions: list[Shrunk],
+    entry_point: str | None,
+    limits: Limits,
+    seed: int,
+    refused: list[str],
+    rough: list[Picked],
+) -> Picked | None:
+    for version in versions:
+        try:
+            reference, size = tried(version.text, entry_point, limits, seed)
+        except (BadReference, _Over) as error:
+            refused.append(f"{version.kind}: {error}")
+            continue
+        picked = Picked(reference, version, size, refused)
+        if size.distance <= ROUGH:
+            return picked
+        refused.append(f"{version.kind}: eager is {size.distance:.1e} away from float64")
+        rough.append(picked)
+    return None
+
+
+def tried(code: str, entry_point: str | None, limits: Limits, seed: int) -> tuple[Reference, Size]:
+    """Load and run a source once; raises `BadReference`, or `_Over` where it goes beyond a limit."""
+    guard = _Guard(limits)
+    try:
+        with guard:
+            reference = load_reference(code, entry_point)
+            model, call = reference.new(seed), reference.inputs(seed)
+            guard.count([*call.tensors(), *model.parameters(), *model.buffers()])
+            outputs = reference.run(model, call, seed)
+            guard.count(outputs.leaves)
+    except BadReference as error:
+        if guard.over:
+            raise _Over(guard.over) from error
+        raise
+    except MemoryError as error:
+        raise _Over("out of memory") from error
+    seconds, distance = guard.seconds(), distance_of(reference.answer(model, call, seed))
+    return reference, Size(guard.elements, guard.largest, guard.flops, seconds, distance)
+
+
+class _Guard(TorchDispatchMode):  # type: ignore[misc]
+    def __init__(self, limits: Limits) -> None:
+        super().__init__()
+        self.over = ""
+        self.elements = self.largest = self.flops = 0
+        self._limits = limits
+        self._start = time.monotonic()
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._start
+
+    def count(self, tensors: list[torch.Tensor]) -> None:
+        self.elements += sum(t.numel() for t in tensors if not torch.nn.parameter.is_lazy(t))
+        self._check(self.elements, self._limits.elements, "elements of inputs, parameters and outputs")
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        size = kwargs.get("size", args[0] if args else None)
+        if isinstance(size, list | tuple) and all(isinstance(n, int) for n in size):
+            self._check(math.prod(size), self._limits.elements, "elements of a new tensor")
+        output = func(*args, **kwargs)
+        for tensor in output if isinstance(output, list | tuple) else (output,):
+            if isinstance(tensor, torch.Tensor):
+                self.largest = max(self.largest, tensor.numel())
+        if (count := flop_registry.get(func._overloadpacket)) is not None:
+            self.flops += int(count(*args, **kwargs, out_val=output))
+        self._check(self.largest, 4 * self._limits.elements, "elements of an intermediate tensor")
+        self._check(self.flops, self._limits.flops, "operations in products")
+        self._check(self.seconds(), self._limits.seconds, "seconds")
+        return output
+
+    def _check(self, found: float, limit: float, what: str) -> None:
+        if found > limit:
+            self.over = f"{found:.3g} {what}, the limit is {limit:.3g}"
+            raise _Over(self.over)
