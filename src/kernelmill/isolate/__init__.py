@@ -23,6 +23,11 @@ A request may have *companions*: further children, each confined in the same way
 alone. The worker's `handle(request, sockets)` then talks to its `companion(socket)`, which is how code that nobody
 trusts is kept out of the process that judges it. They end with the request.
 
+A child serves one request. With `reuse` it serves several, for work whose start is dear (a CUDA context): until the
+worker's `reusable()` says no, a request fails, or it has served enough. What an earlier request left in the process is then
+there for the next one, so this is for children that keep strangers' code to their companions, or can tell that nothing
+was changed.
+
 What a machine cannot give is not silently missing: `what_is_missing` names it. A child in which a protection
 fails that the server has found to work runs nothing.
 

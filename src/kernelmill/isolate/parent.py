@@ -57,6 +57,7 @@ class Isolate:
     server that died is started again by the next request. `companions` is how many further processes each
     request gets, `programs` what the children may execute, `environment` what the server's environment has
     beside the little that it always has. `gpu` lets children use NVIDIA devices; the server must not have.
+    `reuse` is how many requests a child may serve, one after the other; its companions are new each time.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Isolate:
         programs: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         gpu: bool = False,
+        reuse: int = 1,
     ) -> None:
         self._settings = Settings(
             worker=worker,
@@ -76,6 +78,7 @@ class Isolate:
             timeout=timeout,
             memory_mb=memory_mb,
             companions=companions,
+            reuse=reuse,
             programs=list(programs),
             environment=dict(environment or {}),
             gpu=gpu,

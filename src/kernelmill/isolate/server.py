@@ -1,4 +1,4 @@
-"""The server, which forks a child a request, and the child.
+"""The server, which forks children and hands them requests.
 
 The server trusts the parent and its worker module. It believes nothing of a child but a reply behind the
 nonce that it gave it, and it outlives no parent.
@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import errno
 import functools
 import gc
 import importlib
-import itertools
 import json
 import os
 import secrets
 import selectors
 import signal
 import socket
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from kernelmill.isolate.confine import SCRATCH_LIMIT, confine, end_with, leave_network, readable_paths
+from kernelmill.isolate.child import AGAIN, HEAD_BYTES, NONCE_BYTES, Worker, hand_over, message_of
+from kernelmill.isolate.confine import SCRATCH_LIMIT, end_with, leave_network
 from kernelmill.isolate.scratch import bytes_written, holds_too_much, remove_tree
 from kernelmill.isolate.wire import (
     LENGTH,
@@ -34,16 +31,12 @@ from kernelmill.isolate.wire import (
     MAX_REPLY,
     MAX_SCRATCH,
     MAX_SCRATCH_FILES,
-    TOO_MUCH,
     Config,
     pack,
     take_frames,
 )
 
-_NONCE_BYTES = 16
 _WATCH_SECONDS = 0.2
-_Handle = Callable[..., dict[str, Any]]
-_Companion = Callable[[socket.socket], None]
 
 
 @dataclass
@@ -53,15 +46,27 @@ class _Process:
 
 
 @dataclass
-class _Child:
+class _Request:
+    """One request in a child's hands."""
+
     number: int
-    pid: int
-    reply: int
-    output: int
-    scratch: str
     nonce: bytes
     started: float
     companions: list[_Process]
+
+
+@dataclass
+class _Child:
+    pid: int
+    scratch: str
+    tasks: socket.socket
+    """Our end of what it gets its requests by."""
+    reply: int
+    output: int
+    output_end: int
+    """Open as long as the child lives: the companions of its next request print to it, too."""
+    request: _Request | None = None
+    served: int = 0
     data: bytearray = field(default_factory=bytearray)
     printed: bytes = b""
 
@@ -71,21 +76,18 @@ def serve(config: Config) -> None:
     control = socket.socket(fileno=config["fd"])
     missing = leave_network()
     try:
-        worker = importlib.import_module(config["worker"])
-        prepare: Callable[[], None] | None = getattr(worker, "prepare", None)
+        module = importlib.import_module(config["worker"])
+        prepare: Callable[[], None] | None = getattr(module, "prepare", None)
         if prepare is not None:
             prepare()
-        handle: _Handle = getattr(worker, "handle", lambda request: request)
-        companion: _Companion | None = getattr(worker, "companion", None)
-        inherits: Callable[[], list[int]] = getattr(worker, "inherits", list)
-        readable: Callable[[], list[str]] = getattr(worker, "readable", list)
+        worker = Worker(config, module)
     except BaseException as error:  # noqa: BLE001  whatever it is, the parent is to say it
-        _write_frame(control, {"failed": f"{type(error).__name__}: {_message(error)}"})
+        _write_frame(control, {"failed": f"{type(error).__name__}: {message_of(error)}"})
         return
     # What is here now lives as long as the server: keep the collector from copying its pages in every child.
     gc.collect()
     gc.freeze()
-    server = _Server(config, control, handle, companion, inherits(), readable())
+    server = _Server(config, control, worker)
     try:
         server.probe(missing)
         server.loop()
@@ -96,27 +98,12 @@ def serve(config: Config) -> None:
 
 
 class _Server:
-    def __init__(
-        self,
-        config: Config,
-        control: socket.socket,
-        handle: _Handle,
-        companion: _Companion | None,
-        inherited: list[int],
-        readable: list[str],
-    ) -> None:
-        self.config = config
-        self.control = control
-        self.handle = handle
-        self.companion = companion
-        self.inherited = inherited
-        """Descriptors of the worker's that a child keeps and its companions do not."""
-        self.expected: list[str] = []
+    def __init__(self, config: Config, control: socket.socket, worker: Worker) -> None:
+        self.config, self.control, self.worker = config, control, worker
         self.watching = False
         """Whether children write to the disk, so that how much they write must be watched."""
         self.watched = 0.0
         self.pid = os.getpid()
-        self.readable = readable_paths() + readable
         self.children: dict[int, _Child] = {}
         self.queue: collections.deque[tuple[int, dict[str, Any]]] = collections.deque()
         self.removing: set[int] = set()
@@ -133,7 +120,7 @@ class _Server:
         if pid == 0:
             status = 1
             try:
-                os.write(write, json.dumps(self._confine(scratch)).encode())
+                os.write(write, json.dumps(self.worker.confine(scratch, 1)).encode())
                 status = 0
             finally:
                 os._exit(status)
@@ -145,39 +132,46 @@ class _Server:
         if status != 0:
             _write_frame(self.control, {"failed": f"a confined process ended with status {status}"})
             return
-        self.expected = json.loads(answer)
-        lacking = [line for line in self.expected if not line.startswith(SCRATCH_LIMIT)]
-        self.watching = lacking != self.expected
+        expected = self.worker.expected = json.loads(answer)
+        lacking = [line for line in expected if not line.startswith(SCRATCH_LIMIT)]
+        self.watching = lacking != expected
         _write_frame(self.control, {"missing": missing + lacking})
 
     def loop(self) -> None:
         while os.getppid() == self.config["parent"]:
             now = time.monotonic()
-            for child in list(self.children.values()):
-                if child.started + self.config["timeout"] <= now:
-                    self._finish(child, "timeout")
+            busy = [(child, child.request) for child in self.children.values() if child.request is not None]
+            for child, request in busy:
+                if request.started + self.config["timeout"] <= now:
+                    self._finish(child, request, "timeout")
             if self.watching and now >= self.watched + _WATCH_SECONDS:
                 self._watch()
                 self.watched = time.monotonic()
-            while self.queue and len(self.children) < self.config["workers"]:
+            while self.queue and self._busy() < self.config["workers"]:
                 self._start(*self.queue.popleft())
             self.removing -= {pid for pid in self.removing if os.waitpid(pid, os.WNOHANG)[0]}
-            ends = [child.started + self.config["timeout"] for child in self.children.values()]
+            ends = [
+                child.request.started + self.config["timeout"]
+                for child in self.children.values()
+                if child.request is not None
+            ]
             # At least once a second, to see that the parent lives: a copy of its socket may outlive it.
             longest = _WATCH_SECONDS if self.watching and self.children else 1.0
             for key, _ in self.selector.select(max(0.0, min([longest, *(end - now for end in ends)]))):
                 if key.data(key.fd) is False:
                     return
 
+    def _busy(self) -> int:
+        return sum(child.request is not None for child in self.children.values())
+
     def _watch(self) -> None:
         for child in list(self.children.values()):
-            everybody = [_Process(child.pid, child.scratch), *child.companions]
-            if any(
+            if child.request is not None and any(
                 bytes_written(process.pid) > MAX_SCRATCH
                 or holds_too_much(process.scratch, MAX_SCRATCH, MAX_SCRATCH_FILES)
-                for process in everybody
+                for process in _everybody(child)
             ):
-                self._finish(child, "wrote")
+                self._finish(child, child.request, "wrote")
 
     def end(self) -> None:
         for child in list(self.children.values()):
@@ -186,18 +180,6 @@ class _Server:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         remove_tree(self.config["scratch"])
-
-    def _confine(self, scratch: str) -> list[str]:
-        config = self.config
-        return confine(
-            scratch,
-            self.readable,
-            self.pid,
-            config["timeout"],
-            config["memory_mb"],
-            config["programs"],
-            config["gpu"],
-        )
 
     def _on_control(self, fd: int) -> bool:
         data = self.control.recv(1 << 18)
@@ -209,52 +191,65 @@ class _Server:
                 continue
             self.queue = collections.deque(item for item in self.queue if item[0] != message["cancel"])
             for child in list(self.children.values()):
-                if child.number == message["cancel"]:
+                if child.request is not None and child.request.number == message["cancel"]:
                     self._reap(child)
         return bool(data)
 
     def _start(self, number: int, request: dict[str, Any]) -> None:
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        (reply, reply_end), (output, output_end) = os.pipe(), os.pipe()
+        """Give a request to a child that waits for one, or to a new one."""
         pairs = [socket.socketpair() for _ in range(self.config["companions"])]
-        started = time.monotonic()
-        processes: list[_Process] = []
+        companions: list[_Process] = []
+        child: _Child | None = None
         try:
-            ours = [mine for mine, _ in pairs]
-            be_child = functools.partial(self._be_child, request, reply_end, output_end, nonce, ours)
-            processes.append(self._fork(number, be_child))
+            child = next((one for one in self.children.values() if one.request is None), None)
+            child = child or self._new_child()
             for _, theirs in pairs:
-                processes.append(
-                    self._fork(number, functools.partial(self._be_companion, output_end, theirs))
-                )
+                be = functools.partial(self.worker.be_companion, child.output_end, theirs)
+                companions.append(self._fork(be))
+            nonce = secrets.token_bytes(NONCE_BYTES)
+            child.request = _Request(number, nonce, time.monotonic(), companions)
+            child.printed, child.served = b"", child.served + 1
+            hand_over(child.tasks, nonce, request, [mine for mine, _ in pairs])
         except OSError as error:
-            for process in processes:
+            if child is not None:
+                child.request = None
+                self._reap(child)
+            for process in companions:
                 self._end(process)
-            os.close(reply)
-            os.close(output)
             event = {"id": number, "how": "failed", "message": f"no new process: {error.strerror}"}
             _write_frame(self.control, event | {"status": 0, "seconds": 0.0, "output": ""})
-            return
         finally:
             for pair in pairs:
                 for end in pair:
                     end.close()
+
+    def _new_child(self) -> _Child:
+        (reply, reply_end), (output, output_end) = os.pipe(), os.pipe()
+        ours, theirs = socket.socketpair()
+        try:
+            process = self._fork(functools.partial(self.worker.be_child, theirs, reply_end, output_end))
+        except OSError:
+            for fd in (reply, output, output_end):
+                os.close(fd)
+            ours.close()
+            raise
+        finally:
+            theirs.close()
             os.close(reply_end)
-            os.close(output_end)
-        pid, scratch = processes[0].pid, processes[0].scratch
-        child = _Child(number, pid, reply, output, scratch, nonce, started, processes[1:])
-        self.children[pid] = child
+        child = _Child(process.pid, process.scratch, ours, reply, output, output_end)
+        self.children[child.pid] = child
         for fd, action in ((reply, self._on_reply), (output, self._on_output)):
             os.set_blocking(fd, False)
             self.selector.register(fd, selectors.EVENT_READ, functools.partial(self._on_child, child, action))
+        return child
 
     def _on_child(self, child: _Child, action: Callable[[_Child], None], fd: int) -> None:
         if child.pid in self.children:  # else it was reaped earlier in the same round
             action(child)
 
-    def _fork(self, number: int, be: Callable[[str], NoReturn]) -> _Process:
+    def _fork(self, be: Callable[[str], NoReturn]) -> _Process:
         """A new process with a scratch folder of its own, which is `be`'s argument."""
-        scratch = os.path.join(self.config["scratch"], f"{number}-{secrets.token_hex(16)}")
+        scratch = os.path.join(self.config["scratch"], secrets.token_hex(16))
         os.mkdir(scratch, 0o700)
         try:
             pid = os.fork()
@@ -268,105 +263,64 @@ class _Server:
                 os._exit(1)
         return _Process(pid, scratch)
 
-    def _enter(self, scratch: str, output_fd: int, keep: list[int]) -> None:
-        """In a new process: give up every file but these, and what `confine` takes."""
-        null = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((null, 0), (output_fd, 1), (output_fd, 2)):
-            os.dup2(source, target)
-        edges = [2, *sorted(keep), 1 << 16]
-        for low, high in itertools.pairwise(edges):
-            os.closerange(low + 1, high)
-        new = set(self._confine(scratch)) - set(self.expected)
-        if new:
-            raise RuntimeError(f"not confined: {'; '.join(sorted(new))}")
-
-    def _be_companion(self, output_fd: int, theirs: socket.socket, scratch: str) -> NoReturn:
-        """A companion: confine, and talk to the child alone."""
-        try:
-            self._enter(scratch, output_fd, [theirs.fileno()])
-            assert self.companion is not None, "the worker has no function companion"
-            self.companion(theirs)
-        except BaseException:
-            traceback.print_exc()
-            sys.stderr.flush()
-            raise
-        finally:
-            os._exit(1)
-
-    def _be_child(
-        self,
-        request: dict[str, Any],
-        reply_fd: int,
-        output_fd: int,
-        nonce: bytes,
-        companions: list[socket.socket],
-        scratch: str,
-    ) -> NoReturn:
-        """The child: confine, work, reply, and never return into the server's code."""
-        try:
-            try:
-                kept = [reply_fd, *self.inherited, *(end.fileno() for end in companions)]
-                self._enter(scratch, output_fd, kept)
-                result = self.handle(request, companions) if companions else self.handle(request)
-                body = json.dumps({"kind": "ok", "result": result}).encode()
-                if len(body) > MAX_REPLY:
-                    raise ValueError(f"the reply has {len(body)} bytes, the limit is {MAX_REPLY}")
-            except BaseException as error:  # noqa: BLE001  SystemExit too: the exception is the reply
-                message = _message(error)
-                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                    message = TOO_MUCH
-                full = isinstance(error, MemoryError) or "can't allocate memory" in message
-                kind = "out_of_memory" if full else "error"
-                body = json.dumps({"kind": kind, "type": type(error).__name__, "message": message}).encode()
-            frame = memoryview(nonce + pack(body))
-            while frame:
-                frame = frame[os.write(reply_fd, frame) :]
-        finally:
-            os._exit(1)
-
     def _on_reply(self, child: _Child) -> None:
         data = os.read(child.reply, 1 << 20)
         child.data += data
-        head = _NONCE_BYTES + LENGTH.size
+        head, request = HEAD_BYTES + LENGTH.size, child.request
+        if request is None:
+            if child.data or not data:  # it speaks unasked, or has ended: nobody waits for it
+                self._reap(child)
+            return
         if len(child.data) >= head:
-            size = LENGTH.unpack_from(child.data, _NONCE_BYTES)[0]
-            if child.data[:_NONCE_BYTES] != child.nonce or size > MAX_REPLY:
-                self._finish(child, "torn")
+            size = LENGTH.unpack_from(child.data, HEAD_BYTES)[0]
+            if child.data[:NONCE_BYTES] != request.nonce or size > MAX_REPLY:
+                self._finish(child, request, "torn")
             elif len(child.data) >= head + size:
-                self._finish(child, "reply", bytes(child.data[head : head + size]))
+                again = child.data[NONCE_BYTES:HEAD_BYTES] == AGAIN and len(child.data) == head + size
+                body = bytes(child.data[head : head + size])
+                child.data.clear()
+                self._finish(child, request, "reply", body, again and child.served < self.config["reuse"])
         if not data and child.pid in self.children:
-            self._finish(child, "torn" if child.data else "ended")
+            self._finish(child, request, "torn" if child.data else "ended")
 
     def _on_output(self, child: _Child) -> None:
-        data = os.read(child.output, 1 << 16)
-        if not data:
-            self.selector.unregister(child.output)
-        child.printed = (child.printed + data)[-MAX_OUTPUT:]
+        child.printed = (child.printed + os.read(child.output, 1 << 16))[-MAX_OUTPUT:]
 
-    def _finish(self, child: _Child, how: str, body: bytes = b"") -> None:
-        status, ends, trouble = self._reap(child)
+    def _finish(
+        self, child: _Child, request: _Request, how: str, body: bytes = b"", again: bool = False
+    ) -> None:
+        if again:
+            ended = [self._end(companion) for companion in request.companions]
+            status, ends, trouble = 0, [one for one, _ in ended], "".join(text for _, text in ended)
+            self._drain(child)
+            child.request = None
+        else:
+            status, ends, trouble = self._reap(child)
         event = {
-            "id": child.number,
+            "id": request.number,
             "how": how,
             "status": status,
-            "seconds": time.monotonic() - child.started,
+            "seconds": time.monotonic() - request.started,
             "output": child.printed.decode("utf-8", "replace") + trouble,
             "companions": ends,
         }
         _write_frame(self.control, event, body)
 
-    def _reap(self, child: _Child) -> tuple[int, list[int], str]:
-        """End the child and its companions, and leave nothing of them. Gives how each ended."""
-        del self.children[child.pid]
-        everybody = [_Process(child.pid, child.scratch), *child.companions]
-        ended = [self._end(process) for process in everybody]
+    def _drain(self, child: _Child) -> None:
         with contextlib.suppress(BlockingIOError):
             while data := os.read(child.output, 1 << 16):
                 child.printed = (child.printed + data)[-MAX_OUTPUT:]
+
+    def _reap(self, child: _Child) -> tuple[int, list[int], str]:
+        """End the child and its companions, and leave nothing of them. Gives how each ended."""
+        del self.children[child.pid]
+        ended = [self._end(process) for process in _everybody(child)]
+        self._drain(child)
         for fd in (child.reply, child.output):
-            with contextlib.suppress(KeyError):
-                self.selector.unregister(fd)
+            self.selector.unregister(fd)
             os.close(fd)
+        os.close(child.output_end)
+        child.tasks.close()
         statuses = [status for status, _ in ended]
         return statuses[0], statuses[1:], "".join(trouble for _, trouble in ended)
 
@@ -396,13 +350,9 @@ class _Server:
         self.removing.add(pid)
 
 
+def _everybody(child: _Child) -> list[_Process]:
+    return [_Process(child.pid, child.scratch), *(child.request.companions if child.request else ())]
+
+
 def _write_frame(control: socket.socket, event: dict[str, Any], body: bytes = b"") -> None:
     control.sendall(pack(json.dumps(event).encode() + b"\n" + body))
-
-
-def _message(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception as unprintable:  # noqa: BLE001  a stranger's __str__ may raise anything
-        text = f"(no message: its __str__ raised {type(unprintable).__name__})"
-    return " ".join(text.split())[:2000].encode("utf-8", "replace").decode()

@@ -28,6 +28,7 @@ class Settings(TypedDict):
     timeout: float
     memory_mb: int
     companions: int
+    reuse: int
     programs: list[str]
     environment: dict[str, str]
     gpu: bool
