@@ -26,6 +26,8 @@ Kind = Literal["data", "index", "mask", "probability", "fixed", "other"]
 DISTRIBUTIONS = (
     "own",
     "zero_mean",
+    "x4",
+    "x8",
     "x100",
     "x1e-3",
     "negated",
@@ -296,6 +298,8 @@ def _indices(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.T
 
 _CHANGES: dict[str, Any] = {
     "zero_mean": _on_data(_normal, signed=True),
+    "x4": _on_data(lambda x, generator: x * 4),
+    "x8": _on_data(lambda x, generator: x * 8),
     "x100": _on_data(lambda x, generator: x * 100),
     "x1e-3": _on_data(lambda x, generator: x * 1e-3),
     "negated": _on_data(lambda x, generator: -x, signed=True),

@@ -21,7 +21,7 @@ import torch
 
 from kernelmill.evaluate import candidate, probes
 from kernelmill.evaluate.interpreted import Interpreted
-from kernelmill.evaluate.pick import Picked, pick, pick_other, room_for
+from kernelmill.evaluate.pick import Picked, pick, pick_each, pick_other, room_for
 from kernelmill.evaluate.reference import Facts, Reference
 from kernelmill.evaluate.session import Limits, Record, Session, Stop, settling
 from kernelmill.evaluate.tolerance import Policy
@@ -137,30 +137,52 @@ def _other_shapes(
     dice: random.Random,
 ) -> None:
     """The same in a fresh process at another shape: a grade, not a verdict."""
-    room, code = room_for(chosen.size), chosen.version.text
-    picked = pick_other(code, request.get("entry_point"), room, same_model=False, seed=dice.getrandbits(31))
-    picked = picked or pick_other(code, request.get("entry_point"), room, seed=dice.getrandbits(31))
+    room, code, entry = room_for(chosen.size), chosen.version.text, request.get("entry_point")
+    picked = pick_other(code, entry, room, same_model=False, seed=dice.getrandbits(31))
+    picked = picked or pick_other(code, entry, room, seed=dice.getrandbits(31))
     if picked is None:
         record.check("odd_shape", "skip", "the reference runs at no other shape that was tried")
         return
     silent = Record()
     session = Session(sockets[1], silent, limits, start + limits.total_s)
+
+    def answer(one: Picked, name: str) -> probes.Fit:
+        session.build(one.reference, dice.getrandbits(31), mode)
+        return probes.other_shape(Trial(session, silent, facts, dice, audit=True), one.version.told(), name)
+
+    fits: dict[str, probes.Fit] = {}
+    together: probes.Fit = "fails"
     try:
         session.load(request["candidate"], request["class"])
-        session.build(picked.reference, dice.getrandbits(31), mode)
-        trial = Trial(session, silent, facts, dice, audit=True)
-        fits = probes.other_shape(trial, _changes(picked))
+        together = answer(picked, "odd_shape")
+        if together != "right":  # which of the sizes is it?
+            for one in pick_each(code, entry, room, seed=dice.getrandbits(31)):
+                fits[one.version.told()] = answer(one, f"odd_shape:{one.version.told()}")
     except Stop as stop:
         silent.check("odd_shape", "fail", stop.error[:300])
-        fits = False
     record.checks += silent.checks
     for flag in silent.flags:
         record.flag(flag.code, flag.severity, **flag.evidence)
-    record.grade.shape_specialised = not fits
-    if not fits:
-        record.flag("C14.shape_specialised", "soft", shape=_changes(picked))
-        if record.grade.robust:
-            record.grade.robust = False
+    _grade_shapes(record, picked, together, fits)
+
+
+def _grade_shapes(record: Record, picked: Picked, together: probes.Fit, fits: dict[str, probes.Fit]) -> None:
+    """Wrong at any other size, or failing at all of them, it is made for one shape. To refuse some sizes is no fault.
+
+    A head dimension that has to be a power of two is such a refusal; a tail that is left out is wrong.
+    """
+    record.grade.shape_specialised = False
+    if together == "right":
+        return
+    by_fit = {how: [what for what, fit in fits.items() if fit == how] for how in ("right", "wrong", "fails")}
+    evidence = {how: sizes for how, sizes in by_fit.items() if sizes}
+    if by_fit["right"] and not by_fit["wrong"] and together == "fails":
+        record.flag("C14.refuses_sizes", "info", **evidence)
+        return
+    record.grade.shape_specialised = True
+    record.flag("C14.shape_specialised", "soft", shape=picked.version.told(), **evidence)
+    if record.grade.robust:
+        record.grade.robust = False
 
 
 def _task(picked: Picked, facts: Facts) -> dict[str, Any]:

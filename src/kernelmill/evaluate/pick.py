@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from kernelmill.evaluate.reference import BadReference, Reference, distance_of, load_reference
-from kernelmill.evaluate.shrink import Shrunk, other_shapes, shrunk
+from kernelmill.evaluate.shrink import Shrunk, one_at_a_time, other_shapes, shrunk
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,22 @@ def pick_other(
     """
     versions = [version for version in other_shapes(code) if version.same_model == same_model]
     return _first(versions, entry_point, limits, seed, [], [])
+
+
+def pick_each(
+    code: str, entry_point: str | None, limits: Limits = ROOMY, most: int = 6, seed: int = 0
+) -> list[Picked]:
+    """Versions with one size changed, as far as the reference runs; a size that an earlier one changed is not tried again."""
+    found: list[Picked] = []
+    done: set[str] = set()
+    for version in one_at_a_time(code):
+        if len(found) == most or done & set(version.changes):
+            continue
+        picked = _first([version], entry_point, limits, seed, [], [])
+        if picked is not None:
+            found.append(picked)
+            done |= set(version.changes)
+    return found
 
 
 def _first(

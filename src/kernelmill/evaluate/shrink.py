@@ -55,6 +55,20 @@ class Shrunk:
     kind: Kind
     same_model: bool = False
     """Only the inputs change: the constructor's arguments, and so the weights, are those of the original."""
+    axis: int = -1
+    """The one axis of the inputs that is changed; -1 where there are several, or where none is known."""
+
+    def told(self) -> str:
+        """What was changed, in words."""
+        sizes = [f"{old} to {new}" for old, new in self.changes.values()]
+        if self.axis >= 0:
+            return f"axis {self.axis} of the inputs, {', '.join(dict.fromkeys(sizes))}"[:200]
+        parts: dict[str, None] = {}
+        for name, size in zip(
+            self.changes, sizes, strict=True
+        ):  # a literal's name is its place, which tells nobody
+            parts[size if ":" in name else f"{name} {size}"] = None
+        return ", ".join(parts)[:200]
 
 
 @dataclass(frozen=True)
@@ -128,6 +142,22 @@ def other_shapes(code: str) -> list[Shrunk]:
     return versions
 
 
+def one_at_a_time(code: str) -> list[Shrunk]:
+    """Versions in which one size is odd and the others are what they were: by axis of the inputs, by name, by value.
+
+    The last changes whatever has the same value, for sizes that the constructor and the inputs have to agree on.
+    """
+    numbers = [n for n in _numbers(code) if n.batch or (n.value >= 2 and not _NO_SIZE.search(n.owner))]
+    versions: list[Shrunk] = []
+    for axis in sorted({n.axis for n in numbers if n.axis >= 0}):
+        _add(versions, code, [n for n in numbers if n.axis == axis], "odd", _odd, same_model=True, axis=axis)
+    for name in dict.fromkeys(n.name for n in numbers if n.axis < 0):
+        _add(versions, code, [n for n in numbers if n.name == name], "odd", _odd)
+    for value in dict.fromkeys(n.value for n in numbers):
+        _add(versions, code, numbers, "odd", _alone(value))
+    return versions
+
+
 def _small_batch(others: _Plan) -> _Plan:
     return lambda n: min(n.value, 2) if n.batch else others(n)
 
@@ -169,6 +199,7 @@ def _add(
     kind: Kind,
     plan: _Plan,
     same_model: bool = False,
+    axis: int = -1,
 ) -> None:
     """The version this plan gives, unless it is one we have."""
     new = {n: plan(n) for n in numbers if plan(n) != n.value}
@@ -177,7 +208,7 @@ def _add(
     text = _rewritten(code, new)
     if all(text != version.text for version in versions):
         changes = {n.name: [n.value, value] for n, value in new.items()}
-        versions.append(Shrunk(text, changes, kind, same_model))
+        versions.append(Shrunk(text, changes, kind, same_model, axis))
 
 
 def _rewritten(code: str, new: dict[_Number, int]) -> str:

@@ -38,6 +38,8 @@ class Trial:
     """RMS of each output on the task's own inputs."""
     scalars: list[tuple[Returned, Answer]] = field(default_factory=list)
     autotuned: dict[str, int] = field(default_factory=dict)
+    runs_muted: bool = False
+    """It returns something when its launches are left out."""
 
     def seed(self) -> int:
         return self.random.getrandbits(62)
