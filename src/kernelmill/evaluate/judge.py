@@ -9,7 +9,6 @@ The environment must have TRITON_INTERPRET=1 before triton is imported.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import random
 import socket
@@ -23,6 +22,7 @@ from kernelmill.evaluate import candidate, probes
 from kernelmill.evaluate.interpreted import Interpreted
 from kernelmill.evaluate.pick import Picked, pick, pick_each, pick_other, room_for
 from kernelmill.evaluate.reference import Facts, Reference
+from kernelmill.evaluate.resize import keeps_powers_of_two, resized
 from kernelmill.evaluate.session import Limits, Record, Session, Stop, settling
 from kernelmill.evaluate.tolerance import Policy
 from kernelmill.evaluate.trial import Trial
@@ -93,13 +93,28 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
             )
         probes.run(trial)
     except Stop as stop:
-        if picked.version.changes and _knows_sizes(request["candidate"], picked) and stop.status != "HACK":
+        failure, goes_on = stop, False
+    else:  # an audit goes on after a failure, and notes it
+        failure, goes_on = Stop(record.status, record.error), True
+    sizes = {old: new for old, new in picked.version.changes.values() if old > 1}
+    code = None
+    if failure.status not in ("PASSED", "HACK", "UNSUPPORTED"):
+        code = resized(request["candidate"], sizes)
+    if code is not None:
+        silent = Record()
+        second = Session(sockets[1], silent, limits, start + limits.total_s)
+        trial = Trial(second, silent, facts, dice, audit=False)
+        if not keeps_powers_of_two(request["candidate"], sizes) or _right(
+            trial, code, request["class"], picked, mode
+        ):
             raise Stop(
                 "UNSUPPORTED",
-                f"the task was shrunk ({_changes(picked)}), and the candidate has sizes of its own in it: {stop.error}",
-            ) from None
-        raise
-    _other_shapes(request, picked, sockets, record, limits, start, facts, mode, dice)
+                f"the task was shrunk ({_changes(picked)}), and the candidate is made for its own sizes: {failure.error}",
+            )
+    if not goes_on:
+        raise failure
+    if code is None:  # else the second process has been used
+        _other_shapes(request, picked, sockets, record, limits, start, facts, mode, dice)
 
 
 def _load(session: Session, request: dict[str, Any], record: Record) -> None:
@@ -200,10 +215,13 @@ def _changes(picked: Picked) -> str:
     return ", ".join(f"{name} {old} to {new}" for name, (old, new) in picked.version.changes.items())[:200]
 
 
-def _knows_sizes(code: str, picked: Picked) -> bool:
-    """Whether a size of the original task stands in the candidate's text."""
-    sizes = {old for old, _ in picked.version.changes.values() if old > 1}
-    return any(
-        isinstance(node, ast.Constant) and type(node.value) is int and node.value in sizes
-        for node in ast.walk(ast.parse(code))
-    )
+def _right(trial: Trial, code: str, class_name: str, picked: Picked, mode: str | None) -> bool:
+    """Whether a text computes the task by all probes."""
+    try:
+        trial.session.load(code, class_name)
+        trial.session.build(picked.reference, trial.random.getrandbits(31), mode)
+        trial.prepare()
+        probes.run(trial)
+    except Stop:
+        return False
+    return True

@@ -307,7 +307,7 @@ def _assigned(target: ast.expr, value: ast.expr) -> Iterator[_Number]:
 
 
 def _sizes(name: str, node: ast.expr) -> Iterator[_Number]:
-    number = _value(node)
+    number = value_of(node)
     if number is not None:
         if node.lineno == node.end_lineno and node.end_col_offset is not None:
             yield _Number(name, number, node.lineno, node.col_offset, node.end_col_offset)
@@ -328,29 +328,33 @@ def _sizes(name: str, node: ast.expr) -> Iterator[_Number]:
             yield from _sizes(f"{name}.{index}", item)
 
 
-def _value(node: ast.expr) -> int | None:
-    """Of an integer literal or arithmetic on such; names are left to be computed again."""
+def value_of(node: ast.expr, deepest: int = 8) -> int | None:
+    """Of an integer literal or arithmetic on such; names are left to be computed again.
+
+    A stranger's text: neither depth nor numbers may grow without a bound.
+    """
+    value = None
     if isinstance(node, ast.Constant):
-        return node.value if type(node.value) is int else None
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        left, right = _value(node.left), _value(node.right)
+        value = node.value if type(node.value) is int else None
+    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS and deepest:
+        left, right = value_of(node.left, deepest - 1), value_of(node.right, deepest - 1)
         if left is None or right is None or (isinstance(node.op, ast.FloorDiv) and right == 0):
             return None
-        return _OPERATORS[type(node.op)](left, right)
-    return None
+        value = _OPERATORS[type(node.op)](left, right)
+    return value if value is not None and abs(value) < 1 << 63 else None
 
 
 def _literals(function: ast.FunctionDef) -> Iterator[_Number]:
     """The integers of a function that makes arguments, with their places in lists of sizes."""
     for node, axis in _walk(function, -1, function.name == "get_inputs"):
-        number = _value(node)
+        number = value_of(node)
         if number is not None and node.end_col_offset is not None and node.lineno == node.end_lineno:
             name = f"{function.name}:{node.lineno}:{node.col_offset}"
             yield _Number(name, number, node.lineno, node.col_offset, node.end_col_offset, axis)
 
 
 def _walk(node: ast.AST, axis: int, sizes: bool) -> Iterator[tuple[ast.expr, int]]:
-    if isinstance(node, ast.expr) and _value(node) is not None:
+    if isinstance(node, ast.expr) and value_of(node) is not None:
         yield node, axis
         return
     if isinstance(node, ast.Call) and sizes and isinstance(node.func, ast.Attribute):

@@ -1,0 +1,80 @@
+"""A candidate's text for a shrunk problem: its own sizes are rewritten as the problem's were.
+
+A task is shrunk so that the interpreter can run it. A candidate in which the task's sizes are written out fails then, and
+nothing is known about it; one that is wrong at any size fails too. `resized` tells them apart: with the sizes
+rewritten the first is right. Whether it is, is for the caller to try. That a size merely stands somewhere in the text says nothing.
+
+Rewritten are integers, and arithmetic on literals, that are a size or a multiple of a large one, and floats that are a
+size, its square root or the inverse of either. Sizes that are written in any other way are not found.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+
+from kernelmill.evaluate.shrink import value_of
+
+LARGE = 256
+"""From here on a multiple of a size is taken for a product with it; below it is more likely a block."""
+_CLOSE = 1e-6
+
+
+def resized(code: str, sizes: dict[int, int]) -> str | None:
+    """The code with new sizes for old ones; None where it has none of them."""
+    new = {place: text for place, text in _places(code, sizes) if text}
+    if not new:
+        return None
+    lines = [line.encode() for line in code.split("\n")]  # the columns of the syntax tree count bytes
+    for (line, start, end), text in sorted(new.items(), reverse=True):
+        lines[line - 1] = lines[line - 1][:start] + text.encode() + lines[line - 1][end:]
+    return "\n".join(line.decode() for line in lines)
+
+
+def keeps_powers_of_two(code: str, sizes: dict[int, int]) -> bool:
+    """Whether every such size in the code stays one: a block has to be, so that rewriting could break it."""
+    used = {
+        value
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.expr) and (value := value_of(node))
+    }
+    return not any(old in used and _is_power(old) and not _is_power(new) for old, new in sizes.items())
+
+
+def _places(code: str, sizes: dict[int, int]) -> Iterator[tuple[tuple[int, int, int], str]]:
+    todo: list[ast.AST] = [ast.parse(code)]
+    while todo:
+        node = todo.pop()
+        text = _instead(node, sizes) if isinstance(node, ast.expr) else ""
+        if text and isinstance(node, ast.expr) and node.end_col_offset and node.lineno == node.end_lineno:
+            yield (node.lineno, node.col_offset, node.end_col_offset), text
+        elif not isinstance(node, ast.JoinedStr):  # a formatted string's columns are not those of the source
+            todo += ast.iter_child_nodes(node)
+
+
+def _instead(node: ast.expr, sizes: dict[int, int]) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, float):
+        return _float(node.value, sizes)
+    value = value_of(node)
+    if value is None or value < 2:
+        return ""
+    if value in sizes:
+        return str(sizes[value])
+    rest, changed = value, 1
+    for old in sorted(sizes, reverse=True):
+        if old >= LARGE and rest % old == 0:
+            rest, changed = rest // old, changed * sizes[old]
+    return str(rest * changed) if rest != value else ""
+
+
+def _float(value: float, sizes: dict[int, int]) -> str:
+    for old, new in sizes.items():
+        for power in (1.0, 0.5, -0.5, -1.0):
+            if old > 2 and math.isclose(value, old**power, rel_tol=_CLOSE):
+                return repr(float(new**power))
+    return ""
+
+
+def _is_power(value: int) -> bool:
+    return value & (value - 1) == 0
