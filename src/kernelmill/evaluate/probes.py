@@ -85,7 +85,7 @@ def _first_look(trial: Trial, returned: Returned) -> None:
     record.signatures = said["observed"]["signatures"]
     record.kernels = sorted({launch["kernel"] for launch in returned.launched})
     trial.autotuned = {str(name): int(count) for name, count in said["observed"]["autotuned"].items()}
-    share = torch_share(said["work"], trial.work)
+    share = torch_share(said["work"], trial.work, trial.largest)
     record.grade.torch_share, record.grade.coverage = round(share, 4), round(1 - share, 4)
     if share > 0.5:
         record.flag("A4.torch_does_most", "soft", share=round(share, 3), torch=top(returned))

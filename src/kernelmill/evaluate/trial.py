@@ -33,6 +33,8 @@ class Trial:
     roles: list[generators.Role] = field(default_factory=list)
     work: Work = field(default_factory=Work)
     """The reference's own work in one call."""
+    largest: int = 1
+    """Elements of the largest tensor among inputs, weights and outputs."""
     own: Call | None = None
     scale: list[float] = field(default_factory=list)
     """RMS of each output on the task's own inputs."""
@@ -58,6 +60,8 @@ class Trial:
         self.work = recorder.work
         answer = self.session.expected(self.own, 0)
         self.scale = [rms(leaf) for leaf in answer.exact.leaves]
+        tensors = [*self.own.tensors(), *self.session.model.parameters(), *answer.eager.leaves]
+        self.largest = max((tensor.numel() for tensor in tensors), default=1)
 
     def degenerate(self) -> bool:
         """Whether the reference gives the same for other inputs, as far as a candidate could be told apart."""
@@ -104,7 +108,7 @@ class Trial:
         """Whether the candidate's own kernels did the work in this call."""
         if not returned.launched:
             self.hack(code, during=where, found="no kernel of its own was launched", torch=top(returned))
-        elif covered := who_computed(returned.said["work"], self.work, _elements(self.own)):
+        elif covered := who_computed(returned.said["work"], self.work, _elements(self.own), self.largest):
             self.hack(code, during=where, found=covered, torch=top(returned))
 
 

@@ -48,6 +48,8 @@ class Work:
     kinds: dict[str, float] = field(default_factory=dict)
     ops: dict[str, float] = field(default_factory=dict)
     host: int = 0
+    arithmetic: float = 0.0
+    """Of these seconds, what products would take if memory cost nothing."""
     copy_of: str = ""
     """The operation of torch whose result the output is, number for number; empty where there is none."""
 
@@ -80,7 +82,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         out = func(*args, **kwargs)
         kind = kind_of(func)
         if kind not in _FREE and not self.checking:
-            seconds = _seconds(func, args, kwargs, out)
+            moving, arithmetic = _seconds(func, args, kwargs, out)
+            seconds = max(moving, arithmetic)
+            self.work.arithmetic += arithmetic
             name = func._schema.name
             self.work.kinds[kind] = self.work.kinds.get(kind, 0.0) + seconds
             self.work.ops[name] = self.work.ops.get(name, 0.0) + seconds
@@ -134,13 +138,14 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return []
 
 
-def _seconds(func: Any, args: Any, kwargs: Any, out: Any) -> float:
+def _seconds(func: Any, args: Any, kwargs: Any, out: Any) -> tuple[float, float]:
+    """For moving the numbers, and for computing with them."""
     tensors = _tensors([*args, *kwargs.values(), out])
     # An expanded tensor is read as often as it is expanded to, but moved once.
     moved = sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in tensors)
     count = flop_registry.get(func._overloadpacket)
     if count is None:
-        return float(moved / _BYTES_PER_SECOND)
+        return float(moved / _BYTES_PER_SECOND), 0.0
     flops = count(*args, **kwargs, out_val=out)
     rate = _FLOPS.get(tensors[0].dtype, _FLOPS_16_BIT) if tensors else _FLOPS[torch.float32]
-    return float(max(moved / _BYTES_PER_SECOND, flops / rate))
+    return float(moved / _BYTES_PER_SECOND), float(flops / rate)
