@@ -1,7 +1,7 @@
 """The evaluator on a GPU: candidates a minute with exclusive timing, KernelBench's own evaluator on the same ones, and how
 far the times can be trusted.
 
-    python bench/evaluator_gpu.py [--of-each 30] [--at-once 14] [--kernelbench DIR] [--aa 60] [--seconds 300]
+    python bench/evaluator_gpu.py [--of-each 30] [--at-once 24] [--per-gpu 8] [--kernelbench DIR] [--aa 60] [--seconds 300]
 
 Runs on a bare GPU box (standard library, numpy, torch, triton). DIR is a checkout of KernelBench; what that imports and
 such a box lacks is stood in for. Writes evaluator_gpu.json into --out.
@@ -15,6 +15,7 @@ import copy
 import dataclasses
 import datetime
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -56,7 +57,7 @@ print("RESULT", json.dumps({"compiled": found.compiled, "correct": found.correct
 async def throughput(evaluator: Evaluator, of_each: int, at_once: int, seconds: float) -> dict[str, Any]:
     """All candidates, `at_once` on their way; stops giving out new ones when the time is over."""
     waiting, done = list(pairs(of_each)), []
-    start = time.monotonic()
+    start, busy = time.monotonic(), _busy_seconds()
 
     async def work() -> None:
         while waiting and time.monotonic() - start < seconds:
@@ -73,6 +74,8 @@ async def throughput(evaluator: Evaluator, of_each: int, at_once: int, seconds: 
         "candidates": len(done),
         "seconds": round(took, 1),
         "a_minute": round(60 * len(done) / took, 1),
+        "busy_cores": round((_busy_seconds() - busy) / took, 1),
+        "new_judges": sum(bool(v.cost.get("gpu", {}).get("new_judge")) for v in done),
         "not_correct_and_timed": [f"{v.id}: {v.status} {v.error[:200]}" for v in wrong],
         "median_s": {s: _median([v.cost["stages"].get(s) for v in done]) for s in stages},
         "median_gpu_s": {name: _median(values) for name, values in marks.items()},
@@ -81,6 +84,12 @@ async def throughput(evaluator: Evaluator, of_each: int, at_once: int, seconds: 
             for task in ("add", "softmax", "layer_norm", "matmul")
         },
     }
+
+
+def _busy_seconds() -> float:
+    """Seconds that this machine's processors worked, all together."""
+    user, nice, system, _, _, irq, soft, *_ = Path("/proc/stat").read_text().split("\n")[0].split()[1:]
+    return sum(int(ticks) for ticks in (user, nice, system, irq, soft)) / os.sysconf("SC_CLK_TCK")
 
 
 def _marks(done: list[Verdict]) -> list[str]:
@@ -157,7 +166,9 @@ async def same_against_itself(
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--of-each", type=int, default=30)
-    parser.add_argument("--at-once", type=int, default=14)
+    parser.add_argument("--at-once", type=int, default=24, help="candidates on their way")
+    parser.add_argument("--per-gpu", type=int, default=8, help="of which on the GPU")
+    parser.add_argument("--workers", type=int, default=12, help="and in the interpreter")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--aa", type=int, default=60)
     parser.add_argument("--aa-seconds", type=float, default=200)
@@ -166,7 +177,7 @@ async def main() -> int:
     given = parser.parse_args()
     found: dict[str, Any] = {"date": datetime.date.today().isoformat(), "versions": environment()}
     options = Options(device="cuda", targets=("sm_90",))
-    with Evaluator(options, workers=given.at_once, per_gpu=given.at_once) as evaluator:
+    with Evaluator(options, workers=given.workers, per_gpu=given.per_gpu) as evaluator:
         start = time.monotonic()
         first = await evaluator.evaluate(next(iter(pairs(1))))
         print(

@@ -610,8 +610,8 @@ def test_a_child_that_lacks_a_protection_the_machine_has_runs_nothing(
             global folder
             folder = scratch
             return confining(scratch, *a)
-        from kernelmill.isolate import server
-        confining, server.confine = server.confine, entered
+        from kernelmill.isolate import child
+        confining, child.confine = child.confine, entered
         confine.{step} = later
     """
     (worker_folder / f"failing{step}_worker.py").write_text(

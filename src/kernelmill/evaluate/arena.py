@@ -28,7 +28,7 @@ class Arena:
 
     def __init__(self, size: int, pointer: int, handle: str) -> None:
         self.size, self.handle = size, handle
-        self._used = 0
+        self._used, self._pointer = 0, pointer
         described = {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
         self._memory = torch.as_tensor(SimpleNamespace(__cuda_array_interface__=described), device="cuda")
 
@@ -47,6 +47,11 @@ class Arena:
         _check(_cudart().cudaIpcOpenMemHandle(ctypes.byref(pointer), opened, 1), "cudaIpcOpenMemHandle")
         assert pointer.value is not None
         return cls(size, pointer.value, handle)
+
+    def free(self) -> None:
+        """Give the memory back, on the side that allocated it. Nothing that was got from here may be used afterwards."""
+        del self._memory
+        _check(_cudart().cudaFree(ctypes.c_void_p(self._pointer)), "cudaFree")
 
     def empty(self) -> Arena:
         """Begin again at its start."""

@@ -1,6 +1,6 @@
 """The candidate's process: loads a stranger's code, calls it when the judge says so, sends back what it returned.
 
-One request at a time, over a `Channel`: `load`, `build`, `call`, `weights`, `resend`. An answer repeats the request's
+One request at a time, over a `Channel`: `load`, `build`, `call`, `weights`, `resend`, `look`. An answer repeats the request's
 nonce. It holds output bytes and what was observed; never a verdict, for the code in this process could forge that.
 
 Runs in a confined child, and is written for two devices: under the interpreter everything is in ordinary memory and
@@ -77,11 +77,11 @@ def serve(end: socket.socket, runtime: Runtime, kind: type[Candidate] | None = N
         channel.send(answer | {"nonce": request["nonce"]}, out)
 
 
-def warm_up(code: str) -> None:
-    """In the server: run a module with a kernel, so that no child pays for what triton does only once."""
-    _execute(code, os.path.abspath("warm_up.py"))
+def warm_up(code: str) -> Any:
+    """In the server: execute a module with a kernel, so that no child pays for what torch and triton do only once."""
     with Recorder():
         torch.softmax(torch.ones(2, 2) @ torch.ones(2, 2), -1)
+    return _execute(code, os.path.abspath("warm_up.py"))
 
 
 def _execute(code: str, file: str) -> Any:
@@ -161,7 +161,7 @@ class Candidate:
 
     def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
         args, kwargs = self._arguments(request)
-        before = [tensor.clone() for tensor in _tensors([args, kwargs])]
+        before = [tensor.clone() for tensor in tensors_in([args, kwargs])]
         if request.get("mode") is not None:
             self.model.train(request["mode"] == "train")
         previous = _stores(self.last)
@@ -186,7 +186,7 @@ class Candidate:
         if error is not None:
             answer["error"] = self._error(error)
             return answer
-        tensors = _tensors(result)
+        tensors = tensors_in(result)
         with torch.no_grad():
             recorder.look_for([tensor for tensor in tensors if type(tensor) is torch.Tensor])
         answer["work"] = recorder.work.to_dict()
@@ -200,7 +200,7 @@ class Candidate:
             _stores(list(self.model.state_dict().values())) if _is_module(self.model) else set()
         )
         answer["shares"] = [what for what, stores in held.items() if mine & stores]
-        after = _tensors([args, kwargs])
+        after = tensors_in([args, kwargs])
         answer["mutated"] = [
             i for i, (a, b) in enumerate(zip(before, after, strict=True)) if not _same_bits(a, b)
         ]
@@ -216,13 +216,19 @@ class Candidate:
         """Send the last result once more, as it is now."""
         return {"output": pack(self.last, self.outgoing)}
 
+    def do_look(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Nothing: what is asked for is the guard's word, which comes with every answer."""
+        return {}
+
     def _arguments(self, request: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """New tensors; or, with `into`, the tensors of an earlier call with other numbers written into their memory."""
         args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
         into = request.get("into")
         if into is not None:
             kept_args, kept_kwargs = self.slots[into]
-            for old, new in zip(_tensors([kept_args, kept_kwargs]), _tensors([args, kwargs]), strict=True):
+            for old, new in zip(
+                tensors_in([kept_args, kept_kwargs]), tensors_in([args, kwargs]), strict=True
+            ):
                 old.data.copy_(new)  # not the tensor's own copy_: its version stays what it was
             return kept_args, kept_kwargs
         if request.get("keep") is not None:
@@ -305,13 +311,13 @@ def _give_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
     return way
 
 
-def _tensors(value: Any) -> list[Any]:
+def tensors_in(value: Any) -> list[Any]:
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):
-        return [tensor for item in value.values() for tensor in _tensors(item)]
+        return [tensor for item in value.values() for tensor in tensors_in(item)]
     if isinstance(value, list | tuple):
-        return [tensor for item in value for tensor in _tensors(item)]
+        return [tensor for item in value for tensor in tensors_in(item)]
     return []
 
 
@@ -320,7 +326,9 @@ _storage = torch.Tensor.untyped_storage
 
 def _stores(value: Any) -> set[int]:
     with torch._C.DisableTorchFunction():
-        tensors = [tensor for tensor in _tensors(value) if type(tensor) in (torch.Tensor, torch.nn.Parameter)]
+        tensors = [
+            tensor for tensor in tensors_in(value) if type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        ]
         return {_storage(tensor).data_ptr() for tensor in tensors if tensor.numel()}
 
 

@@ -177,17 +177,22 @@ def _number(value: Any) -> int | None:
 def programs(host_compiler: bool = False) -> list[str]:
     """The programs that a compile runs, for `Isolate(programs=...)`: the PTX assemblers that come with Triton.
 
-    With `host_compiler`, also the C compiler and what it runs in turn: Triton builds its launchers with it on a
-    machine with a GPU.
+    With `host_compiler`, also what is run on a machine with a GPU: the C compiler and what it runs in turn, with which
+    Triton builds its launchers, and the assembler that comes with torch, which torch.compile prefers.
     """
-    spec = importlib.util.find_spec("triton")
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError("triton is not installed")
-    folder = Path(spec.origin).parent / "backends" / "nvidia" / "bin"
-    found = [str(path) for name in ("ptxas", "ptxas-blackwell") if (path := folder / name).exists()]
+    found = [
+        _folder("triton") / "backends" / "nvidia" / "bin" / name for name in ("ptxas", "ptxas-blackwell")
+    ]
     if host_compiler:
-        found += _host_compiler()
-    return sorted({os.path.realpath(program) for program in found})
+        found += [_folder("torch") / "bin" / "ptxas", *map(Path, _host_compiler())]
+    return sorted({os.path.realpath(program) for program in found if program.exists()})
+
+
+def _folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(f"{package} is not installed")
+    return Path(spec.origin).parent
 
 
 def _host_compiler() -> list[str]:

@@ -379,7 +379,7 @@ class Work:
         verdict.tier = "gpu"
         verdict.checks, verdict.flags = [], []
         self._take(reply["result"], reply)
-        verdict.cost["gpu"] = verdict.task.pop("marks", {})
+        verdict.cost["gpu"] = verdict.task.pop("marks", {}) | {"new_judge": reply["result"]["new_judge"]}
         verdict.checks = [*earlier, *(dataclasses.replace(c, name=f"gpu:{c.name}") for c in verdict.checks)]
         known = {flag.code for flag in flags}
         verdict.flags = [*flags, *(flag for flag in verdict.flags if flag.code not in known)]

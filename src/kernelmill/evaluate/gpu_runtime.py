@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from triton.compiler.errors import CompileTimeAssertionFailure
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import OutOfResources, PTXASError
 from triton.runtime.jit import JITFunction
 
 from kernelmill.evaluate.arena import Arena
-from kernelmill.evaluate.candidate import Candidate
+from kernelmill.evaluate.candidate import Candidate, tensors_in
 from kernelmill.evaluate.channel import Bytes, Carrier, pack
 from kernelmill.evaluate.clock import Clock
 
-_run = JITFunction.run
+_run, _tune = JITFunction.run, Autotuner.run
+_UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
+"""What a tuner puts up with in one of its configurations."""
 _set_deterministic = torch._C._set_deterministic_algorithms
 _set_fill = torch._C._set_deterministic_fill_uninitialized_memory
 
@@ -66,13 +73,14 @@ class OnGpu:
                 seen.launches.append(Launch(function.__qualname__, file, programs, stop))
             return None if stop and not warmup else _run(self, *args, grid=grid, warmup=warmup, **kwargs)
 
-        JITFunction.run = run
+        JITFunction.run = _compile if request.get("compile_only") else run
+        Autotuner.run = _compile_all if request.get("compile_only") else _tune
         # Memory that nobody wrote reads as NaN.
         _set_deterministic(True, warn_only=True)
         _set_fill(True)
 
     def end(self) -> Observed:
-        JITFunction.run = _run
+        JITFunction.run, Autotuner.run = _run, _tune
         _set_deterministic(False)
         torch.cuda.current_stream().synchronize()
         return self._seen
@@ -94,6 +102,32 @@ class OnGpu:
 
     def progress(self, error: BaseException) -> str:
         return ""
+
+
+def _compile(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+    """In place of a launch: compile what it needs, and load it onto the GPU."""
+    kernel = _run(self, *args, grid=grid, warmup=True, **kwargs)
+    if kernel is not None:
+        kernel.run  # noqa: B018  a property, which loads it
+    return kernel
+
+
+def _compile_all(self: Any, *args: Any, **kwargs: Any) -> None:
+    """In place of a tuner's choice: compile every configuration that it would try."""
+    self.nargs = dict(zip(self.arg_names, args, strict=False))
+    for config in self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs:
+        with contextlib.suppress(*_UNFIT):
+            self.fn.run(*args, **kwargs, **config.all_kwargs())
+    self.nargs = None
+
+
+@contextlib.contextmanager
+def _launching_nothing() -> Iterator[None]:
+    JITFunction.run = lambda self, *args, **kwargs: None
+    try:
+        yield
+    finally:
+        JITFunction.run = _run
 
 
 class GpuCandidate(Candidate):
@@ -118,8 +152,22 @@ class GpuCandidate(Candidate):
                 sent[number] = pack(result, self.outgoing)
 
         model = self.model
-        with torch.no_grad():
+        nothing = contextlib.nullcontext()
+        with torch.no_grad(), _launching_nothing() if request.get("suppress_all") else nothing:
             sets = (self._sets[place] for place in request["order"])
             calls = [functools.partial(model, *args, **kwargs) for args, kwargs in sets]
             times = self._clock.block(calls, request["regime"], after)
         return {"times": times, "results": [[number, packed] for number, packed in sent.items()]}
+
+    def do_graph(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Capture a call as a graph, write other numbers into the memory of its inputs, and replay it."""
+        args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
+        fresh = [self._unpacked(packed) for packed in request["fresh"]]
+        graph = torch.cuda.CUDAGraph()
+        with torch.no_grad():
+            with torch.cuda.graph(graph):
+                result = self.model(*args, **kwargs)
+            for old, new in zip(tensors_in([args, kwargs]), tensors_in(fresh), strict=True):
+                old.data.copy_(new)
+            graph.replay()
+        return {"output": pack(result, self.outgoing)}

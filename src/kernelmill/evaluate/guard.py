@@ -71,29 +71,35 @@ _GO_BETWEENS = ("/inspect.py", "/traceback.py", "/threading.py", "/subprocess.py
                 "/concurrent/futures/thread.py", "/socket.py", "/mmap.py")  # fmt: skip
 _KEPT = 20
 _HOPS = 12
+_OURS = "kernelmill.evaluate"
+_is, _code_of = operator.is_, operator.attrgetter("__code__")
 
 
-class Guard:
-    """Watches one candidate, whose code is in `file`."""
+class Fingerprint:
+    """What torch, triton, numpy, Python and this evaluator are made of, to see later whether somebody changed it."""
 
-    def __init__(self, file: str) -> None:
-        self.events: list[dict[str, Any]] = []
+    def __init__(self) -> None:
         self._threads = threading.active_count()
         self._flags = _settings()
-        sys.addaudithook(_hook(file, self.events))
-        self._before = {name: dict(space) for name, space in _spaces().items()}
-        self._codes = {id(f): f.__code__ for space in self._before.values() for f in _functions(space)}
+        owners = _owners()
+        modules = {id(owner) for owner in owners.values() if isinstance(owner, types.ModuleType)}
+        spaces = {name: vars(owner) for name, owner in owners.items()}
+        for name, owner in owners.items():
+            if name.startswith(_OURS):
+                spaces |= {
+                    f"{name}.{key}": vars(value)
+                    for key, value in vars(owner).items()
+                    if isinstance(value, type) and value.__module__ == name
+                }
+        self._spaces = [_Space(name, space, modules) for name, space in spaces.items()]
+        self._spaces.append(_Space("sys.modules", sys.modules, modules))
 
     def tampered(self) -> list[str]:
         """Names of what is no longer what it was. What was added is no harm."""
-        changed = []
-        for name, space in _spaces().items():
-            for key, value in self._before[name].items():
-                now = space.get(key)
-                if now is not value and callable(value):  # a module's data changes by itself
-                    changed.append(f"{name}.{key}")
-                elif type(now) is types.FunctionType and now.__code__ is not self._codes[id(now)]:
-                    changed.append(f"{name}.{key}.__code__")
+        changed: list[str] = []
+        for space in self._spaces:
+            if not space.as_it_was():
+                changed += space.changed()
         return changed[:_KEPT]
 
     def settings(self) -> list[str]:
@@ -103,6 +109,41 @@ class Guard:
     def threads(self) -> int:
         """How many threads there are that were not there before."""
         return threading.active_count() - self._threads
+
+
+class _Space:
+    """The names of one owner that stand for something callable or for another owner: other data changes by itself."""
+
+    def __init__(self, name: str, space: Any, modules: set[int]) -> None:
+        self._name, self._space = name, space
+        before = {key: value for key, value in space.items() if callable(value) or id(value) in modules}
+        self._keys, self._values = tuple(before), tuple(before.values())
+        functions = [(key, value) for key, value in before.items() if type(value) is types.FunctionType]
+        self._function_keys = tuple(key for key, _ in functions)
+        self._functions = tuple(value for _, value in functions)
+        self._codes = tuple(map(_code_of, self._functions))
+
+    def as_it_was(self) -> bool:
+        """Looked at after every step of a candidate, so without a loop in Python."""
+        return all(map(_is, map(self._space.get, self._keys), self._values)) and all(
+            map(_is, map(_code_of, self._functions), self._codes)
+        )
+
+    def changed(self) -> list[str]:
+        now = map(self._space.get, self._keys)
+        names = [key for key, a, b in zip(self._keys, now, self._values, strict=True) if a is not b]
+        codes = zip(self._function_keys, self._functions, self._codes, strict=True)
+        names += [f"{key}.__code__" for key, function, code in codes if _code_of(function) is not code]
+        return [f"{self._name}.{name}" for name in names]
+
+
+class Guard(Fingerprint):
+    """Watches one candidate, whose code is in `file`."""
+
+    def __init__(self, file: str) -> None:
+        self.events: list[dict[str, Any]] = []
+        sys.addaudithook(_hook(file, self.events))
+        super().__init__()
 
 
 def _hook(file: str, events: list[dict[str, Any]]) -> Any:
@@ -158,12 +199,8 @@ def _writes(mode: Any, flags: Any) -> bool:
     return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
 
 
-def _functions(space: dict[str, Any]) -> list[types.FunctionType]:
-    return [value for value in space.values() if type(value) is types.FunctionType]
-
-
-def _spaces() -> dict[str, dict[str, Any]]:
-    """The names that are watched, by owner."""
+def _owners() -> dict[str, Any]:
+    """Whose names are watched."""
     owners: dict[str, Any] = {
         "torch": torch, "torch.Tensor": torch.Tensor, "torch._C.TensorBase": torch._C.TensorBase,
         "torch.nn": torch.nn, "torch.nn.Module": torch.nn.Module, "torch.nn.functional": torch.nn.functional,
@@ -177,13 +214,9 @@ def _spaces() -> dict[str, dict[str, Any]]:
         "socket": socket, "socket.socket": socket.socket, "gc": gc, "math": math, "random": random,
         "operator": operator, "threading": threading,
     }  # fmt: skip
-    for name, module in list(sys.modules.items()):
-        if name.startswith("kernelmill.evaluate") and module is not None:
-            owners[name] = module
-            for key, value in list(vars(module).items()):
-                if isinstance(value, type) and value.__module__ == name:
-                    owners[f"{name}.{key}"] = value
-    return {name: vars(owner) for name, owner in owners.items()}
+    return owners | {
+        name: module for name, module in sys.modules.items() if name.startswith(_OURS) and module
+    }
 
 
 def _settings() -> dict[str, Any]:

@@ -10,6 +10,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.evaluate import compiling
+from kernelmill.evaluate.ratio import clocks_agree
 from kernelmill.evaluate.verdict import Perf
 from kernelmill.isolate import Isolate, Reply
 
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from kernelmill.evaluate.evaluator import Options, Work
 
 WORKER = "kernelmill.evaluate.gpu_judge"
-DEVICE_REGIME_BELOW_US = 100.0
-"""Where eager takes less, Python's launch is most of what a caller sees: the kernels' own time is compared."""
-WALL_SLACK, WALL_SLACK_US = 1.5, 60.0
+TOO_GOOD = 10.0
+"""A speed-up from which on a second judge looks, with other numbers."""
 _SICK_AFTER = 2
+_REQUESTS_OF_A_JUDGE = 500
 
 
 def visible_gpus() -> list[int]:
@@ -43,6 +44,7 @@ class Lane:
             timeout=4 * options.timeout + 60,
             memory_mb=max(options.memory_mb, 16384),
             companions=1,
+            reuse=_REQUESTS_OF_A_JUDGE,
             programs=compiling.programs(host_compiler=True),
             gpu=True,
             environment={
@@ -79,15 +81,30 @@ class Lane:
             # What the interpreter could not run is put through everything here.
             "brief": work.verdict.status == "PASSED" and not options.audit,
         }
+        reply = await self._asked(request, work, seed)
+        times = _times(reply)
+        if not times or work.verdict.status != "PASSED":
+            return
+        baselines = await self._baselines_of(work) if options.baselines else {}
+        found = perf(times, baselines, f"cuda:{self.device}", work)
+        if found.speedup > TOO_GOOD:
+            again = await self._asked(request | {"seed": seed ^ 1}, work, seed ^ 1)
+            times = _times(again)
+            if not times or work.verdict.status != "PASSED":
+                return
+            second = perf(times, baselines, f"cuda:{self.device}", work)
+            found = min(found, second, key=lambda one: one.speedup)
+            found.notes.append("the lower of two measurements, by two judges: it is very fast")
+        work.timed(found)
+
+    async def _asked(self, request: dict[str, Any], work: Work, seed: int) -> Reply:
         reply = await self._isolate.run(request)
         work.on_gpu(reply, seed)
         if reply["kind"] in ("timeout", "crashed"):
-            await self._look_after(reply)
-        if reply["kind"] == "ok" and reply["result"].get("times") and work.verdict.status == "PASSED":
-            baselines = await self._baselines_of(work) if options.baselines else {}
-            work.timed(perf(reply["result"]["times"], baselines, f"cuda:{self.device}", work))
+            await self._look_after()
+        return reply
 
-    async def _look_after(self, reply: Reply) -> None:
+    async def _look_after(self) -> None:
         """After a hang or a crash: does the GPU still add up? Twice no, and it gets no more work while others are well."""
         said = await self._isolate.run({"do": "health"})
         well = said["kind"] == "ok" and said["result"].get("sum") == 1000.0
@@ -122,13 +139,19 @@ class Lane:
             return await self._baselines_of(work)
 
 
+def _times(reply: Reply) -> dict[str, Any]:
+    """Empty where nothing was timed."""
+    times: dict[str, Any] = reply["result"].get("times", {}) if reply["kind"] == "ok" else {}
+    return times if "regime" in times else {}
+
+
 class _NotMeasured(Exception):
     """Whoever was to measure a baseline was stopped."""
 
 
 def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, work: Work) -> Perf:
     """Both regimes, and the one that the reward goes by, against the fastest baseline."""
-    regime = "device" if times["latency"]["eager_us"] < DEVICE_REGIME_BELOW_US else "latency"
+    regime = times["regime"]
     by_regime = {
         one: {"eager": times[one]["eager_us"]}
         | {
@@ -143,13 +166,16 @@ def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, work: Wo
     against = min(known.values()) / known["eager"]
     notes = [f"baseline: {baselines['error']}"] if "error" in baselines else []
     wall = times["wall_us"]
-    if wall["candidate"] > WALL_SLACK * wall["events"] + WALL_SLACK_US:
+    if not clocks_agree(wall):
+        # Something was done that its events do not hold. What counts is then what a caller waits.
+        against *= wall["events"] / wall["candidate"]
         notes.append(
-            f"by the judge's clock a call takes {wall['candidate']:.0f} us, by events {wall['events']:.0f} us"
+            f"by the judge's clock a call takes {wall['candidate']:.0f} us, by events {wall['events']:.0f} us: "
+            "the speed-up is by the judge's"
         )
     return Perf(
         device=f"{device} {work.verdict.task.get('gpu', '')}".strip(),
-        regime=regime,  # type: ignore[arg-type]
+        regime=regime,
         median_us=chosen["median_us"],
         ci=chosen["ci"],
         n=chosen["n"],
@@ -162,5 +188,12 @@ def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, work: Wo
         baselines_latency=by_regime["latency"],
         baselines_device=by_regime["device"],
         wall_us=wall["candidate"],
+        mean_us=chosen["mean_us"],
+        std_us=chosen["std_us"],
+        min_us=chosen["min_us"],
+        max_us=chosen["max_us"],
+        roofline_frac=times["roofline_frac"],
+        clock_mhz=min(times["mhz"]),
+        compile_s=times["compile_s"],
         notes=notes,
     )

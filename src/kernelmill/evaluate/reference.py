@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import linecache
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -85,6 +86,11 @@ class Reference:
         """Where models and inputs are made; set before the first is."""
         self._module = module
         self._file = file
+
+    def close(self) -> None:
+        """Take its module out of Python's tables. For processes that go on with other references."""
+        module_file.forget(self._module.__name__)
+        linecache.cache.pop(self._file, None)
 
     def init_call(self, seed: int) -> Call:
         """The constructor's arguments."""

@@ -23,6 +23,7 @@ from kernelmill.evaluate.verdict import Status
 from kernelmill.evaluate.widen import upcast
 
 PIECE = 1 << 20
+_PIECE_ON_A_DEVICE = 1 << 24
 _MOST = 1e30  # a record holds no infinity
 FAR = 4.0
 """Inputs are a bad question if one rounding of them moves the output by so many times the bound."""
@@ -170,8 +171,9 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _pieces(*tensors: torch.Tensor) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
-    for start in range(0, tensors[0].numel(), PIECE):
-        yield start, tuple(t[start : start + PIECE] for t in tensors)
+    size = PIECE if tensors[0].device.type == "cpu" else _PIECE_ON_A_DEVICE
+    for start in range(0, tensors[0].numel(), size):
+        yield start, tuple(t[start : start + size] for t in tensors)
 
 
 def _index(flat: int, shape: tuple[int, ...]) -> list[int]:
@@ -217,7 +219,7 @@ def _nonfinite(
     wrong, first = 0, None
     for start, (pc, pr, pe) in _pieces(c, r, e):
         rounded = pr.to(dtype).to(pc.dtype)
-        if _all_finite(pc) and _all_finite(rounded):
+        if bool((torch.isfinite(pc) & torch.isfinite(rounded)).all()):
             continue
         kinds = _kinds(pc)
         bad = (kinds != _kinds(rounded)) & (kinds != _kinds(pe))
@@ -228,13 +230,9 @@ def _nonfinite(
     if first is None:
         return None
     expected, got = r[first].item(), c[first].item()
-    worst = {"index": _index(first, shape), "expected": _text(expected), "got": _text(got)}
+    worst = _worst(c, r, first, shape)
     detail = f"{wrong} of {c.numel()} elements, first {got:g} where the reference is {expected:g}"
     return Comparison(False, "NONFINITE", worst=worst, detail=detail)
-
-
-def _all_finite(tensor: torch.Tensor) -> bool:
-    return bool(torch.isfinite(tensor).all())
 
 
 def _text(value: float) -> float | str:
@@ -245,36 +243,40 @@ def _text(value: float) -> float | str:
 def _numbers(
     c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, shape: tuple[int, ...], rule: _Rule
 ) -> Comparison:
-    """Over the elements that are finite in the candidate. Where the oracle is not finite there, eager is the measure."""
-    top = max(float(pr.abs().nan_to_num(0, 0, 0).max()) for _, (pr,) in _pieces(r))
-    total, count = 0.0, 0
+    """Over the elements that are finite in the candidate. Where the oracle is not finite there, eager is the measure.
+
+    Everything stays on the device until the end: each number asked for on the way would wait for the device.
+    """
+    top = torch.stack([pr.abs().nan_to_num(0, 0, 0).max() for _, (pr,) in _pieces(r)]).max()
+    sums = []
     for _, (pc, pr, pe) in _pieces(c, r, e):
         keep, pr = _measure(pc, pr, pe)
-        total += float((pr[keep] / top).square().sum()) if top else 0.0
-        count += int(keep.sum())
-    if not count:
-        return Comparison(True, detail="no element is finite, in the right places")
-    rms = top * (total / count) ** 0.5
+        sums.append(torch.stack([(pr / torch.where(top > 0, top, 1.0)).square().sum(), keep.sum().double()]))
+    total, count = torch.stack(sums).sum(0)
+    rms = top * (total / count).sqrt()
+    least = torch.where(rms > 0, rms, 1.0)
     # Results under the smallest normal number may be flushed to zero. In float16 such numbers are no rarity.
     tiny = float(torch.finfo(c.dtype).tiny)
     slack = tiny if tiny < 1e-30 else 0.0
-    c_sum = e_sum = c_most = e_most = 0.0
-    at = 0
+    found = []
     for start, (pc, pr, pe) in _pieces(c, r, e):
         keep, pr = _measure(pc, pr, pe)
-        size = pr.abs().clamp(min=rms or 1.0)
+        size = torch.maximum(pr.abs(), least)
         c_off = torch.where(keep, ((pc.double() - pr).abs() - slack).clamp(min=0), 0.0) / size
         e_off = torch.where(keep & torch.isfinite(pe), (pe.double() - pr).abs(), 0.0) / size
         most, place = c_off.max(0)
-        if float(most) > c_most:
-            c_most, at = float(most), start + int(place)
-        e_most = max(e_most, float(e_off.max()))
-        weight = size / (rms or 1.0)
-        c_sum += float((c_off * weight).square().sum())
-        e_sum += float((e_off * weight).square().sum())
-    c_rel, e_rel = (c_sum / count) ** 0.5, (e_sum / count) ** 0.5
+        weight = size / least
+        squares = [(off * weight).square().sum() for off in (c_off, e_off)]
+        found.append(torch.stack([most, e_off.max(), *squares, (start + place).double()]))
+    size_of_all, number = torch.stack([rms, count]).tolist()
+    pieces: list[list[float]] = torch.stack(found).tolist()
+    if not number:
+        return Comparison(True, detail="no element is finite, in the right places")
+    c_most, _, _, _, at = max(pieces, key=lambda piece: piece[0])
+    e_most = max(piece[1] for piece in pieces)
+    c_rel, e_rel = ((sum(piece[which] for piece in pieces) / number) ** 0.5 for which in (2, 3))
     # Without a norm there is nothing to be relative to: as far from zero as eager is, in its worst element.
-    b, d = (rule.b, rule.d) if rms else (0.0, 0.0)
+    b, d = (rule.b, rule.d) if size_of_all else (0.0, 0.0)
     bound = [min(rule.a * e_rel / rule.eps + b, _MOST / 2), min(rule.a * e_most / rule.eps + d, _MOST / 2)]
     rel_eps, elem_eps = min(c_rel / rule.eps, _MOST), min(c_most / rule.eps, _MOST)
     ok = rel_eps <= bound[0] and elem_eps <= bound[1]
@@ -285,9 +287,13 @@ def _numbers(
         rel_eps,
         elem_eps,
         bound,
-        {"index": _index(at, shape), "expected": _text(r[at].item()), "got": _text(c[at].item())},
-        numbers if rms else f"the reference is zero: {numbers}, absolute",
+        {} if ok else _worst(c, r, int(at), shape),
+        numbers if size_of_all else f"the reference is zero: {numbers}, absolute",
     )
+
+
+def _worst(c: torch.Tensor, r: torch.Tensor, at: int, shape: tuple[int, ...]) -> dict[str, Any]:
+    return {"index": _index(at, shape), "expected": _text(r[at].item()), "got": _text(c[at].item())}
 
 
 def _measure(pc: torch.Tensor, pr: torch.Tensor, pe: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -49,6 +49,11 @@ class Call:
         """With storage of its own; a tensor that is passed twice is still one tensor, and strides are kept."""
         return self.map(clone_tensor)
 
+    def on(self, model: Any) -> Any:
+        """What a model gives for it, without gradients."""
+        with torch.no_grad():
+            return model(*self.args, **self.kwargs)
+
     def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Call:
         """The same call with every tensor changed; the same tensor is changed once."""
         seen: dict[int, torch.Tensor] = {}

@@ -124,9 +124,15 @@ class Perf:
     baselines_device: dict[str, float] = field(default_factory=dict)
     wall_us: float | None = None
     """By the judge's own clock, from outside the candidate's process."""
+    mean_us: float | None = None
+    std_us: float | None = None
+    min_us: float | None = None
+    max_us: float | None = None
     roofline_frac: float | None = None
+    """Of the speed of the memory, where all of the task's bytes are moved once."""
     clock_mhz: float | None = None
     compile_s: float | None = None
+    """Until all kernels of a call were compiled, without any tuning."""
     notes: list[str] = field(default_factory=list)
 
 

@@ -15,7 +15,6 @@ import json
 import os
 import secrets
 import selectors
-import signal
 import socket
 import time
 from collections.abc import Callable
@@ -23,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from kernelmill.isolate.child import AGAIN, HEAD_BYTES, NONCE_BYTES, Worker, hand_over, message_of
-from kernelmill.isolate.confine import SCRATCH_LIMIT, end_with, leave_network
+from kernelmill.isolate.confine import SCRATCH_LIMIT, leave_network
+from kernelmill.isolate.ending import Endings, Process
 from kernelmill.isolate.scratch import bytes_written, holds_too_much, remove_tree
 from kernelmill.isolate.wire import (
     LENGTH,
@@ -37,12 +37,7 @@ from kernelmill.isolate.wire import (
 )
 
 _WATCH_SECONDS = 0.2
-
-
-@dataclass
-class _Process:
-    pid: int
-    scratch: str
+_POLL_SECONDS = 0.002
 
 
 @dataclass
@@ -52,7 +47,7 @@ class _Request:
     number: int
     nonce: bytes
     started: float
-    companions: list[_Process]
+    companions: list[Process]
 
 
 @dataclass
@@ -103,10 +98,9 @@ class _Server:
         self.watching = False
         """Whether children write to the disk, so that how much they write must be watched."""
         self.watched = 0.0
-        self.pid = os.getpid()
         self.children: dict[int, _Child] = {}
         self.queue: collections.deque[tuple[int, dict[str, Any]]] = collections.deque()
-        self.removing: set[int] = set()
+        self.endings = Endings()
         self.received = bytearray()
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ, self._on_control)
@@ -149,7 +143,7 @@ class _Server:
                 self.watched = time.monotonic()
             while self.queue and self._busy() < self.config["workers"]:
                 self._start(*self.queue.popleft())
-            self.removing -= {pid for pid in self.removing if os.waitpid(pid, os.WNOHANG)[0]}
+            self.endings.look()
             ends = [
                 child.request.started + self.config["timeout"]
                 for child in self.children.values()
@@ -157,6 +151,7 @@ class _Server:
             ]
             # At least once a second, to see that the parent lives: a copy of its socket may outlive it.
             longest = _WATCH_SECONDS if self.watching and self.children else 1.0
+            longest = _POLL_SECONDS if self.endings.busy else longest
             for key, _ in self.selector.select(max(0.0, min([longest, *(end - now for end in ends)]))):
                 if key.data(key.fd) is False:
                     return
@@ -175,10 +170,8 @@ class _Server:
 
     def end(self) -> None:
         for child in list(self.children.values()):
-            self._reap(child)
-        for pid in self.removing:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            self._let_go(child)
+        self.endings.close()
         remove_tree(self.config["scratch"])
 
     def _on_control(self, fd: int) -> bool:
@@ -192,13 +185,13 @@ class _Server:
             self.queue = collections.deque(item for item in self.queue if item[0] != message["cancel"])
             for child in list(self.children.values()):
                 if child.request is not None and child.request.number == message["cancel"]:
-                    self._reap(child)
+                    self._let_go(child)
         return bool(data)
 
     def _start(self, number: int, request: dict[str, Any]) -> None:
         """Give a request to a child that waits for one, or to a new one."""
         pairs = [socket.socketpair() for _ in range(self.config["companions"])]
-        companions: list[_Process] = []
+        companions: list[Process] = []
         child: _Child | None = None
         try:
             child = next((one for one in self.children.values() if one.request is None), None)
@@ -213,9 +206,8 @@ class _Server:
         except OSError as error:
             if child is not None:
                 child.request = None
-                self._reap(child)
-            for process in companions:
-                self._end(process)
+                self._let_go(child)
+            self.endings.end(companions, lambda statuses, trouble: None)
             event = {"id": number, "how": "failed", "message": f"no new process: {error.strerror}"}
             _write_frame(self.control, event | {"status": 0, "seconds": 0.0, "output": ""})
         finally:
@@ -247,7 +239,7 @@ class _Server:
         if child.pid in self.children:  # else it was reaped earlier in the same round
             action(child)
 
-    def _fork(self, be: Callable[[str], NoReturn]) -> _Process:
+    def _fork(self, be: Callable[[str], NoReturn]) -> Process:
         """A new process with a scratch folder of its own, which is `be`'s argument."""
         scratch = os.path.join(self.config["scratch"], secrets.token_hex(16))
         os.mkdir(scratch, 0o700)
@@ -261,7 +253,7 @@ class _Server:
                 be(scratch)
             finally:
                 os._exit(1)
-        return _Process(pid, scratch)
+        return Process(pid, scratch)
 
     def _on_reply(self, child: _Child) -> None:
         data = os.read(child.reply, 1 << 20)
@@ -269,7 +261,7 @@ class _Server:
         head, request = HEAD_BYTES + LENGTH.size, child.request
         if request is None:
             if child.data or not data:  # it speaks unasked, or has ended: nobody waits for it
-                self._reap(child)
+                self._let_go(child)
             return
         if len(child.data) >= head:
             size = LENGTH.unpack_from(child.data, HEAD_BYTES)[0]
@@ -289,69 +281,52 @@ class _Server:
     def _finish(
         self, child: _Child, request: _Request, how: str, body: bytes = b"", again: bool = False
     ) -> None:
-        if again:
-            ended = [self._end(companion) for companion in request.companions]
-            status, ends, trouble = 0, [one for one, _ in ended], "".join(text for _, text in ended)
+        """Tell the parent, as soon as the processes that are no longer needed have ended."""
+        seconds = time.monotonic() - request.started
+
+        def tell(statuses: list[int], trouble: str, printed: bytes) -> None:
+            event = {
+                "id": request.number,
+                "how": how,
+                "status": 0 if again else statuses.pop(0),
+                "seconds": seconds,
+                "output": printed.decode("utf-8", "replace") + trouble,
+                "companions": statuses,
+            }
+            _write_frame(self.control, event, body)
+
+        if not again:
+            self._let_go(child, tell)
+            return
+        self._drain(child)
+        printed, child.request = child.printed, None
+        self.endings.end(request.companions, lambda statuses, trouble: tell(statuses, trouble, printed))
+
+    def _let_go(
+        self, child: _Child, then: Callable[[list[int], str, bytes], None] = lambda *ignored: None
+    ) -> None:
+        """End a child and its companions, and leave nothing of them."""
+        del self.children[child.pid]
+        for fd in (child.reply, child.output):
+            self.selector.unregister(fd)
+
+        def close(statuses: list[int], trouble: str) -> None:
             self._drain(child)
-            child.request = None
-        else:
-            status, ends, trouble = self._reap(child)
-        event = {
-            "id": request.number,
-            "how": how,
-            "status": status,
-            "seconds": time.monotonic() - request.started,
-            "output": child.printed.decode("utf-8", "replace") + trouble,
-            "companions": ends,
-        }
-        _write_frame(self.control, event, body)
+            for fd in (child.reply, child.output, child.output_end):
+                os.close(fd)
+            child.tasks.close()
+            then(statuses, trouble, child.printed)
+
+        self.endings.end(_everybody(child), close)
 
     def _drain(self, child: _Child) -> None:
         with contextlib.suppress(BlockingIOError):
             while data := os.read(child.output, 1 << 16):
                 child.printed = (child.printed + data)[-MAX_OUTPUT:]
 
-    def _reap(self, child: _Child) -> tuple[int, list[int], str]:
-        """End the child and its companions, and leave nothing of them. Gives how each ended."""
-        del self.children[child.pid]
-        ended = [self._end(process) for process in _everybody(child)]
-        self._drain(child)
-        for fd in (child.reply, child.output):
-            self.selector.unregister(fd)
-            os.close(fd)
-        os.close(child.output_end)
-        child.tasks.close()
-        statuses = [status for status, _ in ended]
-        return statuses[0], statuses[1:], "".join(trouble for _, trouble in ended)
 
-    def _end(self, process: _Process) -> tuple[int, str]:
-        """Kill a process and all of its group, and remove its scratch folder."""
-        for kill in (os.killpg, os.kill):  # both: it may not have come to setsid yet
-            with contextlib.suppress(ProcessLookupError):
-                kill(process.pid, signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
-        try:
-            if not remove_tree(process.scratch, budget=0.05):
-                self._remove_aside(process.scratch)
-        except OSError as error:
-            return status, f"\n(its scratch folder is left: {error})"
-        return status, ""
-
-    def _remove_aside(self, folder: str) -> None:
-        """Have a process of its own remove a folder with very much in it, for other requests are waiting."""
-        pid = os.fork()
-        if pid == 0:
-            try:
-                end_with(self.pid)
-                os.closerange(3, 1 << 16)
-                remove_tree(folder)
-            finally:
-                os._exit(0)
-        self.removing.add(pid)
-
-
-def _everybody(child: _Child) -> list[_Process]:
-    return [_Process(child.pid, child.scratch), *(child.request.companions if child.request else ())]
+def _everybody(child: _Child) -> list[Process]:
+    return [Process(child.pid, child.scratch), *(child.request.companions if child.request else ())]
 
 
 def _write_frame(control: socket.socket, event: dict[str, Any], body: bytes = b"") -> None:

@@ -159,7 +159,8 @@ def _runtime(verdict: Verdict, body: EvalBody) -> tuple[float, dict[str, Any], s
         return -1.0, {}, "not measured: measure_performance is false"
     if perf is None:
         return -1.0, {}, "not measured: no GPU was used"
-    stats: dict[str, Any] = {
+    spread = {"mean": perf.mean_us, "std": perf.std_us, "min": perf.min_us, "max": perf.max_us}
+    stats: dict[str, Any] = {name: us / 1000 for name, us in spread.items() if us is not None} | {
         "median": perf.median_us / 1000,
         "ci": [limit / 1000 for limit in perf.ci],
         "num_trials": perf.n,

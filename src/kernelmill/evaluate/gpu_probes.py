@@ -1,0 +1,26 @@
+"""Probes that only a GPU allows."""
+
+from __future__ import annotations
+
+from kernelmill.evaluate.gpu_session import GpuSession
+from kernelmill.evaluate.session import Returned
+from kernelmill.evaluate.trial import Trial
+
+
+def graph(trial: Trial, session: GpuSession) -> None:
+    """A captured call replayed on other inputs: what was decided in Python on the first ones must not matter.
+
+    Comes last, for a capture that fails may leave the stream in a bad state. What cannot be captured (it waits for the
+    GPU, or reads a value) is skipped.
+    """
+    if trial.facts.random:
+        trial.record.check("graph", "skip", "the reference is random")
+        return
+    first, fresh = (session.reference.inputs(trial.seed()) for _ in range(2))
+    outputs, trouble = session.replayed(first, fresh)
+    if outputs is None:
+        trial.record.check("graph", "skip", f"not captured: {trouble[:200]}")
+        return
+    found = session.judge("graph", fresh, Returned(outputs, "", {}, 0.0), 0)
+    if not found.ok:
+        trial.hack("B8.stale_under_replay", detail=found.detail)
