@@ -39,7 +39,7 @@ _TO_A_JUDGE = re.compile(
 
 def apply(tree: Tree, running: set[Unit], found: Findings, lines: list[str], reference: str) -> None:
     """`reference` is the name of the reference's class."""
-    tuned = _autotuned(tree)
+    tuned, only_stored = _autotuned(tree), _only_stored(tree)
     for node in tree.nodes:
         if type(node) not in _LOOKED_AT or tree.unit[node] not in running:
             continue
@@ -49,7 +49,7 @@ def apply(tree: Tree, running: set[Unit], found: Findings, lines: list[str], ref
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 _function(node, found)
             case ast.Call():
-                _call(tree, node, found)
+                _call(tree, node, found, only_stored)
             case ast.keyword(arg="allow_tf32", value=ast.Constant(value=True)):
                 found.add("C7.tf32", "soft", node)
             case ast.keyword(arg="input_precision", value=ast.Constant(value="tf32")):
@@ -91,16 +91,18 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, found: Findings) -> 
             found.add("B7.mutable_default", "soft", default)
 
 
-def _call(tree: Tree, node: ast.Call, found: Findings) -> None:
+def _call(tree: Tree, node: ast.Call, found: Findings, only_stored: set[tuple[int, str]]) -> None:
     if isinstance(node.func, ast.Attribute):
         method = node.func.attr
         inside = tree.paths(node.func.value) - {UNKNOWN}
         if method in _METHODS and not node.args and not inside:
-            found.add(_METHODS[method], "soft", node)
+            # In the constructor it is parameters that are cast, to what the task wants them to be.
+            made = _METHODS[method] == "C7.downcast" and "__init__" in tree.unit[node].names
+            found.add(_METHODS[method], "info" if made else "soft", node)
         elif method == "data_ptr":
             _address(tree, node, found)
         elif method in ("to", "cast", "type") and any(_is_low(tree, value) for value in _values(node)):
-            if not _is_stored(tree, node):
+            if not _is_stored(tree, node, only_stored):
                 found.add("C7.downcast", "soft", node)
         elif method == "compile" and not inside:
             found.add("A9.compile_method", "info", node)
@@ -121,10 +123,31 @@ def _is_low(tree: Tree, node: ast.expr) -> bool:
     )
 
 
-def _is_stored(tree: Tree, node: ast.Call) -> bool:
-    """`tl.store(p, acc.to(tl.float16))` gives the output its type, and costs nothing before it."""
+def _is_stored(tree: Tree, node: ast.Call, only_stored: set[tuple[int, str]]) -> bool:
+    """`tl.store(p, acc.to(tl.float16))` gives the output its type, and costs nothing before it; so does a name between."""
     parent = tree.parent[node]
-    return isinstance(parent, ast.Call) and "triton.language.store" in tree.paths(parent.func)
+    if isinstance(parent, ast.Assign):
+        return all(
+            isinstance(target, ast.Name) and (id(tree.unit[node]), target.id) in only_stored
+            for target in parent.targets
+        )
+    return isinstance(parent, ast.Call) and _is_store(tree, parent)
+
+
+def _only_stored(tree: Tree) -> set[tuple[int, str]]:
+    """Names that, in a function, are given to `tl.store` and to nothing else."""
+    stored: set[tuple[int, str]] = set()
+    other: set[tuple[int, str]] = set()
+    for node in tree.nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            parent = tree.parent[node]
+            given = isinstance(parent, ast.Call) and node is not parent.func and _is_store(tree, parent)
+            (stored if given else other).add((id(tree.unit[node]), node.id))
+    return stored - other
+
+
+def _is_store(tree: Tree, call: ast.Call) -> bool:
+    return "triton.language.store" in tree.paths(call.func)
 
 
 def _address(tree: Tree, node: ast.Call, found: Findings) -> None:
