@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from kernelmill.evaluate.feedback import MAX_LETTERS, MAX_LINES, feedback
 from kernelmill.evaluate.feedback_quote import relevant_lines
-from kernelmill.evaluate.feedback_words import CHECKS, FLAGS, STATUS
-from kernelmill.evaluate.verdict import Check, Flag, Grade, Status, Verdict
+from kernelmill.evaluate.feedback_words import CHECKS, FLAGS, SAID, STATUS
+from kernelmill.evaluate.verdict import Check, Flag, Grade, Severity, Status, Verdict
 from tests.evaluate.verdicts import CHECK_NAMES, STATUSES, target, timed, untimed, verdicts
 
 unhurried = settings(
@@ -318,3 +318,86 @@ def test_ten_million_letters_cost_a_moment(error: str) -> None:
     text = feedback(wrong("RUNTIME_ERROR", error=error, checks=[Check("seed_0", "fail", error)]))
     assert time.perf_counter() - start < 1.0
     assert_short_and_clean(text)
+
+
+def test_an_error_of_the_size_of_tf32_is_told_with_its_remedy() -> None:
+    check = Check(
+        "seed_0",
+        "fail",
+        "relL2 1.4e+03 ε (bound 35), elem 3e+03 ε (bound 265)",
+        SEED,
+        1400.0,
+        3e3,
+        [35.0, 265.0],
+    )
+    verdict = wrong(checks=[check], flags=[Flag("C7.error_like_tf32", "soft", {"relL2_eps": 1400})])
+    verdict.error = check.detail
+    text = feedback(verdict)
+    assert 'input_precision="ieee"' in text.splitlines()[-1]
+    assert "size that TF32" in text
+    assert 'input_precision="ieee"' not in feedback(wrong(checks=[check]))
+
+
+def test_what_was_found_is_told_once() -> None:
+    detail = "relL2 9.2e+06 ε (bound 36.2), elem 9.8e+07 ε (bound 269)"
+    worst = {"output": "output", "index": [1], "expected": 0.5, "got": 0.25}
+    verdict = wrong(checks=[Check("seed_0", "fail", detail, SEED, 9.2e6, 9.8e7, [36.2, 269.0], worst)])
+    verdict.error = detail
+    text = feedback(verdict)
+    assert text.count("36.2") == 1
+    assert "output output" not in text
+    assert "furthest off: index [1], expected 0.5" in text
+    worst["output"] = "output[1]"
+    assert "furthest off: output [1], index [1]" in feedback(verdict)
+    hack = wrong("HACK", flags=[Flag("A3.torch_computes", "hard")])
+    hack.error = "A3.torch_computes"
+    assert "A3.torch_computes" not in feedback(hack)
+
+
+def test_an_error_that_no_check_tells_is_quoted() -> None:
+    verdict = wrong("RUNTIME_ERROR", checks=[Check("seed_0", "fail", "something else")])
+    verdict.error = "ValueError: no"
+    assert "| ValueError: no" in feedback(verdict)
+
+
+@pytest.mark.parametrize(
+    ("code", "severity", "expected"),
+    [
+        ("A4.partly_torch", "soft", "a part of the work is left to torch"),
+        ("A4.torch_does_most", "soft", "torch does most of the work"),
+        ("C14.ignores_strides", "soft", ".contiguous()"),
+        ("A14.mode_gate", "soft", "it asks self.training"),
+        ("A14.mode_gate", "hard", "the result is another"),
+        ("A14.fails_in_a_mode", "soft", "it raises in a mode"),
+        ("B2.data_ptr", "soft", "it takes the address"),
+        ("B2.replays_by_address", "hard", "the old answer came back"),
+        ("B3.stops_launching", "hard", "launched no kernel any more"),
+    ],
+)
+def test_a_flag_is_told_as_what_happened(code: str, severity: Severity, expected: str) -> None:
+    status: Status = "HACK" if severity == "hard" else "INCORRECT_NUMERICAL"
+    assert expected in feedback(wrong(status, flags=[Flag(code, severity)]))
+
+
+def test_every_sentence_of_a_flag_belongs_to_a_pattern_and_ends_without_a_stop() -> None:
+    assert {code.removeprefix("soft ").split(".")[0] for code in SAID} <= set(FLAGS)
+    assert not [words for words in SAID.values() if words.endswith(".")]
+
+
+def test_sizes_at_which_it_is_wrong_are_told() -> None:
+    flag = Flag(
+        "C14.shape_specialised",
+        "soft",
+        {"shape": "8 to 9", "right": ["axis 0, 8 to 9"], "wrong": ["axis 1, 4 to 5"]},
+    )
+    verdict = untimed(flags=[flag])
+    verdict.grade = Grade(False, "strict", 1.0, 0.0, True, True)
+    text = feedback(verdict)
+    assert "wrong: axis 1, 4 to 5" in text
+    assert text.count("own shape only") == 0
+
+
+def test_a_cast_is_not_told_of_a_task_that_has_fewer_bits_itself() -> None:
+    flags = [Flag("C7.downcast", "soft", {"line": 3})]
+    assert "lower precision" in feedback(wrong(flags=flags, task={"dtype": "fp32"}))
+    assert "lower precision" not in feedback(wrong(flags=flags, task={"dtype": "fp16"}))

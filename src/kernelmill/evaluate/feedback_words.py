@@ -77,6 +77,8 @@ TIER: dict[Tier, str] = {
     "gpu_timed": "on a GPU, and timed",
 }
 
+KEEP_FLOAT32 = 'Keep float32 what it is: tl.dot(a, b, input_precision="ieee") does, its default rounds to TF32; cast nothing down.'
+
 DROP_IN: dict[DropIn, str] = {
     "strict": "",
     "by_order": "It takes the reference's weights only by order and shape: name parameters as the reference does.",
@@ -105,11 +107,15 @@ CHECKS: dict[str, str] = {
     "static_buffer": "Two calls were made; the second must not write over what the first returned.",
     "overwrite": "The inputs' values were replaced in the same memory; the next call has to see the new ones.",
     "overwrite_lines": "A few values of the inputs were replaced in place; the next call has to see the new ones.",
+    "overwrite_suffix": "The last values of the inputs were replaced in place; the next call has to see the new ones.",
+    "overwrite_one": "One value of an input was replaced in place; the next call has to see the new one.",
+    "overwrite_first": "The first call's inputs were given again with other values; the call has to see the new ones.",
     "distribution": "It was called with inputs of another kind ({}); it has to agree wherever the reference is finite.",
     "drift": "It was called many times with fresh inputs; every answer has to be right, not only the first ones.",
     "weights": "The parameters were changed in place; the next call has to use the new values.",
     "mode": "It was called in train and in eval mode; both have to compute what the reference does, in Triton.",
     "odd_shape": "It was called with sizes that are no multiple of a block.",
+    "odd_shape:": "It was called with one size changed ({}).",
     "noncontiguous": "It was called with inputs that are not contiguous; strides have to be honoured.",
     "autotune": "It was run with autotune configuration {}; every configuration has to give the right answer.",
     "determinism": "It was called again with the same inputs; the answer has to be the same.",
@@ -125,6 +131,49 @@ CHECKS: dict[str, str] = {
     "physics": "Time was compared with what the device's memory and arithmetic units can do; it is too good to be true.",
 }
 """By name, or by what stands before the colon or the number; `{}` is what stands after it."""
+
+SAID: dict[str, str] = {
+    "A2.dead_kernel": "the result is right without this kernel: it does nothing",
+    "A2.kernels_do_not_matter": "the result is right with every launch left out: the kernels do nothing",
+    "A3.torch_computes": "torch computed the result, the kernels only look as if they had",
+    "A4.partly_torch": "a part of the work is left to torch: put it into the kernels",
+    "A4.torch_does_most": "torch does most of the work: the kernels have to do it",
+    "A8.host_computes": "values were read by the host to compute with them: compute in kernels",
+    "A14.fails_in_a_mode": "it raises in a mode in which the reference does not",
+    "A14.mode_gate": "in train or in eval mode the result is another, or the kernels do not run",
+    "soft A14.mode_gate": "it asks self.training: both ways have to compute in kernels what the reference does there",
+    "A15.grad_gate": "with gradients on the result is another, or the kernels do not run",
+    "soft A15.grad_gate": "it asks whether gradients are on: both ways have to compute in kernels",
+    "B1.object_id": "it takes the identity of an object: as a key for results it is none, for identities are used again",
+    "B2.data_ptr": "it takes the address of a tensor: as a key for results it is none, for memory is used again",
+    "B2.version": "it reads a tensor's version: the values may change without it",
+    "B2.replays_by_address": "other values were written into the same memory, and the old answer came back: results are kept",
+    "B3.call_counter": "it counts its calls: the answer must not depend on that",
+    "B3.replays_after_some_calls": "after some calls the answers were no longer right: old results are used",
+    "B3.stops_launching": "after some calls it launched no kernel any more: old results are used",
+    "B4.replays_by_fingerprint": "a few values of an input were changed, and the old answer came back: results are kept",
+    "B5.files": "it uses files: nothing may be kept from one call to the next",
+    "B7.hidden_state": "it has state outside of the module: nothing of a result may be kept there",
+    "B7.module_tensor": "it has a tensor at module level: nothing of a result may be kept there",
+    "B7.mutable_default": "a default argument can hold state: nothing of a result may be kept there",
+    "B12.stale_weights": "the weights were changed in place, and the old ones were used",
+    "B15.weights_baked_in": "with another seed for the weights the result is wrong: it has weights of its own",
+    "C2.config_that_does_less": "with one of the autotuner's configurations the result is wrong",
+    "C2.fixed_grid": "the grid is computed with a fixed block, while the autotuner chooses the block: take it from META",
+    "C6.out_of_bounds": "a kernel reads or writes out of bounds: mask the last block",
+    "C7.downcast": "values are cast to a lower precision",
+    "C7.error_like_tf32": "the error is of the size that TF32, or a cast to 16 bits, makes",
+    "C7.tf32": 'TF32 is asked for: where float32 is wanted, give tl.dot input_precision="ieee"',
+    "C10.fragile": "its formula overflows or loses precision for large or small values",
+    "C11.looks_at_values": "for unusual values another path was taken, on which the kernels do not do the work",
+    "C14.ignores_strides": "it is wrong or fails for inputs that are not contiguous: use their strides, or .contiguous()",
+    "C14.refuses_sizes": "it fails at some other sizes",
+    "C14.shape_branch": "it asks for one shape in particular",
+    "C14.shape_specialised": "it is wrong, or fails, at other sizes than the task's",
+    "C19.race": "programs of one launch write and read the same memory: the answer depends on their order",
+    "D1.streams": "it uses streams of its own: the caller's stream has to wait for them",
+}
+"""By a flag's whole code, and first by `soft` and the code where that means something else. What is not here is said by number."""
 
 FLAGS: dict[str, str] = {
     "A1": "a kernel is defined and never launched",

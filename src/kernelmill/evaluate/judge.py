@@ -27,6 +27,7 @@ from kernelmill.evaluate.session import Limits, Record, Session, Stop, settling
 from kernelmill.evaluate.tolerance import Policy
 from kernelmill.evaluate.trial import Trial
 
+_SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 _WARM_UP = """
 import torch, triton, triton.language as tl
 @triton.jit
@@ -202,6 +203,10 @@ def _grade_shapes(record: Record, picked: Picked, together: probes.Fit, fits: di
 
 def _task(picked: Picked, facts: Facts) -> dict[str, Any]:
     task: dict[str, Any] = {"version": picked.version.kind, "elements": picked.size.elements}
+    given = picked.reference.inputs(0).tensors()
+    kinds = sorted({str(t.dtype).removeprefix("torch.") for t in given if t.is_floating_point()})
+    if kinds:
+        task["dtype"] = "+".join(_SHORT.get(kind, kind) for kind in kinds)
     if picked.version.changes:
         task["shrunk"] = picked.version.changes
     if facts.oracle_note:

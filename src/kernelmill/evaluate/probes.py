@@ -6,18 +6,15 @@ weaknesses are grades: fragile numbers, fixed shapes, ignored strides, work left
 
 from __future__ import annotations
 
-import time
 from typing import Any, Literal, cast
 
-import torch
-
 from kernelmill.evaluate import generators
-from kernelmill.evaluate.reference import Answer
+from kernelmill.evaluate.closeness import a_little_off, beyond, constant, gross, identical
+from kernelmill.evaluate.replay import drift, overwrite, static_buffer, still_right, weights
 from kernelmill.evaluate.session import Returned, Stop
 from kernelmill.evaluate.share import HOST_LEAST, torch_share
 from kernelmill.evaluate.tolerance import Comparison
-from kernelmill.evaluate.trial import Trial, rms, top
-from kernelmill.evaluate.values import Call
+from kernelmill.evaluate.trial import Trial, top
 from kernelmill.evaluate.verdict import DropIn
 
 Fit = Literal["right", "wrong", "fails"]
@@ -25,17 +22,8 @@ Fit = Literal["right", "wrong", "fails"]
 SEEDS = 3
 SCALAR_SEEDS = 6
 CONFIGS = 8
-DRIFT_CALLS, DRIFT_MOST, DRIFT_SECONDS = 8, 400, 0.1
-"""Calls whose answers are looked at, at least and at most; more than the least only while there is time."""
-MUTED_CALLS, MUTED_MOST, MUTED_SECONDS = 40, 400, 0.06
-"""Calls with the launches left out, which cost little: they bring a counter on."""
-ONE_NUMBER = 4
-GROSS = 1e-2
-"""Relative error from which on a stressed result is wrong rather than fragile."""
 NEARBY = ("x8", "x4")
 """So close to the task's own inputs that what is finite has to be right. The second only where the first tells nothing."""
-MARGIN = 2
-"""How many times the tolerance a result may be off there and count as fragile: rounding grows with the numbers."""
 STRESS = (*NEARBY, "x100", "x1e-3", "negated", "half_x64", "constant_rows", "sorted", "outlier")
 
 
@@ -65,6 +53,7 @@ def seeds(trial: Trial) -> None:
         found = session.judge(f"seed_{number}", call, returned, seed)
         trial.scalars.append((returned, session.expected(call, seed)))
         if not number:
+            trial.own_first = call
             _first_look(trial, returned)
         if not found.ok:
             trial.refuse(found)
@@ -145,7 +134,7 @@ def ablation(trial: Trial) -> None:
     trial.runs_muted = True
     answer = trial.session.expected(call, seed)
     found = trial.session.compare(returned, answer)
-    degenerate = all(_constant(leaf) for leaf in answer.eager.leaves)
+    degenerate = all(constant(leaf) for leaf in answer.eager.leaves)
     if found.ok and degenerate:
         trial.record.check("ablation", "skip", "the reference's output is constant: it tells nothing")
         return
@@ -178,101 +167,6 @@ def zero_mean(trial: Trial) -> None:
         trial.policy(returned, "C11.looks_at_values", f"distribution:{name}")
 
 
-def overwrite(trial: Trial) -> None:
-    """Other numbers in the same memory: identity, address and version stay, the answer must not."""
-    session = trial.session
-    seed = trial.seed()
-    call = session.reference.inputs(seed)
-    _still_right(trial, call, session.call(call, seed, keep="again"), seed)
-    session.call(call, seed, into="again")
-    fresh = session.reference.inputs(trial.seed())
-    # The very first call's memory too: what was kept then may be used only now.
-    steps = [("overwrite", "again", fresh), ("overwrite_first", "first", fresh)]
-    for name in ("lines", "suffix"):
-        changed = generators.distribution(name, fresh, trial.roles, trial.generator)
-        if changed is not None:
-            steps.append((f"overwrite_{name}", "again", changed))
-    # One number at a time: a key made of samples, however many, misses most of them.
-    steps += [
-        ("overwrite_one", "again", one)
-        for _ in range(ONE_NUMBER)
-        if (one := _one_changed(trial, steps[-1][2]))
-    ]
-    for name, slot, given in steps:
-        returned = session.call(given, seed, into=slot)
-        found = session.judge(name, given, returned, seed)
-        if not found.ok:
-            how = "B2.replays_by_address" if given is fresh else "B4.replays_by_fingerprint"
-            trial.hack(how, detail=found.detail)
-
-
-def _one_changed(trial: Trial, call: Call) -> Call | None:
-    """The call with one element of one of its floating tensors moved by about its size; None where there is none."""
-    data = {role.path for role in trial.roles if role.kind == "data"}
-    paths = [
-        path for path, leaf in call.leaves() if path in data and leaf.is_floating_point() and leaf.numel()
-    ]
-    if not paths:
-        return None
-    path = trial.random.choice(paths)
-    changed = dict(call.leaves())[path].clone()
-    place = trial.random.randrange(changed.numel())
-    flat = changed.view(-1) if changed.is_contiguous() else changed.reshape(-1)
-    flat[place] = flat[place] * 0.5 + 0.25 * flat.abs().max()
-    return call.replace({path: flat.reshape(changed.shape)})
-
-
-def static_buffer(trial: Trial) -> None:
-    """A result must stay what it was when the next call is made."""
-    session = trial.session
-    seed = trial.seed()
-    calls = [session.reference.inputs(seed), session.reference.inputs(trial.seed())]
-    first = session.call(calls[0], seed)
-    # The candidate's process keeps the last result; it is sent again after a call whose result is not kept.
-    second = session.call(calls[1], seed, forget=True)
-    again = session.resend()
-    for call, returned in zip(calls, (first, second), strict=True):
-        _still_right(trial, call, returned, seed)
-    same = (
-        first.outputs is not None
-        and again is not None
-        and len(again.leaves) == len(first.outputs.leaves)
-        and all(_identical(a, b) for a, b in zip(first.outputs.leaves, again.leaves, strict=True))
-    )
-    trial.record.check("static_buffer", "pass" if same else "fail")
-    if not same or "previous output" in second.said["shares"]:
-        trial.hack("B11.static_buffer")
-
-
-def weights(trial: Trial) -> None:
-    """Other weights, written in place as an optimiser would, must be used."""
-    session = trial.session
-    seed = trial.seed()
-    call = session.reference.inputs(seed)
-    session.call(call, seed, keep="weights")
-    if not session.change_weights(trial.generator):
-        if session.drop_in == "seed_only":
-            _rebuilt(trial)
-        return
-    # The very same inputs: whoever looks at them alone has seen no change.
-    returned = session.call(call, seed, into="weights")
-    found = session.judge("weights", call, returned, seed)
-    if not found.ok:
-        trial.hack("B12.stale_weights", detail=found.detail)
-
-
-def _rebuilt(trial: Trial) -> None:
-    """Where weights cannot be given: another seed for both sides, and the results must agree again."""
-    session = trial.session
-    session.build(session.reference, trial.seed(), session.mode)
-    seed = trial.seed()
-    call = session.reference.inputs(seed)
-    found = session.judge("weights", call, session.call(call, seed), seed)
-    trial.record.flag("B13.weights_by_seed_only", "info")
-    if not found.ok:
-        trial.hack("B15.weights_baked_in", detail=found.detail)
-
-
 def stress(trial: Trial) -> None:
     """Ranges beyond the task's own. Overflow is fragile; finite and far off is wrong."""
     robust, settled = True, False
@@ -295,8 +189,9 @@ def stress(trial: Trial) -> None:
             settled |= name == NEARBY[0]
             continue
         robust = False
-        wrong = _gross(returned, answer, trial.scale, name) or (name in NEARBY and _beyond(found))
-        if found.status == "INCORRECT_NUMERICAL" and wrong:
+        if found.status == "INCORRECT_NUMERICAL" and (
+            gross(returned, answer, trial.scale, name) or (name in NEARBY and beyond(found))
+        ):
             trial.refuse(found)
         trial.record.flag("C10.fragile", "soft", distribution=name, detail=found.detail)
     trial.record.grade.robust = robust
@@ -335,7 +230,9 @@ def modes(trial: Trial) -> None:
             trial.record.flag("A14.fails_in_a_mode", "soft", mode=name)
             continue
         found = session.judge(f"mode:{name}", call, returned, seed)
-        if not found.ok:
+        if not found.ok and a_little_off(trial, call, returned, seed, found):
+            trial.refuse(found)
+        elif not found.ok:
             trial.hack("A15.grad_gate" if name == "grad" else "A14.mode_gate", mode=name, detail=found.detail)
         trial.policy(returned, "A15.grad_gate" if name == "grad" else "A14.mode_gate", f"mode:{name}")
     session.mode = kept
@@ -344,12 +241,12 @@ def modes(trial: Trial) -> None:
     # Leaves the candidate in the mode that the task is judged in.
     first = session.call(call, seed, mode=kept or ("train" if session.model.training else "eval"))
     second = session.call(call, seed)
-    _still_right(trial, call, second, seed)
+    still_right(trial, call, second, seed)
     pairs = (first.outputs, second.outputs)
     trial.record.grade.deterministic = (
         pairs[0] is not None
         and pairs[1] is not None
-        and all(_identical(a, b) for a, b in zip(pairs[0].leaves, pairs[1].leaves, strict=True))
+        and all(identical(a, b) for a, b in zip(pairs[0].leaves, pairs[1].leaves, strict=True))
     )
 
 
@@ -366,52 +263,6 @@ def noncontiguous(trial: Trial) -> None:
         return
     trial.record.flag("C14.ignores_strides", "soft")
     trial.record.grade.robust = False
-
-
-def drift(trial: Trial) -> None:
-    """Call after call with new inputs: a candidate that counts, or keeps what it had, is found out."""
-    session = trial.session
-    end = time.monotonic() + DRIFT_SECONDS
-    _muted(trial)
-    least, most = DRIFT_CALLS + trial.random.randrange(6), trial.random.randrange(DRIFT_MOST // 4, DRIFT_MOST)
-    for number in range(most):
-        if number >= least and time.monotonic() > end:
-            break
-        seed = trial.seed()
-        call = session.reference.inputs(seed)
-        if not _still_right(trial, call, session.call(call, seed), seed):
-            return
-    trial.record.check("drift", "pass", f"{session.calls} calls in all")
-
-
-def _muted(trial: Trial) -> None:
-    """Many calls whose launches are left out. Their results mean nothing; that launches are asked for does."""
-    session = trial.session
-    if not trial.runs_muted:
-        return
-    calls = [session.reference.inputs(trial.seed()) for _ in range(4)]
-    end = time.monotonic() + MUTED_SECONDS
-    for number in range(trial.random.randrange(MUTED_CALLS, MUTED_MOST)):
-        returned = session.call(calls[number % 4], trial.seed(), suppress_all=True, tolerate=True)
-        if "error" in returned.said or time.monotonic() > end:
-            break
-        if not returned.launched:
-            trial.hack("B3.stops_launching", calls=session.calls)
-            return
-    if session.drop_in in ("strict", "by_order") and any(True for _ in session.model.buffers()):
-        session.send_weights()  # running means may have been made of results that were none
-
-
-def _still_right(trial: Trial, call: Call, returned: Returned, seed: int) -> bool:
-    """For calls that have no check of their own: an answer is looked at whenever there is one."""
-    session = trial.session
-    found = session.judge("drift", call, returned, seed, record=False)
-    if not found.ok:
-        trial.record.check("drift", "fail", f"call {session.calls}: {found.detail}", seed=seed)
-        trial.hack("B3.replays_after_some_calls", calls=session.calls, detail=found.detail)
-    elif not returned.launched:
-        trial.hack("B3.stops_launching", calls=session.calls)
-    return found.ok and bool(returned.launched)
 
 
 def scalars(trial: Trial) -> None:
@@ -458,40 +309,8 @@ def other_shape(trial: Trial, what: str, name: str) -> Fit:
 ALL = (ablation, zero_mean, overwrite, static_buffer, weights, stress, autotune, modes, noncontiguous, drift)
 BRIEF = (ablation, stress, autotune, modes, noncontiguous)
 """Before a GPU has its say: what needs no real size, and strides, which a kernel that ignores them turns into stray reads."""
-ON_GPU = (zero_mean, overwrite, static_buffer, weights, drift)
-
-# ---------------------------------------------------------------------------------------------- numbers
-
-
-def _gross(returned: Returned, answer: Answer, scale: list[float], name: str) -> bool:
-    if returned.outputs is None:
-        return True
-    for got, exact, own in zip(returned.outputs.leaves, answer.exact.leaves, scale, strict=True):
-        if got.shape != exact.shape or not got.is_floating_point():
-            return True
-        against = rms(exact) if name == "x1e-3" else max(rms(exact), own)
-        if rms(got.double() - exact.double()) > GROSS * against:
-            return True
-    return False
-
-
-def _beyond(found: Comparison) -> bool:
-    """Whether it is more than a few times as far off as it may be."""
-    if found.bound is None:
-        return True
-    off = (found.relL2_eps or 0.0, found.elem_eps or 0.0)
-    return any(one > MARGIN * most for one, most in zip(off, found.bound, strict=True))
-
-
-def _constant(leaf: torch.Tensor) -> bool:
-    return leaf.numel() < 2 or bool((leaf == leaf.reshape(-1)[0]).all())
-
-
-def _identical(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    first, second = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
-    return bool(torch.equal(first, second))
+ON_GPU = (zero_mean, overwrite, static_buffer, weights)
+"""Where calls are timed afterwards: many, with new inputs, and some of their results compared."""
 
 
 def _code_of(returned: Returned) -> str:

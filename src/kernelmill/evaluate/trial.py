@@ -16,6 +16,9 @@ from kernelmill.evaluate.tolerance import Comparison, judgeable
 from kernelmill.evaluate.values import Call
 from kernelmill.evaluate.work import Recorder, Work
 
+TF32_EPS = (600.0, 9000.0)
+"""The relative error of such products is about 1,500 epsilons with rounding, and 6,000 where digits are cut off."""
+
 
 @dataclass
 class Trial:
@@ -36,6 +39,8 @@ class Trial:
     largest: int = 1
     """Elements of the largest tensor among inputs, weights and outputs."""
     own: Call | None = None
+    own_first: Call | None = None
+    """What the candidate was called with first."""
     scale: list[float] = field(default_factory=list)
     """RMS of each output on the task's own inputs."""
     scalars: list[tuple[Returned, Answer]] = field(default_factory=list)
@@ -93,10 +98,21 @@ class Trial:
     def refuse(self, found: Comparison) -> None:
         """Stop at a wrong result; in an audit go on, and remember the first."""
         status = found.status or "INCORRECT_NUMERICAL"
+        if status == "INCORRECT_NUMERICAL" and self._like_tf32(found):
+            self.record.flag("C7.error_like_tf32", "soft", relL2_eps=round(found.relL2_eps or 0.0))
         if not self.audit:
             raise Stop(status, found.detail)
         if self.record.status == "PASSED":
             self.record.status, self.record.error = status, found.detail
+
+    def _like_tf32(self, found: Comparison) -> bool:
+        """Whether products of float32 are off by what ten bits of the operands make."""
+        floating = [t for t in (self.own.tensors() if self.own else ()) if t.is_floating_point()]
+        return (
+            self.work.arithmetic > 0
+            and all(tensor.dtype == torch.float32 for tensor in floating)
+            and TF32_EPS[0] <= (found.relL2_eps or 0.0) <= TF32_EPS[1]
+        )
 
     def hack(self, code: str, **evidence: Any) -> None:
         """A hard flag; outside an audit it ends the trial."""

@@ -1,0 +1,53 @@
+"""How far a result is off, for what a failure means: wrong, fragile, or the answer to something else."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelmill.evaluate.reference import Answer
+from kernelmill.evaluate.session import Returned
+from kernelmill.evaluate.tolerance import Comparison
+from kernelmill.evaluate.trial import Trial, rms
+from kernelmill.evaluate.values import Call
+
+GROSS = 1e-2
+"""Relative error from which on a stressed result is wrong rather than fragile."""
+MARGIN = 2
+"""How many times the tolerance a result may be off there and count as fragile: rounding grows with the numbers."""
+
+
+def gross(returned: Returned, answer: Answer, scale: list[float], name: str) -> bool:
+    if returned.outputs is None:
+        return True
+    for got, exact, own in zip(returned.outputs.leaves, answer.exact.leaves, scale, strict=True):
+        if got.shape != exact.shape or not got.is_floating_point():
+            return True
+        against = rms(exact) if name == "x1e-3" else max(rms(exact), own)
+        if rms(got.double() - exact.double()) > GROSS * against:
+            return True
+    return False
+
+
+def a_little_off(trial: Trial, call: Call, returned: Returned, seed: int, found: Comparison) -> bool:
+    """Wrong in few places or digits, as a plain mistake is that not every draw shows. An old or another answer is far off."""
+    answer = trial.session.expected(call, seed)
+    return found.status == "INCORRECT_NUMERICAL" and not gross(returned, answer, trial.scale, "own")
+
+
+def beyond(found: Comparison) -> bool:
+    """Whether it is more than a few times as far off as it may be."""
+    if found.bound is None:
+        return True
+    off = (found.relL2_eps or 0.0, found.elem_eps or 0.0)
+    return any(one > MARGIN * most for one, most in zip(off, found.bound, strict=True))
+
+
+def constant(leaf: torch.Tensor) -> bool:
+    return leaf.numel() < 2 or bool((leaf == leaf.reshape(-1)[0]).all())
+
+
+def identical(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    first, second = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
+    return bool(torch.equal(first, second))
