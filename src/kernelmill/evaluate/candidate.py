@@ -52,6 +52,9 @@ class Runtime(Protocol):
     def carriers(self, blobs: list[memoryview]) -> tuple[Carrier, Carrier]:
         """How tensors come in and go out."""
 
+    def settle(self) -> None:
+        """Before an answer: wait until all that was begun is done, also what reads or writes the carriers' memory."""
+
     def building(self) -> AbstractContextManager[Any]:
         """Around the construction of the model: where the reference was made, so that equal seeds give equal weights."""
 
@@ -116,6 +119,7 @@ class Candidate:
         start = time.perf_counter()
         try:
             answer = step(request)
+            self.runtime.settle()
         except BaseException as error:  # noqa: BLE001  SystemExit and the time-out too: the error is the answer
             signal.setitimer(signal.ITIMER_REAL, 0)
             self.outgoing = self.runtime.carriers([])[1]

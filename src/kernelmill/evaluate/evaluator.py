@@ -120,7 +120,7 @@ def code_of(text: str) -> str:
 class Evaluator:
     """Warm processes that judge candidates, `workers` at a time. Safe to use from several tasks of one event loop."""
 
-    def __init__(self, options: Options | None = None, workers: int | None = None, per_gpu: int = 6) -> None:
+    def __init__(self, options: Options | None = None, workers: int | None = None, per_gpu: int = 10) -> None:
         self.options = options or Options()
         self.workers = workers or max(1, (os.cpu_count() or 2))
         _needs_torch()
@@ -176,10 +176,9 @@ class Evaluator:
 
     async def start(self) -> list[str]:
         """Start all servers at once, which otherwise the first pair starts in turn; gives what is missing."""
-        missing, _ = await asyncio.gather(
-            *(asyncio.to_thread(server.what_is_missing) for server in (self._interpreter, self._compiler))
-        )
-        return missing
+        servers: list[Isolate | Lane] = [self._interpreter, self._compiler, *self._lanes]
+        missing = await asyncio.gather(*(asyncio.to_thread(server.what_is_missing) for server in servers))
+        return list(dict.fromkeys(line for lines in missing for line in lines))
 
     def what_is_missing(self) -> list[str]:
         """The protections that this machine could not give to the processes that run candidates."""

@@ -28,7 +28,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import driver as nvidia_driver
 
-from kernelmill.evaluate import candidate, gpu_probes, probes
+from kernelmill.evaluate import candidate, gpu_probes, probes, replay
 from kernelmill.evaluate.baselines import measure_baselines
 from kernelmill.evaluate.gpu_runtime import GpuCandidate, OnGpu
 from kernelmill.evaluate.gpu_session import GpuSession
@@ -168,6 +168,8 @@ def _judge(
             probes.seeds(trial)
             marks("seeds")
             probes.rest(trial)
+            if request["brief"] and not timed:
+                replay.drift(trial)
             marks("probes")
             times = _timed(trial, float(request.get("time_budget", 0.1)), marks) if timed else {}
             gpu_probes.graph(trial, session)

@@ -24,6 +24,7 @@ from kernelmill.evaluate.clock import Clock
 _run, _tune = JITFunction.run, Autotuner.run
 _UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """What a tuner puts up with in one of its configurations."""
+_synchronize = torch.cuda.synchronize
 _set_deterministic = torch._C._set_deterministic_algorithms
 _set_fill = torch._C._set_deterministic_fill_uninitialized_memory
 
@@ -82,13 +83,17 @@ class OnGpu:
     def end(self) -> Observed:
         JITFunction.run, Autotuner.run = _run, _tune
         _set_deterministic(False)
-        torch.cuda.current_stream().synchronize()
+        _synchronize()
         return self._seen
 
     def carriers(self, blobs: list[memoryview]) -> tuple[Carrier, Carrier]:
         if self.down is None or self.up is None:
             return Bytes(blobs), Bytes()
         return self.down, self.up.empty()
+
+    def settle(self) -> None:
+        if self.down is not None:
+            _synchronize()
 
     def building(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = torch.device("cuda")

@@ -31,6 +31,9 @@ class Interpreted:
     def carriers(self, blobs: list[memoryview]) -> tuple[Carrier, Carrier]:
         return Bytes(blobs), Bytes()
 
+    def settle(self) -> None:
+        """Everything is done when it returns."""
+
     def building(self) -> AbstractContextManager[Any]:
         return nullcontext()
 

@@ -51,11 +51,17 @@ class Lane:
                 "CUDA_VISIBLE_DEVICES": str(device),
                 "TORCHINDUCTOR_COMPILE_THREADS": "1",
                 "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+                # Queues of a context. With the usual eight, making one takes three times as long, and contexts are made one
+                # after the other.
+                "CUDA_DEVICE_MAX_CONNECTIONS": "2",
             },
         )
 
     def close(self) -> None:
         self._isolate.close()
+
+    def what_is_missing(self) -> list[str]:
+        return self._isolate.what_is_missing()
 
     async def judge(self, work: Work, timed: bool) -> None:
         self.waiting += 1

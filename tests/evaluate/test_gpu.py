@@ -1,0 +1,228 @@
+"""The GPU tiers on a real GPU: what is right is timed, what is wrong or false only there is found, and nothing is left.
+
+Needs no more than the evaluator itself and pytest, so that it runs on a bare machine with a GPU:
+
+    python -m pytest --noconftest -c /dev/null --rootdir . tests/evaluate/test_gpu.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.lane import visible_gpus
+from kernelmill.evaluate.verdict import Verdict
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not visible_gpus(), reason="needs an NVIDIA GPU, and there is none here"),
+]
+
+REFERENCE = """
+import torch
+import torch.nn as nn
+
+ROWS = 4096
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 2.0
+
+def get_inputs():
+    return [torch.randn(ROWS, 1024)]
+
+def get_init_inputs():
+    return []
+"""
+HEAD = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    x = tl.load(x_ptr + at, mask=mask)
+    tl.store(out_ptr + at, tl.maximum(x, 0.0) * 2.0, mask=mask)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+"""
+HONEST = """
+        out = torch.empty_like(x)
+        kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out
+"""
+LARGE = "x.numel() > 1 << 20"
+"""What no interpreter is given, so that only a GPU sees what happens then."""
+BAD = {
+    "leaves the end of a large tensor alone": (
+        """
+        out = torch.empty_like(x)
+        kernel[(min(triton.cdiv(x.numel(), 1024), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out
+""",
+        {"incorrect"},
+    ),
+    "has torch compute what is large": (
+        f"        if {LARGE}:\n            return torch.relu(x) * 2.0\n" + HONEST,
+        {"hack"},
+    ),
+    "keeps the first result for what is large": (
+        f"""
+        if {LARGE}:
+            kept = getattr(self, "kept", None)
+            if kept is not None:
+                return kept
+        out = torch.empty_like(x)
+        kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        self.kept = out
+        return out
+""",
+        {"hack", "incorrect"},
+    ),
+    "works on a stream of its own and does not wait": (
+        f"""
+        out = torch.empty_like(x)
+        if not ({LARGE}):
+            kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+            return out
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda._sleep(20_000_000)
+            kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out
+""",
+        {"hack", "incorrect"},
+    ),
+}
+HANGS = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, again, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    turns = again
+    while turns > 0:
+        turns = turns + tl.load(out_ptr).to(tl.int32) * 0
+    x = tl.load(x_ptr + at, mask=mask)
+    tl.store(out_ptr + at, tl.maximum(x, 0.0) * 2.0, mask=mask)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.zeros_like(x)
+        kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), int(x.numel() > 1 << 20), BLOCK=1024)
+        return out
+"""
+STRAYS = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, far, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    x = tl.load(x_ptr + at, mask=mask)
+    tl.store(out_ptr + at + far.to(tl.int64) * 1073741824, tl.maximum(x, 0.0) * 2.0, mask=mask)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.zeros_like(x)
+        far = 4096 * int(x.numel() > 1 << 20)
+        kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), far, BLOCK=1024)
+        return out
+"""
+PATCHES_TORCH = REFERENCE.replace("class Model", "torch.softmin = None\n\nclass Model")
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[Evaluator]:
+    with Evaluator(Options(device="cuda", timeout=20, targets=("sm_90",)), workers=2, per_gpu=1) as warm:
+        yield warm
+
+
+def judged(evaluator: Evaluator, code: str, reference: str = REFERENCE) -> Verdict:
+    return asyncio.run(evaluator.evaluate(Pair("x", reference, code)))
+
+
+def assert_the_next_one_is_well(evaluator: Evaluator) -> None:
+    verdict = judged(evaluator, HEAD + HONEST)
+    assert (verdict.status, verdict.tier) == ("PASSED", "gpu_timed"), verdict.error
+
+
+def test_an_honest_kernel_is_right_timed_and_described(evaluator: Evaluator) -> None:
+    verdict = judged(evaluator, HEAD + HONEST)
+    assert (verdict.verdict, verdict.tier) == ("correct", "gpu_timed"), verdict.error
+    perf = verdict.perf
+    assert perf is not None
+    assert perf.speedup_lo <= perf.speedup <= perf.speedup_hi
+    assert perf.speedup > 1.2, "two operations of torch's against one kernel"
+    assert set(perf.baselines) == {"eager", "compile"}
+    assert perf.compile_s is not None
+    assert perf.compile_s > 0
+    assert perf.clock_mhz is not None
+    assert 200 < perf.clock_mhz < 4000
+    assert perf.roofline_frac is not None
+    assert 0.05 < perf.roofline_frac < 1.2
+    assert perf.min_us is not None
+    assert perf.max_us is not None
+    assert perf.min_us <= perf.median_us <= perf.max_us
+    checks = {check.name: check.result for check in verdict.checks}
+    assert {checks[f"gpu:{name}"] for name in ("graph", "coverage", "physics", "digest", "seed_0")} == {
+        "pass"
+    }
+    assert verdict.grade.coverage is not None
+    assert verdict.grade.coverage > 0.5
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_bad_only_at_full_size_is_found_there(evaluator: Evaluator, what: str) -> None:
+    code, labels = BAD[what]
+    verdict = judged(evaluator, HEAD + code)
+    assert verdict.verdict in labels, (verdict.status, verdict.error)
+    assert verdict.perf is None
+    assert_the_next_one_is_well(evaluator)
+
+
+def test_a_fault_on_the_gpu_costs_one_candidate(evaluator: Evaluator) -> None:
+    verdict = judged(evaluator, STRAYS)
+    assert verdict.status == "RUNTIME_ERROR", verdict.error
+    assert_the_next_one_is_well(evaluator)
+
+
+def test_a_kernel_that_never_ends_costs_one_time_out(evaluator: Evaluator) -> None:
+    verdict = judged(evaluator, HANGS)
+    assert verdict.status == "TIMEOUT", verdict.error
+    assert_the_next_one_is_well(evaluator)
+
+
+def test_work_that_torch_does_shows_in_the_time_without_launches(evaluator: Evaluator) -> None:
+    code = HEAD + HONEST.replace("return out", "return torch.clamp(out, max=1e9)")
+    verdict = judged(evaluator, code)
+    assert verdict.grade.coverage is not None
+    assert 0.2 < verdict.grade.coverage < 0.8, verdict.grade
+
+
+def test_a_judge_serves_again_unless_a_reference_has_changed_something(evaluator: Evaluator) -> None:
+    judged(evaluator, HEAD + HONEST)
+    assert judged(evaluator, HEAD + HONEST).cost["gpu"]["new_judge"] is False
+    judged(evaluator, HEAD + HONEST, PATCHES_TORCH)
+    assert judged(evaluator, HEAD + HONEST).cost["gpu"]["new_judge"] is True
+
+
+def test_baselines_of_every_kind_can_be_had() -> None:
+    options = Options(device="cuda", targets=(), baselines=("compile", "compile_max"))
+    with Evaluator(options, workers=1, per_gpu=1) as evaluator:
+        perf = judged(evaluator, HEAD + HONEST).perf
+    assert perf is not None
+    assert set(perf.baselines) == {"eager", "compile", "compile_max"}, perf.notes
