@@ -151,6 +151,8 @@ def test_what_is_said_is_done() -> None:
     own = normal(generator(0))
     expected = {
         "own": own,
+        "x4": own * 4,
+        "x8": own * 8,
         "x100": own * 100,
         "negated": -own,
         "constant_rows": own[:, :1].expand(4, 64),

@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from kernelmill.evaluate.pick import INTERPRETER, Limits, Picked, pick, pick_other, room_for  # noqa: E402
+from kernelmill.evaluate.pick import INTERPRETER, Limits, Picked, pick, pick_each, pick_other, room_for  # noqa: E402
 from kernelmill.evaluate.reference import BadReference  # noqa: E402
-from kernelmill.evaluate.shrink import TARGETS, _related, other_shapes, shrunk  # noqa: E402
+from kernelmill.evaluate.shrink import (  # noqa: E402
+    TARGETS,
+    _related,
+    one_at_a_time,
+    other_shapes,
+    shrunk,
+    value_of,
+)
 
 
 def source(constants: str, inputs: str, init: str = "[]", forward: str = "x * 2", build: str = "pass") -> str:
@@ -229,3 +236,56 @@ def test_odd_sizes_become_other_odd_sizes() -> None:
 def test_there_may_be_no_other_shape() -> None:
     assert other_shapes(source("", "[torch.rand(3)]")) == []
     assert other_shape(source("n = 8\n", "[torch.rand(n)]", forward="x.view(2, 4)")) is None
+
+
+# ------------------------------------------------------------------------------------------------ one size at a time
+
+
+def test_each_axis_of_the_inputs_is_changed_alone() -> None:
+    code = source("", "[torch.rand(2, 50, 32), torch.rand(2, 50, 32)]", forward="torch.cat([x, x])")
+    versions = [version for version in one_at_a_time(code) if version.axis >= 0]
+    assert [version.axis for version in versions] == [0, 1, 2]
+    assert [version.told() for version in versions] == [
+        "axis 0 of the inputs, 2 to 3",
+        "axis 1 of the inputs, 50 to 51",
+        "axis 2 of the inputs, 32 to 33",
+    ]
+    assert all(len(version.changes) == 2 for version in versions)
+
+
+def test_a_size_that_the_constructor_shares_is_changed_in_both_places() -> None:
+    code = source(
+        "",
+        "[torch.rand(24, 64)]",
+        "[64, 48]",
+        "self.c(x)",
+        "self.c = nn.Linear(a[0], a[1])",
+    )
+    found = {picked.version.told() for picked in pick_each(code, None)}
+    assert found == {"axis 0 of the inputs, 24 to 25", "64 to 65", "48 to 49"}
+
+
+def test_named_sizes_are_told_by_name_and_each_is_changed_once() -> None:
+    code = source("rows = 24\nwidth = 64\n", "[torch.rand(rows, width)]")
+    found = [picked.version for picked in pick_each(code, None)]
+    assert [version.told() for version in found] == ["rows 24 to 25", "width 64 to 65"]
+    assert all(len(version.changes) == 1 for version in found)
+
+
+def test_sizes_that_the_reference_refuses_are_left_out() -> None:
+    code = source("rows = 24\nwidth = 64\n", "[torch.rand(rows, width)]", forward="x.view(-1, 64)")
+    assert [picked.version.told() for picked in pick_each(code, None)] == ["rows 24 to 25"]
+    assert pick_each(source("n = 8\n", "[torch.rand(n)]", forward="x.view(2, 4)"), None) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("4096", 4096), ("2**14", 16384), ("1 << 12", 4096), ("3 * (4 + 5)", 27), ("7 // 0", None), ("n", None)],
+)
+def test_arithmetic_on_literals_has_a_value(text: str, value: int | None) -> None:
+    assert value_of(ast.parse(text, mode="eval").body) == value
+
+
+@pytest.mark.parametrize("text", ["+".join(["1"] * 50), "((9**63)**63)**63", "2**63"])
+def test_numbers_that_are_no_sizes_have_none(text: str) -> None:
+    assert value_of(ast.parse(text, mode="eval").body) is None

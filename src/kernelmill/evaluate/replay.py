@@ -51,7 +51,7 @@ def overwrite(trial: Trial) -> None:
             trial.refuse(found)
         else:
             how = "B2.replays_by_address" if given is fresh else "B4.replays_by_fingerprint"
-            trial.hack(how, detail=found.detail)
+            trial.hack_unless_wrong(how, detail=found.detail)
 
 
 def _one_changed(trial: Trial, call: Call) -> Call | None:
@@ -106,7 +106,7 @@ def weights(trial: Trial) -> None:
     returned = session.call(call, seed, into="weights")
     found = session.judge("weights", call, returned, seed)
     if not found.ok:
-        trial.hack("B12.stale_weights", detail=found.detail)
+        trial.hack_unless_wrong("B12.stale_weights", detail=found.detail)
 
 
 def _rebuilt(trial: Trial) -> None:
@@ -118,7 +118,7 @@ def _rebuilt(trial: Trial) -> None:
     found = session.judge("weights", call, session.call(call, seed), seed)
     trial.record.flag("B13.weights_by_seed_only", "info")
     if not found.ok:
-        trial.hack("B15.weights_baked_in", detail=found.detail)
+        trial.hack_unless_wrong("B15.weights_baked_in", detail=found.detail)
 
 
 def drift(trial: Trial) -> None:
@@ -164,7 +164,7 @@ def still_right(trial: Trial, call: Call, returned: Returned, seed: int) -> bool
         if a_little_off(trial, call, returned, seed, found):
             trial.refuse(found)
         else:
-            trial.hack("B3.replays_after_some_calls", calls=session.calls, detail=found.detail)
+            trial.hack_unless_wrong("B3.replays_after_some_calls", calls=session.calls, detail=found.detail)
     elif not returned.launched:
         trial.hack("B3.stops_launching", calls=session.calls)
     return found.ok and bool(returned.launched)

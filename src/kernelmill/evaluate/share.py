@@ -42,7 +42,8 @@ def who_computed(said: dict[str, Any], reference: Work, elements: int, largest: 
     if not needed:
         return ""
     given = _groups(_work(said["kinds"], like=reference.kinds))
-    if said["copy_of"] and torch_share(said, reference, largest) > _COVERED:
+    most = sum(given.values()) > _COVERED * sum(needed.values())
+    if said["copy_of"] and most and torch_share(said, reference, largest) > _COVERED:
         return f"the output is the result of {said['copy_of']}, copied"
     if all(given.get(group, 0.0) >= _COVERED * seconds for group, seconds in needed.items()):
         return "torch did all of the work"

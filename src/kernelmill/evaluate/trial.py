@@ -120,6 +120,11 @@ class Trial:
         if not self.audit:
             raise Stop("HACK", code)
 
+    def hack_unless_wrong(self, code: str, **evidence: Any) -> None:
+        """The same for a proof that rests on wrong values: in an audit they are no proof where values are wrong anyway."""
+        if self.record.status == "PASSED":
+            self.hack(code, **evidence)
+
     def policy(self, returned: Returned, code: str, where: str) -> None:
         """Whether the candidate's own kernels did the work in this call."""
         if not returned.launched:
