@@ -2,7 +2,7 @@
 
 Needs no more than the evaluator itself and pytest, so that it runs on a bare machine with a GPU:
 
-    python -m pytest --noconftest -c /dev/null --rootdir . tests/evaluate/test_gpu.py
+    PYTHONPATH=src python -m pytest --noconftest -c /dev/null --rootdir . tests/evaluate/test_gpu.py
 """
 
 from __future__ import annotations
@@ -218,6 +218,17 @@ def test_a_judge_serves_again_unless_a_reference_has_changed_something(evaluator
     assert judged(evaluator, HEAD + HONEST).cost["gpu"]["new_judge"] is False
     judged(evaluator, HEAD + HONEST, PATCHES_TORCH)
     assert judged(evaluator, HEAD + HONEST).cost["gpu"]["new_judge"] is True
+
+
+def test_an_audit_records_what_the_driver_saw() -> None:
+    audit = Options(device="cuda", targets=(), baselines=(), audit=True)
+    with Evaluator(audit, workers=1, per_gpu=1) as auditor:
+        verdict = judged(auditor, HEAD + HONEST)
+    assert verdict.verdict == "correct", verdict.error
+    checks = {check.name: check for check in verdict.checks}
+    assert checks["gpu:profile"].result == "pass", checks["gpu:profile"].detail
+    assert "kernel" in checks["gpu:profile"].detail
+    assert {"gpu:drift", "gpu:mode:grad", "gpu:noncontiguous"} <= set(checks)
 
 
 def test_baselines_of_every_kind_can_be_had() -> None:

@@ -174,6 +174,9 @@ def _judge(
             times = _timed(trial, float(request.get("time_budget", 0.1)), marks) if timed else {}
             gpu_probes.graph(trial, session)
             marks("graph")
+            if trial.audit:
+                gpu_probes.profile(trial, session)
+                marks("profile")
             return times | {"compile_s": compile_s}
 
 

@@ -24,3 +24,22 @@ def graph(trial: Trial, session: GpuSession) -> None:
     found = session.judge("graph", fresh, Returned(outputs, "", {}, 0.0), 0)
     if not found.ok:
         trial.hack("B8.stale_under_replay", detail=found.detail)
+
+
+def profile(trial: Trial, session: GpuSession) -> None:
+    """Whose kernels took the time, by the driver's account. Slow to begin with, hence for audits."""
+    ran, trouble = session.profiled(session.reference.inputs(trial.seed()))
+    total = sum(time for _, time in ran)
+    if not total:
+        trial.record.check("profile", "skip", f"no profile: {trouble[:200]}")
+        return
+    names = {kernel.rpartition(".")[2] for kernel in trial.record.kernels}
+    own = sum(time for name, time in ran if name in names)
+    slowest = sorted(ran, key=lambda one: -one[1])[:3]
+    text = (
+        f"{own:.1f} of {total:.1f} us in its own kernels; most: {', '.join(name[:60] for name, _ in slowest)}"
+    )
+    trial.record.check("profile", "pass" if own else "fail", text)
+    to_host = sum(name.startswith("Memcpy DtoH") for name, _ in ran)
+    if to_host:
+        trial.record.flag("A8.copies_to_host", "soft", copies=to_host)

@@ -24,6 +24,7 @@ from kernelmill.evaluate.clock import Clock
 _run, _tune = JITFunction.run, Autotuner.run
 _UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """What a tuner puts up with in one of its configurations."""
+_MOST_PROFILED = 500
 _synchronize = torch.cuda.synchronize
 _set_deterministic = torch._C._set_deterministic_algorithms
 _set_fill = torch._C._set_deterministic_fill_uninitialized_memory
@@ -176,3 +177,16 @@ class GpuCandidate(Candidate):
                 old.data.copy_(new)
             graph.replay()
         return {"output": pack(result, self.outgoing)}
+
+    def do_profile(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What ran on the GPU during a call, by the driver's own account: name and microseconds."""
+        args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
+        _synchronize()
+        with (
+            torch.no_grad(),
+            torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen,
+        ):
+            self.model(*args, **kwargs)
+            _synchronize()
+        on_gpu = [event for event in seen.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+        return {"ran": [[event.name, event.device_time_total] for event in on_gpu][:_MOST_PROFILED]}

@@ -66,9 +66,20 @@ class GpuSession(Session):
             return None, f"{said['error']['type']}: {said['error']['message']}"
         return self._outputs(said, out)
 
+    def profiled(self, call: Call) -> tuple[list[tuple[str, float]], str]:
+        """What ran on the GPU in a call, by name and microseconds; or why that cannot be known."""
+        carrier = self.outgoing()
+        fields = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier)}
+        said, _ = self.ask("profile", self._limits.load_s, fields, carrier, tolerate=True)
+        if "error" in said:
+            return [], f"{said['error']['type']}: {said['error']['message']}"
+        return [(str(name), float(time)) for name, time in said["ran"]], "" if said[
+            "ran"
+        ] else "nothing was seen"
+
     def ask(self, do: str, seconds: float, fields: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         torch.cuda.current_stream().synchronize()  # what was put into the arena is there
-        if do in ("call", "graph") and not fields.get("compile_only"):
+        if do in ("call", "graph", "profile") and not fields.get("compile_only"):
             with self.turns.beside_others():
                 return super().ask(do, seconds, fields, *args, **kwargs)
         return super().ask(do, seconds, fields, *args, **kwargs)
