@@ -166,7 +166,7 @@ def test_an_honest_kernel_is_right_timed_and_described(evaluator: Evaluator) -> 
     perf = verdict.perf
     assert perf is not None
     assert perf.speedup_lo <= perf.speedup <= perf.speedup_hi
-    assert perf.speedup > 1.2, "two operations of torch's against one kernel"
+    assert perf.baselines["eager"] > 1.2 * perf.median_us, "two operations of torch's against one kernel"
     assert set(perf.baselines) == {"eager", "compile"}
     assert perf.compile_s is not None
     assert perf.compile_s > 0

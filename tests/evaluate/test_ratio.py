@@ -37,6 +37,29 @@ def test_a_slow_down_of_a_twentieth_is_found() -> None:
     assert found >= 95
 
 
+def test_blocks_that_something_disturbed_do_not_hide_a_slow_down() -> None:
+    dice = random.Random(3)
+    found = held = 0
+    for _ in range(100):
+        drift = [1 + 0.2 * dice.random() for _ in range(16)]
+        pairs = [blocks(dice, level, 16, drift) for level in (50.0, 52.5, 50.0)]
+        for side in pairs:
+            for block in dice.sample(side, 1):
+                block[:] = [t * (1.2 + dice.random()) for t in block]
+        found += ratio(pairs[0], pairs[1]).high < 1.0
+        same = ratio(pairs[0], pairs[2])
+        held += same.low <= 1.0 <= same.high
+    assert found >= 95
+    assert held >= 93
+
+
+def test_what_processes_differ_by_is_part_of_the_interval_however_many_blocks_there_are() -> None:
+    same = [[50.0] * 5] * 40
+    assert ratio(same, same).high == 1.0
+    found = ratio(same, same, between=0.01)
+    assert (found.low, found.high) == (0.99, 1.01)
+
+
 times = st.lists(st.lists(st.floats(1, 1e4), min_size=3, max_size=5), min_size=2, max_size=6)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from kernelmill.evaluate import generators
 from kernelmill.evaluate.reference import Answer
 from kernelmill.evaluate.session import Returned
 from kernelmill.evaluate.tolerance import Comparison
@@ -14,6 +15,8 @@ GROSS = 1e-2
 """Relative error from which on a stressed result is wrong rather than fragile."""
 MARGIN = 2
 """How many times the tolerance a result may be off there and count as fragile: rounding grows with the numbers."""
+ALIKE = 0.5
+"""Correlation from which on two errors are the same."""
 
 
 def gross(returned: Returned, answer: Answer, scale: list[float], name: str) -> bool:
@@ -40,6 +43,34 @@ def beyond(found: Comparison) -> bool:
         return True
     off = (found.relL2_eps or 0.0, found.elem_eps or 0.0)
     return any(one > MARGIN * most for one, most in zip(off, found.bound, strict=True))
+
+
+def systematic(trial: Trial, call: Call, returned: Returned, seed: int) -> bool:
+    """Whether the error is nearly the same when the inputs are moved a little.
+
+    That of a formula which is another one is; what rounding and cancellation leave is new each time.
+    """
+    moved = generators.nudged(call, trial.roles, trial.generator)
+    again = trial.session.call(moved, seed, tolerate=True)
+    both = [trial.session.expected(one, seed) for one in (call, moved)]
+    if returned.outputs is None or again.outputs is None or trial.session.compare(again, both[1]).ok:
+        return again.outputs is None
+    first, second = (_errors(one, answer) for one, answer in zip((returned, again), both, strict=True))
+    if first.shape != second.shape:
+        return True
+    return float(first @ second) > ALIKE * float(first.norm() * second.norm())
+
+
+def _errors(returned: Returned, answer: Answer) -> torch.Tensor:
+    """Of all floating outputs in a row, each relative to its size; zero where they are not finite."""
+    assert returned.outputs is not None
+    pairs = zip(returned.outputs.leaves, answer.exact.leaves, strict=False)
+    errors = [
+        ((got.double() - exact.double()) / (rms(exact) or 1.0)).nan_to_num(0, 0, 0).flatten()
+        for got, exact in pairs
+        if got.is_floating_point() and got.shape == exact.shape
+    ]
+    return torch.cat(errors) if errors else torch.zeros(0)
 
 
 def constant(leaf: torch.Tensor) -> bool:

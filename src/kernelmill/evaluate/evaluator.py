@@ -120,7 +120,7 @@ def code_of(text: str) -> str:
 class Evaluator:
     """Warm processes that judge candidates, `workers` at a time. Safe to use from several tasks of one event loop."""
 
-    def __init__(self, options: Options | None = None, workers: int | None = None, per_gpu: int = 10) -> None:
+    def __init__(self, options: Options | None = None, workers: int | None = None, per_gpu: int = 12) -> None:
         self.options = options or Options()
         self.workers = workers or max(1, (os.cpu_count() or 2))
         _needs_torch()

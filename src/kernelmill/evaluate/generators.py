@@ -40,6 +40,7 @@ DISTRIBUTIONS = (
     "masks",
     "indices",
 )
+NUDGE = 0.015
 LINE_BYTES = 128
 LINES = 256
 """One line in so many is changed."""
@@ -157,6 +158,18 @@ def distribution(name: str, call: Call, found: list[Role], generator: torch.Gene
         if new is not None:
             changed[role.path] = _keep_form(new.to(tensor.dtype), role).to(tensor.device)
     return call.replace(changed) if changed else None
+
+
+def nudged(call: Call, found: list[Role], generator: torch.Generator) -> Call:
+    """Each number of the data a percent or so larger or smaller."""
+    leaves, changed = dict(call.leaves()), {}
+    for role in found:
+        tensor = leaves[role.path]
+        if role.kind == "data":
+            by = torch.rand(tensor.shape, generator=generator, device=generator.device, dtype=torch.float64)
+            new = tensor.detach().double() * (1 + NUDGE * (2 * by - 1))
+            changed[role.path] = _keep_form(new.to(tensor.dtype), role).to(tensor.device)
+    return call.replace(changed)
 
 
 def noncontiguous(call: Call) -> Call | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 from dataclasses import dataclass
 
@@ -35,24 +36,24 @@ def spread(pairs: list[float]) -> float:
 
 
 def ratio(
-    baseline: list[list[float]], candidate: list[list[float]], least: float = 0.0, seed: int = 0
+    baseline: list[list[float]], candidate: list[list[float]], between: float = 0.0, seed: int = 0
 ) -> Ratio:
     """Pairs of blocks are the witnesses: calls within a block know nothing of what differs between blocks.
 
     The estimate is the median of the averages of any two pairs, and the interval that of Wilcoxon's signed ranks: a block
     that something else disturbed does not count for more than another. It is also as wide as that of a bootstrap of the
-    pairs' median, and no narrower than `least` to each side: what a kernel differs by from itself in another process, which
-    no number of blocks shows.
+    pairs' median. `between` is what the ratio of two processes is uncertain by, relative, however many blocks there are:
+    its square is added to each side's.
     """
     pairs = np.array(pair_ratios(baseline, candidate))
     averages, cut = _averages(pairs), _cut(len(pairs))
     value = float(np.median(averages))
     drawn = np.median(np.random.default_rng(seed).choice(pairs, (RESAMPLES, len(pairs))), axis=1)
     low, high = (float(limit) for limit in np.quantile(drawn, (0.025, 0.975)))
+    below = value - min(low, float(averages[cut - 1]))
+    above = max(high, float(averages[-cut])) - value
     return Ratio(
-        value,
-        min(low, float(averages[cut - 1]), value * (1 - least)),
-        max(high, float(averages[-cut]), value * (1 + least)),
+        value, value - math.hypot(below, value * between), value + math.hypot(above, value * between)
     )
 
 

@@ -28,9 +28,10 @@ DEVICE_REGIME_BELOW_US = 100.0
 LEAST_PAIRS, MOST_PAIRS = 8, 60
 PAIRS_OF_THE_OTHER = 6
 """In the regime that the reward does not go by."""
-GOOD_ENOUGH = 0.005
-SAME_IN_ANOTHER_PROCESS = 0.005
-"""What a kernel was seen to differ by from itself in another process, relative, however long it was timed."""
+GOOD_ENOUGH = 0.008
+BETWEEN_PROCESSES = 0.008
+"""What a kernel was seen to differ by from itself in another process, relative, in 95 of 100 cases and however long it was
+timed: its memory lies elsewhere."""
 BLOCK_US = 1500.0
 LEAST_CALLS, MOST_CALLS = 5, 12
 SEND_SHARE = 0.1
@@ -203,7 +204,7 @@ def _times(said: dict[str, Any], order: list[int]) -> list[float]:
 
 
 def _summary(eager: list[list[float]], ours: list[list[float]]) -> dict[str, Any]:
-    result, flat = ratio(eager, ours, SAME_IN_ANOTHER_PROCESS), [t for block in ours for t in block]
+    result, flat = ratio(eager, ours, BETWEEN_PROCESSES), [t for block in ours for t in block]
     medians = sorted(statistics.median(block) for block in ours)
     return {
         "median_us": statistics.median(flat),
