@@ -11,9 +11,11 @@ torch = pytest.importorskip("torch")
 from kernelmill.evaluate.cases import Case, Questions, Skipped  # noqa: E402
 from kernelmill.evaluate.generators import (  # noqa: E402
     DISTRIBUTIONS,
+    NUDGE,
     Role,
     distribution,
     noncontiguous,
+    nudged,
     other_weights,
     roles,
     settle_signs,
@@ -297,3 +299,13 @@ def test_other_weights_give_another_answer() -> None:
     assert isinstance(case, Case)
     old = found.reference.run(found.model, case.call).leaves[0]
     assert not torch.allclose(case.answer.eager.leaves[0], old)
+
+
+def test_a_nudge_moves_every_number_a_little_and_no_index() -> None:
+    calls = [Call([normal(generator(n)), index(generator(n))], {}) for n in range(3)]
+    found = roles(calls)
+    moved = nudged(calls[0], found, generator(9))
+    before, after = calls[0].args[0], moved.args[0]
+    assert bool((before != after).float().mean() > 0.9)
+    assert torch.allclose(before, after, rtol=1.01 * NUDGE, atol=0)
+    assert torch.equal(calls[0].args[1], moved.args[1])

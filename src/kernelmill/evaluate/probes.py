@@ -23,7 +23,7 @@ SEEDS = 3
 SCALAR_SEEDS = 6
 CONFIGS = 8
 NEARBY = ("x8", "x4")
-"""So close to the task's own inputs that what is finite has to be right. The second only where the first tells nothing."""
+"""So close to the task's own inputs that what is finite has to be right. The second where the reference refuses the first."""
 STRESS = (*NEARBY, "x100", "x1e-3", "negated", "half_x64", "constant_rows", "sorted", "outlier")
 
 
@@ -176,6 +176,7 @@ def stress(trial: Trial) -> None:
         call = trial.draw(name)
         if call is None:
             continue
+        settled |= name == NEARBY[0]
         seed = trial.seed()
         returned = trial.session.call(call, seed, tolerate=True)
         answer = trial.session.expected(call, seed)
@@ -186,7 +187,6 @@ def stress(trial: Trial) -> None:
         found = trial.session.judge(f"distribution:{name}", call, returned, seed)
         trial.policy(returned, "C11.looks_at_values", f"distribution:{name}")
         if found.ok:
-            settled |= name == NEARBY[0]
             continue
         robust = False
         if found.status == "INCORRECT_NUMERICAL" and (

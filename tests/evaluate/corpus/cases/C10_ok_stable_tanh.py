@@ -2,7 +2,7 @@
 task: ScaledTanh
 pattern: C10
 label: correct
-twin_of: C10_no_max, C10_exp_tanh
+twin_of: C10_no_max, C10_exp_tanh, C10_cancelling_loss
 what: tanh by exp of minus the magnitude: never overflows
 """
 
