@@ -8,7 +8,10 @@ Needs no more than the evaluator itself and pytest, so that it runs on a bare ma
 from __future__ import annotations
 
 import asyncio
+import copy
+import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -107,19 +110,21 @@ import triton
 import triton.language as tl
 
 @triton.jit
-def kernel(x_ptr, out_ptr, n, again, BLOCK: tl.constexpr):
+def kernel(x_ptr, out_ptr, count_ptr, n, again, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = at < n
     turns = again
     while turns > 0:
-        turns = turns + tl.load(out_ptr).to(tl.int32) * 0
+        turns = turns + tl.atomic_add(count_ptr, 1) * 0
     x = tl.load(x_ptr + at, mask=mask)
     tl.store(out_ptr + at, tl.maximum(x, 0.0) * 2.0, mask=mask)
 
 class ModelNew(nn.Module):
     def forward(self, x):
         out = torch.zeros_like(x)
-        kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), int(x.numel() > 1 << 20), BLOCK=1024)
+        count = torch.zeros(1, dtype=torch.int32, device=x.device)
+        again = int(x.numel() > 1 << 20)
+        kernel[(triton.cdiv(x.numel(), 1024),)](x, out, count, x.numel(), again, BLOCK=1024)
         return out
 """
 STRAYS = """
@@ -147,8 +152,15 @@ PATCHES_TORCH = REFERENCE.replace("class Model", "torch.softmin = None\n\nclass 
 
 @pytest.fixture(scope="module")
 def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(Options(device="cuda", timeout=20, targets=("sm_90",)), workers=2, per_gpu=1) as warm:
+    with Evaluator(Options(device="cuda", timeout=12, targets=()), workers=2, per_gpu=1) as warm:
         yield warm
+
+
+def with_options(evaluator: Evaluator, **options: Any) -> Evaluator:
+    """The same processes, with other options."""
+    other = copy.copy(evaluator)
+    other.options = dataclasses.replace(evaluator.options, **options)
+    return other
 
 
 def judged(evaluator: Evaluator, code: str, reference: str = REFERENCE) -> Verdict:
@@ -220,10 +232,8 @@ def test_a_judge_serves_again_unless_a_reference_has_changed_something(evaluator
     assert judged(evaluator, HEAD + HONEST).cost["gpu"]["new_judge"] is True
 
 
-def test_an_audit_records_what_the_driver_saw() -> None:
-    audit = Options(device="cuda", targets=(), baselines=(), audit=True)
-    with Evaluator(audit, workers=1, per_gpu=1) as auditor:
-        verdict = judged(auditor, HEAD + HONEST)
+def test_an_audit_records_what_the_driver_saw(evaluator: Evaluator) -> None:
+    verdict = judged(with_options(evaluator, audit=True, baselines=()), HEAD + HONEST)
     assert verdict.verdict == "correct", verdict.error
     checks = {check.name: check for check in verdict.checks}
     assert checks["gpu:profile"].result == "pass", checks["gpu:profile"].detail
@@ -231,9 +241,8 @@ def test_an_audit_records_what_the_driver_saw() -> None:
     assert {"gpu:drift", "gpu:mode:grad", "gpu:noncontiguous"} <= set(checks)
 
 
-def test_baselines_of_every_kind_can_be_had() -> None:
-    options = Options(device="cuda", targets=(), baselines=("compile", "compile_max"))
-    with Evaluator(options, workers=1, per_gpu=1) as evaluator:
-        perf = judged(evaluator, HEAD + HONEST).perf
+def test_baselines_of_every_kind_can_be_had(evaluator: Evaluator) -> None:
+    both = with_options(evaluator, baselines=("compile", "compile_max"), timeout=60)
+    perf = judged(both, HEAD + HONEST).perf
     assert perf is not None
     assert set(perf.baselines) == {"eager", "compile", "compile_max"}, perf.notes

@@ -30,7 +30,7 @@ from triton.backends.nvidia import driver as nvidia_driver
 
 from kernelmill.evaluate import candidate, gpu_probes, probes, replay
 from kernelmill.evaluate.baselines import measure_baselines
-from kernelmill.evaluate.gpu_runtime import GpuCandidate, OnGpu
+from kernelmill.evaluate.gpu_runtime import GpuCandidate, OnGpu, start_cuda
 from kernelmill.evaluate.gpu_session import GpuSession
 from kernelmill.evaluate.guard import Fingerprint
 from kernelmill.evaluate.reference import BadReference, Facts, Reference, load_reference
@@ -110,7 +110,7 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
     new = _process.before is None
     if new:
         _own_cache()
-        torch.cuda.init()
+        start_cuda()
         _process.before = Fingerprint()
     if request["do"] == "health":
         return {"sum": float(torch.ones(1000, device="cuda").sum()), "device": torch.cuda.get_device_name()}

@@ -51,6 +51,16 @@ class Observed:
     notes: list[str] = field(default_factory=list)
 
 
+def start_cuda() -> None:
+    """Make this process's context.
+
+    Torch asks NVML how many GPUs there are until it has been told. The server has asked before it forked this process,
+    with files that are closed here or are others by now: what NVML says then is anything.
+    """
+    torch.cuda._cached_device_count = torch._C._cuda_getDeviceCount()
+    torch.cuda.init()
+
+
 class OnGpu:
     def __init__(self) -> None:
         self.down: Arena | None = None
@@ -58,7 +68,7 @@ class OnGpu:
         self._seen = Observed()
 
     def install(self, request: dict[str, Any]) -> None:
-        torch.cuda.init()
+        start_cuda()
         self.down = Arena.open(*request["down"])
         self.up = Arena.open(*request["up"])
 

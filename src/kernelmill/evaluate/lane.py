@@ -37,7 +37,7 @@ class Lane:
     def __init__(self, device: int, options: Options, at_once: int) -> None:
         self.device, self.waiting, self.sick = device, 0, False
         self._failures = 0
-        self._baselines: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._baselines: dict[tuple[str, tuple[str, ...]], asyncio.Future[dict[str, Any]]] = {}
         self._isolate = Isolate(
             WORKER,
             workers=at_once,
@@ -119,7 +119,7 @@ class Lane:
 
     async def _baselines_of(self, work: Work) -> dict[str, Any]:
         """How the compiled reference does against eager; measured once a reference, others wait for it."""
-        key = work.verdict.task["ref_sha"]
+        key = (work.verdict.task["ref_sha"], work.options.baselines)
         known = self._baselines.get(key)
         if known is None:
             known = self._baselines[key] = asyncio.get_running_loop().create_future()

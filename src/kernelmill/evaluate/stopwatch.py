@@ -29,7 +29,7 @@ LEAST_PAIRS, MOST_PAIRS = 8, 60
 PAIRS_OF_THE_OTHER = 6
 """In the regime that the reward does not go by."""
 GOOD_ENOUGH = 0.008
-BETWEEN_PROCESSES = 0.008
+BETWEEN_PROCESSES = 0.012
 """What a kernel was seen to differ by from itself in another process, relative, in 95 of 100 cases and however long it was
 timed: its memory lies elsewhere."""
 BLOCK_US = 1500.0
