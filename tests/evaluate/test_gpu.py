@@ -115,7 +115,7 @@ def kernel(x_ptr, out_ptr, count_ptr, n, again, BLOCK: tl.constexpr):
     mask = at < n
     turns = again
     while turns > 0:
-        turns = turns + tl.atomic_add(count_ptr, 1) * 0
+        turns = turns + tl.atomic_add(count_ptr, 0)
     x = tl.load(x_ptr + at, mask=mask)
     tl.store(out_ptr + at, tl.maximum(x, 0.0) * 2.0, mask=mask)
 
@@ -123,7 +123,7 @@ class ModelNew(nn.Module):
     def forward(self, x):
         out = torch.zeros_like(x)
         count = torch.zeros(1, dtype=torch.int32, device=x.device)
-        again = int(x.numel() > 1 << 20)
+        again = 2 * int(x.numel() > 1 << 20)
         kernel[(triton.cdiv(x.numel(), 1024),)](x, out, count, x.numel(), again, BLOCK=1024)
         return out
 """
