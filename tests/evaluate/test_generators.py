@@ -307,5 +307,5 @@ def test_a_nudge_moves_every_number_a_little_and_no_index() -> None:
     moved = nudged(calls[0], found, generator(9))
     before, after = calls[0].args[0], moved.args[0]
     assert bool((before != after).float().mean() > 0.9)
-    assert torch.allclose(before, after, rtol=1.01 * NUDGE, atol=0)
+    assert torch.allclose(after, before, rtol=1.01 * NUDGE, atol=0)
     assert torch.equal(calls[0].args[1], moved.args[1])
