@@ -236,8 +236,8 @@ def test_an_audit_records_what_the_driver_saw(evaluator: Evaluator) -> None:
     verdict = judged(with_options(evaluator, audit=True, baselines=()), HEAD + HONEST)
     assert verdict.verdict == "correct", verdict.error
     checks = {check.name: check for check in verdict.checks}
-    assert checks["gpu:profile"].result == "pass", checks["gpu:profile"].detail
-    assert "kernel" in checks["gpu:profile"].detail
+    assert checks["gpu:profiler"].result == "pass", checks["gpu:profiler"].detail
+    assert "kernel" in checks["gpu:profiler"].detail
     assert {"gpu:drift", "gpu:mode:grad", "gpu:noncontiguous"} <= set(checks)
 
 

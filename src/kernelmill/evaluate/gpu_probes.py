@@ -31,7 +31,7 @@ def profile(trial: Trial, session: GpuSession) -> None:
     ran, trouble = session.profiled(session.reference.inputs(trial.seed()))
     total = sum(time for _, time in ran)
     if not total:
-        trial.record.check("profile", "skip", f"no profile: {trouble[:200]}")
+        trial.record.check("profiler", "skip", f"no profile: {trouble[:200]}")
         return
     names = {kernel.rpartition(".")[2] for kernel in trial.record.kernels}
     own = sum(time for name, time in ran if name in names)
@@ -39,7 +39,7 @@ def profile(trial: Trial, session: GpuSession) -> None:
     text = (
         f"{own:.1f} of {total:.1f} us in its own kernels; most: {', '.join(name[:60] for name, _ in slowest)}"
     )
-    trial.record.check("profile", "pass" if own else "fail", text)
+    trial.record.check("profiler", "pass" if own else "fail", text)
     to_host = sum(name.startswith("Memcpy DtoH") for name, _ in ran)
     if to_host:
         trial.record.flag("A8.copies_to_host", "soft", copies=to_host)
