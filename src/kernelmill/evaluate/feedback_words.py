@@ -126,6 +126,7 @@ CHECKS: dict[str, str] = {
     "gpu_correct": "It was run on a GPU at the task's own sizes and compared with the reference.",
     "graph_replay": "It was captured in a CUDA graph and replayed with new inputs; the answer has to follow them.",
     "timing": "It was timed; two independent clocks have to agree.",
+    "coverage": "It was timed with its own launches left out; what then remains is torch's.",
     "digest": "The outputs of timed calls were checked; they have to be right, and ready when the call's work ends.",
     "profiler": "The GPU's own record of kernels was read; the time has to be spent in the candidate's kernels.",
     "physics": "Time was compared with what the device's memory and arithmetic units can do; it is too good to be true.",

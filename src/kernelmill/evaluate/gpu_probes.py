@@ -14,14 +14,14 @@ def graph(trial: Trial, session: GpuSession) -> None:
     GPU, or reads a value) is skipped.
     """
     if trial.facts.random:
-        trial.record.check("graph", "skip", "the reference is random")
+        trial.record.check("graph_replay", "skip", "the reference is random")
         return
     first, fresh = (session.reference.inputs(trial.seed()) for _ in range(2))
     outputs, trouble = session.replayed(first, fresh)
     if outputs is None:
-        trial.record.check("graph", "skip", f"not captured: {trouble[:200]}")
+        trial.record.check("graph_replay", "skip", f"not captured: {trouble[:200]}")
         return
-    found = session.judge("graph", fresh, Returned(outputs, "", {}, 0.0), 0)
+    found = session.judge("graph_replay", fresh, Returned(outputs, "", {}, 0.0), 0)
     if not found.ok:
         trial.hack("B8.stale_under_replay", detail=found.detail)
 
