@@ -24,6 +24,16 @@ from kernelmill.terminal import say
 if TYPE_CHECKING:
     from kernelmill.settings import Settings
 
+SYNTHESIZE = Command(
+    "synthesize",
+    "have a model write Triton versions of modules, and judge them",
+    "KernelBook rows, KernelBench rows or problem files",
+    "outputs/evals.jsonl",
+    "kernelmill.synthesize.command:main",
+)
+_TOOLS = [SYNTHESIZE, *TOOLS]
+_COMMANDS = {SYNTHESIZE.name: SYNTHESIZE, **COMMANDS}
+
 _DISK = {
     errno.ENAMETOOLONG: "the name is too long",
     errno.ENOSPC: "no space left on the disk",
@@ -63,6 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
 
 
+def synthesize() -> int:
+    """The command `synthesize`, which is `kernelmill synthesize`."""
+    return main(["synthesize", *sys.argv[1:]])
+
+
 def _fail(message: str, code: int) -> int:
     from kernelmill.config import redact
 
@@ -77,15 +92,15 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] in ("-V", "--version"):
         print(f"kernelmill {__version__}")
         return 0
-    command = COMMANDS.get(arguments[0])
+    command = _COMMANDS.get(arguments[0])
     if command is None:
         import difflib
 
-        close = difflib.get_close_matches(arguments[0], COMMANDS, 1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(COMMANDS)}"
+        close = difflib.get_close_matches(arguments[0], _COMMANDS, 1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(_COMMANDS)}"
         raise ConfigError(f"unknown command {arguments[0]} ({hint})")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing half-made stays behind
-    if command in TOOLS:
+    if command in _TOOLS:
         code: int = _function(command)(arguments[1:])
         return code
     return _run_stage(command, arguments[1:])
@@ -189,13 +204,13 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _overview() -> str:
     def lines(commands: list[Command]) -> str:
-        return "\n".join(f"  {command.name:<15}{command.what}" for command in commands)
+        return "\n".join(f"  {command.name:<19}{command.what}" for command in commands)
 
     return (
         "kernelmill: verified PyTorch-to-Triton training data\n\n"
         "usage: kernelmill COMMAND [SOURCE] [options]      (kernelmill COMMAND --help says which)\n\n"
         f"stages, in the order in which data moves:\n{lines(STAGES)}\n\n"
-        f"tools:\n{lines(TOOLS)}\n\n"
+        f"tools:\n{lines(_TOOLS)}\n\n"
         "A source is a file (.jsonl, .jsonl.gz, .jsonl.zst, .parquet), a folder, or a Hub dataset (org/name).\n"
         "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 stopped or rows still owed (run again), 130 interrupted."
     )

@@ -1,0 +1,151 @@
+"""A model behind an OpenAI-compatible endpoint as a writer.
+
+Every answer counts, also one that was cut, is empty or refuses: it is a sample of what the model does, and becomes a row
+that says so. Only with `--tries` above 1 is such an answer asked for again. Thoughts are found in `reasoning`, in
+`reasoning_content` and in `<think>` inside the text. Where a seed is set, each rollout has its own: the seed plus its
+number, or all of them would be the same.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kernelmill.answers import NoAnswer, split_thoughts
+from kernelmill.control import Control, Stats
+from kernelmill.llm.client import Endpoint, Reply, Request, cost_of, read_reply
+from kernelmill.llm.engine import CallFailed, Messages, Model
+from kernelmill.llm.journal import Journal, JournalReader
+from kernelmill.synthesize.problems import Problem
+from kernelmill.synthesize.writer import Written
+
+STAGE = "synthesize"
+
+
+class Stored(NamedTuple):
+    response: str
+    cost: float | None
+    seconds: float
+
+
+class SynthesisReader(JournalReader):
+    """A journal that also tells how long an answer took."""
+
+    def stored(self, key: str) -> list[Stored]:
+        query = "SELECT response, cost, seconds FROM calls WHERE key = ? ORDER BY attempt"
+        return [Stored(*row) for row in self._select(query, key)]
+
+
+class SynthesisJournal(Journal, SynthesisReader):
+    """The same, to be written."""
+
+
+class _NothingToAsk:
+    """What the engine would ask a stage, which here the writer does itself."""
+
+    def messages(self, item: Problem) -> Messages:
+        return item.messages
+
+    async def prepare(self, item: Problem) -> None:
+        """Nothing has to be found out."""
+
+    def fault(self, item: Problem) -> str | None:
+        return None
+
+    async def judge(self, item: Problem, text: str) -> dict[str, Any]:
+        return {}
+
+    def again(self, messages: Messages, text: str, reason: str) -> Messages:
+        return messages
+
+
+class ModelWriter(Model[Problem]):
+    """The engine's model, asked for several samples of one question."""
+
+    def __init__(self, endpoint: Endpoint, journal: SynthesisReader, stats: Stats, control: Control) -> None:
+        # A dry run's journal is read-only; it never comes to an answer that would be written.
+        super().__init__(endpoint, _NothingToAsk(), journal, STAGE, stats, control)  # type: ignore[arg-type]
+        self.name = f"llm:{endpoint.model}"
+        self.at_once = self.settings.concurrency
+        self._answers = journal
+
+    def known(self, problem: Problem, messages: Messages) -> Written | None:
+        stored = self._answers.stored(self._request(problem, messages).key)
+        if not stored:
+            return None
+        replies = [read_reply(one.response) for one in stored]
+        whole = next((place for place, reply in enumerate(replies) if not fault_of(reply)), None)
+        if whole is None and len(stored) < self.settings.tries:
+            return None
+        used = len(stored) - 1 if whole is None else whole
+        costs = tuple(
+            one.cost if one.cost is not None else cost_of(reply, self.endpoint.price)
+            for one, reply in zip(stored, replies, strict=True)
+        )
+        known_costs = [cost for cost in costs if cost is not None]
+        content, reasoning = said(stored[used].response, replies[used])
+        return Written(
+            content=content,
+            reasoning=reasoning,
+            fault=fault_of(replies[used]),
+            finish=replies[used].finish,
+            seconds=sum(one.seconds for one in stored),
+            tokens_in=_total([reply.tokens_in for reply in replies]),
+            tokens_out=_total([reply.tokens_out for reply in replies]),
+            cost=sum(known_costs) if len(known_costs) == len(costs) else None,
+            costs=costs,
+        )
+
+    async def write(self, problem: Problem, messages: Messages) -> None:
+        request = self._request(problem, messages)
+        while self.known(problem, messages) is None:
+            if self._control.stopping.is_set():
+                raise CallFailed("the run was stopped")
+            await self._call(request.body, request.key, attempt=len(self._answers.stored(request.key)))
+
+    def _request(self, problem: Problem, messages: Messages) -> Request:
+        request = self.endpoint.request(messages, problem.sample)
+        seed = self.settings.sampling.seed
+        if seed is None or not problem.sample:
+            return request
+        body = msgspec.json.decode(request.body) | {"seed": seed + problem.sample}
+        return Request(request.key, msgspec.json.encode(body))
+
+
+def fault_of(reply: Reply) -> str:
+    """Why this is no whole answer; empty where it is one."""
+    if reply.refusal:
+        return "the model refused to answer"
+    if reply.finish != "stop":
+        return f"the answer ended with finish_reason {reply.finish or 'missing'}, not stop"
+    return "" if reply.text.strip() else "the answer is empty"
+
+
+def said(response: str, reply: Reply) -> tuple[str, str]:
+    """The text and the thoughts of an answer, wherever its server put them."""
+    message = json.loads(response, strict=False)["choices"][0]["message"]
+    fields = [message.get(name) for name in ("reasoning", "reasoning_content")]
+    # Some servers give both fields with the same text.
+    thoughts = list(dict.fromkeys(text.strip() for text in fields if isinstance(text, str) and text.strip()))
+    content = reply.text or reply.refusal or ""
+    try:
+        inside, rest = split_thoughts(content)
+    except NoAnswer:
+        # Thoughts that do not end: the text stays as it is, and is no answer.
+        return content, _utf8("\n\n".join(thoughts))
+    if inside:
+        content = rest.strip("\r\n")
+        thoughts.append(inside)
+    return content, _utf8("\n\n".join(thoughts))
+
+
+def _utf8(text: str) -> str:
+    """Half of a surrogate pair, which no file can hold, is replaced."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _total(counts: list[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None

@@ -1,0 +1,119 @@
+"""A rollout: write, judge, and while it is wrong, say why and have it written again.
+
+Where a rollout stands is never held in memory: it is read from what the writer and the grader have kept (`look`), and
+each step leaves its result there. Going on after a kill and going on after a step are the same thing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kernelmill.control import Control
+from kernelmill.evaluate.verdict import Verdict
+from kernelmill.llm.engine import CallFailed, Done, Messages, Outcome, Owed
+from kernelmill.prompts import Prompt
+from kernelmill.synthesize.grading import Grader
+from kernelmill.synthesize.problems import Problem
+from kernelmill.synthesize.writer import Writer, Written
+
+GAMMA = 0.4
+"""What a reward is worth one turn earlier."""
+
+
+class Turn(NamedTuple):
+    asked: Messages
+    """Everything that was said before this answer."""
+    written: Written
+    verdict: Verdict
+    reward: float | None
+    """None: masked."""
+
+
+class Standing(NamedTuple):
+    """How far a rollout is."""
+
+    turns: list[Turn]
+    """Those that are written and judged."""
+    asked: Messages
+    """What the next answer answers."""
+    written: Written | None
+    """An answer that is not judged yet."""
+    whole: bool
+
+
+class Rollouts:
+    """Has rollouts written and judged. Knows neither who writes nor how it is judged."""
+
+    def __init__(self, writer: Writer, grader: Grader, again: Prompt, turns: int, control: Control) -> None:
+        self._writer = writer
+        self._grader = grader
+        self._again = again
+        self._turns = turns
+        self._control = control
+        self._last: Problem | None = None
+        # More than can be written at a time, so that writing goes on while answers wait to be judged; not more, so that a
+        # slow judge is not buried.
+        self.concurrency = writer.at_once + 2 * grader.workers
+
+    def messages(self, item: Problem) -> Messages:
+        return item.messages
+
+    def key(self, item: Problem) -> str:
+        self._last = item
+        return item.key
+
+    def spent(self, key: str) -> list[float | None]:
+        """What earlier runs paid for the rollout whose key was asked for last."""
+        assert self._last is not None
+        assert self._last.key == key
+        standing = self.look(self._last)
+        written = [turn.written for turn in standing.turns] + [standing.written] * (
+            standing.written is not None
+        )
+        return [cost for one in written if one is not None for cost in one.costs]
+
+    async def settle(self, item: Problem, key: str) -> Outcome:
+        return Done({}) if self.look(item).whole else Owed()
+
+    def look(self, problem: Problem) -> Standing:
+        """Where this rollout stands."""
+        turns: list[Turn] = []
+        asked = problem.messages
+        while True:
+            written = self._writer.known(problem, asked)
+            verdict = None if written is None else self._grader.known(problem, written)
+            if written is None or verdict is None:
+                return Standing(turns, asked, written, whole=False)
+            turns.append(Turn(asked, written, verdict, self._grader.rewarded(verdict)))
+            # What nobody can judge here cannot be repaired either.
+            if len(turns) == self._turns or verdict.verdict in ("correct", "inconclusive"):
+                return Standing(turns, asked, None, whole=True)
+            said = self._again.render(feedback=verdict.feedback)
+            asked = [
+                *asked,
+                {"role": "assistant", "content": written.content},
+                {"role": "user", "content": said},
+            ]
+
+    async def answer(self, item: Problem, key: str) -> None:
+        """Take a rollout to its end. Raises `CallFailed` where it stays owed."""
+        while not (standing := self.look(item)).whole:
+            if self._control.stopping.is_set():
+                raise CallFailed("the run was stopped")
+            if standing.written is None:
+                await self._writer.write(item, standing.asked)
+            else:
+                await self._grader.grade(item, standing.written)
+
+    def check_breaker(self) -> None:
+        self._writer.check_breaker()
+
+
+def discounted(rewards: list[float | None]) -> list[float | None]:
+    """For each turn, its reward and what came of it later. None from where on a reward is masked."""
+    returns: list[float | None] = []
+    after: float | None = 0.0
+    for reward in reversed(rewards):
+        after = None if reward is None or after is None else reward + GAMMA * after
+        returns.append(after)
+    return returns[::-1]

@@ -1,0 +1,113 @@
+"""What all rollouts of a run say together: pass@k, failures, what a correct kernel costs.
+
+pass@k is the chance that at least one of k candidates drawn from a problem's n is correct, 1 - C(n-c, k) / C(n, k), as a
+mean over problems; k goes as far as every problem has candidates. The answer that counts is the row's. Rollouts that
+are owed are counted apart and are in no share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from kernelmill.evaluate.rewards import compute
+from kernelmill.synthesize.rollout import Turn
+from kernelmill.synthesize.row import Export, chosen
+
+_FAST = ("fast_0", "fast_1", "fast_1.5", "fast_2")
+
+
+def pass_at_k(n: int, correct: int, k: int) -> float:
+    """The chance that k of n, of which some are correct, have a correct one among them."""
+    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
+
+
+class Statistics:
+    """Counts rollouts as they come; holds two numbers a problem."""
+
+    def __init__(self, export: Export) -> None:
+        self._export = export
+        self._problems: dict[int, list[int]] = {}
+        self.statuses: Counter[str] = Counter()
+        self.verdicts: Counter[str] = Counter()
+        self._by_turn: Counter[int] = Counter()
+        self._fast: Counter[str] = Counter()
+        self._timed = 0
+        self._tokens_in = self._tokens_out = 0
+        self._uncounted = 0
+        self._cost: float | None = 0.0
+        self.owed = 0
+
+    def add(self, example: int, turns: list[Turn]) -> None:
+        verdict = turns[chosen(turns, self._export)].verdict
+        right = verdict.verdict == "correct"
+        counts = self._problems.setdefault(example, [0, 0])
+        counts[0] += 1
+        counts[1] += right
+        self.statuses[verdict.status] += 1
+        self.verdicts[verdict.verdict] += 1
+        if right:
+            self._by_turn[
+                next(n for n, turn in enumerate(turns, 1) if turn.verdict.verdict == "correct")
+            ] += 1
+        self._timed += verdict.perf is not None
+        for name, reward in compute(verdict, _FAST).items():
+            self._fast[name] += reward == 1.0
+        for written in (turn.written for turn in turns):
+            self._tokens_in += written.tokens_in or 0
+            self._tokens_out += written.tokens_out or 0
+            self._uncounted += written.tokens_out is None
+            self._cost = None if written.cost is None or self._cost is None else self._cost + written.cost
+
+    @property
+    def rollouts(self) -> int:
+        return self.verdicts.total()
+
+    @property
+    def correct(self) -> int:
+        return self.verdicts["correct"]
+
+    def pass_at(self) -> dict[str, float]:
+        """By k: 1, 2, 4 and so on, and the most that every problem has."""
+        if not self._problems:
+            return {}
+        most = min(n for n, _ in self._problems.values())
+        ks = sorted({most, *(2**power for power in range(most.bit_length()))})
+        return {
+            str(k): round(
+                sum(pass_at_k(n, c, k) for n, c in self._problems.values()) / len(self._problems), 6
+            )
+            for k in ks
+        }
+
+    def report(self) -> dict[str, Any]:
+        each = self.correct or None
+        fast = {name: round(self._fast[name] / self.rollouts, 6) for name in _FAST} if self._timed else None
+        return {
+            "problems": len(self._problems),
+            "problems_solved": sum(c > 0 for _, c in self._problems.values()),
+            "rollouts": self.rollouts,
+            "owed": self.owed,
+            "pass_at_k": self.pass_at(),
+            "fast_p": fast,
+            "verdicts": dict(self.verdicts.most_common()),
+            "statuses": dict(self.statuses.most_common()),
+            "correct_at_turn": {str(turn): self._by_turn[turn] for turn in sorted(self._by_turn)},
+            "tokens": {
+                "in": self._tokens_in,
+                "out": self._tokens_out,
+                "answers_without_counts": self._uncounted,
+            },
+            "cost_usd": self._cost,
+            "tokens_per_correct": (self._tokens_in + self._tokens_out) / each
+            if each and not self._uncounted
+            else None,
+            "cost_per_correct_usd": self._cost / each if each and self._cost is not None else None,
+        }
+
+    def summary(self) -> list[tuple[str, str]]:
+        passed = ", ".join(f"@{k} {share:.1%}" for k, share in self.pass_at().items())
+        lines = [("pass", passed or "no rollout is whole")]
+        lines += [("status", f"{number:,}  {status}") for status, number in self.statuses.most_common()]
+        return lines
