@@ -1,0 +1,156 @@
+"""A problem's module as a graph of ATen operations in which sizes are symbols.
+
+Weights and buffers are inputs of the graph, and so are the integers that the module keeps (`self.heads`): what a caller can
+change without changing the code is a symbol. Where the code fixes a size, or a symbol cannot be had, it is a number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.utils._pytree as pytree
+from torch.export import Dim, ExportedProgram
+from torch.nn.modules.conv import _ConvNd
+
+from kernelmill.evaluate.reference import Reference, load_reference
+from kernelmill.teacher import pretend
+
+_sqrt = math.sqrt
+_MOST_WITHOUT_WINDOW = 3
+"""A weight with more dimensions is taken for a convolution's, whoever owns it."""
+
+
+@dataclass
+class Captured:
+    program: ExportedProgram
+    sources: list[str]
+    """For each input of the graph, in order, where `forward` has it from: `self.linear.weight`, `args[0]`."""
+    contiguous: list[bool]
+    """Of each of these inputs, whether the code may take it to be."""
+    mode: str | None
+    """The mode that the module was captured in, where it is not the one it is built in."""
+
+
+class _Called(torch.nn.Module):  # type: ignore[misc]
+    """A module as a function of its weights, its integers and its arguments."""
+
+    def __init__(self, model: torch.nn.Module, integers: list[tuple[torch.nn.Module, str]]) -> None:
+        super().__init__()
+        self.__dict__["model"], self.integers = model, integers
+
+    def forward(self, state: dict[str, torch.Tensor], numbers: list[int], args: list[Any]) -> Any:
+        for (owner, name), number in zip(self.integers, numbers, strict=True):
+            owner.__dict__[name] = number
+        return torch.func.functional_call(self.__dict__["model"], state, tuple(args))
+
+
+def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Reference]:
+    """Raises `BadReference`, or what torch.export raises."""
+    with pretend.no_gpu():
+        reference = load_reference(code, entry_point)
+        facts = reference.examine(1)
+        model = reference.new(1)
+        mode = "eval" if facts.random else None
+        if mode is not None:
+            model.eval()
+        call = reference.inputs(2)
+    if call.kwargs:
+        raise NotImplementedError("inputs by keyword")
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    state = {name: tensor.detach() for name, tensor in state.items()}
+    integers = _integers(model)
+    errors: list[Exception] = []
+    for kept in [integers, []] if integers else [[]]:
+        before = [(owner, name, owner.__dict__[name]) for owner, name, _ in kept]
+        try:
+            program = _exported(model, state, [(owner, name) for owner, name, _ in kept], list(call.args))
+        except Exception as error:  # noqa: BLE001  export fails in many ways; the last one is raised
+            errors.append(error)
+            continue
+        finally:
+            for owner, name, number in before:
+                owner.__dict__[name] = number
+        given = [*(_path(name) for name in state), *(path for _, _, path in kept)]
+        leaves = pytree.tree_flatten_with_path(list(call.args))[0]
+        given += [f"args{pytree.keystr(path)}" for path, _ in leaves]
+        values = [*state.values(), *(0 for _ in kept), *(value for _, value in leaves)]
+        contiguous = [isinstance(value, torch.Tensor) and value.is_contiguous() for value in values]
+        return Captured(program, given, contiguous, mode), reference
+    raise errors[-1]
+
+
+def _integers(model: torch.nn.Module) -> list[tuple[torch.nn.Module, str, str]]:
+    """The integers that modules of the problem's own classes keep: owner, name, and the path to it."""
+    return [
+        (owner, name, _path(f"{path}.{name}" if path else name))
+        for path, owner in model.named_modules()
+        if not type(owner).__module__.startswith("torch.")
+        for name, value in vars(owner).items()
+        if type(value) is int and value > 1
+    ]
+
+
+def _path(name: str) -> str:
+    """`blocks.0.weight` as an expression."""
+    parts = ["self"]
+    for part in name.split("."):
+        parts.append(f".{part}" if part.isidentifier() else f"[{part}]" if part.isdigit() else f"[{part!r}]")
+    return "".join(parts)
+
+
+def _exported(
+    model: torch.nn.Module, state: dict[str, Any], integers: list[tuple[Any, str]], args: list[Any]
+) -> ExportedProgram:
+    numbers = [owner.__dict__[name] for owner, name in integers]
+    layers = [(path, layer) for path, layer in model.named_modules() if isinstance(layer, _ConvNd)]
+    windows = {f"{path}.weight" if path else "weight" for path, _ in layers}
+    sizes = (
+        {
+            name: _dims(tensor, name in windows or tensor.dim() > _MOST_WITHOUT_WINDOW)
+            for name, tensor in state.items()
+        },
+        [Dim.AUTO for _ in numbers],
+        pytree.tree_map(_dims, args),
+    )
+    with torch.no_grad(), pretend.no_gpu(), _sizes_from_tensors():
+        program = torch.export.export(
+            _Called(model, integers), (state, numbers, args), dynamic_shapes=sizes, strict=False
+        )
+        return program.run_decompositions({})
+
+
+@contextlib.contextmanager
+def _sizes_from_tensors() -> Iterator[None]:
+    """Torch's own layers that hold a size which their input has, too, take it from there; a root of a symbol is one."""
+
+    def layer_norm(self: Any, x: Any) -> Any:
+        return torch.nn.functional.layer_norm(
+            x, x.shape[-len(self.normalized_shape) :], self.weight, self.bias, self.eps
+        )
+
+    def rms_norm(self: Any, x: Any) -> Any:
+        return torch.nn.functional.rms_norm(x, x.shape[-len(self.normalized_shape) :], self.weight, self.eps)
+
+    def root(x: Any) -> Any:
+        return torch._sym_sqrt(x) if isinstance(x, torch.SymInt | torch.SymFloat) else _sqrt(x)
+
+    with (
+        mock.patch.object(torch.nn.LayerNorm, "forward", layer_norm),
+        mock.patch.object(torch.nn.RMSNorm, "forward", rms_norm),
+        mock.patch.object(math, "sqrt", root),
+    ):
+        yield
+
+
+def _dims(value: Any, window: bool = False) -> Any:
+    """Which sizes are symbols. A window's (the last ones of a convolution's weight) are not: code is made for it."""
+    if not isinstance(value, torch.Tensor):
+        return Dim.AUTO if type(value) is int else None
+    count = 2 if window else value.dim()
+    return dict.fromkeys(range(count), Dim.AUTO)

@@ -1,0 +1,226 @@
+"""What Inductor's text does around its kernels, as the body of a `forward` that a person could have written."""
+
+from __future__ import annotations
+
+import ast
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelmill.teacher.kernels import Kernel, Unwritable, made_plain, read_kernel
+
+_DROPPED = frozenset({"assert_size_stride", "assert_alignment", "args.clear", "torch.cuda.set_device"})
+_TRIES = 3
+
+
+@dataclass
+class Rewritten:
+    """Texts: the functions that come before the class, and the statements of `forward`."""
+
+    functions: list[str]
+    body: list[str]
+    results: list[str]
+    extern: list[str]
+    uses_libdevice: bool
+
+
+@dataclass
+class _Body:
+    """`forward`, statement by statement."""
+
+    inputs: list[str]
+    """For each input of the graph, what `forward` calls it."""
+    kernels: dict[str, Kernel]
+    device: str
+    renamed: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, str] = field(default_factory=dict)
+    """By the name of a variable that holds all sizes of an input: that input."""
+    symbols: dict[str, str] = field(default_factory=dict)
+    """Sizes that are read from inputs: by name, where from."""
+    lines: list[str] = field(default_factory=list)
+    extern: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    counts: int = 0
+
+    def statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.With(body=inner):
+                for one in inner:
+                    self.statement(one)
+            case ast.Delete():
+                pass
+            case ast.Expr(value=ast.Call() as call):
+                self._call(call)
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Name(id="args")):
+                self.renamed |= {
+                    ast.unparse(name): given for name, given in zip(names, self.inputs, strict=True)
+                }
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                self._assign(name, value)
+            case ast.Return(value=ast.Tuple(elts=values)):
+                self.results = [self._text(value) for value in values]
+            case _:
+                raise Unwritable(f"the statement {ast.unparse(node)[:80]!r}")
+
+    def _assign(self, name: str, value: ast.expr) -> None:
+        match value:
+            case ast.Call(func=ast.Name(id="copy_if_misaligned" | "get_raw_stream")):
+                return
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="size"), args=[]):
+                self.sizes[name] = self.renamed[owner]
+                return
+            case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=place)) if (
+                owner in self.sizes
+            ):
+                self._symbol(name, f"{self.sizes[owner]}.shape[{place!r}]")
+                return
+            case ast.Name(id=other):
+                if other in self.renamed and name.startswith("s"):
+                    self._symbol(name, self.renamed[other])
+                else:
+                    self.renamed[name] = self.renamed.get(other, other)
+                return
+            case ast.Call(func=ast.Name(id="empty_strided_cuda"), args=[size, stride, dtype]):
+                self.lines.append(f"{name} = {self._empty(size, stride, dtype)}")
+                return
+        text = self._text(value)
+        if name.endswith("numel"):
+            self.counts += 1
+            self.renamed[name] = name = f"count{self.counts}"
+        self.lines.append(f"{name} = {text}")
+
+    def _symbol(self, name: str, source: str) -> None:
+        short = f"n{len(self.symbols)}"
+        self.renamed[name] = short
+        self.symbols[short] = source
+        self.lines.append(f"{short} = {source}")
+
+    def _call(self, call: ast.Call) -> None:
+        called = ast.unparse(call.func)
+        if called in _DROPPED:
+            return
+        owner = called.removesuffix(".run")
+        if owner in self.kernels:
+            self._launch(self.kernels[owner], call.args)
+        else:
+            self.lines.append(self._text(call))
+
+    def _launch(self, kernel: Kernel, args: list[ast.expr]) -> None:
+        given = [self._text(arg) for arg in args]
+        count = len(kernel.arguments)
+        values, rest = given[:count], given[count:]
+        by_name = dict(zip(kernel.arguments, values, strict=True))
+        if kernel.grid == "FixedGrid":
+            grid = rest
+        elif kernel.grid == "Grid1D":
+            grid = [f"triton.cdiv({by_name['xnumel']}, {kernel.blocks['XBLOCK']})"]
+        elif kernel.grid in ("Grid2D", "Grid2DWithYZOverflow"):
+            across, down = (
+                f"triton.cdiv({by_name[f'{axis}numel']}, {kernel.blocks[f'{axis.upper()}BLOCK']})"
+                for axis in "xy"
+            )
+            grid = [across, down]
+            if kernel.grid.endswith("Overflow"):
+                grid = [across, f"min({down}, 65535)", f"triton.cdiv({down}, 65535)"]
+        else:
+            raise Unwritable(f"a grid of kind {kernel.grid}")
+        while len(grid) > 1 and grid[-1] == "1":
+            grid = grid[:-1]
+        options = [f"{block}={size}" for block, size in kernel.blocks.items()]
+        options.append(f"num_warps={kernel.warps}")
+        options += [f"num_stages={kernel.stages}"] if kernel.stages else []
+        self.lines.append(f"{kernel.name}[({', '.join(grid)},)]({', '.join([*values, *options])})")
+
+    def _empty(self, size: ast.expr, stride: ast.expr, dtype: ast.expr) -> str:
+        where = f"device={self.device}, dtype={ast.unparse(dtype)}"
+        if _contiguous(size, stride):
+            return f"torch.empty({self._text(size)}, {where})"
+        return f"torch.empty_strided({self._text(size)}, {self._text(stride)}, {where})"
+
+    def _text(self, node: ast.expr) -> str:
+        return ast.unparse(_Renamed(self).visit(node))
+
+
+class _Renamed(ast.NodeTransformer):
+    """Expressions with the names of the new code."""
+
+    def __init__(self, body: _Body) -> None:
+        self._body = body
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        name = self._body.renamed.get(node.id)
+        return node if name is None else ast.parse(name, mode="eval").body
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        called = ast.unparse(node.func)
+        if called.startswith(("extern_kernels.", "torch.ops.")):
+            self._body.extern.append(called)
+        self.generic_visit(node)
+        if called == "reinterpret_tensor":
+            node.func = ast.parse("torch.as_strided", mode="eval").body
+        elif called.startswith("extern_kernels."):
+            node.func = ast.parse(f"torch.{called.partition('.')[2]}", mode="eval").body
+        return node
+
+
+def rewrite(text: str, inputs: list[str], device: str) -> Rewritten:
+    """`inputs` are what `forward` calls the graph's inputs, in order."""
+    module = ast.parse(text)
+    kernels: dict[str, Kernel] = {}
+    taken: set[str] = set()
+    call: ast.FunctionDef | None = None
+    for node in module.body:
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="async_compile"), attr="triton"),
+                    args=[_, ast.Constant(value=str(source)), *_],
+                ),
+            ):
+                kernels[name] = read_kernel(name, source, taken)
+            case ast.ClassDef(name="Runner", body=methods):
+                call = next(m for m in methods if isinstance(m, ast.FunctionDef) and m.name == "call")
+    if call is None:
+        raise Unwritable("there is no call")
+    helpers, libdevice = made_plain(list(kernels.values()))
+    body = _Body(inputs, kernels, device)
+    for statement in call.body:
+        body.statement(statement)
+    functions = [ast.unparse(one) for one in [*helpers, *(kernel.function for kernel in kernels.values())]]
+    return Rewritten(
+        functions, _used(body.lines, body.results), body.results, sorted(set(body.extern)), libdevice
+    )
+
+
+def _used(lines: list[str], results: list[str]) -> list[str]:
+    """Without the assignments of plain names that nothing reads."""
+    kept: list[str] = []
+    read = {node.id for text in results for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    for line in reversed(lines):
+        (statement,) = ast.parse(line).body
+        assigned = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if isinstance(assigned, ast.Name) and assigned.id not in read:
+            continue
+        kept.append(line)
+        read |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    return kept[::-1]
+
+
+def _contiguous(size: ast.expr, stride: ast.expr) -> bool:
+    """Whether the strides are those of a contiguous tensor, whatever the sizes are: tried with some."""
+    names = {n.id for e in (size, stride) for n in ast.walk(e) if isinstance(n, ast.Name)} - {"max", "min"}
+    dice = random.Random(0)
+    for _ in range(_TRIES):
+        values: dict[str, Any] = {name: dice.randrange(8, 200) for name in names}
+        space = {"__builtins__": {"max": max, "min": min}} | values
+        sizes, strides = (
+            eval(compile(ast.Expression(ast.fix_missing_locations(e)), "sizes", "eval"), space)
+            for e in (size, stride)
+        )
+        expected = 1
+        for length, step in zip(reversed(sizes), reversed(strides), strict=True):
+            if length != 1 and step != expected:
+                return False
+            expected *= length
+    return True

@@ -1,0 +1,150 @@
+"""`ModelNew` around a new `forward`: the original's constructor, and of its file what that needs.
+
+Parameters keep their names, so that the original's state_dict fits. Classes of the original stay as holders of parameters:
+their constructors, and the methods that these call; what computes is left behind.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+
+_TEMPLATE = """{imports}
+
+
+{functions}
+
+
+{definitions}class {name}({bases}):
+{doc}{attributes}{init}    def forward({signature}):
+{body}
+"""
+
+
+def forward_of(code: str, class_name: str) -> ast.FunctionDef:
+    """The original's `forward`."""
+    found = _method(_class(ast.parse(code), class_name), "forward")
+    if found is None:
+        raise LookupError(f"{class_name} has no forward of its own")
+    return found
+
+
+def assemble(
+    code: str, class_name: str, new_name: str, functions: list[str], body: list[str], imports: list[str]
+) -> str:
+    """The whole file."""
+    module = ast.parse(code)
+    original = _class(module, class_name)
+    forward = forward_of(code, class_name)
+    kept = _holder(original)
+    kept.name = new_name
+    for node in ast.walk(kept):
+        if isinstance(node, ast.Name) and node.id == class_name:
+            node.id = new_name
+    wanted = _names(kept) | _names(forward.args)
+    definitions, own_imports = _needed(module, wanted, class_name)
+    lines = dict.fromkeys([*own_imports, *imports])
+    methods = [node for node in kept.body if isinstance(node, ast.FunctionDef)]
+    others = [node for node in kept.body if not isinstance(node, ast.FunctionDef)]
+    doc = ast.get_docstring(original)
+    others = [
+        node for node in others if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    ]
+    indented = "".join(_indented(ast.unparse(node)) + "\n\n" for node in methods)
+    return _TEMPLATE.format(
+        imports="\n".join(lines),
+        functions="\n\n\n".join(functions),
+        definitions="".join(f"{text}\n\n\n" for text in definitions),
+        name=new_name,
+        bases=", ".join(ast.unparse(base) for base in original.bases),
+        doc=_indented(f'"""{doc}"""') + "\n\n" if doc else "",
+        attributes="".join(_indented(ast.unparse(node)) + "\n" for node in others),
+        init=indented,
+        signature=ast.unparse(forward.args),
+        body="\n".join(_indented(line, 2) for line in body),
+    )
+
+
+def _class(module: ast.Module, name: str) -> ast.ClassDef:
+    return next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def _method(owner: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+    return next(
+        (node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == name), None
+    )
+
+
+def _holder(owner: ast.ClassDef) -> ast.ClassDef:
+    """The class without the methods that its constructor does not call."""
+    methods = {node.name: node for node in owner.body if isinstance(node, ast.FunctionDef)}
+    needed, waiting = set[str](), ["__init__"]
+    while waiting:
+        name = waiting.pop()
+        if name in methods and name not in needed:
+            needed.add(name)
+            waiting += [
+                node.attr
+                for node in ast.walk(methods[name])
+                if isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "self"
+            ]
+    body = [node for node in owner.body if not isinstance(node, ast.FunctionDef) or node.name in needed]
+    return ast.ClassDef(
+        name=owner.name,
+        bases=owner.bases,
+        keywords=owner.keywords,
+        body=body or [ast.Pass()],
+        decorator_list=owner.decorator_list,
+    )
+
+
+def _names(node: ast.AST) -> set[str]:
+    """The names that it takes from around it: a function's own arguments and variables are not."""
+    if isinstance(node, ast.FunctionDef | ast.Lambda):
+        inner = {
+            one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+        }
+        inner |= {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+        parts = node.body if isinstance(node, ast.FunctionDef) else [node.body]
+        around = [node.args, *(node.decorator_list if isinstance(node, ast.FunctionDef) else [])]
+        return set().union(*(_names(part) for part in parts)) - inner | set().union(*map(_names, around))
+    if isinstance(node, ast.Name):
+        return {node.id} - set(dir(builtins))
+    return set().union(*(_names(child) for child in ast.iter_child_nodes(node)))
+
+
+def _needed(module: ast.Module, wanted: set[str], without: str) -> tuple[list[str], list[str]]:
+    """What of the file the names stand for, in its order: definitions and imports."""
+    definitions: dict[int, str] = {}
+    imports: dict[int, str] = {}
+    waiting, seen = set(wanted), {without}
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for place, node in enumerate(module.body):
+            match node:
+                case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                    if any((alias.asname or alias.name.partition(".")[0]) == name for alias in aliases):
+                        imports[place] = ast.unparse(node)
+                case ast.ClassDef(name=found) if found == name:
+                    kept = _holder(node)
+                    definitions[place] = ast.unparse(ast.fix_missing_locations(kept))
+                    waiting |= _names(kept)
+                case ast.FunctionDef(name=found) if found == name:
+                    definitions[place] = ast.unparse(node)
+                    waiting |= _names(node)
+                case ast.Assign(targets=targets):
+                    if any(isinstance(t, ast.Name) and t.id == name for x in targets for t in ast.walk(x)):
+                        definitions[place] = ast.unparse(node)
+                        waiting |= _names(node.value)
+    return [definitions[place] for place in sorted(definitions)], [
+        imports[place] for place in sorted(imports)
+    ]
+
+
+def _indented(text: str, depth: int = 1) -> str:
+    return "\n".join("    " * depth + line if line else line for line in text.split("\n"))

@@ -1,0 +1,136 @@
+"""One problem in, one `ModelNew` out. A worker for `kernelmill.isolate`: it executes the problem's code.
+
+The request is `{"code": source, "entry_point": class or null}`; the reply is `{"code", "class", "extern", "kernels", "mode",
+"seconds"}`, where `extern` names what is still a call of torch's library.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch.export.graph_signature import InputKind, OutputKind
+
+from kernelmill.teacher import pretend
+from kernelmill.teacher.capture import Captured, capture
+from kernelmill.teacher.generate import generate
+from kernelmill.teacher.kernels import Unwritable
+from kernelmill.teacher.rewrite import rewrite
+from kernelmill.teacher.skeleton import assemble, forward_of
+
+_WARM_UP = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(32, 48)
+    def forward(self, x):
+        return torch.softmax(self.linear(x), -1)
+def get_inputs():
+    return [torch.randn(64, 32)]
+def get_init_inputs():
+    return []
+"""
+
+
+def prepare() -> None:
+    """Once, before there are children: the first compilation imports and traces what all of them need."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    pretend.install()
+    handle({"code": _WARM_UP})
+    torch._dynamo.reset()
+
+
+def handle(request: dict[str, Any]) -> dict[str, Any]:
+    warnings.simplefilter("ignore")
+    start = time.monotonic()
+    for variable in (
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+    ):  # the server's own is closed to its children
+        os.environ[variable] = os.path.abspath(variable.lower())
+    code, entry_point = request["code"], request.get("entry_point")
+    captured, reference = capture(code, entry_point)
+    name = reference.kind.__name__
+    arguments = [arg.arg for arg in forward_of(code, name).args.args[1:]]
+    inputs, lines, device = _inputs(captured, arguments)
+    text = generate(captured)
+    new = rewrite(text, inputs, device)
+    body = [
+        *lines,
+        *new.body,
+        *_mutations(captured, inputs, new.results),
+        f"return {_returned(captured, new.results)}",
+    ]
+    imports = ["import torch", "import triton", "import triton.language as tl"]
+    if new.uses_libdevice:
+        imports.append("from triton.language.extra import libdevice")
+    new_name = "ModelNew" if entry_point is None or name == "Model" else f"{name}New"
+    return {
+        "code": assemble(code, name, new_name, new.functions, body, imports),
+        "class": new_name,
+        "extern": new.extern,
+        "mode": captured.mode,
+        "seconds": round(time.monotonic() - start, 3),
+    }
+
+
+def _inputs(captured: Captured, arguments: list[str]) -> tuple[list[str], list[str], str]:
+    """What the graph's inputs are called in `forward`; the lines that make them so; where they are."""
+    names: list[str] = []
+    lines: list[str] = []
+    device = ""
+    waiting = list(zip(captured.sources, captured.contiguous, strict=True))
+    for spec in captured.program.graph_signature.input_specs:
+        if spec.kind != InputKind.USER_INPUT:
+            raise Unwritable(f"a constant tensor {spec.target}")
+        source, contiguous = waiting.pop(0)
+        if not source.startswith("args["):
+            names.append(source)
+            continue
+        place, _, inner = source.removeprefix("args[").partition("]")
+        given = arguments[int(place)] + inner
+        name = given if given.isidentifier() else "".join(c if c.isalnum() else "_" for c in given).strip("_")
+        if contiguous:
+            lines.append(f"{name} = {given}.contiguous()")
+            device = device or f"{name}.device"
+        elif name != given:
+            lines.append(f"{name} = {given}")
+        names.append(name)
+    device = device or next((f"{name}.device" for name in names if name.startswith("self.")), "")
+    return names, lines, device
+
+
+def _mutations(captured: Captured, inputs: list[str], results: list[str]) -> list[str]:
+    """Statistics that the original updates in a call."""
+    signature = captured.program.graph_signature
+    places = {spec.arg.name: place for place, spec in enumerate(signature.input_specs)}
+    lines = []
+    for spec, result in zip(signature.output_specs, results, strict=True):
+        if spec.kind == OutputKind.USER_INPUT_MUTATION:
+            lines.append(f"{inputs[places[spec.target]]}.copy_({result})")
+        elif spec.kind != OutputKind.USER_OUTPUT:
+            raise Unwritable(f"an output of kind {spec.kind.name}")
+    return lines
+
+
+def _returned(captured: Captured, results: list[str]) -> str:
+    specs = captured.program.graph_signature.output_specs
+    own = [r for spec, r in zip(specs, results, strict=True) if spec.kind == OutputKind.USER_OUTPUT]
+    return _expression(pytree.tree_unflatten(own, captured.program.call_spec.out_spec))
+
+
+def _expression(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        inner = ", ".join(_expression(one) for one in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+    if type(value) is dict:
+        return "{" + ", ".join(f"{key!r}: {_expression(one)}" for key, one in value.items()) + "}"
+    raise Unwritable(f"a result of type {type(value).__name__}")

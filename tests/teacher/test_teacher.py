@@ -1,0 +1,141 @@
+"""The teacher on whole problems: what it writes is right, holds for other shapes, and takes the original's weights.
+
+Each problem costs seconds: there are few, and each is there for something that the others have not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.verdict import Verdict
+from kernelmill.teacher.teacher import Teacher, Written
+
+pytestmark = pytest.mark.slow
+
+HEAD = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+WIDTH = 48
+"""
+TAIL = """
+def get_init_inputs():
+    return [WIDTH]
+"""
+FUSED = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, 2 * width)
+        self.norm = nn.LayerNorm(2 * width)
+
+    def forward(self, x):
+        return self.norm(F.gelu(self.linear(x)))
+
+def get_inputs():
+    return [torch.randn(40, WIDTH)]
+"""
+HEADS = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.heads = 4
+        self.project = nn.Linear(width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        y = self.project(x).view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+        return torch.softmax(y @ y.transpose(-1, -2), dim=-1)
+
+def get_inputs():
+    return [0.2 * torch.randn(2, 24, WIDTH)]
+"""
+CONVOLVED = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(8, width, 3, padding=1), nn.ReLU())
+
+    def forward(self, x):
+        pooled = F.max_pool2d(self.layers(x), 2)
+        return {"pooled": pooled, "most": [pooled.amax(dim=(2, 3))]}
+
+def get_inputs():
+    return [torch.randn(2, 8, 12, 16)]
+"""
+COUNTING = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x):
+        return torch.tanh(self.norm(x))
+
+def get_inputs():
+    return [torch.randn(40, WIDTH)]
+"""
+PROBLEMS = {"fused": FUSED, "heads": HEADS, "convolved": CONVOLVED, "counting": COUNTING}
+UNWRITABLE = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+
+    def forward(self, x):
+        return x[: int(x.sum().item()) % 3 + 1]
+
+def get_inputs():
+    return [torch.randn(40, WIDTH)]
+"""
+
+
+@pytest.fixture(scope="module")
+def teacher() -> Iterator[Teacher]:
+    with Teacher(workers=1) as warm:
+        yield warm
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[Evaluator]:
+    with Evaluator(Options(device="cpu", targets=("sm_90",)), workers=1) as warm:
+        yield warm
+
+
+def written(teacher: Teacher, body: str) -> Written:
+    return asyncio.run(teacher.write(HEAD + body + TAIL))
+
+
+def judged(evaluator: Evaluator, body: str, code: str) -> Verdict:
+    return asyncio.run(evaluator.evaluate(Pair("x", HEAD + body + TAIL, code)))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_what_it_writes_is_judged_correct_compiles_and_holds_for_other_shapes(
+    teacher: Teacher, evaluator: Evaluator, name: str
+) -> None:
+    found = written(teacher, PROBLEMS[name])
+    assert not found.error
+    assert found.extern == []
+    assert "torch._inductor" not in found.code
+    verdict = judged(evaluator, PROBLEMS[name], found.code)
+    assert verdict.verdict == "correct", (verdict.status, verdict.error)
+    assert verdict.compile["targets"]["sm_90"]["ok"]
+    assert verdict.grade.drop_in == "strict"
+    assert not verdict.grade.shape_specialised
+
+
+def test_a_problem_that_depends_on_its_values_is_refused_with_a_reason(teacher: Teacher) -> None:
+    found = written(teacher, UNWRITABLE)
+    assert found.code == ""
+    assert found.error.startswith("error: ")
+
+
+def test_a_problem_that_ends_its_process_costs_that_problem_alone(teacher: Teacher) -> None:
+    ended = written(teacher, "import os\nos._exit(0)\n" + FUSED)
+    assert ended.error.startswith("crashed: ")
+    assert not written(teacher, FUSED).error
