@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from kernelmill.cli import main
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.rows import EVALS_COLUMNS, EvalsRow
 from kernelmill.testing.fake_endpoint import FakeEndpoint
+from tests.conftest import read_rows
 from tests.synthesize.answers import GOOD, PROSE, REFERENCE, WRONG, asked, manifest, problem, rows, synthesize
 
 ORDER = [
@@ -59,7 +61,8 @@ def test_a_wrong_answer_is_told_why_and_every_turn_stays_with_its_verdict(tmp_pa
     problem(tmp_path / "problems")
 
     def reply(body: dict[str, Any]) -> str:
-        return [PROSE, WRONG, GOOD][sum(message["role"] == "assistant" for message in body["messages"])]
+        earlier = [message for message in body["messages"] if message["role"] == "assistant"]
+        return (PROSE, WRONG, GOOD)[len(earlier)]
 
     with FakeEndpoint(reply) as endpoint:
         assert synthesize(endpoint.base_url, "--turns", 4) == 0
@@ -127,3 +130,28 @@ def test_whatever_a_model_says_becomes_a_row_with_the_right_verdict(tmp_path: Pa
     (message,) = found["Think"]["completion"]
     assert message == {"role": "assistant", "content": GOOD, "reasoning": "Hm, <answer>no</answer>."}
     assert [row["reward"] for row in found.values() if row["verdict"]["verdict"] != "correct"] == [0.0] * 11
+
+
+@pytest.mark.slow
+def test_the_best_correct_one_of_each_problem_is_kept_and_rate_takes_it(tmp_path: Path) -> None:
+    problem(tmp_path / "problems", "One", "Two")
+
+    def reply(body: dict[str, Any]) -> str:
+        if '"""Two"""' in asked(body):
+            return PROSE
+        return [WRONG, GOOD, GOOD.replace("<answer>", "<answer>\n# the same again")][body["seed"]]
+
+    with FakeEndpoint(reply) as endpoint:
+        told = ("--rollouts", 3, "--sampling", "seed=0", "--keep", "fastest", "--stats", "stats.json")
+        assert synthesize(endpoint.base_url, *told) == 0
+    (row,) = rows()
+    assert (row["rollout"], row["verdict"]["verdict"]) == (1, "correct")
+    reasons = [rejected["reason"] for rejected in read_rows(Path("out.rejected.jsonl"))]
+    assert len(reasons) == 5
+    assert reasons[1].startswith("another candidate")
+    stats = json.loads(Path("stats.json").read_text())
+    assert stats["pass_at_k"] == pytest.approx({"1": 1 / 3, "2": 0.5, "3": 0.5}, abs=1e-6)
+    assert (stats["problems"], stats["problems_solved"]) == (2, 1)
+    assert main(["rate", "out.jsonl", "-o", "rated.jsonl", "--rater", "static", "--no-trace"]) == 0
+    (rated,) = rows("rated.jsonl")
+    assert {name: rated[name] for name in row} == row

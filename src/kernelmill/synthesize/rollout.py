@@ -6,6 +6,7 @@ each step leaves its result there. Going on after a kill and going on after a st
 
 from __future__ import annotations
 
+import asyncio
 from typing import NamedTuple
 
 from kernelmill.control import Control
@@ -51,8 +52,9 @@ class Rollouts:
         self._turns = turns
         self._control = control
         self._last: Problem | None = None
-        # More than can be written at a time, so that writing goes on while answers wait to be judged; not more, so that a
-        # slow judge is not buried.
+        self._writing = asyncio.Semaphore(writer.at_once)
+        # More than can be written at a time, so that writing goes on while answers wait to be judged; not many more, so
+        # that a slow judge is not buried.
         self.concurrency = writer.at_once + 2 * grader.workers
 
     def messages(self, item: Problem) -> Messages:
@@ -101,7 +103,8 @@ class Rollouts:
             if self._control.stopping.is_set():
                 raise CallFailed("the run was stopped")
             if standing.written is None:
-                await self._writer.write(item, standing.asked)
+                async with self._writing:
+                    await self._writer.write(item, standing.asked)
             else:
                 await self._grader.grade(item, standing.written)
 

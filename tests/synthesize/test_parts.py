@@ -1,0 +1,322 @@
+"""The parts by themselves: settings, answers as servers give them, statistics, the seam for writers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import tomllib
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelmill.cli import SYNTHESIZE, main, stage_parser
+from kernelmill.control import Control
+from kernelmill.errors import ConfigError
+from kernelmill.evaluate.evaluator import Pair
+from kernelmill.evaluate.verdict import Verdict
+from kernelmill.llm.client import read_reply
+from kernelmill.llm.engine import Messages
+from kernelmill.llm.journal import Journal
+from kernelmill.prompts import Prompt
+from kernelmill.rows import Drop
+from kernelmill.synthesize.grading import Grader
+from kernelmill.synthesize.model_writer import fault_of, said
+from kernelmill.synthesize.problems import Asked, Problem
+from kernelmill.synthesize.problems import Rollouts as Source
+from kernelmill.synthesize.rollout import GAMMA, Rollouts, discounted
+from kernelmill.synthesize.settings import SynthesizeSettings
+from kernelmill.synthesize.statistics import pass_at_k
+from kernelmill.synthesize.synth_file import resolve
+from kernelmill.synthesize.writer import Written
+from kernelmill.testing.fake_endpoint import FakeEndpoint
+from tests.conftest import ROOT, read_rows, write_rows
+from tests.synthesize.answers import PROSE, REFERENCE, asked, manifest, problem, rows, synthesize
+
+
+def response(**message: Any) -> str:
+    choice = {"message": {"role": "assistant", **message}, "finish_reason": "stop"}
+    return json.dumps({"choices": [choice]})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": "text", "reasoning": "thoughts"},
+        {"content": "text", "reasoning_content": " thoughts\n"},
+        {"content": "text", "reasoning": "thoughts", "reasoning_content": "thoughts"},
+        {"content": "<think>\nthoughts\n</think>\n\ntext"},
+        {"content": "thoughts</think>text"},
+        {"content": [{"type": "text", "text": "text"}], "reasoning_content": "thoughts"},
+    ],
+)
+def test_thoughts_are_found_wherever_a_server_puts_them(message: dict[str, Any]) -> None:
+    text = response(**message)
+    assert said(text, read_reply(text)) == ("text", "thoughts")
+
+
+def test_thoughts_that_do_not_end_stay_in_the_text() -> None:
+    text = response(content="<think>on and on", reasoning=None)
+    assert said(text, read_reply(text)) == ("<think>on and on", "")
+
+
+def test_half_a_surrogate_pair_in_thoughts_does_not_end_the_run() -> None:
+    text = response(content="text", reasoning="a \ud83d b")
+    assert said(text, read_reply(text))[1].encode("utf-8") == b"a ? b"
+
+
+def test_an_answer_that_was_cut_is_none_though_it_looks_whole() -> None:
+    body = json.loads(response(content="<answer>\nimport torch\n</answer>"))
+    body["choices"][0]["finish_reason"] = "length"
+    assert "finish_reason length" in fault_of(read_reply(json.dumps(body)))
+
+
+@given(st.integers(1, 9), st.data())
+def test_pass_at_k_is_the_share_of_draws_with_a_correct_one(n: int, data: st.DataObject) -> None:
+    correct, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    draws = list(combinations([True] * correct + [False] * (n - correct), k))
+    assert pass_at_k(n, correct, k) == pytest.approx(sum(map(any, draws)) / len(draws))
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(-1, 10)), max_size=6))
+def test_a_return_is_the_discounted_sum_of_what_follows_and_none_where_something_is_masked(
+    rewards: list[float | None],
+) -> None:
+    for place, found in enumerate(discounted(rewards)):
+        rest = rewards[place:]
+        if None in rest:
+            assert found is None
+        else:
+            total = math.fsum(GAMMA**n * reward for n, reward in enumerate(rest) if reward is not None)
+            assert found == pytest.approx(total)
+
+
+def test_the_keys_of_the_config_file_set_what_they_say(tmp_path: Path) -> None:
+    settings = resolve({}, ROOT / "configs/synth.toml")
+    assert (settings.base_url, settings.model) == ("http://127.0.0.1:8000/v1", "zai-org/GLM-4.7")
+    assert (settings.concurrency, settings.timeout) == (64, 1800.0)
+    assert settings.output == Path("outputs/evals.jsonl")
+    assert (settings.sampling.temperature, settings.sampling.max_tokens) == (1.0, 32768)
+    (one,) = settings.sets()
+    assert (one.id, one.task, one.num_examples, one.rollouts_per_example) == (
+        "GPUMODE/KernelBook",
+        "kernelbook",
+        -1,
+        4,
+    )
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELMILL_MODEL", "from-the-environment")
+    monkeypatch.setenv("KERNELMILL_TIMEOUT", "7")
+    settings = resolve(
+        {"timeout": "9", "rollouts": "3", "sampling": {"seed": "5"}}, ROOT / "configs/synth.toml"
+    )
+    assert (settings.model, settings.timeout) == ("from-the-environment", 9.0)
+    assert (settings.sampling.seed, settings.sampling.top_p) == (5, 0.95)
+    assert [one.rollouts_per_example for one in settings.sets()] == [3]
+    (one,) = resolve({"problems": "here"}, ROOT / "configs/synth.toml").sets()
+    assert (one.id, one.task, one.rollouts_per_example) == ("here", "here", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("max_concurent = 3", "max_concurent"),
+        ("[client]\nurl = 'x'", "client.url"),
+        ("[[env]]\nname = 'x'", "env.0.id"),
+        ("[[env]]\nid = 'x'\nrollouts = 3", "env.0.rollouts"),
+        ("[[env]]\nid = 'x'\nargs = { splt = 'train' }", "splt"),
+        ("[synthesize]\nturns = 0", "turns"),
+        ("[synthesize]\nreward = 'sped'", "speedup"),
+        ("model = 'x'", "must be a table"),
+        ("[sampling]\ntemprature = 1", "temprature"),
+        ("[[env", "not valid TOML"),
+    ],
+)
+def test_a_mistake_in_the_config_file_is_named(tmp_path: Path, text: str, expected: str) -> None:
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(ConfigError, match=expected):
+        resolve({}, tmp_path / "bad.toml")
+
+
+def test_the_installed_command_is_the_same_one() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["synthesize"] == "kernelmill.cli:synthesize"
+
+
+def test_sets_are_read_one_after_the_other_and_examples_numbered_through(tmp_path: Path) -> None:
+    problem(tmp_path / "one", "A", "B", "C")
+    write_rows(
+        tmp_path / "two.jsonl", [{"python_code": REFERENCE, "entry_point": "ScaledShift", "triton_code": "t"}]
+    )
+    (tmp_path / "sets.toml").write_text(
+        "[[env]]\nid = 'one'\nskip_first = 1\nnum_examples = 1\nrollouts_per_example = 2\n[[env]]\nid = 'two.jsonl'\nname = 'two'\n"
+    )
+    settings = resolve({}, tmp_path / "sets.toml")
+    found = [
+        (row.index, row.example_id, row.sample, row.samples, row.task)
+        for row in Source(settings.sets()).rows()
+    ]
+    assert found == [(0, 0, 0, 2, "one"), (1, 0, 1, 2, "one"), (2, 1, 0, 1, "two")]
+
+
+def test_each_rollout_has_its_own_seed_and_its_own_answer(tmp_path: Path) -> None:
+    problem(tmp_path / "problems")
+    with FakeEndpoint(lambda body: f"{PROSE} {body['seed']}") as endpoint:
+        assert synthesize(endpoint.base_url, "--rollouts", 3, "--sampling", "seed=40") == 0
+        assert sorted(call.body["seed"] for call in endpoint.seen) == [40, 41, 42]
+    assert [row["completion"][0]["content"][-2:] for row in rows()] == ["40", "41", "42"]
+
+
+def test_a_prompt_of_ones_own_is_all_that_is_sent_and_its_hash_is_recorded(tmp_path: Path) -> None:
+    problem(tmp_path / "problems")
+    (tmp_path / "own.md").write_text("{{ class_name }} on {{ hardware }}: {{ precision }}")
+    with FakeEndpoint(lambda _: PROSE) as endpoint:
+        told = (
+            "--prompt",
+            "own.md",
+            "--hardware",
+            "a toaster",
+            "--tf32",
+            "--reasoning-field",
+            "reasoning_content",
+        )
+        assert synthesize(endpoint.base_url, *told) == 0
+        (call,) = endpoint.seen
+    (message,) = call.body["messages"]
+    assert message["content"].startswith("ScaledShiftNew on a toaster: ")
+    assert "TF32" in message["content"]
+    assert manifest()["prompts"]["own.md"] == Prompt("synthesize", tmp_path / "own.md").sha256
+
+
+def test_a_dry_run_asks_nothing_and_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem(tmp_path / "problems")
+    with FakeEndpoint(lambda _: PROSE) as endpoint:
+        assert synthesize(endpoint.base_url, "--dry-run", "--rollouts", 3, "--price", "1,10") == 0
+        assert endpoint.asked.total() == 0
+    shown = capsys.readouterr().out
+    assert "calls: 3 to fake" in shown
+    assert REFERENCE in shown
+    assert [path.name for path in tmp_path.iterdir()] == ["problems"]
+
+
+def test_only_what_is_kept_is_written_and_the_rest_says_why(tmp_path: Path) -> None:
+    problem(tmp_path / "problems")
+    with FakeEndpoint(lambda _: PROSE) as endpoint:
+        for keep in ("correct", "fastest"):
+            assert synthesize(endpoint.base_url, "--rollouts", 2, "--keep", keep) == 0
+            assert rows() == []
+            reasons = [row["reason"] for row in read_rows(Path("out.rejected.jsonl"))]
+            assert reasons == ["incorrect (FORMAT_ERROR)"] * 2 or reasons == ["incorrect (PARSE_ERROR)"] * 2
+            assert manifest()["statistics"]["rollouts"] == 2
+        assert endpoint.asked.total() == 2
+
+
+def test_a_manifest_repeats_its_run(tmp_path: Path) -> None:
+    problem(tmp_path / "problems")
+    with FakeEndpoint(lambda _: PROSE) as endpoint:
+        assert synthesize(endpoint.base_url, "--rollouts", 2) == 0
+        before = Path("out.jsonl").read_bytes()
+        assert main(["synthesize", "@", "out.manifest.json"]) == 0
+        assert endpoint.asked.total() == 2
+    assert Path("out.jsonl").read_bytes() == before
+
+
+def test_the_option_list_in_the_docs_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    shown = stage_parser(SYNTHESIZE, SynthesizeSettings).format_help()
+    assert f"```\n{shown}```" in (ROOT / "docs/synthesize.md").read_text(encoding="utf-8")
+
+
+class Scribe:
+    """A writer that is no model: it keeps its answers in memory, and says how many it wrote at a time."""
+
+    name = "scribe"
+    at_once = 3
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Written] = {}
+        self.writing = self.most = 0
+
+    def known(self, problem: Problem, messages: Messages) -> Written | None:
+        return self.kept.get(problem.key)
+
+    async def write(self, problem: Problem, messages: Messages) -> None:
+        self.writing += 1
+        self.most = max(self.most, self.writing)
+        await asyncio.sleep(0.01)
+        self.kept[problem.key] = Written(f"answer {problem.sample}", seconds=0.01)
+        self.writing -= 1
+
+    def check_breaker(self) -> None:
+        """Never gives up."""
+
+
+class SlowGrader(Grader):
+    """Judges by waiting."""
+
+    beside = 0
+    judging = most = 0
+
+    async def _judge(self, pair: Pair) -> Verdict:
+        self.judging += 1
+        self.most = max(self.most, self.judging)
+        for _ in range(5):
+            await asyncio.sleep(0.004)
+            self.beside += self.scribe.writing > 0
+        self.judging -= 1
+        return Verdict(id="", status="INCORRECT_NUMERICAL", tier="interpreter")
+
+    scribe: Scribe
+
+
+def problems_of(settings: SynthesizeSettings) -> Iterator[Problem]:
+    asker = Asked(settings)
+    for row in Source(settings.sets()).rows():
+        taken = asker.take(row)
+        assert not isinstance(taken, Drop)
+        yield taken
+
+
+def test_any_writer_will_do_and_writing_goes_on_while_others_are_judged(tmp_path: Path) -> None:
+    problem(tmp_path / "problems")
+    settings = SynthesizeSettings(problems="problems", rollouts=40, workers=2, device="cpu")
+
+    async def run() -> tuple[Scribe, SlowGrader]:
+        scribe = Scribe()
+        with Journal(tmp_path / "journal.sqlite") as journal:
+            grader = SlowGrader(settings, journal)
+            grader.scribe = scribe
+            rollouts = Rollouts(scribe, grader, Prompt("synthesize_again"), 1, Control())
+            waiting = iter(list(problems_of(settings)))
+
+            async def work() -> None:
+                for one in waiting:
+                    await rollouts.answer(one, one.key)
+                    assert rollouts.look(one).whole
+
+            await asyncio.gather(*(work() for _ in range(rollouts.concurrency)))
+        return scribe, grader
+
+    scribe, grader = asyncio.run(run())
+    assert len(scribe.kept) == grader.judged == 40
+    assert scribe.most == Scribe.at_once
+    assert grader.most == 2
+    assert grader.beside > 0
+
+
+def test_the_same_answer_twice_is_judged_once(tmp_path: Path) -> None:
+    problem(tmp_path / "problems")
+    with FakeEndpoint(lambda _: PROSE) as endpoint:
+        assert synthesize(endpoint.base_url, "--rollouts", 5) == 0
+    assert manifest()["judged"] == 1
+    assert len(rows()) == 5
+    assert asked({"messages": rows()[0]["prompt"]}) == rows()[4]["prompt"][-1]["content"]

@@ -1,0 +1,146 @@
+"""Killed, stopped or refused at any moment: nothing is lost, paid twice or judged twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmill.testing.fake_endpoint import CHAOS, FakeEndpoint
+from tests.conftest import command, read_rows
+from tests.synthesize.answers import GOOD, PROSE, asked, manifest, problem, rows, synthesize
+
+JOURNAL = Path("synthesize.journal.sqlite")
+
+
+def kept(table: str) -> int:
+    """Answers (`calls`) or verdicts (`facts`) that stand in the journal."""
+    if not JOURNAL.exists():
+        return 0
+    connection = sqlite3.connect(f"file:{JOURNAL}?mode=ro", uri=True)
+    try:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0  # it is being made
+    finally:
+        connection.close()
+
+
+def killed_when(line: list[str], reached: Callable[[], bool]) -> None:
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not reached():
+        assert process.poll() is None, "the run was over before it could be killed"
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_kill_nine_while_judging_loses_nothing_and_judges_nothing_twice(tmp_path: Path) -> None:
+    names = [f"Number{n}" for n in range(6)]
+    problem(tmp_path / "problems", *names)
+
+    def reply(body: dict[str, Any]) -> str:
+        name = next(name for name in names if f'"""{name}"""' in asked(body))
+        return GOOD.replace("<answer>", f"<answer>\n# {name}")
+
+    with FakeEndpoint(reply) as endpoint:
+        line = command(
+            "synthesize", "--problems", "problems", "-o", "out.jsonl", "--base-url", endpoint.base_url, "--model", "fake",
+            "--device", "cpu", "--workers", 1,
+        )  # fmt: skip
+        killed_when(line, lambda: kept("facts") >= 2)
+        assert not Path("out.jsonl").exists()
+        judged = kept("facts")
+        assert 2 <= judged < 6
+        assert kept("calls") == 6
+        done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert endpoint.asked.total() == 6
+    assert manifest()["judged"] == 6 - judged
+    assert [row["verdict"]["verdict"] for row in rows()] == ["correct"] * 6
+    first = Path("out.jsonl").read_bytes()
+    # The endpoint is gone, and nobody misses it.
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert Path("out.jsonl").read_bytes() == first
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_kill_nine_while_generating_pays_nothing_twice(tmp_path: Path) -> None:
+    problem(tmp_path / "problems")
+    with FakeEndpoint(lambda _: PROSE, latency=0.05) as endpoint:
+        line = command(
+            "synthesize", "--problems", "problems", "-o", "out.jsonl", "--base-url", endpoint.base_url, "--model", "fake",
+            "--device", "cpu", "--rollouts", 200, "-c", 4, "--turns", 2,
+        )  # fmt: skip
+        paid = 0
+        for _ in range(3):
+            killed_when(line, lambda paid=paid: kept("calls") >= paid + 30)  # type: ignore[misc]
+            paid = kept("calls")
+        done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        # At a kill, four answers at the most were on their way and not yet in the journal.
+        assert 400 <= endpoint.asked.total() <= 400 + 3 * 4
+    assert kept("calls") == 400
+    assert [row["num_turns"] for row in rows()] == [2.0] * 200
+
+
+def test_a_misbehaving_server_costs_no_row(tmp_path: Path) -> None:
+    problem(tmp_path / "problems")
+    rates = dict.fromkeys(CHAOS, 0.04)
+    with FakeEndpoint(lambda _: PROSE, rates, slow=0.1, retry_after=0.1) as endpoint:
+        assert synthesize(endpoint.base_url, "--rollouts", 100, "--timeout", 1, "-c", 16) == 0
+        cut, empty, refused = (endpoint.behaved[name] for name in ("length", "empty", "refusal"))
+    found = rows()
+    assert [row["rollout"] for row in found] == list(range(100))
+    errors = [row["verdict"]["error"] for row in found]
+    assert sum("finish_reason length" in error for error in errors) == cut
+    assert sum("is empty" in error for error in errors) == empty
+    assert sum("refused" in error for error in errors) == refused
+    assert {row["verdict"]["verdict"] for row in found} == {"incorrect"}
+
+
+def test_calls_that_fail_are_owed_and_the_same_command_makes_them(tmp_path: Path) -> None:
+    problem(tmp_path / "problems", "One", "Two", "Three")
+
+    def reply(body: dict[str, Any]) -> str:
+        if '"""Two"""' in asked(body) and broken:
+            raise RuntimeError("a fault of the server's")
+        return PROSE
+
+    broken = True
+    with FakeEndpoint(reply) as endpoint:
+        assert synthesize(endpoint.base_url, "--server-retries", 0) == 3
+        assert [row["example_id"] for row in rows()] == [0, 2]
+        (rejected,) = read_rows(Path("out.rejected.jsonl"))
+        assert "the call failed" in rejected["reason"]
+        assert manifest()["statistics"]["owed"] == 1
+        broken = False
+        before = endpoint.asked.total()
+        assert synthesize(endpoint.base_url, "--server-retries", 0) == 0
+        assert endpoint.asked.total() == before + 1
+    assert [row["example_id"] for row in rows()] == [0, 1, 2]
+
+
+def test_a_budget_stops_the_run_and_counts_what_earlier_runs_paid(tmp_path: Path) -> None:
+    problem(tmp_path / "problems")
+    with FakeEndpoint(lambda _: PROSE) as endpoint:
+        told = ("--rollouts", 20, "--turns", 2, "--price", "1000,1000", "-c", 1)
+        assert synthesize(endpoint.base_url, *told, "--max-cost", 5) == 3
+        first = endpoint.asked.total()
+        assert 1 <= first <= 6
+        assert synthesize(endpoint.base_url, *told, "--max-cost", 5) == 3
+        assert endpoint.asked.total() <= first + 1
+        assert not Path("out.jsonl").exists()
+        assert synthesize(endpoint.base_url, *told) == 0
+        assert endpoint.asked.total() == 40
