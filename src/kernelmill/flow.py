@@ -98,6 +98,13 @@ TOOLS = [
         "a report",
         "kernelmill.evaluate.admit_command:main",
     ),
+    Command(
+        "verify-kernelbook",
+        "judge KernelBook's kernels again and keep the rows that hold",
+        "KernelBook rows",
+        "the rows with their verdicts",
+        "kernelmill.kernelbook.command:main",
+    ),
     Command("show", "look at rows of any source", "any rows", "", "kernelmill.show:main"),
     Command(
         "journal",

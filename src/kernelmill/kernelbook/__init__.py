@@ -1,0 +1,1 @@
+"""KernelBook judged again: which of its Triton kernels compute what the module beside them does."""
