@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.evaluate.resize import keeps_powers_of_two, resized
+from kernelmill.evaluate.resize import has_old_shape, keeps_powers_of_two, resized
 
 SIZES = {4096: 512, 100: 20, 48: 16}
 
@@ -74,3 +74,19 @@ def test_arithmetic_that_grows_costs_nothing(code: str) -> None:
     start = time.monotonic()
     assert resized(code, SIZES) is None
     assert time.monotonic() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("error", "old"),
+    [
+        ("shape (2, 64, 8, 24), expected (2, 24, 8, 24)", True),
+        ("output[0]: shape (48, 192), expected (48, 72)", True),
+        ("shape (2, 64, 8, 24), expected (2, 24, 8, 12)", False),
+        ("shape (2, 64), expected (2, 24, 8)", False),
+        ("shape (2, 24), expected (2, 24)", False),
+        ("shape (1,), expected (24,)", False),
+        ("relL2 3 eps", False),
+    ],
+)
+def test_a_result_of_the_shape_that_the_task_had_before_it_was_shrunk_is_known(error: str, old: bool) -> None:
+    assert has_old_shape(error, {64: 24, 1024: 16}) is old

@@ -22,7 +22,7 @@ from kernelmill.evaluate import candidate, probes
 from kernelmill.evaluate.interpreted import Interpreted
 from kernelmill.evaluate.pick import Picked, pick, pick_each, pick_other, room_for
 from kernelmill.evaluate.reference import Facts, Reference
-from kernelmill.evaluate.resize import keeps_powers_of_two, resized
+from kernelmill.evaluate.resize import has_old_shape, keeps_powers_of_two, resized
 from kernelmill.evaluate.session import Limits, Record, Session, Stop, settling
 from kernelmill.evaluate.tolerance import Policy
 from kernelmill.evaluate.trial import Trial
@@ -101,17 +101,19 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
     code = None
     if failure.status not in ("PASSED", "HACK", "UNSUPPORTED"):
         code = resized(request["candidate"], sizes)
-    if code is not None:
+    own_sizes = failure.status == "INCORRECT_SHAPE" and has_old_shape(failure.error, sizes)
+    if code is not None and not own_sizes:
         silent = Record()
         second = Session(sockets[1], silent, limits, start + limits.total_s)
         trial = Trial(second, silent, facts, dice, audit=False)
-        if not keeps_powers_of_two(request["candidate"], sizes) or _right(
+        own_sizes = not keeps_powers_of_two(request["candidate"], sizes) or _right(
             trial, code, request["class"], picked, mode
-        ):
-            raise Stop(
-                "UNSUPPORTED",
-                f"the task was shrunk ({_changes(picked)}), and the candidate is made for its own sizes: {failure.error}",
-            )
+        )
+    if own_sizes:
+        raise Stop(
+            "UNSUPPORTED",
+            f"the task was shrunk ({_changes(picked)}), and the candidate is made for its own sizes: {failure.error}",
+        )
     if not goes_on:
         raise failure
     if code is None:  # else the second process has been used

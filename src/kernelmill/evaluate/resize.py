@@ -5,13 +5,15 @@ nothing is known about it; one that is wrong at any size fails too. `resized` te
 rewritten the first is right. Whether it is, is for the caller to try. That a size merely stands somewhere in the text says nothing.
 
 Rewritten are integers, and arithmetic on literals, that are a size or a multiple of a large one, and floats that are a
-size, its square root or the inverse of either. Sizes that are written in any other way are not found.
+size, its square root or the inverse of either. Sizes that are written in any other way are not found, unless the result's
+shape betrays them (`has_old_shape`).
 """
 
 from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Iterator
 
 from kernelmill.evaluate.shrink import value_of
@@ -19,6 +21,7 @@ from kernelmill.evaluate.shrink import value_of
 LARGE = 256
 """From here on a multiple of a size is taken for a product with it; below it is more likely a block."""
 _CLOSE = 1e-6
+_SHAPES = re.compile(r"shape \(([\d, ]+)\), expected \(([\d, ]+)\)")
 
 
 def resized(code: str, sizes: dict[int, int]) -> str | None:
@@ -40,6 +43,20 @@ def keeps_powers_of_two(code: str, sizes: dict[int, int]) -> bool:
         if isinstance(node, ast.expr) and (value := value_of(node))
     }
     return not any(old in used and _is_power(old) and not _is_power(new) for old, new in sizes.items())
+
+
+def has_old_shape(error: str, sizes: dict[int, int]) -> bool:
+    """Whether a result of a wrong shape has the one that it should have for the problem as it was.
+
+    Such a candidate has sizes in it, written in a way that `resized` does not see: 192 for three times 64.
+    """
+    found = _SHAPES.search(error)
+    if found is None:
+        return False
+    got, expected = ([int(n) for n in re.findall(r"\d+", text)] for text in found.groups())
+    other = [(a, b) for a, b in zip(got, expected, strict=False) if a != b]
+    fits = [any(a * new == b * old for old, new in sizes.items()) for a, b in other]
+    return len(got) == len(expected) and bool(fits) and all(fits)
 
 
 def _places(code: str, sizes: dict[int, int]) -> Iterator[tuple[tuple[int, int, int], str]]:
