@@ -139,7 +139,8 @@ def test_the_best_correct_one_of_each_problem_is_kept_and_rate_takes_it(tmp_path
     def reply(body: dict[str, Any]) -> str:
         if '"""Two"""' in asked(body):
             return PROSE
-        return [WRONG, GOOD, GOOD.replace("<answer>", "<answer>\n# the same again")][body["seed"]]
+        seed: int = body["seed"]
+        return [WRONG, GOOD, GOOD.replace("<answer>", "<answer>\n# the same again")][seed]
 
     with FakeEndpoint(reply) as endpoint:
         told = ("--rollouts", 3, "--sampling", "seed=0", "--keep", "fastest", "--stats", "stats.json")

@@ -6,5 +6,7 @@ writer, model_writer   who writes: the seam, and a model behind an endpoint
 grading                the evaluator, with verdicts kept in the journal
 rollout                a conversation: write, judge, say what was wrong, write again
 row, statistics        the evals row, and what all of them say together
+journal                answers and verdicts, kept
+runner                 a run, whoever writes
 command                `kernelmill synthesize`
 """

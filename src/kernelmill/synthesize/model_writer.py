@@ -3,43 +3,23 @@
 Every answer counts, also one that was cut, is empty or refuses: it is a sample of what the model does, and becomes a row
 that says so. Only with `--tries` above 1 is such an answer asked for again. Thoughts are found in `reasoning`, in
 `reasoning_content` and in `<think>` inside the text. Where a seed is set, each rollout has its own: the seed plus its
-number, or all of them would be the same.
+number, or all of them would be the same. A conversation that has grown longer than the server takes ends there.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from kernelmill.answers import NoAnswer, split_thoughts
 from kernelmill.control import Control, Stats
-from kernelmill.llm.client import Endpoint, Reply, Request, cost_of, read_reply
+from kernelmill.llm.client import Endpoint, Reply, Request, RequestRefused, cost_of, read_reply
 from kernelmill.llm.engine import CallFailed, Messages, Model
-from kernelmill.llm.journal import Journal, JournalReader
+from kernelmill.synthesize.journal import STAGE, SynthesisReader
 from kernelmill.synthesize.problems import Problem
-from kernelmill.synthesize.writer import Written
-
-STAGE = "synthesize"
-
-
-class Stored(NamedTuple):
-    response: str
-    cost: float | None
-    seconds: float
-
-
-class SynthesisReader(JournalReader):
-    """A journal that also tells how long an answer took."""
-
-    def stored(self, key: str) -> list[Stored]:
-        query = "SELECT response, cost, seconds FROM calls WHERE key = ? ORDER BY attempt"
-        return [Stored(*row) for row in self._select(query, key)]
-
-
-class SynthesisJournal(Journal, SynthesisReader):
-    """The same, to be written."""
+from kernelmill.synthesize.writer import Ended, Written
 
 
 class _NothingToAsk:
@@ -70,11 +50,14 @@ class ModelWriter(Model[Problem]):
         self.name = f"llm:{endpoint.model}"
         self.at_once = self.settings.concurrency
         self._answers = journal
+        self._too_long: dict[str, Ended] = {}
+        """Conversations that the server would not go on with in this run; another run asks again, which costs nothing."""
 
-    def known(self, problem: Problem, messages: Messages) -> Written | None:
-        stored = self._answers.stored(self._request(problem, messages).key)
+    def known(self, problem: Problem, messages: Messages) -> Written | Ended | None:
+        key = self._request(problem, messages).key
+        stored = self._answers.stored(key)
         if not stored:
-            return None
+            return self._too_long.get(key)
         replies = [read_reply(one.response) for one in stored]
         whole = next((place for place, reply in enumerate(replies) if not fault_of(reply)), None)
         if whole is None and len(stored) < self.settings.tries:
@@ -103,7 +86,18 @@ class ModelWriter(Model[Problem]):
         while self.known(problem, messages) is None:
             if self._control.stopping.is_set():
                 raise CallFailed("the run was stopped")
-            await self._call(request.body, request.key, attempt=len(self._answers.stored(request.key)))
+            try:
+                await self._call(request.body, request.key, attempt=len(self._answers.stored(request.key)))
+            except CallFailed as failed:
+                cause = failed.__context__
+                if (
+                    messages == problem.messages
+                    or not isinstance(cause, RequestRefused)
+                    or not cause.about_size
+                ):
+                    raise
+                # The turns before this one were answered and judged: they are what there is.
+                self._too_long[request.key] = Ended(str(failed))
 
     def _request(self, problem: Problem, messages: Messages) -> Request:
         request = self.endpoint.request(messages, problem.sample)

@@ -15,7 +15,7 @@ from kernelmill.llm.engine import CallFailed, Done, Messages, Outcome, Owed
 from kernelmill.prompts import Prompt
 from kernelmill.synthesize.grading import Grader
 from kernelmill.synthesize.problems import Problem
-from kernelmill.synthesize.writer import Writer, Written
+from kernelmill.synthesize.writer import Ended, Writer, Written
 
 GAMMA = 0.4
 """What a reward is worth one turn earlier."""
@@ -39,7 +39,12 @@ class Standing(NamedTuple):
     """What the next answer answers."""
     written: Written | None
     """An answer that is not judged yet."""
-    whole: bool
+    ended: str = ""
+    """Why it is whole: correct, inconclusive, turns, or what the writer says; empty where it is not."""
+
+    @property
+    def whole(self) -> bool:
+        return bool(self.ended)
 
 
 class Rollouts:
@@ -83,13 +88,18 @@ class Rollouts:
         asked = problem.messages
         while True:
             written = self._writer.known(problem, asked)
+            if isinstance(written, Ended):
+                assert turns, "a first turn is written or owed"
+                return Standing(turns, asked, None, written.reason)
             verdict = None if written is None else self._grader.known(problem, written)
             if written is None or verdict is None:
-                return Standing(turns, asked, written, whole=False)
+                return Standing(turns, asked, written)
             turns.append(Turn(asked, written, verdict, self._grader.rewarded(verdict)))
             # What nobody can judge here cannot be repaired either.
-            if len(turns) == self._turns or verdict.verdict in ("correct", "inconclusive"):
-                return Standing(turns, asked, None, whole=True)
+            if verdict.verdict in ("correct", "inconclusive"):
+                return Standing(turns, asked, None, verdict.verdict)
+            if len(turns) == self._turns:
+                return Standing(turns, asked, None, "turns")
             said = self._again.render(feedback=verdict.feedback)
             asked = [
                 *asked,

@@ -13,7 +13,7 @@ import msgspec
 from kernelmill.answers import NoAnswer
 from kernelmill.evaluate.evaluator import code_of
 from kernelmill.synthesize.problems import Problem
-from kernelmill.synthesize.rollout import Turn, discounted
+from kernelmill.synthesize.rollout import Standing, Turn, discounted
 
 Export = Literal["conversation", "last", "best"]
 
@@ -33,8 +33,9 @@ def rank(turn: Turn) -> tuple[bool, float, float]:
 
 
 def evals_row(
-    problem: Problem, turns: list[Turn], export: Export, reasoning_field: str, reward_name: str, writer: str
+    problem: Problem, standing: Standing, export: Export, reasoning_field: str, reward_name: str, writer: str
 ) -> bytes:
+    turns = standing.turns
     place = chosen(turns, export)
     final = turns[place]
     verdict = final.verdict
@@ -67,6 +68,7 @@ def evals_row(
         "reward_masked": final.reward is None,
         "rollout": problem.sample,
         "writer": writer,
+        "ended": standing.ended,
         "finish_reason": final.written.finish,
         "tokens_in": final.written.tokens_in,
         "tokens_out": final.written.tokens_out,

@@ -38,6 +38,7 @@ class Statistics:
         self._uncounted = 0
         self._cost: float | None = 0.0
         self.owed = 0
+        self._missing: dict[str, None] = {}
 
     def add(self, example: int, turns: list[Turn]) -> None:
         verdict = turns[chosen(turns, self._export)].verdict
@@ -54,6 +55,8 @@ class Statistics:
         self._timed += verdict.perf is not None
         for name, reward in compute(verdict, _FAST).items():
             self._fast[name] += reward == 1.0
+        for turn in turns:
+            self._missing |= dict.fromkeys(map(str, turn.verdict.env.get("sandbox_missing") or ()))
         for written in (turn.written for turn in turns):
             self._tokens_in += written.tokens_in or 0
             self._tokens_out += written.tokens_out or 0
@@ -110,4 +113,6 @@ class Statistics:
         passed = ", ".join(f"@{k} {share:.1%}" for k, share in self.pass_at().items())
         lines = [("pass", passed or "no rollout is whole")]
         lines += [("status", f"{number:,}  {status}") for status, number in self.statuses.most_common()]
+        if self._missing:
+            lines.append(("sandbox", f"this machine lacks {'; '.join(self._missing)}"))
         return lines

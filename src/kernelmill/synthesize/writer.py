@@ -33,6 +33,13 @@ class Written:
     """Of each try."""
 
 
+@dataclass(frozen=True)
+class Ended:
+    """There is no going on: the rollout ends with the turns before. Never said of a first turn."""
+
+    reason: str
+
+
 class Writer(Protocol):
     """Who writes candidates."""
 
@@ -41,7 +48,7 @@ class Writer(Protocol):
     at_once: int
     """Answers that may be under way together."""
 
-    def known(self, problem: Problem, messages: Messages) -> Written | None:
+    def known(self, problem: Problem, messages: Messages) -> Written | Ended | None:
         """What was written for this, in this run or an earlier one."""
         ...
 
