@@ -124,6 +124,41 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(monkeypatch: py
     assert (one.id, one.task, one.rollouts_per_example) == ("here", "here", 1)
 
 
+@pytest.mark.parametrize("flag", ["source", "problems"])
+def test_a_source_on_the_command_line_takes_the_place_of_the_files(tmp_path: Path, flag: str) -> None:
+    (tmp_path / "sets.toml").write_text("[[env]]\nid = 'x'\n")
+    (tmp_path / "one.toml").write_text("[synthesize]\nproblems = 'y'\n")
+    for file in ("sets.toml", "one.toml"):
+        (one,) = resolve({flag: "GPUMODE/KernelBook"}, tmp_path / file).sets()
+        assert one.id == "GPUMODE/KernelBook"
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ([], "no key for https://"),
+        (["problems", "--base-url", "http://127.0.0.1:9/v1"], "name the problems once"),
+        (["--base-url", "http://127.0.0.1:9/v1", "--reward", "sped"], "did you mean speedup"),
+        (["--base-url", "http://127.0.0.1:9/v1", "--device", "cuda"], "needs a GPU"),
+        (["--base-url", "http://127.0.0.1:9/v1", "--stats", "out.manifest.json"], "--stats"),
+        (["--base-url", "http://127.0.0.1:9/v1", "--skip-first", "1"], "no problem is left"),
+    ],
+)
+def test_a_mistake_gets_one_line_before_anything_is_asked(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    expected: str,
+) -> None:
+    monkeypatch.setattr("kernelmill.evaluate.evaluator.visible_gpus", list)
+    problem(tmp_path / "problems")
+    assert main(["synthesize", "--problems", "problems", "-o", "out.jsonl", *more]) in (1, 2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert expected in line
+    assert not Path("out.jsonl").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -137,6 +172,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(monkeypatch: py
         ("model = 'x'", "must be a table"),
         ("[sampling]\ntemprature = 1", "temprature"),
         ("[[env", "not valid TOML"),
+        ("[[env]]\nid = 'x'\n[synthesize]\nproblems = 'y'", "name the problems once"),
     ],
 )
 def test_a_mistake_in_the_config_file_is_named(tmp_path: Path, text: str, expected: str) -> None:

@@ -35,6 +35,15 @@ from kernelmill.isolate import Isolate, Reply
 TARGETS = ("sm_90", "sm_80", "sm_100")
 """The first is the one whose refusal is a verdict by itself."""
 _RETRIES = 1
+_FAILURES: tuple[Status, ...] = (
+    "INCORRECT_NUMERICAL",
+    "INCORRECT_SHAPE",
+    "INCORRECT_DTYPE",
+    "NONFINITE",
+    "RUNTIME_ERROR",
+    "TIMEOUT",
+    "OOM",
+)
 _NO_COMPILE: tuple[Status, ...] = ("HACK", "PARSE_ERROR", "FORMAT_ERROR")
 
 
@@ -208,7 +217,11 @@ class Evaluator:
             await self._interpret(work)
         if work.signatures and verdict.status not in _NO_COMPILE and options.targets:
             await self._compile(work)
-        if self._lanes and work.report.class_name and verdict.status in ("PASSED", "UNSUPPORTED"):
+        if (
+            self._lanes
+            and work.report.class_name
+            and (verdict.status in ("PASSED", "UNSUPPORTED") or work.failed_shrunk())
+        ):
             lane = min(self._lanes, key=lambda one: (one.sick, one.waiting))
             await lane.judge(work, timed=self.tier == "gpu_timed")
 
@@ -332,6 +345,10 @@ class Work:
         verdict.candidate["launched"] = result["kernels"]
         self.signatures = list(result["signatures"])
 
+    def failed_shrunk(self) -> bool:
+        """Whether it failed on a smaller task than its own: it may be made for its own sizes, which a GPU can tell."""
+        return bool(self.verdict.task.get("shrunk")) and self.verdict.status in _FAILURES
+
     def compiled(self, report: compiling.CompileReport) -> None:
         verdict = self.verdict
         verdict.compile = {"targets": report["targets"]}
@@ -366,7 +383,7 @@ class Work:
 
     def on_gpu(self, reply: Reply, seed: int) -> None:
         """The GPU judge's record takes the place of the interpreter's; what both found stays."""
-        verdict = self.verdict
+        verdict, too_small = self.verdict, self.failed_shrunk()
         earlier, flags, grade = verdict.checks, verdict.flags, verdict.grade
         verdict.cost["stages"]["gpu"] = round(reply["seconds"], 4)
         verdict.task["gpu_seed"] = seed
@@ -382,7 +399,11 @@ class Work:
         verdict.checks = [*earlier, *(dataclasses.replace(c, name=f"gpu:{c.name}") for c in verdict.checks)]
         known = {flag.code for flag in flags}
         verdict.flags = [*flags, *(flag for flag in verdict.flags if flag.code not in known)]
-        verdict.grade.shape_specialised = grade.shape_specialised
+        verdict.grade.shape_specialised = too_small or grade.shape_specialised
+        if too_small and not any(flag.code == "C14.shape_specialised" for flag in verdict.flags):
+            verdict.flags.append(
+                Flag("C14.shape_specialised", "soft", {"shape": "smaller than the task's own"})
+            )
         if grade.robust is False:
             verdict.grade.robust = False
         if any(flag.severity == "hard" for flag in verdict.flags):

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from kernelmill.arguments import config_file
 from kernelmill.batch import Plan
+from kernelmill.errors import ConfigError
 from kernelmill.flow import Made
 from kernelmill.llm.client import Endpoint
 from kernelmill.synthesize.model_writer import ModelWriter
@@ -28,6 +29,8 @@ def main(arguments: list[str]) -> int:
 
     file, arguments = config_file(arguments)
     flags = vars(stage_parser(SYNTHESIZE, SynthesizeSettings).parse_args(arguments))
+    if "source" in flags and "problems" in flags:
+        raise ConfigError("name the problems once: SOURCE, or --problems")
     if "sampling" in flags:
         flags["sampling"] = dict(flags["sampling"])
     asyncio.run(synthesize(resolve(flags, file)))

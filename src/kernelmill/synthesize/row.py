@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from kernelmill.answers import NoAnswer
-from kernelmill.evaluate.evaluator import code_of
+from kernelmill.answers import NoAnswer, read_answer
 from kernelmill.synthesize.problems import Problem
 from kernelmill.synthesize.rollout import Standing, Turn, discounted
 
@@ -117,10 +116,12 @@ def _assistant(turn: Turn, field: str) -> dict[str, Any]:
 
 
 def _code(turn: Turn) -> str:
-    """The candidate, as the evaluator reads it; empty where there is none."""
-    if turn.written.fault or turn.verdict.status in ("FORMAT_ERROR", "PARSE_ERROR"):
+    """The candidate; empty where there is none."""
+    if turn.written.fault:
         return ""
     try:
-        return code_of(turn.written.content)
+        return read_answer(turn.written.content).code
     except NoAnswer:
-        return ""
+        # The evaluator takes bare code as well; what it could not read is none.
+        bare = turn.verdict.status not in ("FORMAT_ERROR", "PARSE_ERROR")
+        return turn.written.content if bare else ""

@@ -10,8 +10,6 @@ from pydantic import Field, field_validator, model_validator
 from kernelmill.evaluate.rewards import find
 from kernelmill.settings import Settings, StageSettings, setting
 
-_SOURCE = "GPUMODE/KernelBook"
-
 
 class SetArguments(Settings):
     """The table `args` of a problem set."""
@@ -41,7 +39,7 @@ class ProblemSet(Settings):
 class SynthesizeSettings(StageSettings):
     """Have candidates written and judged."""
 
-    source: str = setting(_SOURCE, "KernelBook rows, KernelBench rows or problem files")
+    source: str = setting("GPUMODE/KernelBook", "KernelBook rows, KernelBench rows or problem files")
     output: Path = setting(Path("outputs/evals.jsonl"), "file to write", flag="-o")
     problems: str | None = setting(None, "the same as SOURCE")
     limit: int | None = setting(None, "the first so many problems only", ge=1)
@@ -94,8 +92,6 @@ class SynthesizeSettings(StageSettings):
             # Past the lock that keeps settings as they are: from here on there is one name for it.
             object.__setattr__(self, "source", self.problems)
             object.__setattr__(self, "problems", None)
-        if self.source != _SOURCE:
-            object.__setattr__(self, "env", ())
         return self
 
     def sets(self) -> list[ProblemSet]:

@@ -50,8 +50,11 @@ def resolve(flags: Mapping[str, Any], file: Path | None) -> SynthesizeSettings:
         raise ConfigError(
             f"{file}: {where}: {first['msg'][0].lower()}{first['msg'][1:]} (got {first['input']!r})"
         ) from None
-    environment = load("synthesize", SynthesizeSettings, {}).model_dump(exclude_unset=True)
-    merged = _merged(_merged(values, environment), flags)
+    told = _merged(load("synthesize", SynthesizeSettings, {}).model_dump(exclude_unset=True), flags)
+    merged = _merged(values, told)
+    if "source" in told or "problems" in told:
+        # Who names a source now means this one, whatever the file has.
+        merged |= {"source": told.get("problems", told.get("source")), "problems": None, "env": ()}
     return load("synthesize", SynthesizeSettings, merged)
 
 
@@ -103,7 +106,10 @@ def translated(content: Mapping[str, Any], file: str) -> dict[str, Any]:
         if not isinstance(content["output_dir"], str):
             raise ConfigError(f"{file}: output_dir must be a text")
         values["output"] = str(Path(content["output_dir"]) / OUTPUT)
-    return values | _table(content, "synthesize", file)
+    values |= _table(content, "synthesize", file)
+    if len({"env", "source", "problems"} & set(values)) > 1:
+        raise ConfigError(f"{file}: name the problems once, by [[env]] or by source")
+    return values
 
 
 def _table(content: Mapping[str, Any], name: str, file: str) -> dict[str, Any]:

@@ -15,10 +15,12 @@ from unittest import mock
 
 import torch
 import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim, ExportedProgram
 from torch.nn.modules.conv import _ConvNd
 
-from kernelmill.evaluate.reference import Reference, load_reference
+from kernelmill.evaluate.pick import pick
+from kernelmill.evaluate.reference import BadReference, Reference, load_reference
 from kernelmill.teacher import pretend
 
 _sqrt = math.sqrt
@@ -53,13 +55,17 @@ class _Called(torch.nn.Module):  # type: ignore[misc]
 def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Reference]:
     """Raises `BadReference`, or what torch.export raises."""
     with pretend.no_gpu():
-        reference = load_reference(code, entry_point)
-        facts = reference.examine(1)
-        model = reference.new(1)
-        mode = "eval" if facts.random else None
+        small = pick(code, entry_point).reference
+        mode = "eval" if small.examine(1).random else None
+        try:  # at its own sizes, on tensors without memory
+            reference = load_reference(code, entry_point)
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                model, call = reference.new(1), reference.inputs(2)
+        except BadReference:  # it looks at values: sizes are symbols anyway, so small ones do
+            reference = small
+            model, call = reference.new(1), reference.inputs(2)
         if mode is not None:
             model.eval()
-        call = reference.inputs(2)
     if call.kwargs:
         raise NotImplementedError("inputs by keyword")
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
