@@ -236,3 +236,20 @@ def test_a_run_in_test_mode_writes_beside_the_real_output(tmp_path: Path) -> Non
         assert endpoint.asked.total() == 5
     assert len(rows("out.test.jsonl")) == 5
     assert not Path("out.jsonl").exists()
+
+
+def test_with_several_tries_a_cut_answer_is_asked_for_again_and_its_time_and_tokens_count(
+    tmp_path: Path,
+) -> None:
+    problem(tmp_path / "problems")
+    with FakeEndpoint(lambda _: PROSE, ["length", "empty", "ok"], latency=0.1) as endpoint:
+        assert synthesize(endpoint.base_url, "--tries", 3, "--price", "1,1") == 0
+        assert endpoint.asked.total() == 3
+        assert synthesize(endpoint.base_url, "--tries", 3, "--price", "1,1") == 0
+        assert endpoint.asked.total() == 3
+    (row,) = rows()
+    assert row["finish_reason"] == "stop"
+    assert row["generation_ms"] >= 300
+    report = manifest()["statistics"]
+    assert report["tokens"]["out"] == row["tokens_out"] == 3 * (len(PROSE) // 4 + 1)
+    assert report["cost_usd"] == pytest.approx((row["tokens_in"] + row["tokens_out"]) / 1e6)
