@@ -23,7 +23,7 @@ def work(status: Status, shrunk: bool) -> Work:
 
 def said(status: Status) -> Reply:
     """What a judge on a GPU found."""
-    record = {
+    record: dict[str, Any] = {
         "status": status,
         "error": "",
         "checks": [dataclasses.asdict(Check("seed_0", "pass"))],

@@ -80,7 +80,21 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(40, WIDTH)]
 """
-PROBLEMS = {"fused": FUSED, "heads": HEADS, "convolved": CONVOLVED, "counting": COUNTING}
+NUMBERS = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(width, width) for _ in range(2)])
+
+    def forward(self, x, pair):
+        for block in self.blocks:
+            x = torch.minimum(block(x), torch.tensor(0.5))
+        return x + pair[0] * pair[1]
+
+def get_inputs():
+    return [torch.randn(40, WIDTH), (torch.randn(WIDTH), torch.randn(40, WIDTH))]
+"""
+PROBLEMS = {"numbers": NUMBERS, "fused": FUSED, "heads": HEADS, "convolved": CONVOLVED, "counting": COUNTING}
 UNWRITABLE = """
 class Model(nn.Module):
     def __init__(self, width):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind, OutputKind
 
 from kernelmill.teacher import pretend
@@ -22,6 +23,7 @@ from kernelmill.teacher.kernels import Unwritable
 from kernelmill.teacher.rewrite import rewrite
 from kernelmill.teacher.skeleton import assemble, forward_of
 
+_MOST_NUMBERS = 64
 _WARM_UP = """
 import torch
 class Model(torch.nn.Module):
@@ -84,11 +86,15 @@ def _inputs(captured: Captured, arguments: list[str]) -> tuple[list[str], list[s
     """What the graph's inputs are called in `forward`; the lines that make them so; where they are."""
     names: list[str] = []
     lines: list[str] = []
+    constants: dict[str, str] = {}
     device = ""
     waiting = list(zip(captured.sources, captured.contiguous, strict=True))
     for spec in captured.program.graph_signature.input_specs:
         if spec.kind != InputKind.USER_INPUT:
-            raise Unwritable(f"a constant tensor {spec.target}")
+            name = f"constant{len(constants)}"
+            constants[name] = _constant(captured.program.constants.get(spec.target))
+            names.append(name)
+            continue
         source, contiguous = waiting.pop(0)
         if not source.startswith("args["):
             names.append(source)
@@ -103,7 +109,15 @@ def _inputs(captured: Captured, arguments: list[str]) -> tuple[list[str], list[s
             lines.append(f"{name} = {given}")
         names.append(name)
     device = device or next((f"{name}.device" for name in names if name.startswith("self.")), "")
+    lines += [f"{name} = torch.tensor({text}, device={device})" for name, text in constants.items()]
     return names, lines, device
+
+
+def _constant(value: Any) -> str:
+    """A tensor that `forward` makes out of numbers, as the numbers."""
+    if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor) or value.numel() > _MOST_NUMBERS:
+        raise Unwritable("a tensor that is neither a weight nor an input")
+    return f"{value.tolist()!r}, dtype={value.dtype}"
 
 
 def _mutations(captured: Captured, inputs: list[str], results: list[str]) -> list[str]:
