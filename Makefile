@@ -48,6 +48,7 @@ bench: $(STAMP)  ## run the benchmarks of this machine; results go to bench/resu
 	$(BIN)/python bench/publish.py
 	$(BIN)/python bench/evaluator_quality.py
 	$(BIN)/python bench/evaluator_robustness.py
+	$(BIN)/python bench/teacher.py
 
 clean:  ## remove what was built here
 	rm -rf $(VENV) demo_outputs .pytest_cache .mypy_cache .ruff_cache .hypothesis
