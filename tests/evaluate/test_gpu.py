@@ -190,9 +190,9 @@ def test_an_honest_kernel_is_right_timed_and_described(evaluator: Evaluator) -> 
     assert perf.max_us is not None
     assert perf.min_us <= perf.median_us <= perf.max_us
     checks = {check.name: check.result for check in verdict.checks}
-    assert {checks[f"gpu:{name}"] for name in ("graph_replay", "coverage", "physics", "digest", "seed_0")} == {
-        "pass"
-    }
+    assert {
+        checks[f"gpu:{name}"] for name in ("graph_replay", "coverage", "physics", "digest", "seed_0")
+    } == {"pass"}
     assert verdict.grade.coverage is not None
     assert verdict.grade.coverage > 0.5
 

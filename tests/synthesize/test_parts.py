@@ -266,6 +266,15 @@ def test_a_manifest_repeats_its_run(tmp_path: Path) -> None:
     assert Path("out.jsonl").read_bytes() == before
 
 
+def test_what_a_manifest_saves_can_be_told_on_the_command_line(tmp_path: Path) -> None:
+    problem(tmp_path / "problems")
+    with FakeEndpoint(lambda _: PROSE) as endpoint:
+        assert synthesize(endpoint.base_url) == 0
+    shown = stage_parser(SYNTHESIZE, SynthesizeSettings).format_help()
+    saved = set(manifest()["config"]) - {"source", "prices"}
+    assert [name for name in saved if f"--{name.replace('_', '-')}" not in shown] == []
+
+
 def test_the_option_list_in_the_docs_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "110")
     shown = stage_parser(SYNTHESIZE, SynthesizeSettings).format_help()

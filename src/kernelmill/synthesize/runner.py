@@ -181,7 +181,7 @@ async def run(
             "usage": _usage(stats),
             "statistics": statistics.report(),
         }
-        rows = output.commit(STAGE, plan.rows, public(settings), details)["rows"]
+        rows = output.commit(STAGE, plan.rows, _config(settings), details)["rows"]
         if settings.stats is not None:
             _write_stats(settings.stats, statistics)
         print(f"{STAGE} by {writer.name}")
@@ -226,6 +226,17 @@ async def _answer(batch: Synthesis, plan: Plan, settings: SynthesizeSettings, by
             f"{stopped}; {stats.done:,} rollouts done in this run, {stats.total - stats.done:,} left, nothing is lost: "
             f"the same command goes on from here"
         ) from None
+
+
+def _config(settings: SynthesizeSettings) -> dict[str, Any]:
+    """The settings as they are saved: those that the command line knows, and the sets where there are any."""
+    fields = SynthesizeSettings.model_fields
+    unknown = {name for name, field in fields.items() if field.description is None} - {"sampling", "prices"}
+    return {
+        name: value
+        for name, value in public(settings).items()
+        if name not in unknown or (name == "env" and value)
+    }
 
 
 def _usage(stats: Stats) -> dict[str, Any]:
