@@ -1,8 +1,9 @@
-"""`kernelmill synthesize` with a model behind an endpoint."""
+"""`kernelmill synthesize`, with a model behind an endpoint or with the compiler as teacher."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from functools import partial
 
 from rich.console import Console
@@ -16,7 +17,9 @@ from kernelmill.synthesize.model_writer import ModelWriter
 from kernelmill.synthesize.runner import Opened, Synthesis, run
 from kernelmill.synthesize.settings import SynthesizeSettings
 from kernelmill.synthesize.synth_file import resolve
+from kernelmill.synthesize.teacher_writer import TeacherWriter
 from kernelmill.synthesize.writer import Writer
+from kernelmill.teacher.teacher import Teacher
 from kernelmill.terminal import count, money
 from kernelmill.tokens import token_counter
 
@@ -38,7 +41,28 @@ def main(arguments: list[str]) -> int:
 
 
 async def synthesize(settings: SynthesizeSettings) -> Made:
-    """Have a model's candidates judged."""
+    """Have candidates judged: a model's, or the compiler's."""
+    return await (_taught(settings) if settings.teacher else _asked(settings))
+
+
+async def _taught(settings: SynthesizeSettings) -> Made:
+    workers = settings.workers or os.cpu_count() or 1
+
+    async def compiler(opened: Opened) -> Writer:
+        teacher = None if settings.dry_run else opened.stack.enter_context(Teacher(workers))
+        return TeacherWriter(teacher, opened.journal, workers)
+
+    def dry_run(batch: Synthesis, plan: Plan) -> None:
+        print(
+            f"{plan.rows:,} problems, {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for the compiler"
+        )
+        standings = [batch.rollouts.look(item) for _, item in batch.owed_items(plan)]
+        print(f"to write: {sum(one.written is None for one in standings):,}, to judge: {len(standings):,}")
+
+    return await run(settings, compiler, dry_run)
+
+
+async def _asked(settings: SynthesizeSettings) -> Made:
     endpoint = Endpoint(settings)
     if not settings.dry_run:
         # Before a source is opened: a missing key must not wait for a download.

@@ -89,6 +89,7 @@ def evals_row(
         value = getattr(module.given, name)
         if value is not msgspec.UNSET:
             row[f"problem_{name.removeprefix('problem_')}"] = value
+    row |= final.written.said
     return msgspec.json.encode(row)
 
 

@@ -42,6 +42,9 @@ class SynthesizeSettings(StageSettings):
     source: str = setting("GPUMODE/KernelBook", "KernelBook rows, KernelBench rows or problem files")
     output: Path = setting(Path("outputs/evals.jsonl"), "file to write", flag="-o")
     problems: str | None = setting(None, "the same as SOURCE")
+    teacher: Literal["inductor"] | None = setting(
+        None, "have torch's own compiler write the candidates, without a model"
+    )
     limit: int | None = setting(None, "the first so many problems only", ge=1)
     skip_first: int | None = setting(None, "problems to leave out at the beginning", ge=0)
     rollouts: int | None = setting(

@@ -6,8 +6,8 @@ a run that is killed pays for nothing twice, whoever writes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from kernelmill.llm.engine import Messages
 from kernelmill.synthesize.problems import Problem
@@ -31,6 +31,8 @@ class Written:
     cost: float | None = None
     costs: tuple[float | None, ...] = ()
     """Of each try."""
+    said: dict[str, Any] = field(default_factory=dict)
+    """What the writer says of it: columns of the row."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,55 @@
+"""The compiler as a writer: no model, no key, no network.
+
+It writes the same each time, so that several rollouts of a problem are one, and there is nothing to repair: after its
+first answer a rollout ends. A problem that it cannot write has its reason as the answer's fault.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+
+from kernelmill import __version__
+from kernelmill.llm.engine import Messages
+from kernelmill.llm.journal import Journal, JournalReader
+from kernelmill.synthesize.problems import Problem
+from kernelmill.synthesize.writer import Ended, Written
+from kernelmill.teacher.teacher import Teacher
+
+
+class TeacherWriter:
+    """What it writes is among the journal's facts. `teacher` is None in a dry run, which only looks."""
+
+    def __init__(self, teacher: Teacher | None, journal: JournalReader, at_once: int) -> None:
+        self._teacher, self._journal = teacher, journal
+        self._version = f"{importlib.metadata.version('torch')}, kernelmill {__version__}"
+        self.name = f"inductor of torch {importlib.metadata.version('torch')}"
+        self.at_once = at_once
+
+    def known(self, problem: Problem, messages: Messages) -> Written | Ended | None:
+        if messages != problem.messages:
+            return Ended("the compiler")
+        stored = self._journal.fact(self._key(problem))
+        if stored is None:
+            return None
+        found = json.loads(stored)
+        said = {"extern": found["extern"], "captured_mode": found["mode"]}
+        if found["error"]:
+            return Written("", fault=f"not written: {found['error']}", seconds=found["seconds"], said=said)
+        content = f"<answer>\n{found['code']}</answer>"
+        return Written(content, finish="stop", seconds=found["seconds"], said=said)
+
+    async def write(self, problem: Problem, messages: Messages) -> None:
+        assert self._teacher is not None
+        assert isinstance(self._journal, Journal)
+        made = await self._teacher.write(problem.module.python_code, problem.module.entry_point)
+        kept = {"code": made.code, "extern": made.extern, "mode": made.mode, "error": made.error}
+        await self._journal.add_fact(self._key(problem), json.dumps(kept | {"seconds": made.seconds}))
+
+    def check_breaker(self) -> None:
+        """Nothing is asked of anybody: there is nothing to break."""
+
+    def _key(self, problem: Problem) -> str:
+        text = json.dumps([problem.module.python_code, problem.module.entry_point, self._version])
+        return f"taught:{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()}"
