@@ -11,6 +11,7 @@ from kernelmill.teacher.kernels import Kernel, Unwritable, made_plain, read_kern
 
 _DROPPED = frozenset({"assert_size_stride", "assert_alignment", "args.clear", "torch.cuda.set_device"})
 _TRIES = 3
+_WIDTH = 100
 
 
 @dataclass
@@ -129,7 +130,12 @@ class _Body:
         options = [f"{block}={size}" for block, size in kernel.blocks.items()]
         options.append(f"num_warps={kernel.warps}")
         options += [f"num_stages={kernel.stages}"] if kernel.stages else []
-        self.lines.append(f"{kernel.name}[({', '.join(grid)},)]({', '.join([*values, *options])})")
+        shape = f"({', '.join(grid)},)" if len(grid) == 1 else f"({', '.join(grid)})"
+        line = f"{kernel.name}[{shape}]({', '.join([*values, *options])})"
+        if len(line) > _WIDTH:
+            self.lines.append(f"grid = {shape}")
+            line = _broken(f"{kernel.name}[grid](", [*values, *options])
+        self.lines.append(line)
 
     def _empty(self, size: ast.expr, stride: ast.expr, dtype: ast.expr) -> str:
         where = f"device={self.device}, dtype={ast.unparse(dtype)}"
@@ -191,6 +197,17 @@ def rewrite(text: str, inputs: list[str], device: str) -> Rewritten:
     return Rewritten(
         functions, _used(body.lines, body.results), body.results, sorted(set(body.extern)), libdevice
     )
+
+
+def _broken(start: str, arguments: list[str]) -> str:
+    """A call over several lines, as many arguments in each as fit."""
+    lines, line = [start], ""
+    for argument in arguments:
+        if line and len(line) + len(argument) + 2 > _WIDTH:
+            lines.append(f"    {line}")
+            line = ""
+        line += f"{' ' if line else ''}{argument},"
+    return "\n".join([*lines, f"    {line}", ")"])
 
 
 def _used(lines: list[str], results: list[str]) -> list[str]:
