@@ -10,8 +10,8 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.evaluate import compiling
-from kernelmill.evaluate.ratio import clocks_agree
 from kernelmill.evaluate.verdict import Perf
+from kernelmill.evaluate.wall import clocks_agree
 from kernelmill.isolate import Isolate, Reply
 
 if TYPE_CHECKING:

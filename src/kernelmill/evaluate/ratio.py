@@ -10,8 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 RESAMPLES = 1000
-WALL_SLACK, WALL_SLACK_US = 1.5, 60.0
-"""How far the judge's clock may be from the candidate's events, which do not hold all of the wait for a launch."""
 
 
 @dataclass
@@ -55,11 +53,6 @@ def ratio(
     return Ratio(
         value, value - math.hypot(below, value * between), value + math.hypot(above, value * between)
     )
-
-
-def clocks_agree(wall: dict[str, float]) -> bool:
-    """Whether the candidate's events hold about what the judge waited for a call."""
-    return wall["candidate"] <= WALL_SLACK * wall["events"] + WALL_SLACK_US
 
 
 def _averages(

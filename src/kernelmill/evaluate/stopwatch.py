@@ -17,10 +17,11 @@ import torch
 
 from kernelmill.evaluate.channel import pack, unpack
 from kernelmill.evaluate.clock import Clock, Regime, bandwidth
-from kernelmill.evaluate.ratio import clocks_agree, pair_ratios, ratio, spread
+from kernelmill.evaluate.ratio import pair_ratios, ratio, spread
 from kernelmill.evaluate.session import Returned
 from kernelmill.evaluate.trial import Trial
 from kernelmill.evaluate.values import Call, Outputs, flatten
+from kernelmill.evaluate.wall import clocks_agree
 
 SETS = 8
 DEVICE_REGIME_BELOW_US = 100.0
