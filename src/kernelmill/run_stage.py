@@ -18,7 +18,7 @@ from kernelmill.errors import ConfigError, Stopped
 from kernelmill.flow import Made
 from kernelmill.isolate import Isolate
 from kernelmill.llm.client import Endpoint
-from kernelmill.llm.engine import Asking, Model
+from kernelmill.llm.engine import Asking, Messages, Model
 from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.problems.analysis import FactStore, torch_is_installed
 from kernelmill.progress import Progress
@@ -144,7 +144,7 @@ async def run_stage(
                 "source": source.origin,
                 "prompts": {prompt.file.name: prompt.sha256 for prompt in parts.prompts},
                 "seconds": round(time.monotonic() - started, 3),
-                "usage": _usage(context.stats) if context.endpoint else None,
+                "usage": usage(context.stats) if context.endpoint else None,
                 **parts.details(),
             },
         )
@@ -209,25 +209,31 @@ def _dry_run(batch: Batch[Any], plan: Plan, parts: Parts[Any], context: Context)
         for _, item in batch.owed_items(plan)
         for message in parts.answerer.messages(item)
     )
-    tokens_out = len(plan.owed) * parts.expected_output_tokens
-    cost = None
-    if endpoint.price is not None:
-        cost = (tokens_in * endpoint.price.input + tokens_out * endpoint.price.output) / 1e6
     console.print(f"calls: {len(plan.owed):,} to {endpoint.model} at {endpoint.name}")
+    first = next(batch.items(), None)
+    prompt = parts.answerer.messages(first) if first is not None else None
+    say_estimate(console, endpoint, tokens_in, len(plan.owed), parts.expected_output_tokens, prompt)
+
+
+def say_estimate(
+    console: Console, endpoint: Endpoint, tokens_in: int, answers: int, each: int, prompt: Messages | None
+) -> None:
+    """What a dry run says of tokens and cost, `each` being the tokens of an answer, and the first prompt as it would be."""
+    tokens_out, price = answers * each, endpoint.price
+    cost = (tokens_in * price.input + tokens_out * price.output) / 1e6 if price is not None else None
     console.print(
-        f"estimated tokens: {count(tokens_in)} in ({counter.how}), "
-        f"{count(tokens_out)} out ({parts.expected_output_tokens} an answer)"
+        f"estimated tokens: {count(tokens_in)} in ({token_counter().how}), {count(tokens_out)} out ({each} an answer)"
     )
     hint = "" if cost is not None else " (give --price INPUT,OUTPUT, or [prices] in the config)"
     console.print(f"estimated cost: {money(cost)}{hint}")
-    if (first := next(batch.items(), None)) is not None:
+    if prompt is not None:
         console.print("the first prompt, whole:\n")
-        for message in parts.answerer.messages(first):
+        for message in prompt:
             console.print(f"--- {message['role']} ---")
             console.print(message["content"])
 
 
-def _usage(stats: Stats) -> dict[str, Any]:
+def usage(stats: Stats) -> dict[str, Any]:
     return {
         "calls": stats.calls,
         "seconds_asking": round(stats.seconds, 3),

@@ -149,6 +149,15 @@ def test_a_problem_that_depends_on_its_values_is_refused_with_a_reason(teacher: 
     assert found.error.startswith("error: ")
 
 
+def test_a_problem_with_inputs_by_keyword_is_refused_in_plain_words(teacher: Teacher) -> None:
+    found = written(
+        teacher,
+        FUSED.replace("[torch.randn(40, WIDTH)]", "[]")
+        + "\ndef get_input_kwargs():\n    return {'x': torch.randn(40, WIDTH)}\n",
+    )
+    assert found.error == "error: Unwritable: inputs by keyword"
+
+
 def test_a_problem_that_ends_its_process_costs_that_problem_alone(teacher: Teacher) -> None:
     ended = written(teacher, "import os\nos._exit(0)\n" + FUSED)
     assert ended.error.startswith("crashed: ")

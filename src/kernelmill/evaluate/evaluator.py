@@ -29,21 +29,12 @@ from kernelmill.evaluate import compiling, rewards
 from kernelmill.evaluate.feedback import feedback
 from kernelmill.evaluate.lane import Lane, visible_gpus
 from kernelmill.evaluate.static import StaticReport, examine
-from kernelmill.evaluate.verdict import Check, Flag, Grade, Perf, Status, Tier, Verdict
+from kernelmill.evaluate.verdict import AT_A_SIZE, Check, Flag, Grade, Perf, Status, Tier, Verdict
 from kernelmill.isolate import Isolate, Reply
 
 TARGETS = ("sm_90", "sm_80", "sm_100")
 """The first is the one whose refusal is a verdict by itself."""
 _RETRIES = 1
-_FAILURES: tuple[Status, ...] = (
-    "INCORRECT_NUMERICAL",
-    "INCORRECT_SHAPE",
-    "INCORRECT_DTYPE",
-    "NONFINITE",
-    "RUNTIME_ERROR",
-    "TIMEOUT",
-    "OOM",
-)
 _NO_COMPILE: tuple[Status, ...] = ("HACK", "PARSE_ERROR", "FORMAT_ERROR")
 
 
@@ -347,7 +338,7 @@ class Work:
 
     def failed_shrunk(self) -> bool:
         """Whether it failed on a smaller task than its own: it may be made for its own sizes, which a GPU can tell."""
-        return bool(self.verdict.task.get("shrunk")) and self.verdict.status in _FAILURES
+        return bool(self.verdict.task.get("shrunk")) and self.verdict.status in AT_A_SIZE
 
     def compiled(self, report: compiling.CompileReport) -> None:
         verdict = self.verdict

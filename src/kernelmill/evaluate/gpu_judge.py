@@ -28,7 +28,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import driver as nvidia_driver
 
-from kernelmill.evaluate import candidate, gpu_probes, probes, replay
+from kernelmill.evaluate import candidate, gpu_probes, probes
 from kernelmill.evaluate.baselines import measure_baselines
 from kernelmill.evaluate.gpu_runtime import GpuCandidate, OnGpu, start_cuda
 from kernelmill.evaluate.gpu_session import GpuSession
@@ -168,8 +168,6 @@ def _judge(
             probes.seeds(trial)
             marks("seeds")
             probes.rest(trial)
-            if request["brief"] and not timed:
-                replay.drift(trial)
             marks("probes")
             times = _timed(trial, float(request.get("time_budget", 0.1)), marks) if timed else {}
             gpu_probes.graph(trial, session)
@@ -183,7 +181,8 @@ def _judge(
 def _trial(
     session: GpuSession, record: Record, facts: Facts, dice: random.Random, request: dict[str, Any]
 ) -> Trial:
-    return Trial(session, record, facts, dice, bool(request.get("audit")), on_gpu=bool(request["brief"]))
+    audit, on_gpu, timed = (bool(request.get(name)) for name in ("audit", "brief", "timed"))
+    return Trial(session, record, facts, dice, audit, on_gpu=on_gpu, timed=timed)
 
 
 def _timed(trial: Trial, budget: float, marks: _Marks) -> dict[str, Any]:

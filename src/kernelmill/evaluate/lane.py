@@ -87,6 +87,8 @@ class Lane:
             # What the interpreter could not run is put through everything here.
             "brief": work.verdict.status == "PASSED" and not options.audit,
         }
+        lacking, env = await asyncio.to_thread(self.what_is_missing), work.verdict.env
+        env["sandbox_missing"] = list(dict.fromkeys([*env.get("sandbox_missing", ()), *lacking]))
         reply = await self._asked(request, work, seed)
         times = _times(reply)
         if not times or work.verdict.status != "PASSED":

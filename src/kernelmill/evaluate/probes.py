@@ -6,6 +6,7 @@ weaknesses are grades: fragile numbers, fixed shapes, ignored strides, work left
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, cast
 
 from kernelmill.evaluate import generators
@@ -35,12 +36,19 @@ def run(trial: Trial) -> None:
 
 def rest(trial: Trial) -> None:
     """What follows once the task's own inputs are answered right."""
-    for probe in BRIEF if trial.brief else ON_GPU if trial.on_gpu else ALL:
+    for probe in _wanted(trial):
         probe(trial)
     if not trial.brief:
         scalars(trial)
     if trial.record.hard():
         raise Stop("HACK", next(flag.code for flag in trial.record.flags if flag.severity == "hard"))
+
+
+def _wanted(trial: Trial) -> tuple[Callable[[Trial], None], ...]:
+    if trial.brief:
+        return BRIEF
+    # Timed calls are many, with new inputs, and some of their results are compared: they show what drift would.
+    return tuple(p for p in ON_GPU if p is not drift or not trial.timed) if trial.on_gpu else ALL
 
 
 def seeds(trial: Trial) -> None:
@@ -312,8 +320,7 @@ def other_shape(trial: Trial, what: str, name: str) -> Fit:
 ALL = (ablation, zero_mean, overwrite, static_buffer, weights, stress, autotune, modes, noncontiguous, drift)
 BRIEF = (ablation, stress, autotune, modes, noncontiguous)
 """Before a GPU has its say: what needs no real size, and strides, which a kernel that ignores them turns into stray reads."""
-ON_GPU = (zero_mean, overwrite, static_buffer, weights)
-"""Where calls are timed afterwards: many, with new inputs, and some of their results compared."""
+ON_GPU = (zero_mean, overwrite, static_buffer, weights, drift)
 
 
 def _code_of(returned: Returned) -> str:

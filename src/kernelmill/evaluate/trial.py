@@ -32,6 +32,8 @@ class Trial:
     brief: bool = False
     """A GPU has the last word: only what it cannot see is looked at here."""
     on_gpu: bool = False
+    timed: bool = False
+    """Calls are timed afterwards."""
     generator: torch.Generator = field(default_factory=torch.Generator)
     roles: list[generators.Role] = field(default_factory=list)
     work: Work = field(default_factory=Work)

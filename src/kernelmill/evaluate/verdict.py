@@ -40,6 +40,16 @@ Status = Literal[
     "UNSUPPORTED",
     "INFRA_ERROR",
 ]
+AT_A_SIZE: tuple[Status, ...] = (
+    "RUNTIME_ERROR",
+    "TIMEOUT",
+    "OOM",
+    "INCORRECT_SHAPE",
+    "INCORRECT_DTYPE",
+    "INCORRECT_NUMERICAL",
+    "NONFINITE",
+)
+"""What is found by running a candidate at some size, and may be otherwise at another."""
 Truth = Literal["correct", "incorrect", "hack", "inconclusive"]
 Tier = Literal["static", "interpreter", "gpu", "gpu_timed"]
 Severity = Literal["hard", "soft", "info"]

@@ -26,7 +26,7 @@ from msgspec import UNSET
 from kernelmill.errors import BadRow, SourceError
 from kernelmill.evaluate.batch import Batch, Done, run
 from kernelmill.evaluate.evaluator import Pair
-from kernelmill.evaluate.verdict import Status, Truth, Verdict
+from kernelmill.evaluate.verdict import AT_A_SIZE, Truth, Verdict
 from kernelmill.kernelbook.restate import Restated, restate
 from kernelmill.kernelbook.tally import Tally
 from kernelmill.rows import Drop, KernelBookRow, Row, RowReader, with_columns
@@ -39,16 +39,6 @@ _ANOTHER_TORCH = re.compile(
     r"^(?:ImportError|ModuleNotFoundError|AttributeError): .*'torch[.'_\w]*'|compiled with(?:out)? CUDA"
 )
 """What Python and torch say of a name that this torch does not have, and of CUDA where there is none."""
-_AT_A_SIZE: tuple[Status, ...] = (
-    "RUNTIME_ERROR",
-    "TIMEOUT",
-    "OOM",
-    "INCORRECT_SHAPE",
-    "INCORRECT_DTYPE",
-    "INCORRECT_NUMERICAL",
-    "NONFINITE",
-)
-"""What is found by running the code at some size."""
 _NO_CODE = Drop("the row has no triton_code", "no triton_code")
 _LICENCE = "not of an allowed licence"
 
@@ -132,7 +122,7 @@ def told(verdict: Verdict) -> Told:
         return Told("correct", "")
     if verdict.status == "RUNTIME_ERROR" and _ANOTHER_TORCH.search(said):
         return Told("inconclusive", f"inconclusive (needs another torch, or a GPU): {said}")
-    if verdict.status in _AT_A_SIZE and verdict.tier == "interpreter" and verdict.task.get("shrunk"):
+    if verdict.status in AT_A_SIZE and verdict.tier == "interpreter" and verdict.task.get("shrunk"):
         return Told("inconclusive", f"inconclusive (too large to be judged without a GPU): {said}")
     return Told(verdict.verdict, f"{verdict.verdict} ({verdict.status}): {said}".removesuffix(": "))
 

@@ -13,6 +13,7 @@ from kernelmill.batch import Plan
 from kernelmill.errors import ConfigError
 from kernelmill.flow import Made
 from kernelmill.llm.client import Endpoint
+from kernelmill.run_stage import say_estimate
 from kernelmill.synthesize.model_writer import ModelWriter
 from kernelmill.synthesize.runner import Opened, Synthesis, run
 from kernelmill.synthesize.settings import SynthesizeSettings
@@ -20,7 +21,6 @@ from kernelmill.synthesize.synth_file import resolve
 from kernelmill.synthesize.teacher_writer import TeacherWriter
 from kernelmill.synthesize.writer import Writer
 from kernelmill.teacher.teacher import Teacher
-from kernelmill.terminal import count, money
 from kernelmill.tokens import token_counter
 
 _EXPECTED_TOKENS = 4000
@@ -85,20 +85,10 @@ def _dry_run(batch: Synthesis, plan: Plan, endpoint: Endpoint) -> None:
     standings = [batch.rollouts.look(item) for _, item in batch.owed_items(plan)]
     asked = [standing.asked for standing in standings if standing.written is None]
     tokens_in = sum(counter.count(message["content"]) for messages in asked for message in messages)
-    tokens_out = len(asked) * _EXPECTED_TOKENS
-    price = endpoint.price
-    cost = (tokens_in * price.input + tokens_out * price.output) / 1e6 if price is not None else None
     console.print(
         f"calls: {len(asked):,} to {endpoint.model} at {endpoint.name}, and more where turns follow"
     )
     console.print(f"to judge without a call: {len(standings) - len(asked):,}")
-    console.print(
-        f"estimated tokens: {count(tokens_in)} in ({counter.how}), {count(tokens_out)} out ({_EXPECTED_TOKENS} an answer)"
-    )
-    hint = "" if cost is not None else " (give --price INPUT,OUTPUT, or [prices] in the config)"
-    console.print(f"estimated cost: {money(cost)}{hint}")
-    if (first := next(batch.items(), None)) is not None:
-        console.print("the first prompt, whole:\n")
-        for message in first.messages:
-            console.print(f"--- {message['role']} ---")
-            console.print(message["content"])
+    first = next(batch.items(), None)
+    prompt = first.messages if first is not None else None
+    say_estimate(console, endpoint, tokens_in, len(asked), _EXPECTED_TOKENS, prompt)

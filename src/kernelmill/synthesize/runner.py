@@ -22,7 +22,7 @@ from kernelmill.errors import BadRow, ConfigError, OutputError, Stopped
 from kernelmill.flow import Made
 from kernelmill.progress import Progress
 from kernelmill.rows import Drop
-from kernelmill.run_stage import journal_path, owed
+from kernelmill.run_stage import journal_path, owed, usage
 from kernelmill.store import Output
 from kernelmill.store.output import test_path
 from kernelmill.synthesize import problems, row
@@ -178,7 +178,7 @@ async def run(
             "reward": grader.reward,
             "device": grader.options.device,
             "judged": grader.judged,
-            "usage": _usage(stats),
+            "usage": usage(stats),
             "statistics": statistics.report(),
         }
         rows = output.commit(STAGE, plan.rows, _config(settings), details)["rows"]
@@ -236,20 +236,6 @@ def _config(settings: SynthesizeSettings) -> dict[str, Any]:
         name: value
         for name, value in public(settings).items()
         if name not in unknown or (name == "env" and value)
-    }
-
-
-def _usage(stats: Stats) -> dict[str, Any]:
-    return {
-        "calls": stats.calls,
-        "seconds_asking": round(stats.seconds, 3),
-        "tokens_in": stats.tokens_in,
-        "tokens_out": stats.tokens_out,
-        "tokens_reasoning": stats.tokens_reasoning,
-        "calls_without_token_counts": stats.uncounted_calls,
-        "cost_usd": stats.cost,
-        "cost_of_earlier_runs_usd": stats.spent_before,
-        "retries": dict(stats.retries.most_common()),
     }
 
 

@@ -22,6 +22,7 @@ from torch.nn.modules.conv import _ConvNd
 from kernelmill.evaluate.pick import pick
 from kernelmill.evaluate.reference import BadReference, Reference, load_reference
 from kernelmill.teacher import pretend
+from kernelmill.teacher.kernels import Unwritable
 
 _sqrt = math.sqrt
 _MOST_WITHOUT_WINDOW = 3
@@ -53,7 +54,7 @@ class _Called(torch.nn.Module):  # type: ignore[misc]
 
 
 def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Reference]:
-    """Raises `BadReference`, or what torch.export raises."""
+    """Raises `BadReference`, `Unwritable`, or what torch.export raises."""
     with pretend.no_gpu():
         small = pick(code, entry_point).reference
         mode = "eval" if small.examine(1).random else None
@@ -67,7 +68,7 @@ def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Refere
         if mode is not None:
             model.eval()
     if call.kwargs:
-        raise NotImplementedError("inputs by keyword")
+        raise Unwritable("inputs by keyword")
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     state = {name: tensor.detach() for name, tensor in state.items()}
     integers = _integers(model)

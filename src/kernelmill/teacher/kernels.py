@@ -84,7 +84,7 @@ They differ for inputs that are not a number."""
 
 
 class Unwritable(Exception):
-    """Inductor's text has something in it that is not known here."""
+    """The problem, or Inductor's text for it, has something in it that is not known here."""
 
 
 @dataclass
@@ -101,7 +101,6 @@ class Kernel:
     """Its other arguments: sizes of blocks."""
     warps: int = 4
     stages: int | None = None
-    uses_libdevice: bool = False
 
 
 def read_kernel(name: str, text: str, taken: set[str]) -> Kernel:

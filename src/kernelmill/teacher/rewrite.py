@@ -36,12 +36,12 @@ class _Body:
     renamed: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, str] = field(default_factory=dict)
     """By the name of a variable that holds all sizes of an input: that input."""
-    symbols: dict[str, str] = field(default_factory=dict)
-    """Sizes that are read from inputs: by name, where from."""
     lines: list[str] = field(default_factory=list)
     extern: list[str] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
     counts: int = 0
+    symbols: int = 0
+    """How many sizes are read from inputs."""
 
     def statement(self, node: ast.stmt) -> None:
         match node:
@@ -91,9 +91,8 @@ class _Body:
         self.lines.append(f"{name} = {text}")
 
     def _symbol(self, name: str, source: str) -> None:
-        short = f"n{len(self.symbols)}"
-        self.renamed[name] = short
-        self.symbols[short] = source
+        self.renamed[name] = short = f"n{self.symbols}"
+        self.symbols += 1
         self.lines.append(f"{short} = {source}")
 
     def _call(self, call: ast.Call) -> None:

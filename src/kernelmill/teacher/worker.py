@@ -1,6 +1,6 @@
 """One problem in, one `ModelNew` out. A worker for `kernelmill.isolate`: it executes the problem's code.
 
-The request is `{"code": source, "entry_point": class or null}`; the reply is `{"code", "class", "extern", "kernels", "mode",
+The request is `{"code": source, "entry_point": class or null}`; the reply is `{"code", "class", "extern", "mode",
 "seconds"}`, where `extern` names what is still a call of torch's library.
 """
 

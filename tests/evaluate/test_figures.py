@@ -1,0 +1,73 @@
+"""The figures that are kept keep the bounds: who records worse ones, or leaves out where they are from, is told."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+def kept(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((BENCH / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The benchmark, for its own bounds."""
+    monkeypatch.setattr(sys, "path", [str(BENCH), *sys.path])
+    import evaluator_gpu  # type: ignore[import-not-found]
+
+    return evaluator_gpu
+
+
+def test_the_speed_on_a_gpu_is_within_its_bounds_and_beside_another_evaluators(on_a_gpu: Any) -> None:
+    found = kept("evaluator_gpu")
+    assert on_a_gpu.unmet(found) == []
+    assert found["times_as_many"] == round(found["ours"]["a_minute"] / found["kernelbench"]["a_minute"], 1)
+    assert found["ours"]["candidates"] >= 100
+
+
+def test_a_kernel_timed_against_itself_is_within_its_bounds_by_its_single_runs(on_a_gpu: Any) -> None:
+    same = kept("evaluator_gpu_same")["same"]
+    assert on_a_gpu.unmet_same(same) == []
+    assert same["interval_holds_1"] == sum(low <= 1.0 <= high for low, _, high in same["ratios"])
+    assert same["slow_down_found"] == sum(high < 1.0 for _, _, high in same["slowed"])
+
+
+def test_bounds_that_are_missed_are_named(on_a_gpu: Any) -> None:
+    ours = {"a_minute": 149.9, "not_correct_and_timed": ["x"]}
+    assert len(on_a_gpu.unmet({"ours": ours, "times_as_many": 9.9})) == 3
+    assert len(on_a_gpu.unmet_same({"runs": 59, "interval_holds_1": 50, "slow_down_found": 50})) == 3
+
+
+@pytest.mark.parametrize("name", ["evaluator_gpu", "evaluator_gpu_same"])
+def test_figures_of_a_gpu_say_when_on_what_and_with_which_versions(name: str) -> None:
+    found = kept(name)
+    assert found["date"] >= "2026"
+    assert found["device"]
+    assert {"torch", "triton", "python", "evaluator"} <= {
+        key for key, value in found["versions"].items() if value
+    }
+
+
+def test_two_thousand_candidates_left_nothing_and_cost_no_honest_one_its_verdict() -> None:
+    found = kept("evaluator_robustness")
+    assert found["verdicts"] == found["candidates"] >= 2000
+    assert found["hostile"] >= 0.05 * found["candidates"]
+    empty = ("honest_that_are_not_correct", "infra_errors", "orphans", "files_left")
+    assert not any(found[name] for name in empty)
+    assert max(found["growth_mb"].values()) < 64
+    assert found["seconds"] <= found["seconds_allowed"]
+
+
+def test_the_corpus_is_caught_whole_without_a_false_alarm_in_less_than_a_second() -> None:
+    found = kept("evaluator_quality")
+    assert found["caught"]["ours"] == found["caught"]["of"] > found["caught"]["plain"]
+    assert found["false_alarms"]["ours"] == 0
+    assert found["median_s"]["honest"] < 1
