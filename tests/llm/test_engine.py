@@ -203,7 +203,7 @@ def test_a_wrong_address_is_told_soon(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_concurrency_shrinks_on_429_and_recovers(tmp_path: Path) -> None:
     with FakeEndpoint(
-        script=lambda key, number, attempt: "429" if 50 <= number < 70 else "ok", latency=0.01
+        script=lambda key, number, attempt: "429" if 50 <= number < 70 else "ok", latency=0.05
     ) as endpoint:
         run = Run(tmp_path, list(range(10, 1210)), endpoint.base_url, concurrency=32)()
         assert len(run.rows) == 1200
