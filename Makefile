@@ -3,21 +3,28 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := eval,serve,hub,offline,lengths,dev
+DEV_STAMP := $(VENV)/.installed-dev
+EXTRAS := eval,serve,hub,offline,lengths
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help setup demo test test-all lint format bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(STAMP)  ## make .venv with every extra the tests need
+setup: $(DEV_STAMP)  ## make .venv with every extra the tests need
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "kernelmill needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	$(PIP) -e '.[$(EXTRAS)]'
 	@touch $(STAMP)
+
+# Apart, so that the demo does not wait for the tools of the tests.
+$(DEV_STAMP): $(STAMP)
+	$(PIP) -e '.[$(EXTRAS),dev]'
+	@touch $(DEV_STAMP)
 
 demo: $(STAMP)  ## the whole flow on the bundled samples: no GPU, no key, no network
 	$(BIN)/kernelmill run @ configs/offline.toml
@@ -25,22 +32,22 @@ demo: $(STAMP)  ## the whole flow on the bundled samples: no GPU, no key, no net
 	$(BIN)/kernelmill show demo_outputs/synthetic_prompts.jsonl -n 1 --columns name,prompt --lines 40
 	@printf '\nDatasets that load_dataset opens: demo_outputs/hub/filtered, unique, synthetic, …; cards: their README.md; what was done: demo_outputs/run.json\nTry next:\n  .venv/bin/kernelmill run @ configs/offline.toml      (nothing to do: all is unchanged)\n  .venv/bin/kernelmill doctor\n  .venv/bin/kernelmill rate data/samples/evals.jsonl --dry-run\n'
 
-test: $(STAMP) lint  ## lint, types and tests (minutes)
+test: $(DEV_STAMP) lint  ## lint, types and tests (minutes)
 	$(BIN)/python -m pytest -n 2 -m "not heavy"
 
-test-all: $(STAMP) lint  ## all tests, also the long ones
+test-all: $(DEV_STAMP) lint  ## all tests, also the long ones
 	$(BIN)/python -m pytest -n 2
 
-lint: $(STAMP)
+lint: $(DEV_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(STAMP)  ## put the code in shape
+format: $(DEV_STAMP)  ## put the code in shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## run the benchmarks of this machine; results go to bench/results
+bench: $(DEV_STAMP)  ## run the benchmarks of this machine; results go to bench/results
 	$(BIN)/python bench/llm_engine.py
 	$(BIN)/python bench/rerun_and_memory.py
 	$(BIN)/python bench/curate.py

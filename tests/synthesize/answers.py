@@ -10,6 +10,11 @@ from typing import Any
 from kernelmill.cli import main
 from tests.conftest import ROOT, read_rows
 
+ORDER = [
+    "example_id", "prompt", "completion", "task", "reward", "generation_ms", "scoring_ms", "total_ms", "info", "answer",
+    "speedup_reward", "num_turns", "oai_tools",
+]  # fmt: skip
+"""The columns of an evals row, in their order."""
 PROMPT = (ROOT / "prompts/synthesize.md").read_text(encoding="utf-8")
 _FOUND = re.search(r"```python\n(.*?)```", PROMPT, re.DOTALL)
 _ANSWER = re.search(r"A good answer:\n\n(.*?</answer>)", PROMPT, re.DOTALL)

@@ -14,12 +14,18 @@ from kernelmill.evaluate.verdict import Verdict
 from kernelmill.rows import EVALS_COLUMNS, EvalsRow
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import read_rows
-from tests.synthesize.answers import GOOD, PROSE, REFERENCE, WRONG, asked, manifest, problem, rows, synthesize
-
-ORDER = [
-    "example_id", "prompt", "completion", "task", "reward", "generation_ms", "scoring_ms", "total_ms", "info", "answer",
-    "speedup_reward", "num_turns", "oai_tools",
-]  # fmt: skip
+from tests.synthesize.answers import (
+    GOOD,
+    ORDER,
+    PROSE,
+    REFERENCE,
+    WRONG,
+    asked,
+    manifest,
+    problem,
+    rows,
+    synthesize,
+)
 
 
 @pytest.mark.slow

