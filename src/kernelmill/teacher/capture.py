@@ -21,12 +21,15 @@ from torch.nn.modules.conv import _ConvNd
 
 from kernelmill.evaluate.pick import pick
 from kernelmill.evaluate.reference import BadReference, Reference, load_reference
-from kernelmill.teacher import pretend
+from kernelmill.teacher import convolution, pooling, pretend
 from kernelmill.teacher.kernels import Unwritable
 
 _sqrt = math.sqrt
 _MOST_WITHOUT_WINDOW = 3
 """A weight with more dimensions is taken for a convolution's, whoever owns it."""
+_SIZES = frozenset({"embed_dim", "groups", "head_dim", "hidden_size", "in_features", "input_size", "kdim", "num_features",
+                    "num_heads", "out_features", "vdim"})  # fmt: skip
+"""What torch's layers call sizes of theirs."""
 
 
 @dataclass
@@ -71,9 +74,9 @@ def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Refere
         raise Unwritable("inputs by keyword")
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     state = {name: tensor.detach() for name, tensor in state.items()}
-    integers = _integers(model)
+    choices = [_integers(model, names) for names in (_SIZES, _SIZES & {"groups"}, frozenset())] + [[]]
     errors: list[Exception] = []
-    for kept in [integers, []] if integers else [[]]:
+    for kept in [choice for place, choice in enumerate(choices) if choice not in choices[:place]]:
         before = [(owner, name, owner.__dict__[name]) for owner, name, _ in kept]
         try:
             program = _exported(model, state, [(owner, name) for owner, name, _ in kept], list(call.args))
@@ -92,14 +95,15 @@ def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Refere
     raise errors[-1]
 
 
-def _integers(model: torch.nn.Module) -> list[tuple[torch.nn.Module, str, str]]:
-    """The integers that modules of the problem's own classes keep: owner, name, and the path to it."""
+def _integers(model: torch.nn.Module, names: frozenset[str]) -> list[tuple[torch.nn.Module, str, str]]:
+    """The integers that modules of the problem's own classes keep, and those of torch's layers that have one of the names:
+    owner, name, and the path to it."""
     return [
         (owner, name, _path(f"{path}.{name}" if path else name))
         for path, owner in model.named_modules()
-        if not type(owner).__module__.startswith("torch.")
         for name, value in vars(owner).items()
         if type(value) is int and value > 1
+        if name in names or not type(owner).__module__.startswith("torch.")
     ]
 
 
@@ -125,11 +129,11 @@ def _exported(
         [Dim.AUTO for _ in numbers],
         pytree.tree_map(_dims, args),
     )
-    with torch.no_grad(), pretend.no_gpu(), _sizes_from_tensors():
+    with torch.no_grad(), pretend.no_gpu(), _sizes_from_tensors(), convolution.layers_in_groups():
         program = torch.export.export(
             _Called(model, integers), (state, numbers, args), dynamic_shapes=sizes, strict=False
         )
-        return program.run_decompositions({})
+        return program.run_decompositions(convolution.decompositions() | pooling.decompositions())
 
 
 @contextlib.contextmanager
@@ -147,9 +151,26 @@ def _sizes_from_tensors() -> Iterator[None]:
     def root(x: Any) -> Any:
         return torch._sym_sqrt(x) if isinstance(x, torch.SymInt | torch.SymFloat) else _sqrt(x)
 
+    def max_pool1d(
+        x: Any, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *rest: Any, **more: Any
+    ) -> Any:
+        if x.dim() != 3 or any(rest[1:]) or more.get("return_indices"):
+            return one_axis(x, window, stride, padding, dilation, *rest, **more)
+        numbers = [
+            one[0] if isinstance(one, tuple | list) else one for one in (window, stride, padding, dilation)
+        ]
+        window, stride, padding, dilation = numbers
+        steps = window if stride is None else stride
+        ceil_mode = bool(rest and rest[0]) or more.get("ceil_mode", False)
+        return torch.max_pool2d(
+            x.unsqueeze(2), (1, window), (1, steps), (0, padding), (1, dilation), ceil_mode
+        ).squeeze(2)
+
+    one_axis = torch.nn.functional.max_pool1d
     with (
         mock.patch.object(torch.nn.LayerNorm, "forward", layer_norm),
         mock.patch.object(torch.nn.RMSNorm, "forward", rms_norm),
+        mock.patch.object(torch.nn.functional, "max_pool1d", max_pool1d),
         mock.patch.object(math, "sqrt", root),
     ):
         yield

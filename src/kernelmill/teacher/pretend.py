@@ -18,6 +18,7 @@ from torch._dynamo import device_interface
 from torch._functorch._aot_autograd import graph_compile
 from torch._inductor import config, select_algorithm, sizevars
 from torch._inductor import utils as inductor_utils
+from torch._inductor.choices import InductorChoices
 from torch._inductor.fx_passes import joint_graph, post_grad
 from torch._inductor.kernel import conv
 from triton.backends.compiler import GPUTarget
@@ -29,6 +30,7 @@ _PROPERTIES = types.SimpleNamespace(
     max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32, regs_per_multiprocessor=65536,
     shared_memory_per_block=49152, shared_memory_per_block_optin=232448, L2_cache_size=50 << 20, gcnArchName="",
 )  # fmt: skip
+_MOST_PARTS = 512
 _real_is_available = torch.cuda.is_available
 
 
@@ -149,6 +151,7 @@ def _choose_triton() -> None:
 
     select_algorithm.AlgorithmSelectorCache.__call__ = first
     sizevars.SizeVarAllocator.guard_int_seq = _symbols_stay(sizevars.SizeVarAllocator.guard_int_seq)
+    InductorChoices.reduction_split_factor = staticmethod(_few(InductorChoices.reduction_split_factor))
     inductor_utils.is_big_gpu = lambda *ignored: True
     for passes in (joint_graph, post_grad):
         passes.lazy_init = _without_gpu(passes.lazy_init)
@@ -161,6 +164,15 @@ def _symbols_stay(function: Any) -> Any:
         if sys._getframe(1).f_code.co_filename != conv.__file__:
             return function(self, sizes)
         return [size if getattr(size, "free_symbols", None) else int(size) for size in sizes]
+
+    return called
+
+
+def _few(function: Any) -> Any:
+    """Parts of a reduction by the hundred: they fill a GPU, and more of them are no faster."""
+
+    def called(*args: Any, **more: Any) -> int:
+        return min(int(function(*args, **more)), _MOST_PARTS)
 
     return called
 

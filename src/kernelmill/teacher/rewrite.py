@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
+import copy
+import math
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelmill.teacher import convolution
 from kernelmill.teacher.kernels import Kernel, Unwritable, made_plain, read_kernel
 
 _DROPPED = frozenset({"assert_size_stride", "assert_alignment", "args.clear", "torch.cuda.set_device"})
 _TRIES = 3
+_LONG_COUNT = 40
 _WIDTH = 100
 
 
@@ -39,6 +44,13 @@ class _Body:
     lines: list[str] = field(default_factory=list)
     extern: list[str] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
+    convolutions: dict[str, str] = field(default_factory=dict)
+    """Kernels that are not Inductor's, by name."""
+    buffers: dict[str, ast.expr] = field(default_factory=dict)
+    """The sizes of what is allocated."""
+    waiting: dict[str, convolution.Call] = field(default_factory=dict)
+    """Calls whose sizes are not known yet, by what they give."""
+    named: int = 0
     counts: int = 0
     symbols: int = 0
     """How many sizes are read from inputs."""
@@ -81,14 +93,27 @@ class _Body:
                 else:
                     self.renamed[name] = self.renamed.get(other, other)
                 return
+            case ast.Call(args=args) if ast.unparse(value.func) == convolution.CALLED:
+                self._convolution(name, args)
+                return
             case ast.Call(func=ast.Name(id="empty_strided_cuda"), args=[size, stride, dtype]):
                 self.lines.append(f"{name} = {self._empty(size, stride, dtype)}")
+                self.buffers[name] = size
                 return
         text = self._text(value)
         if name.endswith("numel"):
             self.counts += 1
             self.renamed[name] = name = f"count{self.counts}"
+            text = self._count(value, text)
         self.lines.append(f"{name} = {text}")
+
+    def _count(self, value: ast.expr, text: str) -> str:
+        """As the number of a buffer's elements, where it is that and is long otherwise."""
+        if len(text) > _LONG_COUNT:
+            for name, size in reversed(self.buffers.items()):
+                if all(count == math.prod(sizes) for count, sizes in _tried(value, size)):
+                    return f"{self.renamed.get(name, name)}.numel()"
+        return text
 
     def _symbol(self, name: str, source: str) -> None:
         self.renamed[name] = short = f"n{self.symbols}"
@@ -97,6 +122,9 @@ class _Body:
 
     def _call(self, call: ast.Call) -> None:
         called = ast.unparse(call.func)
+        if called == "assert_size_stride" and (name := self._text(call.args[0])) in self.waiting:
+            self.buffers[name] = call.args[1]
+            self._convolve(name, self.waiting.pop(name), self._text(call.args[1]))
         if called in _DROPPED:
             return
         owner = called.removesuffix(".run")
@@ -113,11 +141,10 @@ class _Body:
         if kernel.grid == "FixedGrid":
             grid = rest
         elif kernel.grid == "Grid1D":
-            grid = [f"triton.cdiv({by_name['xnumel']}, {kernel.blocks['XBLOCK']})"]
+            grid = [_blocks_of(by_name["xnumel"], kernel.blocks["XBLOCK"])]
         elif kernel.grid in ("Grid2D", "Grid2DWithYZOverflow"):
             across, down = (
-                f"triton.cdiv({by_name[f'{axis}numel']}, {kernel.blocks[f'{axis.upper()}BLOCK']})"
-                for axis in "xy"
+                _blocks_of(by_name[f"{axis}numel"], kernel.blocks[f"{axis.upper()}BLOCK"]) for axis in "xy"
             )
             grid = [across, down]
             if kernel.grid.endswith("Overflow"):
@@ -130,11 +157,48 @@ class _Body:
         options.append(f"num_warps={kernel.warps}")
         options += [f"num_stages={kernel.stages}"] if kernel.stages else []
         shape = f"({', '.join(grid)},)" if len(grid) == 1 else f"({', '.join(grid)})"
-        line = f"{kernel.name}[{shape}]({', '.join([*values, *options])})"
+        self._launched(kernel.name, shape, [*values, *options])
+
+    def _launched(self, name: str, grid: str, arguments: list[str]) -> None:
+        line = f"{name}[{grid}]({', '.join(arguments)})"
         if len(line) > _WIDTH:
-            self.lines.append(f"grid = {shape}")
-            line = _broken(f"{kernel.name}[grid](", [*values, *options])
+            self.lines.append(f"grid = {grid}")
+            line = _broken(f"{name}[grid](", arguments)
         self.lines.append(line)
+
+    def _convolution(self, name: str, args: list[ast.expr]) -> None:
+        """Its sizes stand in the assertion that comes next."""
+        texts = [self._text(arg) for arg in args]
+        lists = [[self._text(one) for one in arg.elts] if isinstance(arg, ast.List) else [] for arg in args]
+        tensors = [self._name(text) for text in texts[:3]]
+        stride, padding, dilation = lists[3:6]
+        bias = None if texts[2] == "None" else tensors[2]
+        call = convolution.Call(
+            tensors[0],
+            tensors[1],
+            bias,
+            stride,
+            padding,
+            dilation,
+            transposed=texts[6] == "True",
+            groups=texts[8],
+            window=lists[9],
+            single=texts[10] == "True",
+        )
+        self.waiting[name] = call
+
+    def _convolve(self, name: str, call: convolution.Call, size: str) -> None:
+        self.convolutions[call.name] = convolution.kernel(call)
+        self.lines.append(f"{name} = torch.empty({size}, device={self.device}, dtype={call.x}.dtype)")
+        self._launched(call.name, *convolution.launch(call, name))
+
+    def _name(self, text: str) -> str:
+        """A tensor that the code is to name more than once."""
+        if not text.isidentifier() and "(" in text:
+            self.named += 1
+            self.lines.append(f"view{self.named} = {text}")
+            return f"view{self.named}"
+        return text
 
     def _empty(self, size: ast.expr, stride: ast.expr, dtype: ast.expr) -> str:
         where = f"device={self.device}, dtype={ast.unparse(dtype)}"
@@ -143,7 +207,7 @@ class _Body:
         return f"torch.empty_strided({self._text(size)}, {self._text(stride)}, {where})"
 
     def _text(self, node: ast.expr) -> str:
-        return ast.unparse(_Renamed(self).visit(node))
+        return ast.unparse(_Renamed(self).visit(copy.deepcopy(node)))
 
 
 class _Renamed(ast.NodeTransformer):
@@ -192,10 +256,19 @@ def rewrite(text: str, inputs: list[str], device: str) -> Rewritten:
     body = _Body(inputs, kernels, device)
     for statement in call.body:
         body.statement(statement)
+    if body.waiting:
+        raise Unwritable("a convolution whose sizes are not said")
     functions = [ast.unparse(one) for one in [*helpers, *(kernel.function for kernel in kernels.values())]]
+    functions += body.convolutions.values()
     return Rewritten(
         functions, _used(body.lines, body.results), body.results, sorted(set(body.extern)), libdevice
     )
+
+
+def _blocks_of(count: str, block: int) -> str:
+    if count.isdigit():
+        return str(-(-int(count) // block))
+    return f"triton.cdiv({count}, {block})" if block > 1 else count
 
 
 def _broken(start: str, arguments: list[str]) -> str:
@@ -225,18 +298,21 @@ def _used(lines: list[str], results: list[str]) -> list[str]:
 
 def _contiguous(size: ast.expr, stride: ast.expr) -> bool:
     """Whether the strides are those of a contiguous tensor, whatever the sizes are: tried with some."""
-    names = {n.id for e in (size, stride) for n in ast.walk(e) if isinstance(n, ast.Name)} - {"max", "min"}
-    dice = random.Random(0)
-    for _ in range(_TRIES):
-        values: dict[str, Any] = {name: dice.randrange(8, 200) for name in names}
-        space = {"__builtins__": {"max": max, "min": min}} | values
-        sizes, strides = (
-            eval(compile(ast.Expression(ast.fix_missing_locations(e)), "sizes", "eval"), space)
-            for e in (size, stride)
-        )
+    for sizes, strides in _tried(size, stride):
         expected = 1
         for length, step in zip(reversed(sizes), reversed(strides), strict=True):
             if length != 1 and step != expected:
                 return False
             expected *= length
     return True
+
+
+def _tried(*expressions: ast.expr) -> Iterator[list[Any]]:
+    """The values of the expressions, for some values of the names in them."""
+    codes = [compile(ast.Expression(ast.fix_missing_locations(one)), "sizes", "eval") for one in expressions]
+    names = {node.id for one in expressions for node in ast.walk(one) if isinstance(node, ast.Name)}
+    dice = random.Random(0)
+    for _ in range(_TRIES):
+        values: dict[str, Any] = {name: dice.randrange(8, 200) for name in sorted(names - {"max", "min"})}
+        space = {"__builtins__": {"max": max, "min": min}} | values
+        yield [eval(code, space) for code in codes]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from kernelmill.isolate import Isolate
+from kernelmill.teacher.tidy import tidy
 
 WORKER = "kernelmill.teacher.worker"
 
@@ -25,9 +26,12 @@ class Written:
 
 
 class Teacher:
-    """Writes `workers` candidates at a time."""
+    """Writes `workers` candidates at a time; `tidy` formats them, for which ruff is needed."""
 
-    def __init__(self, workers: int = 2, timeout: float = 120.0, memory_mb: int = 8192) -> None:
+    def __init__(
+        self, workers: int = 2, timeout: float = 120.0, memory_mb: int = 8192, tidy: bool = True
+    ) -> None:
+        self._tidy = tidy
         self._isolate = Isolate(WORKER, workers=workers, timeout=timeout, memory_mb=memory_mb)
 
     def __enter__(self) -> Teacher:
@@ -47,4 +51,5 @@ class Teacher:
             words = f"{reply['type']}: {reply['message']}" if reply["type"] else reply["message"]
             return Written(seconds=reply["seconds"], error=f"{reply['kind']}: {words}")
         found = reply["result"]
-        return Written(found["code"], found["class"], found["extern"], found["mode"], reply["seconds"])
+        code = tidy(found["code"]) if self._tidy else found["code"]
+        return Written(code, found["class"], found["extern"], found["mode"], reply["seconds"])

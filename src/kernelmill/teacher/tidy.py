@@ -1,0 +1,35 @@
+"""Written code in the shape that `ruff format` gives it."""
+
+from __future__ import annotations
+
+import subprocess
+
+_WIDTH = 110
+
+
+class NoFormatter(RuntimeError):
+    pass
+
+
+def tidy(code: str) -> str:
+    """Raises `NoFormatter` where ruff is not installed, and `ValueError` for what is no Python."""
+    try:
+        from ruff import find_ruff_bin
+    except ImportError:
+        raise NoFormatter(
+            "the teacher's code is formatted with ruff: pip install 'kernelmill[eval]'"
+        ) from None
+    command = [
+        find_ruff_bin(),
+        "format",
+        "--isolated",
+        "--line-length",
+        str(_WIDTH),
+        "--stdin-filename",
+        "kernel.py",
+        "-",
+    ]
+    done = subprocess.run(command, input=code, capture_output=True, text=True, encoding="utf-8", check=False)
+    if done.returncode != 0:
+        raise ValueError(f"ruff could not format it: {done.stderr.strip()}")
+    return done.stdout
