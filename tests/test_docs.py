@@ -15,7 +15,7 @@ import pytest
 from kernelmill.cli import stage_parser
 from kernelmill.flow import COMMANDS
 from kernelmill.pipeline import parser as run_parser
-from kernelmill.settings import STAGES
+from kernelmill.stages import STAGES
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, command
 

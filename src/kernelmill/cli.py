@@ -24,16 +24,6 @@ from kernelmill.terminal import say
 if TYPE_CHECKING:
     from kernelmill.settings import Settings
 
-SYNTHESIZE = Command(
-    "synthesize",
-    "have a model write Triton versions of modules, and judge them",
-    "KernelBook rows, KernelBench rows or problem files",
-    "outputs/evals.jsonl",
-    "kernelmill.synthesize.command:main",
-)
-_TOOLS = [SYNTHESIZE, *TOOLS]
-_COMMANDS = {SYNTHESIZE.name: SYNTHESIZE, **COMMANDS}
-
 _DISK = {
     errno.ENAMETOOLONG: "the name is too long",
     errno.ENOSPC: "no space left on the disk",
@@ -92,15 +82,15 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] in ("-V", "--version"):
         print(f"kernelmill {__version__}")
         return 0
-    command = _COMMANDS.get(arguments[0])
+    command = COMMANDS.get(arguments[0])
     if command is None:
         import difflib
 
-        close = difflib.get_close_matches(arguments[0], _COMMANDS, 1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(_COMMANDS)}"
+        close = difflib.get_close_matches(arguments[0], COMMANDS, 1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(COMMANDS)}"
         raise ConfigError(f"unknown command {arguments[0]} ({hint})")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing half-made stays behind
-    if command in _TOOLS:
+    if command in TOOLS:
         code: int = _function(command)(arguments[1:])
         return code
     return _run_stage(command, arguments[1:])
@@ -123,16 +113,14 @@ def call_stage(command: Command, settings: Settings) -> Made:
 
 
 def _run_stage(command: Command, arguments: list[str]) -> int:
-    from kernelmill.config import load
-    from kernelmill.settings import STAGES as SETTINGS
+    from kernelmill.stages import STAGES as SETTINGS
+    from kernelmill.stages import stage_settings
 
-    kind = SETTINGS[command.name]
     file, arguments = config_file(arguments)
-    flags = vars(stage_parser(command, kind).parse_args(arguments))
+    flags = vars(stage_parser(command, SETTINGS[command.name]).parse_args(arguments))
     if "sampling" in flags:
         flags["sampling"] = dict(flags["sampling"])
-    settings = load(command.name, kind, flags, file)
-    call_stage(command, settings)
+    call_stage(command, stage_settings(command.name, flags, file))
     return 0
 
 
@@ -210,7 +198,7 @@ def _overview() -> str:
         "kernelmill: verified PyTorch-to-Triton training data\n\n"
         "usage: kernelmill COMMAND [SOURCE] [options]      (kernelmill COMMAND --help says which)\n\n"
         f"stages, in the order in which data moves:\n{lines(STAGES)}\n\n"
-        f"tools:\n{lines(_TOOLS)}\n\n"
+        f"tools:\n{lines(TOOLS)}\n\n"
         "A source is a file (.jsonl, .jsonl.gz, .jsonl.zst, .parquet), a folder, or a Hub dataset (org/name).\n"
         "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 stopped or rows still owed (run again), 130 interrupted."
     )

@@ -28,7 +28,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from kernelmill.errors import ConfigError
-from kernelmill.settings import STAGES, LLMSettings, RunSettings, Settings
+from kernelmill.settings import LLMSettings, RunSettings, Settings
+from kernelmill.stages import STAGES
 
 SECRETS = ("PRIME_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "KERNELMILL_API_KEY")
 OTHER_VARIABLES = ("PRIME_TEAM_ID", *SECRETS)

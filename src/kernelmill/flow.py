@@ -19,6 +19,8 @@ class Made(NamedTuple):
     rejected: int = 0
     cost: float | None = 0.0
     """US dollars; None where calls were made and their price is not known."""
+    results: tuple[tuple[str, str], ...] = ()
+    """What a user will want to look at: places, and what is there."""
 
 
 class Command(NamedTuple):
@@ -31,6 +33,11 @@ class Command(NamedTuple):
 
 
 STAGES = [
+    Command(
+        "synthesize", "have a model, or torch's compiler, write Triton versions of modules, and judge them",
+        "KernelBook rows, KernelBench rows or problem files", "outputs/evals.jsonl",
+        "kernelmill.synthesize.command:synthesize",
+    ),
     Command(
         "rate", "keep the rows with a good reward and say how hard each task is",
         "evals rows", "outputs/filtered_dataset.jsonl", "kernelmill.curate.rate:rate",

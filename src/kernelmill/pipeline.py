@@ -10,15 +10,12 @@ Steps run one after the other. The first that fails ends the run, and what was d
 from __future__ import annotations
 
 import argparse
-import datetime
 import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from kernelmill import __version__
 from kernelmill.arguments import Parser, config_file
@@ -29,53 +26,32 @@ from kernelmill.errors import ConfigError, SourceError
 from kernelmill.flow import COMMANDS, Made
 from kernelmill.lock import take_lock
 from kernelmill.resources import bundled
-from kernelmill.settings import STAGES, LengthsSettings, PublishSettings, RowSettings, RunSettings, Settings
-from kernelmill.store import open_source
+from kernelmill.run_report import Record, Step, now, read_record, show
+from kernelmill.settings import LengthsSettings, PublishSettings, RowSettings, RunSettings, Settings
+from kernelmill.stages import STAGES, stage_settings
+from kernelmill.store import Source, open_source
 from kernelmill.store.manifest import file_hash
 from kernelmill.store.output import beside, test_path
-from kernelmill.terminal import duration, money, say
+from kernelmill.synthesize.settings import SynthesizeSettings
+from kernelmill.terminal import say
 
 DEFAULT = "configs/offline.toml"
 FORMAT = 1
 
 
-class Step(Struct):
-    """One step as `run.json` remembers it."""
-
-    name: str
-    stage: str
-    status: str = "not reached"
-    """`done`, `unchanged`, `failed`, `not reached`, `left out`."""
-    fingerprint: str = ""
-    """Of the settings and of everything that is read."""
-    outputs: dict[str, str] = {}
-    """Each file and its SHA-256."""
-    rows_in: int = 0
-    rows_out: int = 0
-    rejected: int = 0
-    seconds: float = 0.0
-    cost_usd: float | None = 0.0
-    config: dict[str, Any] = {}
-    reason: str = ""
-
-
-class Record(Struct):
-    """`run.json`."""
-
-    format: int
-    version: str = __version__
-    config: str = ""
-    started: str = ""
-    finished: str = ""
-    steps: list[Step] = []
-
-
 def main(arguments: list[str]) -> int:
     file, arguments = config_file(arguments)
     options = parser().parse_args(arguments)
+    if options.file is not None:
+        if file is not None:
+            raise ConfigError(f"two configs, {options.file} and {file}: name one")
+        file = options.file
     if file is None:
         file = bundled(DEFAULT)
         say(f"no config given: running {DEFAULT}, which needs no GPU, no key and no network")
+    elif str(file) == DEFAULT and not file.exists():
+        file = bundled(DEFAULT)
+        say(f"{DEFAULT} is not in this folder: running the one that ships with kernelmill")
     flags = {"test_mode": True} if options.test_mode else {}
     settings = load("run", RunSettings, flags, file)
     run = Run(settings, file, options)
@@ -86,7 +62,8 @@ def parser() -> argparse.ArgumentParser:
     options = Parser(
         prog="kernelmill run", description="Run the stages that a config names, skipping what is done."
     )
-    options.add_argument("--config", metavar="FILE", help=f"TOML file (same as @ FILE; default: {DEFAULT})")
+    options.add_argument("file", nargs="?", type=Path, metavar="FILE", help=f"TOML file (default: {DEFAULT})")
+    options.add_argument("--config", metavar="FILE", help="the same, as is @ FILE")
     options.add_argument("--from", dest="first", metavar="STEP", help="begin with this step")
     options.add_argument("--until", dest="last", metavar="STEP", help="end with this step")
     options.add_argument("--only", metavar="STEP,STEP", help="these steps and no others")
@@ -114,8 +91,9 @@ class Run:
         if self._test:
             _rewire(self._steps)
         self._chosen = _chosen([name for name, _, _ in self._steps], options)
-        self._record = Record(FORMAT, config=file.name, started=_now())
-        self._old = {step.name: step for step in _read(self._path).steps}
+        self._next = settings.next
+        self._record = Record(FORMAT, config=file.name, started=now())
+        self._old = {step.name: step for step in read_record(self._path, FORMAT).steps}
 
     def plan(self) -> int:
         """Print what would be done."""
@@ -133,14 +111,15 @@ class Run:
         self._record.steps = [self._old.get(name) or Step(name, stage) for name, stage, _ in self._steps]
         for step in self._record.steps:
             step.status, step.reason = "not reached" if step.name in self._chosen else "left out", ""
+        whole = False
         try:
             for place, (name, stage, settings) in enumerate(self._steps):
                 if name in self._chosen:
                     self._do(place, name, stage, settings)
+            whole = True
         finally:
             self._save()
-            print(_table(self._record))
-            print(f"\nrun.json    {self._path}")
+            show(self._record, self._path, self._next if whole else [])
             lock.close()
         return 0
 
@@ -192,7 +171,7 @@ class Run:
         return fingerprint, ""
 
     def _save(self) -> None:
-        self._record.finished = _now()
+        self._record.finished = now()
         text = msgspec.json.format(msgspec.json.encode(self._record), indent=2) + b"\n"
         temporary = self._path.with_name(f".{self._path.name}.tmp")
         temporary.write_bytes(text)
@@ -218,7 +197,7 @@ def _steps(settings: RunSettings, file: Path) -> Steps:
         known = STAGES[stage].model_fields
         # lengths has no test mode: it reads and writes no rows.
         values = {key: value for key, value in values.items() if key != "test_mode" or key in known}
-        steps.append((name, stage, load(stage, STAGES[stage], values, file)))
+        steps.append((name, stage, stage_settings(stage, values, file)))
     if not steps:
         raise ConfigError(f'{file}: [run] names no steps (steps = [{{ stage = "rate" }}, …])')
     return steps
@@ -270,16 +249,22 @@ def _reads(settings: Settings) -> Iterator[tuple[str, str]]:
         from kernelmill.publish.jobs import find_jobs
 
         specs = [job.source for job in find_jobs(settings)[0]]
+    elif isinstance(settings, SynthesizeSettings):
+        from kernelmill.evaluate.evaluator import environment
+        from kernelmill.synthesize.grading import options_of
+
+        # Compiler and evaluator are torch and triton, and a GPU that has come or gone changes the verdicts.
+        yield "judged by", msgspec.json.encode([environment(), options_of(settings).key()]).decode()
+        specs = []
+        for one in settings.sets():
+            yield one.id, _content(open_source(one.id, one.args.split, secret("HF_TOKEN")))
     else:
         specs = [str(getattr(settings, "source", ""))]
         specs += [benchmark.partition("=")[2] or benchmark for benchmark in getattr(settings, "against", [])]
     split = getattr(settings, "split", None) if isinstance(settings, RowSettings) else None
     for spec in specs:
         source = open_source(spec, split if spec == specs[0] else None, secret("HF_TOKEN"))
-        if source.origin.get("kind") == "hub":
-            yield spec, str(source.origin["revision"])
-        else:
-            yield spec, " ".join(f"{file.label} {file_hash(file.path)}" for file in source.files)
+        yield spec, _content(source)
         if isinstance(settings, PublishSettings):
             # The split follows what the rows were chosen from, and the card tells of their making and their lengths.
             for other in ancestors(source):
@@ -298,39 +283,14 @@ def _reads(settings: Settings) -> Iterator[tuple[str, str]]:
         )
 
 
+def _content(source: Source) -> str:
+    """What a source holds, by its revision or by hash."""
+    if source.origin.get("kind") == "hub":
+        return str(source.origin["revision"])
+    return " ".join(f"{file.label} {file_hash(file.path)}" for file in source.files)
+
+
 def _note(step: Step, made: Made) -> None:
     step.rows_in, step.rows_out, step.rejected = made.rows_in, made.rows_out, made.rejected
-    step.cost_usd = made.cost
+    step.cost_usd, step.results = made.cost, dict(made.results)
     step.outputs = {str(path): file_hash(path) for path in made.outputs}
-
-
-def _read(path: Path) -> Record:
-    """What is remembered; nothing where there is no file yet."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Record)
-    except FileNotFoundError:
-        return Record(FORMAT)
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"{path} is not what a run wrote ({error}): move it away") from None
-
-
-def _table(record: Record) -> str:
-    head = ("step", "rows in", "out", "rejected", "time", "cost", "")
-    lines: list[tuple[str, ...]] = [head]
-    for step in record.steps:
-        known = step.status in ("done", "unchanged") and (step.rows_in or step.rows_out)
-        numbers = [f"{n:,}" if known else "" for n in (step.rows_in, step.rows_out, step.rejected)]
-        spent = money(step.cost_usd) if step.cost_usd is None or step.cost_usd else ""
-        took = duration(step.seconds) if step.status in ("done", "failed") else ""
-        lines.append((step.name, *numbers, took, spent, step.reason or step.status))
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    shown = []
-    for line in lines:
-        cells = [line[0].ljust(widths[0])]
-        cells += [line[column].rjust(widths[column]) for column in range(1, len(head) - 1)]
-        shown.append("  ".join([*cells, line[-1]]).rstrip())
-    return "\n" + "\n".join(shown)
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

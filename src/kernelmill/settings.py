@@ -1,4 +1,4 @@
-"""What each command can be told: one class a stage, a field with its help text for each setting.
+"""What each command can be told: one class a stage, a field with its help text for each setting (`stages` lists them).
 
 The command line's flags, the keys of a config file and the environment variables all come from these classes; how they are
 resolved is in `config`.
@@ -283,15 +283,6 @@ class RunSettings(Settings):
     steps: list[dict[str, Any]] = []
     """Each has a `stage`, perhaps a `name`, and settings of its own, which win over those of the stage's table."""
     report: Path = Path("outputs/run.json")
+    next: list[str] = []
+    """Commands to try afterwards, shown when all is done; each begins with `kernelmill`."""
     test_mode: bool = setting(False, "first 5 rows only", env="TEST_MODE")
-
-
-STAGES: dict[str, type[Settings]] = {
-    "rate": RateSettings,
-    "specs": SpecsSettings,
-    "unique": UniqueSettings,
-    "decontaminate": DecontaminateSettings,
-    "strip": StripSettings,
-    "lengths": LengthsSettings,
-    "publish": PublishSettings,
-}

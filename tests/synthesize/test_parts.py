@@ -20,6 +20,7 @@ from kernelmill.control import Control
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate.evaluator import Pair
 from kernelmill.evaluate.verdict import Verdict
+from kernelmill.flow import COMMANDS
 from kernelmill.llm.client import read_reply
 from kernelmill.llm.engine import Messages
 from kernelmill.llm.journal import Journal

@@ -42,13 +42,16 @@ def publish(settings: PublishSettings) -> Made:
     for note in notes:
         print(note)
     rows = sum(sum(built.rows.values()) for built in made)
+    results = tuple(
+        (str(job.folder or job.to), f"dataset: {_rows(built)}") for job, built in zip(jobs, made, strict=True)
+    )
     if settings.dry_run or settings.test_mode or any(job.folder is None for job in jobs):
         # What is on the Hub may be changed there by others, so it is looked at every time.
-        return Made((), rows, rows)
+        return Made((), rows, rows, results=results)
     files = [
         job.folder / name for job, built in zip(jobs, made, strict=True) if job.folder for name in built.files
     ]
-    return Made(tuple(files), rows, rows)
+    return Made(tuple(files), rows, rows, results=results)
 
 
 def _source(settings: PublishSettings, job: Job, token: str | None) -> Source:
@@ -129,8 +132,11 @@ def _done(built: Built, where: str | None, test_mode: bool) -> list[tuple[str, s
 
 
 def _sizes(built: Built) -> list[tuple[str, str]]:
-    rows = ", ".join(f"{name} {number:,}" for name, number in built.rows.items())
-    return [("rows", f"{rows} ({len(built.columns)} columns)"), ("size", size(built.size))]
+    return [("rows", f"{_rows(built)} ({len(built.columns)} columns)"), ("size", size(built.size))]
+
+
+def _rows(built: Built) -> str:
+    return ", ".join(f"{name} {number:,}" for name, number in built.rows.items())
 
 
 def _would_change(built: Built, present: Present | None, to_send: int) -> list[tuple[str, str]]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from functools import partial
 
 from rich.console import Console
 
-from kernelmill.arguments import config_file
 from kernelmill.batch import Plan
-from kernelmill.errors import ConfigError
 from kernelmill.flow import Made
 from kernelmill.llm.client import Endpoint
 from kernelmill.run_stage import say_estimate
 from kernelmill.synthesize.model_writer import ModelWriter
 from kernelmill.synthesize.runner import Opened, Synthesis, run
 from kernelmill.synthesize.settings import SynthesizeSettings
-from kernelmill.synthesize.synth_file import resolve
 from kernelmill.synthesize.teacher_writer import TeacherWriter
 from kernelmill.synthesize.writer import Writer
 from kernelmill.teacher.teacher import Teacher
@@ -25,19 +21,6 @@ from kernelmill.tokens import token_counter
 
 _EXPECTED_TOKENS = 4000
 """Of an answer, for the estimate of a dry run."""
-
-
-def main(arguments: list[str]) -> int:
-    from kernelmill.cli import SYNTHESIZE, stage_parser
-
-    file, arguments = config_file(arguments)
-    flags = vars(stage_parser(SYNTHESIZE, SynthesizeSettings).parse_args(arguments))
-    if "source" in flags and "problems" in flags:
-        raise ConfigError("name the problems once: SOURCE, or --problems")
-    if "sampling" in flags:
-        flags["sampling"] = dict(flags["sampling"])
-    asyncio.run(synthesize(resolve(flags, file)))
-    return 0
 
 
 async def synthesize(settings: SynthesizeSettings) -> Made:

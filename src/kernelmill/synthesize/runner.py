@@ -6,7 +6,6 @@ rollout goes from one to the other by itself.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -18,19 +17,19 @@ import msgspec
 from kernelmill.batch import Batch, Plan
 from kernelmill.config import public
 from kernelmill.control import Control, Stats
-from kernelmill.errors import BadRow, ConfigError, OutputError, Stopped
+from kernelmill.errors import ConfigError, OutputError, Stopped
 from kernelmill.flow import Made
+from kernelmill.llm.journal import JournalReader
 from kernelmill.progress import Progress
-from kernelmill.rows import Drop
-from kernelmill.run_stage import journal_path, owed, usage
+from kernelmill.run_stage import journal_path, open_journal, owed, usage
 from kernelmill.store import Output
 from kernelmill.store.output import test_path
 from kernelmill.synthesize import problems, row
 from kernelmill.synthesize.grading import Grader
-from kernelmill.synthesize.journal import STAGE, SynthesisReader, open_journal
+from kernelmill.synthesize.keeping import Keeping
 from kernelmill.synthesize.problems import Asked, Problem
-from kernelmill.synthesize.rollout import Rollouts, Standing, Turn
-from kernelmill.synthesize.settings import SynthesizeSettings
+from kernelmill.synthesize.rollout import Rollouts, Standing
+from kernelmill.synthesize.settings import STAGE, SynthesizeSettings
 from kernelmill.synthesize.statistics import Statistics
 from kernelmill.synthesize.writer import Writer
 from kernelmill.terminal import count, duration, money, say
@@ -40,91 +39,29 @@ class Opened(NamedTuple):
     """What a writer is made from. What it needs open it enters in `stack`."""
 
     stack: AsyncExitStack
-    journal: SynthesisReader
+    journal: JournalReader
     """To be written too, but in a dry run."""
     stats: Stats
     control: Control
 
 
 class Synthesis(Batch[Problem]):
-    """A batch of rollouts; at the end it knows the rows' problems, so that the best of each can be kept."""
+    """A batch of rollouts."""
 
     def __init__(
         self,
         settings: SynthesizeSettings,
         source: problems.Rollouts,
-        asked: Asked,
+        keeping: Keeping,
         rollouts: Rollouts,
-        render: Callable[[Problem, Standing], bytes],
         stats: Stats,
         control: Control,
     ) -> None:
         super().__init__(
-            source, _Unfinished(asked), rollouts, stats, control,
+            source, keeping, rollouts, stats, control,
             reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
         )  # fmt: skip
-        self._keep = settings.keep
         self.rollouts = rollouts
-        self._render = render
-        self._best: tuple[int, int | None] = (-1, None)
-        self.statistics = Statistics(settings.export)
-        self._export = settings.export
-
-    async def write(self, plan: Plan, output: Output) -> None:
-        """The rows in the order of the source; what is not kept or not there is rejected, with its reason."""
-        for (source_row, taken), key in zip(self._taken(), plan.keys, strict=True):
-            await asyncio.sleep(0)
-            if isinstance(taken, BadRow):
-                output.reject(source_row, taken.reason, "the row cannot be read")
-                continue
-            if isinstance(taken, Drop):
-                output.reject(source_row, taken.reason, taken.kind)
-                continue
-            standing = self.rollouts.look(taken)
-            if not standing.whole:
-                assert key is not None
-                reason = self._failures.setdefault(key, "not answered")
-                output.reject(source_row, reason, "the call failed; run again to ask again")
-                self.statistics.owed += 1
-                continue
-            self.statistics.add(taken.example_id, standing.turns)
-            if reason := self._unwanted(taken, standing.turns):
-                output.reject(source_row, reason, f"not kept (--keep {self._keep})")
-            else:
-                output.keep(self._render(taken, standing))
-
-    def _unwanted(self, problem: Problem, turns: list[Turn]) -> str:
-        """Why this rollout is not to be kept; empty where it is."""
-        if self._keep == "all":
-            return ""
-        verdict = turns[row.chosen(turns, self._export)].verdict
-        if verdict.verdict != "correct":
-            return f"{verdict.verdict} ({verdict.status})"
-        if self._keep == "fastest" and self._fastest(problem) != problem.sample:
-            return "another candidate of this problem is faster, or as good and earlier"
-        return ""
-
-    def _fastest(self, problem: Problem) -> int | None:
-        """The best sample of a problem. Its rollouts stand together, so the last one found is remembered."""
-        if self._best[0] != problem.example_id:
-            ranked = []
-            for sample in range(problem.samples):
-                standing = self.rollouts.look(problem._replace(sample=sample))
-                if standing.whole:
-                    turns = standing.turns
-                    ranked.append((row.rank(turns[row.chosen(turns, self._export)]), -sample))
-            self._best = problem.example_id, -max(ranked)[1] if ranked else None
-        return self._best[1]
-
-
-class _Unfinished:
-    """The first half of a stage: rows are finished by `Synthesis`, which sees a problem's rollouts together."""
-
-    def __init__(self, asked: Asked) -> None:
-        self.take = asked.take
-
-    def finish(self, row: object, item: Problem, columns: dict[str, Any]) -> bytes:
-        raise AssertionError("rows are written by Synthesis.write")
 
 
 async def run(
@@ -161,7 +98,8 @@ async def run(
                 problem, standing, settings.export, settings.reasoning_field, grader.reward, writer.name
             )
 
-        batch = Synthesis(settings, source, asked, rollouts, render, stats, control)
+        keeping = Keeping(settings, asked, rollouts, render)
+        batch = Synthesis(settings, source, keeping, rollouts, stats, control)
         with control.signals():
             plan = await batch.plan()
             if settings.dry_run:
@@ -169,7 +107,8 @@ async def run(
                 return Made()
             await _answer(batch, plan, settings, writer.name)
             await batch.write(plan, output)
-        statistics = batch.statistics
+        statistics = keeping.statistics
+        statistics.owed = plan.asked - statistics.rollouts - statistics.too_long
         details = {
             "by": writer.name,
             "source": source.origin,
@@ -188,14 +127,14 @@ async def run(
         lines = [("rollouts", f"{plan.rows:,}"), ("kept", f"{output.kept:,}")]
         lines += [("rejected", f"{number:,}  {kind}") for kind, number in output.reasons.most_common()]
         lines += statistics.summary()
-        lines += [
-            ("reward", grader.reward),
-            ("calls", f"{stats.calls:,}, {stats.retries.total():,} retries"),
-            ("tokens", f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out"),
-            ("cost", money(stats.cost if stats.calls else 0.0)),
-            ("time", duration(time.monotonic() - started)),
-            *output.listing(),
-        ]
+        lines.append(("reward", grader.reward))
+        if not settings.teacher:
+            lines += [
+                ("calls", f"{stats.calls:,}, {stats.retries.total():,} retries"),
+                ("tokens", f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out"),
+                ("cost", money(stats.cost if stats.calls else 0.0)),
+            ]
+        lines += [("time", duration(time.monotonic() - started)), *output.listing()]
         for label, value in lines:
             print(f"{label:<12}{value}")
         if batch.owed_after:
@@ -220,7 +159,7 @@ async def _answer(batch: Synthesis, plan: Plan, settings: SynthesizeSettings, by
             f"--max-cost cannot be kept: the cost of {stats.unknown_before:,} earlier answers of this job is not known"
         )
     try:
-        await batch.answer(plan, Progress(stats, STAGE, priced=True))
+        await batch.answer(plan, Progress(stats, STAGE, priced=settings.teacher is None))
     except Stopped as stopped:
         raise type(stopped)(
             f"{stopped}; {stats.done:,} rollouts done in this run, {stats.total - stats.done:,} left, nothing is lost: "

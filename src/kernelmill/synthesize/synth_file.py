@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from kernelmill.config import load
 from kernelmill.errors import ConfigError
-from kernelmill.settings import STAGES
+from kernelmill.stages import STAGES
 from kernelmill.synthesize.settings import SynthesizeSettings
 
 OUTPUT = "evals.jsonl"
@@ -37,6 +37,8 @@ _KNOWN = ("env", "output_dir", *_PLAIN, *_TABLES, "sampling", "synthesize", "llm
 
 def resolve(flags: Mapping[str, Any], file: Path | None) -> SynthesizeSettings:
     """The settings: a file's, over them the environment's, over them the flags."""
+    if "source" in flags and "problems" in flags:
+        raise ConfigError("name the problems once: by source, or by problems")
     if file is None:
         return load("synthesize", SynthesizeSettings, flags)
     values = read(file)
