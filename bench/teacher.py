@@ -1,6 +1,6 @@
 """The compiler as teacher on the bundled problems, with no GPU: how many become kernels that the evaluator calls correct.
 
-    python bench/teacher.py [FOLDER] [--workers 2]
+    python bench/teacher.py [FOLDER] [--workers 2] [--keep FOLDER]
 
 Must hold, for the bundled ones: nine of ten are correct, with no call of torch's library left, and compile for sm_90.
 """
@@ -24,7 +24,7 @@ BUNDLED = Path(__file__).parents[1] / "data" / "problems"
 SHARE = 0.9
 
 
-async def tried(problems: dict[str, str], workers: int) -> list[dict[str, Any]]:
+async def tried(problems: dict[str, str], workers: int, keep: Path | None) -> list[dict[str, Any]]:
     turn = asyncio.Semaphore(workers)
     options = Options(device="cpu", targets=("sm_90",), timeout=180.0, call_timeout=60.0)
     with Teacher(workers=workers) as teacher, Evaluator(options, workers=workers) as evaluator:
@@ -40,6 +40,8 @@ async def tried(problems: dict[str, str], workers: int) -> list[dict[str, Any]]:
                     "error": written.error[:300],
                 }
                 if not written.error:
+                    if keep is not None:
+                        (keep / f"{name.replace('/', '_')}.py").write_text(written.code, encoding="utf-8")
                     verdict = await evaluator.evaluate(Pair(name, code, written.code))
                     target = verdict.compile.get("targets", {}).get("sm_90", {})
                     found |= {
@@ -59,10 +61,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=BUNDLED)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--keep", type=Path, help="folder for what was written")
     given = parser.parse_args()
+    if given.keep is not None:
+        given.keep.mkdir(parents=True, exist_ok=True)
     files = sorted(given.folder.rglob("*.py"), key=lambda f: (f.parent, int(f.name.partition("_")[0])))
     problems = {f"{file.parent.name}/{file.stem}": file.read_text(encoding="utf-8") for file in files}
-    rows = asyncio.run(tried(problems, given.workers))
+    rows = asyncio.run(tried(problems, given.workers, given.keep))
     good = [row for row in rows if row["status"] == "PASSED" and not row["extern"] and row["compiles"]]
     result = {
         "problems": len(rows),

@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 CALLED = "torch.ops.kernelmill.convolution.default"
-_BLOCKS = {"BLOCK_ROWS": 64, "BLOCK_COLUMNS": 32, "BLOCK_CHANNELS": 32}
+_BLOCKS = {"BLOCK_ROWS": 128, "BLOCK_COLUMNS": 64, "BLOCK_CHANNELS": 16}
 _BLOCK = 1024
 
 
@@ -257,123 +257,140 @@ def _spots(letters: str, index: str, size: str) -> list[tuple[str, str]]:
     return found[::-1]
 
 
-def _nested(letters: str, body: list[str]) -> list[str]:
-    """`body` in one loop over the window for each axis."""
-    lines = [f"{'    ' * depth}for k{a} in range(WINDOW_{a.upper()}):" for depth, a in enumerate(letters)]
-    return lines + ["    " * len(letters) + line for line in body]
+def _taps(call: Call, live: str, innermost: list[str]) -> list[str]:
+    """A loop over the window for each axis, which knows where in the input it is and whether that is `inside`."""
+    lines: list[str] = []
+    for depth, a in enumerate(_letters(call)):
+        upper = a.upper()
+        indent = "    " * depth
+        lines.append(f"{indent}for k{a} in range(WINDOW_{upper}):")
+        indent += "    "
+        if call.transposed:
+            lines += [
+                f"{indent}reach_{a} = o{a} + PADDING_{upper} - k{a} * DILATION_{upper}",
+                f"{indent}at_{a} = reach_{a} // STRIDE_{upper}",
+                f"{indent}inside_{a} = {live} & (reach_{a} >= 0) & (at_{a} < in_{a})",
+            ]
+        else:
+            lines += [
+                f"{indent}at_{a} = o{a} * STRIDE_{upper} - PADDING_{upper} + k{a} * DILATION_{upper}",
+                f"{indent}inside_{a} = {live} & (at_{a} >= 0) & (at_{a} < in_{a})",
+            ]
+        live = f"inside_{a}"
+    indent = "    " * call.rank
+    if call.transposed:
+        fits = " & ".join(
+            f"((phase_{a} + PADDING_{a.upper()} - k{a} * DILATION_{a.upper()}) % STRIDE_{a.upper()} == 0)"
+            for a in _letters(call)
+        )
+        lines.append(f"{indent}if {fits}:")
+        indent += "    "
+    return lines + [f"{indent}{line}" for line in innermost]
 
 
-def _inside(letters: str) -> str:
-    return " & ".join(f"(at_{a} >= 0) & (at_{a} < in_{a})" for a in letters)
+def _place(letters: str, mark: str, size: str) -> str:
+    """The place in a plane, row-major."""
+    return _offset([(f"{mark}{letters[0]}", ""), *((f"{mark}{a}", f"{size}_{a}") for a in letters[1:])])
 
 
-def _indented(lines: list[str]) -> str:
-    return "\n".join(f"    {line}" for line in lines)
+def _window(letters: str) -> str:
+    return _offset([(f"k{letters[0]}", ""), *((f"k{a}", f"WINDOW_{a.upper()}") for a in letters[1:])])
+
+
+def _product(name: str, letters: str) -> str:
+    return " * ".join(f"{name}_{a.upper() if name.isupper() else a}" for a in letters)
+
+
+def _function(call: Call, sizes: str, blocks: str, lines: list[str]) -> str:
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"@triton.jit\ndef {call.name}(\n    {_signature(call, sizes, blocks)}\n):\n{body}"
 
 
 def _depthwise(call: Call) -> str:
     letters = _letters(call)
-    tap = _offset([("oc", ""), *((f"k{a}", f"WINDOW_{a.upper()}") for a in letters)])
-    place = _offset([(f"at_{letters[0]}", ""), *((f"at_{a}", f"in_{a}") for a in letters[1:])])
-    taps = [
-        *(
-            f"at_{a} = o{a} * STRIDE_{a.upper()} - PADDING_{a.upper()} + k{a} * DILATION_{a.upper()}"
-            for a in letters
-        ),
-        f"inside = {_inside(letters)}",
-        f"x = tl.load(x_plane + {place}, mask=live & inside, other=0.0).to(tl.float32)",
-        f"acc += x * tl.load(w_ptr + {tap}).to(tl.float32)",
-    ]
+    last = letters[-1]
     lines = [
         "plane = tl.program_id(0)  # one channel of one image",
         "oc = plane % out_c",
         "source = plane // out_c * in_c + oc // (out_c // in_c)",
-        f"x_plane = x_ptr + source.to(tl.int64) * ({' * '.join(f'in_{a}' for a in letters)})",
+        f"x_plane = x_ptr + source.to(tl.int64) * ({_product('in', letters)})",
+        f"w_plane = w_ptr + oc * ({_product('WINDOW', letters)})",
+        f"out_plane = out_ptr + plane.to(tl.int64) * ({_product('out', letters)})",
         "spot = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)",
-        f"live = spot < {' * '.join(f'out_{a}' for a in letters)}",
+        f"live = spot < {_product('out', letters)}",
         *(f"o{a} = {text}" for a, text in _spots(letters, "spot", "out")),
         "acc = tl.zeros((BLOCK,), tl.float32)",
-        *_nested(letters, taps),
+        *_taps(
+            call,
+            "live",
+            [
+                f"x = tl.load(x_plane + {_place(letters, 'at_', 'in')}, mask=inside_{last}, other=0.0).to(tl.float32)",
+                f"acc += x * tl.load(w_plane + {_window(letters)}).to(tl.float32)",
+            ],
+        ),
         *(["acc += tl.load(bias_ptr + oc).to(tl.float32)"] if call.bias else []),
-        f"out_plane = out_ptr + plane.to(tl.int64) * ({' * '.join(f'out_{a}' for a in letters)})",
         "tl.store(out_plane + spot, acc.to(out_ptr.dtype.element_ty), mask=live)",
     ]
-    return f"@triton.jit\ndef {call.name}(\n    {_signature(call, 'in_c out_c', 'BLOCK')}\n):\n{_indented(lines)}"
+    return _function(call, "in_c out_c", "BLOCK", lines)
 
 
 def _dense(call: Call) -> str:
+    """A product of matrices: rows are places in the output, columns its channels, and the input's channels are summed."""
     letters = _letters(call)
     if call.transposed:
-        phases: list[str] = []
+        where = ["group = tl.program_id(2) % groups"]
+        where.append("phase = tl.program_id(2) // groups  # outputs of one phase have the same taps")
         rest = "phase"
         for a in reversed(letters):
-            phases.append(f"phase_{a} = {rest} % STRIDE_{a.upper()}")
-            rest = f"phase // STRIDE_{a.upper()}" if rest == "phase" else f"{rest} // STRIDE_{a.upper()}"
-        where = [
-            "group = tl.program_id(2) % groups",
-            "phase = tl.program_id(2) // groups  # outputs of one phase have the same taps",
-            *phases,
-            *(f"spots_{a} = tl.cdiv(out_{a}, STRIDE_{a.upper()})" for a in letters),
-        ]
-        outputs = [
-            f"o{a} = {text} * STRIDE_{a.upper()} + phase_{a}" for a, text in _spots(letters, "row", "spots")
-        ]
-        spots = " * ".join(f"spots_{a}" for a in letters)
-        weight = [("group * per_in + ci[:, None]", ""), ("column[None, :]", "per_out")]
-        taps = [
-            f"at_{a} = (o{a} + PADDING_{a.upper()} - k{a} * DILATION_{a.upper()}) // STRIDE_{a.upper()}"
-            for a in letters
-        ]
-        fits = [
-            f"fits_{a} = (phase_{a} + PADDING_{a.upper()} - k{a} * DILATION_{a.upper()}) % STRIDE_{a.upper()} == 0"
-            for a in letters
-        ]
+            where.append(f"phase_{a} = {rest} % STRIDE_{a.upper()}")
+            rest = f"{rest} // STRIDE_{a.upper()}"
+        where += [f"spots_{a} = tl.cdiv(out_{a}, STRIDE_{a.upper()})" for a in letters]
+        spots = _spots(letters, "row", "spots")
+        outputs = [f"o{a} = {text} * STRIDE_{a.upper()} + phase_{a}" for a, text in spots]
+        rows = _product("spots", letters)
+        weight = "(group * per_in + ci[:, None]) * per_out + column[None, :]"
     else:
         where = ["group = tl.program_id(2)"]
         outputs = [f"o{a} = {text}" for a, text in _spots(letters, "row", "out")]
-        spots = " * ".join(f"out_{a}" for a in letters)
-        weight = [("group * per_out + column[None, :]", ""), ("ci[:, None]", "per_in")]
-        taps = [
-            f"at_{a} = o{a} * STRIDE_{a.upper()} - PADDING_{a.upper()} + k{a} * DILATION_{a.upper()}"
-            for a in letters
-        ]
-        fits = []
-    weight += [(f"k{a}", f"WINDOW_{a.upper()}") for a in letters]
-    spatial = _offset([(f"at_{letters[0]}", ""), *((f"at_{a}", f"in_{a}") for a in letters[1:])])
-    area = " * ".join(f"in_{a}" for a in letters)
-    taps += [
-        f"inside = live & {_inside(letters)}",
-        f"base = (n * in_c + group * per_in).to(tl.int64) * ({area}) + {spatial}",
-        "for start in range(0, per_in, BLOCK_CHANNELS):",
-        "    ci = start + tl.arange(0, BLOCK_CHANNELS)",
-        f"    x_at = base[:, None] + ci[None, :] * ({area})",
-        "    x = tl.load(x_ptr + x_at, mask=inside[:, None] & (ci < per_in)[None, :], other=0.0)",
-        f"    w_at = {_offset(weight)}",
-        "    w = tl.load(w_ptr + w_at, mask=(ci < per_in)[:, None] & (column < per_out)[None, :], other=0.0)",
-        '    acc = tl.dot(x, w, acc, input_precision="ieee")',
+        rows = _product("out", letters)
+        weight = "(group * per_out + column[None, :]) * per_in + ci[:, None]"
+    area = _product("in", letters)
+    channels = [
+        "ci = start + tl.arange(0, BLOCK_CHANNELS)",
+        f"x_from = x_ptr + image[:, None] + ci[None, :] * ({area})",
+        f"w_from = w_ptr + ({weight}) * ({_product('WINDOW', letters)})",
+        "w_mask = (ci < per_in)[:, None] & (column < per_out)[None, :]",
+        *_taps(
+            call,
+            "live",
+            [
+                f"x_at = x_from + ({_place(letters, 'at_', 'in')})[:, None]",
+                f"x = tl.load(x_at, mask=inside_{letters[-1]}[:, None] & (ci < per_in)[None, :], other=0.0)",
+                f"w = tl.load(w_from + {_window(letters)}, mask=w_mask, other=0.0)",
+                'acc = tl.dot(x, w, acc, input_precision="ieee")',
+            ],
+        ),
     ]
-    if fits:
-        taps = [*fits, f"if {' & '.join(f'fits_{a}' for a in letters)}:", *(f"    {line}" for line in taps)]
-    out_area = " * ".join(f"out_{a}" for a in letters)
-    out_spot = _offset([(f"o{letters[0]}", ""), *((f"o{a}", f"out_{a}") for a in letters[1:])])
+    bias = [
+        "bias = tl.load(bias_ptr + group * per_out + column, mask=column < per_out, other=0.0)",
+        "acc += bias[None, :].to(tl.float32)",
+    ]
     lines = [
         *where,
         "per_in = in_c // groups",
         "per_out = out_c // groups",
         "row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)",
         *outputs,
-        f"n = row // ({spots})",
+        f"n = row // ({rows})",
         f"live = (n < batch) & {' & '.join(f'(o{a} < out_{a})' for a in letters)}",
+        f"image = (n * in_c + group * per_in).to(tl.int64) * ({area})",
         "column = tl.program_id(1) * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)",
         "acc = tl.zeros((BLOCK_ROWS, BLOCK_COLUMNS), tl.float32)",
-        *_nested(letters, taps),
-        *(
-            ["acc += tl.load(bias_ptr + group * per_out + column, mask=column < per_out, other=0.0)[None, :]"]
-            if call.bias
-            else []
-        ),
-        f"out_at = ((n * out_c + group * per_out).to(tl.int64) * ({out_area}) + {out_spot})[:, None] + column[None, :] * ({out_area})",
-        "tl.store(out_ptr + out_at, acc.to(out_ptr.dtype.element_ty), mask=live[:, None] & (column < per_out)[None, :])",
+        "for start in range(0, per_in, BLOCK_CHANNELS):",
+        *(f"    {line}" for line in channels),
+        *(bias if call.bias else []),
+        f"target = (n * out_c + group * per_out).to(tl.int64) * ({_product('out', letters)}) + {_place(letters, 'o', 'out')}",
+        f"out_at = out_ptr + target[:, None] + column[None, :] * ({_product('out', letters)})",
+        "tl.store(out_at, acc.to(out_ptr.dtype.element_ty), mask=live[:, None] & (column < per_out)[None, :])",
     ]
-    signature = _signature(call, "batch in_c out_c groups", " ".join(_BLOCKS))
-    return f"@triton.jit\ndef {call.name}(\n    {signature}\n):\n{_indented(lines)}"
+    return _function(call, "batch in_c out_c groups", " ".join(_BLOCKS), lines)
