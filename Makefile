@@ -26,11 +26,8 @@ $(DEV_STAMP): $(STAMP)
 	$(PIP) -e '.[$(EXTRAS),dev]'
 	@touch $(DEV_STAMP)
 
-demo: $(STAMP)  ## the whole flow on the bundled samples: no GPU, no key, no network
-	$(BIN)/kernelmill run @ configs/offline.toml
-	$(BIN)/kernelmill show demo_outputs/filtered_dataset.jsonl -n 2 --columns info.module_name,reward,difficulty,evaluation_raw
-	$(BIN)/kernelmill show demo_outputs/synthetic_prompts.jsonl -n 1 --columns name,prompt --lines 40
-	@printf '\nDatasets that load_dataset opens: demo_outputs/hub/filtered, unique, synthetic, …; cards: their README.md; what was done: demo_outputs/run.json\nTry next:\n  .venv/bin/kernelmill run @ configs/offline.toml      (nothing to do: all is unchanged)\n  .venv/bin/kernelmill doctor\n  .venv/bin/kernelmill rate data/samples/evals.jsonl --dry-run\n'
+demo: $(STAMP)  ## from modules to a dataset of verified kernels: no GPU, no key, no network
+	$(BIN)/kernelmill run configs/offline.toml
 
 test: $(DEV_STAMP) lint  ## lint, types and tests (minutes)
 	$(BIN)/python -m pytest -n 2 -m "not heavy"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ from kernelmill.lock import take_lock
 from kernelmill.resources import bundled
 from kernelmill.run_report import Record, Step, now, read_record, show
 from kernelmill.settings import LengthsSettings, PublishSettings, RowSettings, RunSettings, Settings
+from kernelmill.show import main as show_rows
 from kernelmill.stages import STAGES, stage_settings
 from kernelmill.store import Source, open_source
 from kernelmill.store.manifest import file_hash
@@ -91,7 +93,7 @@ class Run:
         if self._test:
             _rewire(self._steps)
         self._chosen = _chosen([name for name, _, _ in self._steps], options)
-        self._next = settings.next
+        self._settings = settings
         self._record = Record(FORMAT, config=file.name, started=now())
         self._old = {step.name: step for step in read_record(self._path, FORMAT).steps}
 
@@ -116,10 +118,13 @@ class Run:
             for place, (name, stage, settings) in enumerate(self._steps):
                 if name in self._chosen:
                     self._do(place, name, stage, settings)
+            if self._settings.show and any(step.status == "done" for step in self._record.steps):
+                print("--- an example")
+                show_rows(shlex.split(self._settings.show))
             whole = True
         finally:
             self._save()
-            show(self._record, self._path, self._next if whole else [])
+            show(self._record, self._path, self._settings.next if whole else [])
             lock.close()
         return 0
 

@@ -75,7 +75,9 @@ class Progress:
 
     def _facts(self) -> str:
         stats = self._stats
-        facts = [f"{self._rate():.1f}/s", f"{stats.in_flight} in flight"]
+        facts = [f"{self._rate():.1f}/s"]
+        if self._priced:
+            facts.append(f"{stats.in_flight} in flight")
         if retries := stats.retries.total():
             facts.append(f"{retries} retries")
         if self._priced:

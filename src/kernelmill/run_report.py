@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -95,7 +94,8 @@ def show(record: Record, report: Path, next_commands: list[str]) -> None:
 def table(record: Record, folder: Path) -> Table:
     """A line a step. Files are named from `folder` where they stand below it."""
     priced = any(step.cost_usd is None or step.cost_usd for step in record.steps)
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    ran = sum(step.seconds for step in record.steps if step.status in ("done", "failed"))
     shown.add_column("step")
     for head in ("rows in", "out", "rejected", "time", *(["cost"] if priced else [])):
         shown.add_column(head, justify="right", no_wrap=True)
@@ -108,6 +108,8 @@ def table(record: Record, folder: Path) -> Table:
         spent = money(step.cost_usd) if step.cost_usd is None or step.cost_usd else ""
         cells = [step.name, *numbers, took, *([spent] if priced else [])]
         shown.add_row(*cells, step.reason or step.status, _file(step, folder))
+    if ran:
+        shown.add_row("all", "", "", "", duration(ran))
     return shown
 
 
@@ -127,4 +129,7 @@ def own_name() -> str:
     found = shutil.which("kernelmill")
     if found is not None and Path(found).resolve() == called.resolve():
         return "kernelmill"
-    return os.path.relpath(called) if called.exists() else "kernelmill"
+    if not called.exists():
+        return "kernelmill"
+    below = called.absolute().is_relative_to(Path.cwd())
+    return os.path.relpath(called) if below else str(called.absolute())

@@ -283,6 +283,8 @@ class RunSettings(Settings):
     steps: list[dict[str, Any]] = []
     """Each has a `stage`, perhaps a `name`, and settings of its own, which win over those of the stage's table."""
     report: Path = Path("outputs/run.json")
+    show: str = ""
+    """Arguments of `kernelmill show`, for an example of what was made, shown before the table where anything was."""
     next: list[str] = []
     """Commands to try afterwards, shown when all is done; each begins with `kernelmill`."""
     test_mode: bool = setting(False, "first 5 rows only", env="TEST_MODE")
