@@ -37,8 +37,8 @@ class Stage(Protocol[Item]):
         """Decode a row. Raises `BadRow`."""
         ...
 
-    def finish(self, row: Row, item: Item, columns: dict[str, Any]) -> bytes:
-        """The output row."""
+    def finish(self, row: Row, item: Item, columns: dict[str, Any]) -> bytes | Drop:
+        """The output row, or why there is none after all."""
         ...
 
 
@@ -51,7 +51,7 @@ class Answerer(Protocol[I_contra]):
 
     async def settle(self, item: I_contra, key: str) -> Outcome: ...
 
-    def spent(self, key: str) -> list[float | None]: ...
+    def spent(self, item: I_contra, key: str) -> list[float | None]: ...
 
     async def answer(self, item: I_contra, key: str) -> None: ...
 
@@ -129,7 +129,7 @@ class Batch(Generic[Item]):
             if key in seen:
                 continue
             seen.add(key)
-            for cost in self.answerer.spent(key):
+            for cost in self.answerer.spent(taken, key):
                 self.stats.spent_before += cost or 0.0
                 self.stats.unknown_before += cost is None
             if isinstance(await self.answerer.settle(taken, key), Owed):
@@ -231,7 +231,11 @@ class Batch(Generic[Item]):
                 assert key is not None
                 outcome = await self.answerer.settle(taken, key)
                 if isinstance(outcome, Done):
-                    output.keep(self.stage.finish(row, taken, outcome.columns))
+                    made = self.stage.finish(row, taken, outcome.columns)
+                    if isinstance(made, Drop):
+                        output.reject(row, made.reason, made.kind)
+                    else:
+                        output.keep(made)
                 elif isinstance(outcome, Failed):
                     output.reject(row, outcome.reason, "no usable answer", outcome.attempts)
                 else:

@@ -81,7 +81,7 @@ class Session:
     async def __aenter__(self) -> Context:
         settings, isolate = self._settings, None
         async with AsyncExitStack() as stack:
-            journal = stack.enter_context(self._journal())
+            journal = stack.enter_context(open_journal(self._journal_path, settings.dry_run))
             if self._endpoint is not None and not settings.dry_run:
                 await stack.enter_async_context(self._endpoint)
             if self._facts and not settings.dry_run:
@@ -94,14 +94,14 @@ class Session:
     async def __aexit__(self, *error: Any) -> None:
         await self._stack.__aexit__(*error)
 
-    def _journal(self) -> JournalReader:
-        if self._settings.dry_run:
-            return JournalReader(self._journal_path if self._journal_path.exists() else None)
-        return Journal(self._journal_path)
-
 
 def journal_path(name: str, settings: StageSettings) -> Path:
     return settings.journal or settings.output.parent / f"{name}.journal.sqlite"
+
+
+def open_journal(path: Path, dry_run: bool) -> JournalReader:
+    """To be entered. A dry run only looks, also where there is none yet."""
+    return JournalReader(path if path.exists() else None) if dry_run else Journal(path)
 
 
 async def run_stage(

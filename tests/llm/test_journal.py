@@ -253,3 +253,23 @@ def test_a_journal_whose_making_was_interrupted_is_an_empty_one(tmp_path: Path, 
         assert list(reader.calls()) == []
     with Journal(tmp_path / "j.sqlite") as journal:
         assert journal.answers("k") == []
+
+
+def test_facts_are_compressed_and_those_of_older_journals_are_read_as_they_are(tmp_path: Path) -> None:
+    path, long = tmp_path / "j.sqlite", "the same again, “quoted”; " * 400
+
+    async def run() -> None:
+        with Journal(path) as journal:
+            await journal.add_fact("new", long)
+            assert journal.fact("new") == long
+            assert journal.fact("none") is None
+
+    asyncio.run(run())
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        (size,) = connection.execute("SELECT length(value) FROM facts").fetchone()
+        assert size < len(long) / 10
+        connection.execute("INSERT INTO facts VALUES ('old', 1.0, 'as it is'), ('bad', 1.0, x'00')")
+    with JournalReader(path) as reader:
+        assert reader.fact("old") == "as it is"
+        with pytest.raises(SourceError, match="damaged"):
+            reader.fact("bad")

@@ -24,6 +24,8 @@ REFERENCE = _FOUND[1]
 """The problem of the prompt's own example."""
 GOOD = _ANSWER[1]
 WRONG = GOOD.replace("x * weight + shift", "x * weight - shift")
+EMPTY = "<answer>\nimport torch\n</answer>"
+"""Code, but no candidate: judged in no time."""
 PROSE = "I would write a fused kernel here, but I would rather talk about it."
 
 

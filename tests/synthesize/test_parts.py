@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelmill.answers import read_answer
 from kernelmill.cli import main, stage_parser
 from kernelmill.control import Control
 from kernelmill.errors import ConfigError
@@ -37,7 +38,7 @@ from kernelmill.synthesize.synth_file import resolve
 from kernelmill.synthesize.writer import Written
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, read_rows, write_rows
-from tests.synthesize.answers import PROSE, REFERENCE, asked, manifest, problem, rows, synthesize
+from tests.synthesize.answers import EMPTY, PROSE, REFERENCE, asked, manifest, problem, rows, synthesize
 
 
 def response(**message: Any) -> str:
@@ -58,17 +59,17 @@ def response(**message: Any) -> str:
 )
 def test_thoughts_are_found_wherever_a_server_puts_them(message: dict[str, Any]) -> None:
     text = response(**message)
-    assert said(text, read_reply(text)) == ("text", "thoughts")
+    assert said(read_reply(text)) == ("text", "thoughts")
 
 
 def test_thoughts_that_do_not_end_stay_in_the_text() -> None:
     text = response(content="<think>on and on", reasoning=None)
-    assert said(text, read_reply(text)) == ("<think>on and on", "")
+    assert said(read_reply(text)) == ("<think>on and on", "")
 
 
 def test_half_a_surrogate_pair_in_thoughts_does_not_end_the_run() -> None:
     text = response(content="text", reasoning="a \ud83d b")
-    assert said(text, read_reply(text))[1].encode("utf-8") == b"a ? b"
+    assert said(read_reply(text))[1].encode("utf-8") == b"a ? b"
 
 
 def test_an_answer_that_was_cut_is_none_though_it_looks_whole() -> None:
@@ -232,6 +233,51 @@ def test_a_prompt_of_ones_own_is_all_that_is_sent_and_its_hash_is_recorded(tmp_p
     assert manifest()["prompts"]["own.md"] == Prompt("synthesize", tmp_path / "own.md").sha256
 
 
+def test_the_version_of_the_prompt_stands_in_every_row_and_changes_with_its_text(tmp_path: Path) -> None:
+    problem(tmp_path / "problems")
+    versions = []
+    with FakeEndpoint(lambda _: PROSE) as endpoint:
+        for text in (None, "{{ class_name }}", "{{ class_name }}.", "{{ class_name }}"):
+            (tmp_path / "own.md").write_text(text or "")
+            assert (
+                synthesize(endpoint.base_url, "--rollouts", 2, *(("--prompt", "own.md") if text else ())) == 0
+            )
+            one, two = rows()
+            assert one["prompt_version"] == two["prompt_version"] == manifest()["prompt_version"]
+            versions.append(one["prompt_version"])
+    assert versions[1] == versions[3]
+    assert len(set(versions)) == 3
+
+
+def test_the_prompt_that_ships_says_what_is_asked_for_and_in_which_form(tmp_path: Path) -> None:
+    problem(tmp_path / "problems")
+    for tf32 in (False, True):
+        (one,) = problems_of(SynthesizeSettings(problems="problems", tf32=tf32, hardware="a toaster"))
+        system, asked_for = one.messages
+        assert (system["role"], asked_for["role"]) == ("system", "user")
+        assert f'```python\n"""ScaledShift"""\n{REFERENCE}' in asked_for["content"]
+        assert "`ScaledShiftNew`" in asked_for["content"]
+        assert "a toaster" in asked_for["content"]
+        assert ("TF32 is not allowed" in asked_for["content"]) is not tf32
+        # The example is an answer in the form that is asked for, and the form is named last.
+        assert (
+            "@triton.jit"
+            in read_answer(asked_for["content"].split("Now your module")[0].split("A good answer:")[1]).code
+        )
+        assert asked_for["content"].rstrip().endswith("between <answer> and </answer>.")
+
+
+def test_prose_is_told_that_there_is_no_answer_and_not_where_its_grammar_is_wrong(tmp_path: Path) -> None:
+    problem(tmp_path / "problems")
+    with FakeEndpoint(lambda _: PROSE) as endpoint:
+        assert synthesize(endpoint.base_url) == 0
+    (row,) = rows()
+    assert row["verdict"]["status"] == "FORMAT_ERROR"
+    assert "no answer block" in row["verdict"]["error"]
+    assert "there is no candidate in the answer" in row["verdict"]["feedback"]
+    assert manifest()["judged"] == 0
+
+
 def test_a_dry_run_asks_nothing_and_leaves_nothing_behind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -252,7 +298,7 @@ def test_only_what_is_kept_is_written_and_the_rest_says_why(tmp_path: Path) -> N
             assert synthesize(endpoint.base_url, "--rollouts", 2, "--keep", keep) == 0
             assert rows() == []
             reasons = [row["reason"] for row in read_rows(Path("out.rejected.jsonl"))]
-            assert reasons == ["incorrect (FORMAT_ERROR)"] * 2 or reasons == ["incorrect (PARSE_ERROR)"] * 2
+            assert reasons == ["incorrect (FORMAT_ERROR)"] * 2
             assert manifest()["statistics"]["rollouts"] == 2
         assert endpoint.asked.total() == 2
 
@@ -293,7 +339,7 @@ class Scribe:
         self.writing += 1
         self.most = max(self.most, self.writing)
         await asyncio.sleep(0.01)
-        self.kept[problem.key] = Written(f"answer {problem.sample}", seconds=0.01)
+        self.kept[problem.key] = Written(f"import answer_{problem.sample}", seconds=0.01)
         self.writing -= 1
 
     def check_breaker(self) -> None:
@@ -355,7 +401,7 @@ def test_any_writer_will_do_and_writing_goes_on_while_others_are_judged(tmp_path
 
 def test_the_same_answer_twice_is_judged_once(tmp_path: Path) -> None:
     problem(tmp_path / "problems")
-    with FakeEndpoint(lambda _: PROSE) as endpoint:
+    with FakeEndpoint(lambda _: EMPTY) as endpoint:
         assert synthesize(endpoint.base_url, "--rollouts", 5) == 0
     assert manifest()["judged"] == 1
     assert len(rows()) == 5

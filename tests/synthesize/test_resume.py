@@ -18,7 +18,7 @@ from kernelmill.evaluate.verdict import Verdict
 from kernelmill.llm.client import Endpoint, RequestRefused
 from kernelmill.testing.fake_endpoint import CHAOS, FakeEndpoint
 from tests.conftest import command, read_rows
-from tests.synthesize.answers import GOOD, PROSE, asked, manifest, problem, rows, synthesize
+from tests.synthesize.answers import EMPTY, GOOD, PROSE, asked, manifest, problem, rows, synthesize
 
 JOURNAL = Path("synthesize.journal.sqlite")
 
@@ -170,40 +170,86 @@ def test_ctrl_c_lets_what_is_in_flight_finish_and_the_same_command_goes_on(tmp_p
     assert len(rows()) == 40
 
 
+TOO_LONG = (
+    "400: This model's maximum context length is 100 tokens. However, your request has 4000 input tokens."
+)
+
+
 def test_a_conversation_that_grows_too_long_ends_with_the_turns_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem(tmp_path / "problems")
     call = Endpoint.call
+    refused = []
 
     async def small(self: Endpoint, body: bytes) -> str:
         if b'"assistant"' in body:
-            raise RequestRefused("400: This model's maximum context length is 100 tokens", 400)
+            refused.append(body)
+            raise RequestRefused(TOO_LONG, 400)
         return await call(self, body)
 
     monkeypatch.setattr(Endpoint, "call", small)
     with FakeEndpoint(lambda _: PROSE) as endpoint:
         assert synthesize(endpoint.base_url, "--turns", 3) == 0
-        assert synthesize(endpoint.base_url, "--turns", 3) == 0
-        assert endpoint.asked.total() == 1
+    first = Path("out.jsonl").read_bytes()
+    # The endpoint is gone, and nobody misses it.
+    assert synthesize(endpoint.base_url, "--turns", 3) == 0
+    assert Path("out.jsonl").read_bytes() == first
+    assert len(refused) == 1
     (row,) = rows()
     assert row["num_turns"] == 1.0
     assert "maximum context length" in row["ended"]
 
 
-def test_a_problem_that_is_too_long_is_owed_and_not_judged(
+def test_a_problem_that_is_too_long_is_rejected_with_the_servers_words_and_never_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem(tmp_path / "problems")
+    problem(tmp_path / "problems", "One", "Two")
+    call = Endpoint.call
+    refused = []
 
     async def small(self: Endpoint, body: bytes) -> str:
-        raise RequestRefused("400: This model's maximum context length is 100 tokens", 400)
+        if b"Two" in body:
+            refused.append(body)
+            raise RequestRefused(TOO_LONG, 400)
+        return await call(self, body)
 
     monkeypatch.setattr(Endpoint, "call", small)
-    assert synthesize("http://127.0.0.1:9/v1") == 3
-    assert rows() == []
-    (rejected,) = read_rows(Path("out.rejected.jsonl"))
-    assert "maximum context length" in rejected["reason"]
+    with FakeEndpoint(lambda _: PROSE) as endpoint:
+        assert synthesize(endpoint.base_url, "--rollouts", 2) == 0
+    for _ in range(2):
+        assert [row["example_id"] for row in rows()] == [0, 0]
+        rejected = read_rows(Path("out.rejected.jsonl"))
+        assert ["maximum context length" in row["reason"] for row in rejected] == [True, True]
+        report = manifest()["statistics"]
+        assert (report["problems"], report["rollouts"], report["too_long"], report["owed"]) == (1, 2, 2, 0)
+        assert manifest()["rows"]["reasons"] == {"too long for the model": 2}
+        assert synthesize(endpoint.base_url, "--rollouts", 2) == 0
+    assert len(refused) == 2
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_limit_of_ours_that_is_too_large_is_a_problems_trouble_only_where_others_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answered: bool
+) -> None:
+    problem(tmp_path / "problems", "Short", "Lengthy")
+    call = Endpoint.call
+
+    async def small(self: Endpoint, body: bytes) -> str:
+        if answered and b"Lengthy" not in body:
+            return await call(self, body)
+        raise RequestRefused(
+            "400: 'max_tokens' is too large: 90. This model's maximum context length is 100 tokens", 400
+        )
+
+    monkeypatch.setattr(Endpoint, "call", small)
+    with FakeEndpoint(lambda _: PROSE) as endpoint:
+        assert synthesize(endpoint.base_url, "-c", 1) == (0 if answered else 1)
+    if answered:
+        assert manifest()["statistics"]["too_long"] == 1
+    else:
+        assert "check --model and --sampling" in capsys.readouterr().err
+        assert kept("facts") == 0
 
 
 def test_trouble_of_the_evaluators_own_is_a_masked_row_and_judged_again(
@@ -215,7 +261,7 @@ def test_trouble_of_the_evaluators_own_is_a_masked_row_and_judged_again(
     async def broken(self: Evaluator, pair: Pair) -> Verdict:
         raise RuntimeError("out of order")
 
-    with FakeEndpoint(lambda _: PROSE) as endpoint:
+    with FakeEndpoint(lambda _: EMPTY) as endpoint:
         monkeypatch.setattr(Evaluator, "evaluate", broken)
         assert synthesize(endpoint.base_url) == 3
         (row,) = rows()

@@ -24,6 +24,11 @@ from kernelmill.errors import ConfigError, EndpointError
 from kernelmill.settings import LLMSettings, Price
 
 _KEY_VARIABLES = {"api.pinference.ai": "PRIME_API_KEY", "api.openai.com": "OPENAI_API_KEY"}
+_TOO_LONG = re.compile(
+    r"context.?(length|window|size)|(prompt|input)s? (\(.{0,40}\) )?is (too (long|large)|longer than)|maximum.{0,40}(tokens|model length)|must have less than \d+ tokens",
+    re.I,
+)
+"""How OpenAI, vLLM, SGLang, llama.cpp and others say that a request is too long."""
 
 
 class Request(NamedTuple):
@@ -45,16 +50,15 @@ class TransientError(Exception):
 class RequestRefused(Exception):
     """The server will not answer this request, however often it is asked; others may be fine.
 
-    `about_size` says that this one is too long for the model, which tells nothing about the others.
+    `too_long` says that it is too long for the model; `about_size`, that this tells nothing about the others: where the
+    server names the limit that we asked for, it may be that limit which is too large for all of them.
     """
 
     def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)
         ours = re.search(r"max_(completion_)?tokens", reason)
-        too_long = re.search(
-            r"context.?(length|window)|prompt is too (long|large)|maximum.{0,40}tokens", reason, re.I
-        )
-        self.about_size = status == 413 or (too_long is not None and ours is None)
+        self.too_long = status == 413 or _TOO_LONG.search(reason) is not None
+        self.about_size = self.too_long and (status == 413 or ours is None)
 
 
 class Reply(NamedTuple):
@@ -63,6 +67,8 @@ class Reply(NamedTuple):
     text: str
     finish: str | None
     refusal: str | None
+    reasoning: str
+    """Thoughts that the server gave apart from the text."""
     tokens_in: int | None
     tokens_out: int | None
     tokens_reasoning: int | None
@@ -87,10 +93,17 @@ def read_reply(response: str) -> Reply:
             part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
         )
     usage = body.get("usage")
+    # Some servers give both fields with the same text.
+    thoughts = dict.fromkeys(
+        thought.strip()
+        for name in ("reasoning", "reasoning_content")
+        if isinstance(thought := message.get(name), str)
+    )
     return Reply(
         text=_utf8(content) if isinstance(content, str) else "",
         finish=finish if isinstance(finish, str) else None,
         refusal=_utf8(refusal) if isinstance(refusal, str) and refusal else None,
+        reasoning=_utf8("\n\n".join(filter(None, thoughts))),
         tokens_in=_count(usage, "prompt_tokens"),
         tokens_out=_count(usage, "completion_tokens"),
         tokens_reasoning=_count(usage, "completion_tokens_details", "reasoning_tokens"),

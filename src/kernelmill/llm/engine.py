@@ -62,6 +62,10 @@ class CallFailed(Exception):
     """This question was not answered in this run; it is owed."""
 
 
+class TooLong(CallFailed):
+    """The server takes no question of this length: whoever asks again gets the same answer."""
+
+
 class Asking(Protocol[I_contra]):
     """What a stage tells the engine about its questions."""
 
@@ -140,7 +144,7 @@ class Model(Generic[Item]):
             return Failed(f"no usable answer in {len(answers)} tries; the last: {reason}", attempts)
         return Owed()
 
-    def spent(self, key: str) -> list[float | None]:
+    def spent(self, item: Item, key: str) -> list[float | None]:
         """What earlier answers to a question cost; at today's price where the price was not known then."""
         costs = []
         for answer in self._journal.answers(key):
@@ -174,7 +178,7 @@ class Model(Generic[Item]):
                 return
             except BadAnswer as bad:
                 self._count_retry(f"unusable answer: {str(bad)[:60]}")
-                answers.append(Answer(response, None))
+                answers = self._journal.answers(key)
         if len(answers) < self.settings.tries:
             raise CallFailed("the run was stopped")
 
@@ -233,7 +237,8 @@ class Model(Generic[Item]):
                 pause = self._pause(failures, error.retry_after)
             except RequestRefused as error:
                 self._refuse(error)
-                raise CallFailed(f"refused by the server ({error})") from None
+                too_long = error.about_size or (error.too_long and self._has_answered)
+                raise (TooLong if too_long else CallFailed)(f"refused by the server ({error})") from None
             except EndpointError as error:
                 self._control.stop(error)
                 raise CallFailed(str(error)) from None
@@ -270,13 +275,17 @@ class Model(Generic[Item]):
     def _refuse(self, error: RequestRefused) -> None:
         """One refused request is a row's trouble; several, with nothing ever answered, are the settings'."""
         self._refused += not error.about_size
-        answered = self._last_success is not None or self._stats.answered_before
-        if not answered and self._refused >= min(_REFUSALS, self._stats.total):
+        if not self._has_answered and self._refused >= min(_REFUSALS, self._stats.total):
             self._control.stop(
                 EndpointError(
                     f"{self.endpoint.name} refuses our requests ({error}): check --model and --sampling"
                 )
             )
+
+    @property
+    def _has_answered(self) -> bool:
+        """Whether this server takes requests like ours, as far as it is known."""
+        return self._last_success is not None or self._stats.answered_before > 0
 
     async def _wait_for_turn(self) -> None:
         if wait := self._limiter.held_back:

@@ -5,7 +5,7 @@ answer is on the disk; many answers that arrive together share one commit, so du
 that is killed at any moment, or a machine that loses power, keeps every answer whose `append` returned.
 
     calls   one line an answer of a model: key, attempt, request, response, tokens, cost
-    facts   what was found out by running a module in isolation (not paid for, but slow): key, value
+    facts   what was found out otherwise (not paid for, but slow: traces, verdicts): key, value
 
 The key of a call is the hash of the whole request, so the same question is never asked twice. Answers are kept as
 the server sent them; whether one can be used is decided anew by whoever reads it. Headers, and with them keys, are
@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS calls (
 CREATE TABLE IF NOT EXISTS facts (
     key TEXT PRIMARY KEY,
     at REAL NOT NULL,
-    value TEXT NOT NULL
+    value TEXT NOT NULL         -- zlib; text as it is in older journals
 );
 """
 _VERSION = 1
@@ -83,6 +83,8 @@ class Answer(NamedTuple):
 
     response: str
     cost: float | None
+    seconds: float
+    """What the call took."""
 
 
 class Totals(NamedTuple):
@@ -143,12 +145,18 @@ class JournalReader:
 
     def answers(self, key: str) -> list[Answer]:
         """All answers to a question, in the order of asking."""
-        query = "SELECT response, cost FROM calls WHERE key = ? ORDER BY attempt"
+        query = "SELECT response, cost, seconds FROM calls WHERE key = ? ORDER BY attempt"
         return [Answer(*row) for row in self._select(query, key)]
 
     def fact(self, key: str) -> str | None:
         found = self._select("SELECT value FROM facts WHERE key = ?", key)
-        return found[0][0] if found else None
+        if not found:
+            return None
+        value = found[0][0]
+        try:
+            return value if isinstance(value, str) else zlib.decompress(value).decode("utf-8")
+        except (zlib.error, UnicodeDecodeError) as error:
+            raise SourceError(f"the journal cannot be read ({error}): is it damaged?") from None
 
     def _select(self, query: str, *values: object) -> list[Any]:
         try:
@@ -196,7 +204,7 @@ class Journal(JournalReader):
             self._lock.close()
             raise
         # In SQL, so that the work is done in the writer's thread and not in the event loop's.
-        writer.create_function("deflate", 1, lambda request: zlib.compress(request, 1), deterministic=True)
+        writer.create_function("deflate", 1, lambda content: zlib.compress(content, 1), deterministic=True)
         self._thread = threading.Thread(target=self._write, args=(writer,), name="journal", daemon=True)
         self._thread.start()
         return self
@@ -213,7 +221,8 @@ class Journal(JournalReader):
 
     async def add_fact(self, key: str, value: str) -> None:
         await self._submit(
-            "INSERT OR REPLACE INTO facts (key, at, value) VALUES (?, ?, ?)", (key, time.time(), value)
+            "INSERT OR REPLACE INTO facts (key, at, value) VALUES (?, ?, deflate(?))",
+            (key, time.time(), value.encode("utf-8")),
         )
 
     async def _submit(self, statement: str, values: tuple[object, ...]) -> None:

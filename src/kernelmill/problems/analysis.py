@@ -119,7 +119,7 @@ class Analysis(Generic[Item]):
         except BadAnswer as bad:
             return Failed(str(bad), [])
 
-    def spent(self, key: str) -> list[float | None]:
+    def spent(self, item: Item, key: str) -> list[float | None]:
         return []
 
     async def answer(self, item: Item, key: str) -> None:

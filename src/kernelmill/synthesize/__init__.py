@@ -5,8 +5,8 @@ problems               a row a rollout, of one or several sources
 writer, model_writer   who writes: the seam, and a model behind an endpoint
 grading                the evaluator, with verdicts kept in the journal
 rollout                a conversation: write, judge, say what was wrong, write again
-row, statistics        the evals row, and what all of them say together
-journal                answers and verdicts, kept
+row, keeping           the evals row, and which rollouts become one
+statistics             what all rollouts say together
 runner                 a run, whoever writes
 command                `kernelmill synthesize`
 """

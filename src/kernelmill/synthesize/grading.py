@@ -2,6 +2,7 @@
 
 A verdict stands in the journal under the hash of everything that decides it before it counts, so a run that is killed
 judges nothing twice. INFRA_ERROR is our own trouble: it is remembered for this run only, and the next one judges again.
+A text in which there is no code at all is not shown to the evaluator, which would look for mistakes in its grammar.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
+from kernelmill.answers import NoAnswer, read_answer
 from kernelmill.evaluate import rewards
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
 from kernelmill.evaluate.feedback import feedback
@@ -63,8 +65,8 @@ class Grader:
 
     def known(self, problem: Problem, written: Written) -> Verdict | None:
         """The verdict, if there is one."""
-        if written.fault:
-            return _unread("FORMAT_ERROR", written.fault)
+        if fault := written.fault or _no_code(written.content):
+            return _unread("FORMAT_ERROR", fault)
         key = self._pair(problem, written).key(self.options)
         stored = self._journal.fact(f"verdict:{key}")
         if stored is not None:
@@ -107,6 +109,15 @@ class Grader:
             place = traceback.extract_tb(error.__traceback__)[-1]
             said = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
             return _unread("INFRA_ERROR", said)
+
+
+def _no_code(text: str) -> str:
+    """Why there is no candidate in an answer; empty where there may be one: a program may stand there without any mark."""
+    try:
+        read_answer(text)
+    except NoAnswer as error:
+        return "" if "import " in text else str(error)
+    return ""
 
 
 def _unread(status: Status, error: str) -> Verdict:

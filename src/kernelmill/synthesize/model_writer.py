@@ -3,22 +3,23 @@
 Every answer counts, also one that was cut, is empty or refuses: it is a sample of what the model does, and becomes a row
 that says so. Only with `--tries` above 1 is such an answer asked for again. Thoughts are found in `reasoning`, in
 `reasoning_content` and in `<think>` inside the text. Where a seed is set, each rollout has its own: the seed plus its
-number, or all of them would be the same. A conversation that has grown longer than the server takes ends there.
+number, or all of them would be the same. A conversation that is longer than the server takes ends there, and the journal
+remembers it: it would be refused again.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
 
 from kernelmill.answers import NoAnswer, split_thoughts
 from kernelmill.control import Control, Stats
-from kernelmill.llm.client import Endpoint, Reply, Request, RequestRefused, cost_of, read_reply
-from kernelmill.llm.engine import CallFailed, Messages, Model
-from kernelmill.synthesize.journal import STAGE, SynthesisReader
+from kernelmill.llm.client import Endpoint, Reply, Request, cost_of, read_reply
+from kernelmill.llm.engine import CallFailed, Messages, Model, TooLong
+from kernelmill.llm.journal import JournalReader
 from kernelmill.synthesize.problems import Problem
+from kernelmill.synthesize.settings import STAGE
 from kernelmill.synthesize.writer import Ended, Written
 
 
@@ -44,20 +45,18 @@ class _NothingToAsk:
 class ModelWriter(Model[Problem]):
     """The engine's model, asked for several samples of one question."""
 
-    def __init__(self, endpoint: Endpoint, journal: SynthesisReader, stats: Stats, control: Control) -> None:
+    def __init__(self, endpoint: Endpoint, journal: JournalReader, stats: Stats, control: Control) -> None:
         # A dry run's journal is read-only; it never comes to an answer that would be written.
         super().__init__(endpoint, _NothingToAsk(), journal, STAGE, stats, control)  # type: ignore[arg-type]
         self.name = f"llm:{endpoint.model}"
         self.at_once = self.settings.concurrency
-        self._answers = journal
-        self._too_long: dict[str, Ended] = {}
-        """Conversations that the server would not go on with in this run; another run asks again, which costs nothing."""
 
     def known(self, problem: Problem, messages: Messages) -> Written | Ended | None:
         key = self._request(problem, messages).key
-        stored = self._answers.stored(key)
+        stored = self._journal.answers(key)
         if not stored:
-            return self._too_long.get(key)
+            refused = self._journal.fact(f"too-long:{key}")
+            return None if refused is None else Ended(refused)
         replies = [read_reply(one.response) for one in stored]
         whole = next((place for place, reply in enumerate(replies) if not fault_of(reply)), None)
         if whole is None and len(stored) < self.settings.tries:
@@ -68,7 +67,7 @@ class ModelWriter(Model[Problem]):
             for one, reply in zip(stored, replies, strict=True)
         )
         known_costs = [cost for cost in costs if cost is not None]
-        content, reasoning = said(stored[used].response, replies[used])
+        content, reasoning = said(replies[used])
         return Written(
             content=content,
             reasoning=reasoning,
@@ -87,17 +86,9 @@ class ModelWriter(Model[Problem]):
             if self._control.stopping.is_set():
                 raise CallFailed("the run was stopped")
             try:
-                await self._call(request.body, request.key, attempt=len(self._answers.stored(request.key)))
-            except CallFailed as failed:
-                cause = failed.__context__
-                if (
-                    messages == problem.messages
-                    or not isinstance(cause, RequestRefused)
-                    or not cause.about_size
-                ):
-                    raise
-                # The turns before this one were answered and judged: they are what there is.
-                self._too_long[request.key] = Ended(str(failed))
+                await self._call(request.body, request.key, attempt=len(self._journal.answers(request.key)))
+            except TooLong as refused:
+                await self._journal.add_fact(f"too-long:{request.key}", str(refused))
 
     def _request(self, problem: Problem, messages: Messages) -> Request:
         request = self.endpoint.request(messages, problem.sample)
@@ -117,27 +108,17 @@ def fault_of(reply: Reply) -> str:
     return "" if reply.text.strip() else "the answer is empty"
 
 
-def said(response: str, reply: Reply) -> tuple[str, str]:
+def said(reply: Reply) -> tuple[str, str]:
     """The text and the thoughts of an answer, wherever its server put them."""
-    message = json.loads(response, strict=False)["choices"][0]["message"]
-    fields = [message.get(name) for name in ("reasoning", "reasoning_content")]
-    # Some servers give both fields with the same text.
-    thoughts = list(dict.fromkeys(text.strip() for text in fields if isinstance(text, str) and text.strip()))
     content = reply.text or reply.refusal or ""
     try:
         inside, rest = split_thoughts(content)
     except NoAnswer:
         # Thoughts that do not end: the text stays as it is, and is no answer.
-        return content, _utf8("\n\n".join(thoughts))
-    if inside:
-        content = rest.strip("\r\n")
-        thoughts.append(inside)
-    return content, _utf8("\n\n".join(thoughts))
-
-
-def _utf8(text: str) -> str:
-    """Half of a surrogate pair, which no file can hold, is replaced."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+        return content, reply.reasoning
+    if not inside:
+        return content, reply.reasoning
+    return rest.strip("\r\n"), "\n\n".join(filter(None, (reply.reasoning, inside)))
 
 
 def _total(counts: list[int | None]) -> int | None:

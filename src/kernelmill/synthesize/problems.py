@@ -90,6 +90,9 @@ class Asked:
         self._system = None if settings.prompt else Prompt("synthesize_system")
         self.again = Prompt("synthesize_again")
         self.prompts = [prompt for prompt in (self._system, self._prompt, self.again) if prompt]
+        texts = "\n".join(prompt.sha256 for prompt in self.prompts)
+        self.version = hashlib.sha256(texts.encode()).hexdigest()[:16]
+        """Of all templates together: another text is another version."""
         self._hardware = settings.hardware
         self._precision = _TF32 if settings.tf32 else _PRECISION
         self._modules = Specs(None)

@@ -34,7 +34,7 @@ class Standing(NamedTuple):
     """How far a rollout is."""
 
     turns: list[Turn]
-    """Those that are written and judged."""
+    """Those that are written and judged. A whole rollout may have none, where its first answer cannot be had."""
     asked: Messages
     """What the next answer answers."""
     written: Written | None
@@ -56,7 +56,6 @@ class Rollouts:
         self._again = again
         self._turns = turns
         self._control = control
-        self._last: Problem | None = None
         self._writing = asyncio.Semaphore(writer.at_once)
         # More than can be written at a time, so that writing goes on while answers wait to be judged; not many more, so
         # that a slow judge is not buried.
@@ -66,21 +65,19 @@ class Rollouts:
         return item.messages
 
     def key(self, item: Problem) -> str:
-        self._last = item
         return item.key
 
-    def spent(self, key: str) -> list[float | None]:
-        """What earlier runs paid for the rollout whose key was asked for last."""
-        assert self._last is not None
-        assert self._last.key == key
-        standing = self.look(self._last)
+    def spent(self, item: Problem, key: str) -> list[float | None]:
+        """What earlier runs paid for this rollout."""
+        standing = self.look(item)
         written = [turn.written for turn in standing.turns] + [standing.written] * (
             standing.written is not None
         )
         return [cost for one in written if one is not None for cost in one.costs]
 
     async def settle(self, item: Problem, key: str) -> Outcome:
-        return Done({}) if self.look(item).whole else Owed()
+        standing = self.look(item)
+        return Done({"standing": standing}) if standing.whole else Owed()
 
     def look(self, problem: Problem) -> Standing:
         """Where this rollout stands."""
@@ -89,7 +86,6 @@ class Rollouts:
         while True:
             written = self._writer.known(problem, asked)
             if isinstance(written, Ended):
-                assert turns, "a first turn is written or owed"
                 return Standing(turns, asked, None, written.reason)
             verdict = None if written is None else self._grader.known(problem, written)
             if written is None or verdict is None:

@@ -32,7 +32,13 @@ def rank(turn: Turn) -> tuple[bool, float, float]:
 
 
 def evals_row(
-    problem: Problem, standing: Standing, export: Export, reasoning_field: str, reward_name: str, writer: str
+    problem: Problem,
+    standing: Standing,
+    export: Export,
+    reasoning_field: str,
+    reward_name: str,
+    writer: str,
+    prompt_version: str,
 ) -> bytes:
     turns = standing.turns
     place = chosen(turns, export)
@@ -67,6 +73,7 @@ def evals_row(
         "reward_masked": final.reward is None,
         "rollout": problem.sample,
         "writer": writer,
+        "prompt_version": prompt_version,
         "ended": standing.ended,
         "finish_reason": final.written.finish,
         "tokens_in": final.written.tokens_in,

@@ -95,8 +95,8 @@ async def run(
 
         def render(problem: Problem, standing: Standing) -> bytes:
             return row.evals_row(
-                problem, standing, settings.export, settings.reasoning_field, grader.reward, writer.name
-            )
+                problem, standing, settings.export, settings.reasoning_field, grader.reward, writer.name, asked.version
+            )  # fmt: skip
 
         keeping = Keeping(settings, asked, rollouts, render)
         batch = Synthesis(settings, source, keeping, rollouts, stats, control)
@@ -113,6 +113,7 @@ async def run(
             "by": writer.name,
             "source": source.origin,
             "prompts": {prompt.file.name: prompt.sha256 for prompt in asked.prompts},
+            "prompt_version": asked.version,
             "seconds": round(time.monotonic() - started, 3),
             "reward": grader.reward,
             "device": grader.options.device,

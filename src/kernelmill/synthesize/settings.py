@@ -10,6 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from kernelmill.evaluate.rewards import find
 from kernelmill.settings import Settings, StageSettings, setting
 
+STAGE = "synthesize"
+
 
 class SetArguments(Settings):
     """The table `args` of a problem set."""

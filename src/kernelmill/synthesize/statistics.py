@@ -2,7 +2,7 @@
 
 pass@k is the chance that at least one of k candidates drawn from a problem's n is correct, 1 - C(n-c, k) / C(n, k), as a
 mean over problems; k goes as far as every problem has candidates. The answer that counts is the row's. Rollouts that
-are owed are counted apart and are in no share.
+are owed, or too long for the model, are counted apart and are in no share.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Statistics:
         self._uncounted = 0
         self._cost: float | None = 0.0
         self.owed = 0
+        self.too_long = 0
         self._missing: dict[str, None] = {}
 
     def add(self, example: int, turns: list[Turn]) -> None:
@@ -92,6 +93,7 @@ class Statistics:
             "problems_solved": sum(c > 0 for _, c in self._problems.values()),
             "rollouts": self.rollouts,
             "owed": self.owed,
+            "too_long": self.too_long,
             "pass_at_k": self.pass_at(),
             "fast_p": fast,
             "verdicts": dict(self.verdicts.most_common()),

@@ -37,7 +37,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Ended:
-    """There is no going on: the rollout ends with the turns before. Never said of a first turn."""
+    """There is no going on: the rollout ends with the turns before, if there are any."""
 
     reason: str
 
