@@ -23,7 +23,7 @@ from kernelmill.arguments import Parser, config_file
 from kernelmill.cli import call_stage
 from kernelmill.config import load, public, secret
 from kernelmill.curate.split import ancestors
-from kernelmill.errors import ConfigError, SourceError
+from kernelmill.errors import ConfigError, SourceError, Stopped
 from kernelmill.flow import COMMANDS, Made
 from kernelmill.lock import take_lock
 from kernelmill.resources import bundled
@@ -118,10 +118,11 @@ class Run:
             for place, (name, stage, settings) in enumerate(self._steps):
                 if name in self._chosen:
                     self._do(place, name, stage, settings)
-            if self._settings.show and any(step.status == "done" for step in self._record.steps):
+            # What is shown and said is of the real outputs, which a test run leaves alone, and of the whole flow.
+            whole = not self._test and len(self._chosen) == len(self._steps)
+            if whole and self._settings.show and any(step.status == "done" for step in self._record.steps):
                 print("--- an example")
                 show_rows(shlex.split(self._settings.show))
-            whole = True
         finally:
             self._save()
             show(self._record, self._path, self._settings.next if whole else [])
@@ -144,6 +145,9 @@ class Run:
         step.status, started = "failed", time.monotonic()
         try:
             made = call_stage(COMMANDS[stage], settings)
+        except (Stopped, KeyboardInterrupt):
+            step.status = "stopped"
+            raise
         finally:
             step.seconds = round(time.monotonic() - started, 3)
         _note(step, made)

@@ -21,6 +21,7 @@ from kernelmill import __version__
 from kernelmill.errors import ConfigError
 from kernelmill.terminal import duration, money
 
+_RAN = ("done", "failed", "stopped")
 _WIDE = 200
 """Columns where nobody looks: a pipe or a file has room for whole paths."""
 
@@ -31,7 +32,7 @@ class Step(Struct):
     name: str
     stage: str
     status: str = "not reached"
-    """`done`, `unchanged`, `failed`, `not reached`, `left out`."""
+    """`done`, `unchanged`, `failed`, `stopped` (the same command goes on), `not reached`, `left out`."""
     fingerprint: str = ""
     """Of the settings and of everything that is read."""
     outputs: dict[str, str] = {}
@@ -95,7 +96,7 @@ def table(record: Record, folder: Path) -> Table:
     """A line a step. Files are named from `folder` where they stand below it."""
     priced = any(step.cost_usd is None or step.cost_usd for step in record.steps)
     shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    ran = sum(step.seconds for step in record.steps if step.status in ("done", "failed"))
+    ran = sum(step.seconds for step in record.steps if step.status in _RAN)
     shown.add_column("step")
     for head in ("rows in", "out", "rejected", "time", *(["cost"] if priced else [])):
         shown.add_column(head, justify="right", no_wrap=True)
@@ -104,7 +105,7 @@ def table(record: Record, folder: Path) -> Table:
     for step in record.steps:
         known = step.status in ("done", "unchanged") and (step.rows_in or step.rows_out)
         numbers = [f"{n:,}" if known else "" for n in (step.rows_in, step.rows_out, step.rejected)]
-        took = duration(step.seconds) if step.status in ("done", "failed") else ""
+        took = duration(step.seconds) if step.status in _RAN else ""
         spent = money(step.cost_usd) if step.cost_usd is None or step.cost_usd else ""
         cells = [step.name, *numbers, took, *([spent] if priced else [])]
         shown.add_row(*cells, step.reason or step.status, _file(step, folder))
