@@ -178,8 +178,9 @@ def _add_flag(parser: argparse.ArgumentParser, name: str, field: Any) -> None:
         if words
         else {"concurrency": "N", "output": "FILE"}.get(name, name.split("_")[-1].upper())
     )
+    bare = {} if extra.get("bare") is None else {"nargs": "?", "const": extra["bare"]}
     parser.add_argument(
-        *flags, metavar=metavar, dest=name, help=text, action="append" if several else "store"
+        *flags, metavar=metavar, dest=name, help=text, action="append" if several else "store", **bare
     )
 
 

@@ -28,10 +28,17 @@ class Settings(BaseModel):
 
 
 def setting(
-    default: Any, help: str, *, env: str | None = None, flag: str | None = None, **bounds: float
+    default: Any,
+    help: str,
+    *,
+    env: str | None = None,
+    flag: str | None = None,
+    bare: str | None = None,
+    **bounds: float,
 ) -> Any:
-    """A field with its help text; `env` is an old variable name that sets it, `flag` a short flag."""
-    extra = {"env": env, "flag": flag}
+    """A field with its help text; `env` is an old variable name that sets it, `flag` a short flag, `bare` the value that the
+    flag has where it is given without one."""
+    extra = {"env": env, "flag": flag, "bare": bare}
     return Field(default, description=help, json_schema_extra=extra, **bounds)  # type: ignore[call-overload]
 
 

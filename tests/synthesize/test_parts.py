@@ -399,6 +399,27 @@ def test_any_writer_will_do_and_writing_goes_on_while_others_are_judged(tmp_path
     assert grader.beside > 0
 
 
+def test_failures_are_told_by_status_with_what_was_wrong_most_often(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem(tmp_path / "problems")
+    said_by_seed = [PROSE, PROSE, "<answer>\nimport torch\nx = = 3\n</answer>", "<answer>", PROSE]
+    with FakeEndpoint(lambda body: said_by_seed[body["seed"]]) as endpoint:
+        assert synthesize(endpoint.base_url, "--rollouts", 5, "--sampling", "seed=0", "--stats") == 0
+    report = json.loads(Path("out.stats.json").read_text())
+    failures = report["failures"]
+    assert {status: failure["rollouts"] for status, failure in failures.items()} == report["statuses"]
+    assert failures["FORMAT_ERROR"]["share"] == pytest.approx(0.8)
+    most, other = failures["FORMAT_ERROR"]["most_often"].items()
+    assert most == ("no answer block (<answer>, BEGIN_PYTHON or a code fence)", 3)
+    assert "never closed" in other[0]
+    # The number of the line is no difference.
+    assert list(failures["PARSE_ERROR"]["most_often"]) == ["invalid syntax (line …)"]
+    shown = capsys.readouterr().out
+    assert f"4  FORMAT_ERROR (most often: {most[0]})" in shown
+    assert "0 of 1 problems" in shown
+
+
 def test_the_same_answer_twice_is_judged_once(tmp_path: Path) -> None:
     problem(tmp_path / "problems")
     with FakeEndpoint(lambda _: EMPTY) as endpoint:

@@ -52,7 +52,7 @@ def test_nonsense_becomes_rows_that_say_what_is_wrong_and_nothing_is_asked_twice
     server: RealServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     problem(tmp_path / "problems", "One", "Two")
-    told = ("--rollouts", 8, "--sampling", "seed=1", "--stats", "stats.json")
+    told = ("--rollouts", 8, "--sampling", "seed=1", "--stats")
     before = server.calls()
     assert synthesize(server, *told) == 0
     assert server.calls() == before + 16
@@ -70,7 +70,7 @@ def test_nonsense_becomes_rows_that_say_what_is_wrong_and_nothing_is_asked_twice
     # One answer in two ends by itself, so among sixteen there are some of both kinds.
     assert {row["finish_reason"] for row in found} == {"length", "stop"}
     assert len({row["completion"][0]["content"] for row in found}) > 8, "rollouts are samples, not copies"
-    stats = json.loads(Path("stats.json").read_text(encoding="utf-8"))
+    stats = json.loads(Path("out.stats.json").read_text(encoding="utf-8"))
     assert (stats["rollouts"], stats["pass_at_k"]["1"], stats["tokens_per_correct"]) == (16, 0.0, None)
     assert sum(stats["statuses"].values()) == 16
     assert stats["tokens"]["in"] == sum(row["tokens_in"] for row in found)
@@ -78,8 +78,10 @@ def test_nonsense_becomes_rows_that_say_what_is_wrong_and_nothing_is_asked_twice
         stats["tokens"]["out"] == sum(row["tokens_out"] for row in found) == manifest()["usage"]["tokens_out"]
     )
     shown = capsys.readouterr().out
-    for status, number in stats["statuses"].items():
-        assert f"{number:,}  {status}" in shown
+    assert sum(failure["rollouts"] for failure in stats["failures"].values()) == 16
+    for status, failure in stats["failures"].items():
+        why = next(iter(failure["most_often"]))
+        assert f"{failure['rollouts']:,}  {status} (most often: {why})" in shown
 
     first = Path("out.jsonl").read_bytes()
     assert synthesize(server, *told) == 0

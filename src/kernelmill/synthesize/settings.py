@@ -68,7 +68,11 @@ class SynthesizeSettings(StageSettings):
         "conversation",
         "with several turns: all of them as the completion, the last one after the others as its prompt, or the best one alone",
     )
-    stats: Path | None = setting(None, "write pass@k, failures and costs to this file, as JSON")
+    stats: Path | None = setting(
+        None,
+        "write pass@k, failures and costs as JSON (to a file beside the output, or to this one)",
+        bare="",
+    )
     device: Literal["cpu", "cuda", "auto"] = setting("auto", "where candidates are judged")
     workers: int | None = setting(None, "candidates judged at a time (default: one a processor)", ge=1)
     eval_timeout: float = setting(60.0, "seconds one candidate may take in one tier", gt=0, lt=1e6)
@@ -92,11 +96,15 @@ class SynthesizeSettings(StageSettings):
         return value
 
     @model_validator(mode="after")
-    def _one_name_for_the_source(self) -> SynthesizeSettings:
+    def _one_name_for_each(self) -> SynthesizeSettings:
+        # Past the lock that keeps settings as they are: from here on there is one name for the source, and for a file.
         if self.problems is not None:
-            # Past the lock that keeps settings as they are: from here on there is one name for it.
             object.__setattr__(self, "source", self.problems)
             object.__setattr__(self, "problems", None)
+        if self.stats == Path():
+            object.__setattr__(
+                self, "stats", self.output.with_name(f"{self.output.name.partition('.')[0]}.stats.json")
+            )
         return self
 
     def sets(self) -> list[ProblemSet]:

@@ -8,14 +8,21 @@ are owed, or too long for the model, are counted apart and are in no share.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from typing import Any
 
 from kernelmill.evaluate.rewards import compute
 from kernelmill.synthesize.rollout import Turn
 from kernelmill.synthesize.row import Export, chosen
+from kernelmill.terminal import count, money
 
 _FAST = ("fast_0", "fast_1", "fast_1.5", "fast_2")
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d[\d.,]*(e[+-]?\d+)?")
+_KINDS = 1000
+"""Different reasons that are told apart within a status; what comes later is counted together."""
+_SHOWN = 3
+_WIDTH = 100
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
@@ -30,6 +37,7 @@ class Statistics:
         self._export = export
         self._problems: dict[int, list[int]] = {}
         self.statuses: Counter[str] = Counter()
+        self._reasons: dict[str, Counter[str]] = {}
         self.verdicts: Counter[str] = Counter()
         self._by_turn: Counter[int] = Counter()
         self._fast: Counter[str] = Counter()
@@ -49,6 +57,10 @@ class Statistics:
         counts[1] += right
         self.statuses[verdict.status] += 1
         self.verdicts[verdict.verdict] += 1
+        if not right:
+            reasons = self._reasons.setdefault(verdict.status, Counter())
+            reason = _kind_of(verdict.error or verdict.feedback)
+            reasons[reason if reason in reasons or len(reasons) < _KINDS else "other reasons"] += 1
         if right:
             self._by_turn[
                 next(n for n, turn in enumerate(turns, 1) if turn.verdict.verdict == "correct")
@@ -98,6 +110,7 @@ class Statistics:
             "fast_p": fast,
             "verdicts": dict(self.verdicts.most_common()),
             "statuses": dict(self.statuses.most_common()),
+            "failures": self.failures(),
             "correct_at_turn": {str(turn): self._by_turn[turn] for turn in sorted(self._by_turn)},
             "tokens": {
                 "in": self._tokens_in,
@@ -111,10 +124,40 @@ class Statistics:
             "cost_per_correct_usd": self._cost / each if each and self._cost is not None else None,
         }
 
+    def failures(self) -> dict[str, Any]:
+        """By status, the most frequent first: how many, and why most often."""
+        return {
+            status: {
+                "rollouts": number,
+                "share": round(number / self.rollouts, 6),
+                "most_often": dict(self._reasons[status].most_common(_SHOWN)),
+            }
+            for status, number in self.statuses.most_common()
+            if status in self._reasons
+        }
+
     def summary(self) -> list[tuple[str, str]]:
-        passed = ", ".join(f"@{k} {share:.1%}" for k, share in self.pass_at().items())
+        report = self.report()
+        passed = ", ".join(f"@{k} {share:.1%}" for k, share in report["pass_at_k"].items())
         lines = [("pass", passed or "no rollout is whole")]
-        lines += [("status", f"{number:,}  {status}") for status, number in self.statuses.most_common()]
+        lines.append(("solved", f"{report['problems_solved']:,} of {report['problems']:,} problems"))
+        if report["fast_p"] is not None:
+            lines.append(
+                ("fast", ", ".join(f"{name} {share:.1%}" for name, share in report["fast_p"].items()))
+            )
+        if (tokens := report["tokens_per_correct"]) is not None:
+            cost = money(report["cost_per_correct_usd"])
+            lines.append(("each", f"{count(round(tokens))} tokens, {cost} for a correct kernel"))
+        failures = report["failures"]
+        for status, number in self.statuses.most_common():
+            why = next(iter(failures.get(status, {}).get("most_often", ())), "")
+            lines.append(("status", f"{number:,}  {status}{f' (most often: {why})' if why else ''}"))
         if self._missing:
             lines.append(("sandbox", f"this machine lacks {'; '.join(self._missing)}"))
         return lines
+
+
+def _kind_of(error: str) -> str:
+    """A reason without what differs from one candidate to the next: its first line, numbers left out, not too long."""
+    line = _NUMBER.sub("…", error.strip().partition("\n")[0])
+    return line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…"
