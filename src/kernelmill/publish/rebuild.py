@@ -8,6 +8,7 @@ is `URL`. Does not promise the same answers of a model: its answers are in the j
 from __future__ import annotations
 
 import ipaddress
+import json
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
@@ -25,6 +26,7 @@ _NOT_THE_ROWS = {
 }  # fmt: skip
 """Settings that are told otherwise, or do not change what is made."""
 _OF_THE_MODEL = {"base_url", "model", "tries", "sampling"}
+_SETS_FILE = "sets.toml"
 PRIVATE_URL = "URL"
 _PRIVATE_DOMAINS = {"", "local", "internal", "lan", "localhost", "home", "corp", "intranet", "private"}
 
@@ -37,9 +39,15 @@ def command_of(manifest: Mapping[str, Any]) -> list[str]:
             f"{name}={source_name(_mapping(found.get('source')))}" for name, found in benchmarks.items()
         ]
     output = _mapping(manifest.get("output")).get("path")
-    words = ["kernelmill", stage, source_name(_mapping(manifest.get("source")))]
+    origin = _mapping(manifest.get("source"))
+    words, notes = ["kernelmill", stage], []
+    if sets := config.pop("env", None):
+        # Sets of problems stand in a config file only.
+        notes.append(f"# {_SETS_FILE}: env = {_toml(_sets(sets, origin))}")
+        words += ["@", _SETS_FILE]
+    else:
+        words.append(source_name(origin))
     words += ["-o", file_name(output)] if output else []
-    notes = []
     for name, value in _changed(stage, config, asked_a_model(manifest)):
         if name == "sampling":
             extra = value.pop("extra_body", None)
@@ -51,6 +59,28 @@ def command_of(manifest: Mapping[str, Any]) -> list[str]:
         else:
             words += _flag(name, value)
     return [one_line(line, 2000) for line in (*notes, shlex.join(words))]
+
+
+def _sets(sets: list[dict[str, Any]], origin: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tables `[[env]]` of a run, with each source as others can name it."""
+    origins = origin.get("sources") or [origin]
+    return [
+        {
+            name: value
+            for name, value in (one | {"id": source_name(_mapping(found))}).items()
+            if value is not None and value != {"split": None}
+        }
+        for one, found in zip(sets, origins, strict=True)
+    ]
+
+
+def _toml(value: Any) -> str:
+    """A value on one line of TOML: what JSON writes otherwise is tables, which have no null here."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {_toml(item)}' for name, item in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value)
 
 
 def _changed(stage: str, config: Mapping[str, Any], model: bool) -> Iterator[tuple[str, Any]]:
