@@ -26,6 +26,7 @@ from kernelmill.curate.length_report import LengthReport, Tally, report_of
 from kernelmill.errors import ConfigError
 from kernelmill.publish.card import make_card
 from kernelmill.publish.card_facts import CardCounts, CardFacts, ColumnFacts, SplitFacts
+from kernelmill.publish.card_tables import models_table
 from tests.conftest import ROOT, evals_row
 
 RENDERER = MarkdownIt("commonmark").enable("table")
@@ -509,6 +510,16 @@ def test_tasks_and_writers_of_the_rows_are_told() -> None:
     written = "The specifications were written by a model (`a/b`) and program analysis (`static`)."
     assert written in section(text, "Models and prompts")
     assert "wrote the answers is not recorded" in section(readme(some_facts()), "Models and prompts")
+    answered = readme(some_facts(counts=counts_of(evals_row(1, writer="inductor of torch 2.13"))))
+    assert "The answers were written by `inductor of torch 2.13`." in section(answered, "Models and prompts")
+
+
+def test_a_stage_that_the_compiler_answered_is_not_called_program_analysis() -> None:
+    made = {"stage": "synthesize", "by": "inductor of torch 2.13", "config": {}}
+    shown = models_table([made, {"stage": "rate", "by": "static"}, {"stage": "rate", "by": "llm:a/b"}])
+    assert shown is not None
+    cells = [line.split(" | ")[1] for line in shown.splitlines()[2:]]
+    assert cells == ["`inductor of torch 2.13`, no model", "program analysis, no model", "`a/b`"]
 
 
 def test_licences_of_the_rows_are_listed_and_those_without_one_counted() -> None:

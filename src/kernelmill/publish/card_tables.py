@@ -45,13 +45,30 @@ _COLUMNS = {
     "name": "name of the problem in the source",
     "level": "level of the problem in the source",
     "problem_id": "number of the problem in the source",
-    "writer": "who wrote the specification: llm and the model's name, or static (program analysis)",
+    "writer": "who wrote the answer: llm and the model's name, or inductor and the version of torch",
     "checked": "what the specification was checked against",
     "licenses": "licences of the repository that the module comes from",
     "verdict": "the evaluator's whole verdict",
+    "reward_name": "which of the verdict's rewards `reward` is",
+    "reward_masked": "whether there is no reward, because nobody could judge; `reward` is 0 then",
+    "rollout": "number of the answer among those to the same task",
+    "prompt_version": "hash of the templates that the prompt was made from",
+    "ended": "why the conversation ended",
+    "finish_reason": "why the answer ended, as the server said",
+    "tokens_in": "tokens of the prompt, as the server counted them",
+    "tokens_out": "tokens of the answer, as the server counted them",
+    "turns": "every answer of the conversation with its verdict and reward",
+    "problem_name": "name of the problem in the source",
+    "problem_level": "level of the problem in the source",
+    "problem_uuid": "identifier of the module in the source",
+    "extern": "calls of torch's library that the kernels leave to it",
+    "captured_mode": "eval where the module is random in training and was compiled as it is in evaluation",
 }
 """What our formats say of a column. A column of another name is shown without a word."""
-_SPEC_PROMPT = "the task specification, in words"
+_OF_SPECS = {
+    "prompt": "the task specification, in words",
+    "writer": "who wrote the specification: llm and the model's name, or static (program analysis)",
+}
 
 
 _LEAKAGE = {
@@ -88,7 +105,8 @@ def _column(name: str, kind: str) -> Markdown:
         return Markdown("the benchmark problem that the module is or resembles, or null (see Benchmarks)")
     if kind == "other":
         return Markdown("")  # of the same name, perhaps, but not ours
-    return Markdown(_SPEC_PROMPT if (name, kind) == ("prompt", "synthetic") else _COLUMNS.get(name, ""))
+    words = _COLUMNS | _OF_SPECS if kind == "synthetic" else _COLUMNS
+    return Markdown(words.get(name, ""))
 
 
 def stages_table(lineage: Sequence[Mapping[str, Any]]) -> Markdown:
@@ -128,7 +146,7 @@ def models_table(lineage: Sequence[Mapping[str, Any]]) -> Markdown | None:
         lines.append(
             (
                 code(f"kernelmill {manifest.get('stage')}"),
-                code(str(by).removeprefix("llm:")) if model else text("program analysis, no model"),
+                _who(str(by)),
                 (text("a private one") if endpoint == PRIVATE_URL else code(endpoint))
                 if model
                 else text("–"),
@@ -137,6 +155,12 @@ def models_table(lineage: Sequence[Mapping[str, Any]]) -> Markdown | None:
             )
         )
     return table(("stage", "model", "endpoint", "sampling", "prompt (sha256)"), lines) if lines else None
+
+
+def _who(by: str) -> Markdown:
+    if by == "static":
+        return text("program analysis, no model")
+    return code(by.removeprefix("llm:")) if by.startswith("llm:") else Markdown(f"{code(by)}, no model")
 
 
 def _sampling(sampling: object) -> Markdown:

@@ -142,11 +142,10 @@ def _rater(rater: str) -> str:
 
 
 def writers(facts: CardFacts) -> Markdown | None:
-    """Who wrote specifications, or that nobody knows who wrote answers; None where the rows have neither."""
+    """Who wrote answers or specifications, or that nobody knows who wrote answers; None where the rows have neither."""
     if found := sorted(facts.counts.writers):
-        return Markdown(
-            f"The specifications were written by {listed([_rater(name) for name in found[:MOST_ROWS]])}."
-        )
+        what = "answers" if facts.counts.completion_chars else "specifications"
+        return Markdown(f"The {what} were written by {listed([_rater(name) for name in found[:MOST_ROWS]])}.")
     if facts.counts.completion_chars:
         return Markdown(
             "Who or which model wrote the answers is not recorded in the rows; look at their source."
