@@ -34,7 +34,7 @@ class Command(NamedTuple):
 
 STAGES = [
     Command(
-        "synthesize", "have a model, or torch's compiler, write Triton versions of modules, and judge them",
+        "synthesize", "have a model or the compiler write Triton versions, and judge them",
         "KernelBook rows, KernelBench rows or problem files", "outputs/evals.jsonl",
         "kernelmill.synthesize.command:synthesize",
     ),
