@@ -133,7 +133,7 @@ async def run_stage(
                 _dry_run(batch, plan, parts, context)
                 return Made()
             _say_plan(plan, parts, settings)
-            await answer_all(batch, plan, context, name)
+            await answer_all(batch, plan, settings, name, priced=context.endpoint is not None)
             await batch.write(plan, output)
         manifest = output.commit(
             name,
@@ -167,15 +167,17 @@ def owed(number: int, where: str = "") -> Stopped:
     )
 
 
-async def answer_all(batch: Batch[Item], plan: Plan, context: Context, what: str) -> None:
+async def answer_all(
+    batch: Batch[Item], plan: Plan, settings: StageSettings, what: str, *, priced: bool
+) -> None:
     """Have answered what is owed; a stop says what is left and that nothing is lost."""
-    stats = context.stats
-    if context.settings.max_cost is not None and stats.unknown_before:
+    stats = batch.stats
+    if settings.max_cost is not None and stats.unknown_before:
         raise ConfigError(
             f"--max-cost cannot be kept: the cost of {stats.unknown_before:,} earlier answers of this job is not known"
         )
     try:
-        await batch.answer(plan, Progress(stats, what, priced=isinstance(batch.answerer, Model)))
+        await batch.answer(plan, Progress(stats, what, priced=priced))
     except Stopped as stopped:
         raise type(stopped)(
             f"{stopped}; {stats.done:,} answered in this run, {stats.total - stats.done:,} left, nothing is lost: "
@@ -247,6 +249,17 @@ def usage(stats: Stats) -> dict[str, Any]:
     }
 
 
+def usage_lines(stats: Stats) -> list[tuple[str, str]]:
+    """What a summary says of the calls."""
+    reasoning = f" ({count(stats.tokens_reasoning)} reasoning)" if stats.tokens_reasoning else ""
+    earlier = f" (+ {money(stats.spent_before)} in earlier runs)" if stats.spent_before else ""
+    return [
+        ("calls", f"{stats.calls:,}, {stats.retries.total():,} retries"),
+        ("tokens", f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out{reasoning}"),
+        ("cost", f"{money(stats.cost if stats.calls else 0.0)}{earlier}"),
+    ]
+
+
 def _summary(
     name: str, manifest: dict[str, Any], parts: Parts[Any], context: Context, output: Output, seconds: float
 ) -> None:
@@ -254,12 +267,7 @@ def _summary(
     lines = [("rows in", f"{rows['in']:,}"), ("kept", f"{rows['out']:,}")]
     lines += [("rejected", f"{number:,}  {kind}") for kind, number in output.reasons.most_common()]
     lines += parts.summary()
-    if context.endpoint is not None:
-        reasoning = f" ({count(stats.tokens_reasoning)} reasoning)" if stats.tokens_reasoning else ""
-        earlier = f" (+ {money(stats.spent_before)} in earlier runs)" if stats.spent_before else ""
-        lines.append(("calls", f"{stats.calls:,}, {stats.retries.total():,} retries"))
-        lines.append(("tokens", f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out{reasoning}"))
-        lines.append(("cost", f"{money(stats.cost if stats.calls else 0.0)}{earlier}"))
+    lines += usage_lines(stats) if context.endpoint is not None else []
     lines += [("time", duration(seconds)), *output.listing()]
     # Plain lines, not a table: a path must not be cut at the width of the terminal.
     print(f"{name} by {parts.by}")

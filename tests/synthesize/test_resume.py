@@ -278,10 +278,12 @@ def test_trouble_of_the_evaluators_own_is_a_masked_row_and_judged_again(
 def test_a_run_in_test_mode_writes_beside_the_real_output(tmp_path: Path) -> None:
     problem(tmp_path / "problems")
     with FakeEndpoint(lambda _: PROSE) as endpoint:
-        assert synthesize(endpoint.base_url, "--rollouts", 9, "--test-mode") == 0
+        assert synthesize(endpoint.base_url, "--rollouts", 9, "--test-mode", "--stats") == 0
         assert endpoint.asked.total() == 5
     assert len(rows("out.test.jsonl")) == 5
+    assert Path("out.stats.test.json").exists()
     assert not Path("out.jsonl").exists()
+    assert not Path("out.stats.json").exists()
 
 
 def test_with_several_tries_a_cut_answer_is_asked_for_again_and_its_time_and_tokens_count(

@@ -157,7 +157,7 @@ async def compare(settings: RateSettings) -> None:
                 )  # fmt: skip
                 plan = await batch.plan()
                 context.stats.done = context.stats.failed = 0
-                await answer_all(batch, plan, context, f"rate ({name})")
+                await answer_all(batch, plan, settings, f"rate ({name})", priced=name == "llm")
                 failed += batch.owed_after
         for task in batch.items():
             llm, static = [await rater.settle(task, rater.key(task)) for rater in raters.values()]

@@ -17,11 +17,10 @@ import msgspec
 from kernelmill.batch import Batch, Plan
 from kernelmill.config import public
 from kernelmill.control import Control, Stats
-from kernelmill.errors import ConfigError, OutputError, Stopped
+from kernelmill.errors import OutputError, Stopped
 from kernelmill.flow import Made
 from kernelmill.llm.journal import JournalReader
-from kernelmill.progress import Progress
-from kernelmill.run_stage import journal_path, open_journal, owed, usage
+from kernelmill.run_stage import answer_all, journal_path, open_journal, owed, usage, usage_lines
 from kernelmill.store import Output
 from kernelmill.store.output import test_path
 from kernelmill.synthesize import problems, row
@@ -32,7 +31,7 @@ from kernelmill.synthesize.rollout import Rollouts, Standing
 from kernelmill.synthesize.settings import STAGE, SynthesizeSettings
 from kernelmill.synthesize.statistics import Statistics
 from kernelmill.synthesize.writer import Writer
-from kernelmill.terminal import count, duration, money, say
+from kernelmill.terminal import duration, say
 
 
 class Opened(NamedTuple):
@@ -74,10 +73,13 @@ async def run(
     output = Output(test_path(settings.output) if settings.test_mode else settings.output)
     journal_file = journal_path(STAGE, settings)
     output.refuse(journal_file, "the journal")
-    if settings.stats is not None:
-        output.refuse(settings.stats, "the file for --stats")
-        if settings.stats.is_dir() or settings.stats.resolve() == journal_file.resolve():
-            raise OutputError(f"{settings.stats} cannot be the file for --stats: name another")
+    stats_file = settings.stats
+    if stats_file is not None:
+        if settings.test_mode:
+            stats_file = stats_file.with_name(f"{stats_file.stem}.test{stats_file.suffix}")
+        output.refuse(stats_file, "the file for --stats")
+        if stats_file.is_dir() or stats_file.resolve() == journal_file.resolve():
+            raise OutputError(f"{stats_file} cannot be the file for --stats: name another")
     asked = Asked(settings)
     source = problems.Rollouts(settings.sets())
     for file in source.files:
@@ -105,7 +107,8 @@ async def run(
             if settings.dry_run:
                 dry_run(batch, plan)
                 return Made()
-            await _answer(batch, plan, settings, writer.name)
+            _say_plan(batch, plan, settings, writer.name)
+            await answer_all(batch, plan, settings, STAGE, priced=settings.teacher is None)
             await batch.write(plan, output)
         statistics = keeping.statistics
         statistics.owed = plan.asked - statistics.rollouts - statistics.too_long
@@ -122,19 +125,14 @@ async def run(
             "statistics": statistics.report(),
         }
         rows = output.commit(STAGE, plan.rows, _config(settings), details)["rows"]
-        if settings.stats is not None:
-            _write_stats(settings.stats, statistics)
+        if stats_file is not None:
+            _write_stats(stats_file, statistics)
         print(f"{STAGE} by {writer.name}")
         lines = [("rollouts", f"{plan.rows:,}"), ("kept", f"{output.kept:,}")]
         lines += [("rejected", f"{number:,}  {kind}") for kind, number in output.reasons.most_common()]
         lines += statistics.summary()
         lines.append(("reward", grader.reward))
-        if not settings.teacher:
-            lines += [
-                ("calls", f"{stats.calls:,}, {stats.retries.total():,} retries"),
-                ("tokens", f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out"),
-                ("cost", money(stats.cost if stats.calls else 0.0)),
-            ]
+        lines += usage_lines(stats) if settings.teacher is None else []
         lines += [("time", duration(time.monotonic() - started)), *output.listing()]
         for label, value in lines:
             print(f"{label:<12}{value}")
@@ -148,24 +146,12 @@ async def run(
         return Made((output.path, output.manifest_path), rows["in"], rows["out"], rows["rejected"], cost)
 
 
-async def _answer(batch: Synthesis, plan: Plan, settings: SynthesizeSettings, by: str) -> None:
-    stats = batch.stats
+def _say_plan(batch: Synthesis, plan: Plan, settings: SynthesizeSettings, by: str) -> None:
     test = " (test mode)" if settings.test_mode else ""
     say(
         f"{plan.rows:,} rollouts{test}: {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {by}; "
-        f"{stats.answered_before:,} whole already, {len(plan.owed):,} to do"
+        f"{batch.stats.answered_before:,} whole already, {len(plan.owed):,} to do"
     )
-    if settings.max_cost is not None and stats.unknown_before:
-        raise ConfigError(
-            f"--max-cost cannot be kept: the cost of {stats.unknown_before:,} earlier answers of this job is not known"
-        )
-    try:
-        await batch.answer(plan, Progress(stats, STAGE, priced=settings.teacher is None))
-    except Stopped as stopped:
-        raise type(stopped)(
-            f"{stopped}; {stats.done:,} rollouts done in this run, {stats.total - stats.done:,} left, nothing is lost: "
-            f"the same command goes on from here"
-        ) from None
 
 
 def _config(settings: SynthesizeSettings) -> dict[str, Any]:
