@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kernelmill.teacher.convolution import Call, kernel, launch
+from kernelmill.teacher.variants import VARIANTS
 
 pytestmark = pytest.mark.slow
 COUNT = 32
@@ -88,7 +89,7 @@ def test_every_kind_of_convolution_gives_what_torch_gives(tmp_path: Path) -> Non
     for number in range(COUNT):
         call, case = some(number)
         texts[call.name] = kernel(call)
-        grid, arguments = launch(call, "out")
+        grid, arguments = launch(call, "out", VARIANTS[number % len(VARIANTS)])
         cases.append(case | {"launch": f"{call.name}[{grid}]({', '.join(arguments)})", "call": asdict(call)})
     head = "import triton\nimport triton.language as tl\n"
     (tmp_path / "kernels.py").write_text(head + "\n\n".join(texts.values()), encoding="utf-8")

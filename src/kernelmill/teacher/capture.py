@@ -63,7 +63,10 @@ def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Refere
         mode = "eval" if small.examine(1).random else None
         try:  # at its own sizes, on tensors without memory
             reference = load_reference(code, entry_point)
-            with FakeTensorMode(allow_non_fake_inputs=True):
+            with (
+                FakeTensorMode(allow_non_fake_inputs=True),
+                mock.patch.object(torch.nn.Module, "_apply", _applied),
+            ):
                 model, call = reference.new(1), reference.inputs(2)
         except BadReference:  # it looks at values: sizes are symbols anyway, so small ones do
             reference = small
@@ -93,6 +96,19 @@ def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Refere
         contiguous = [isinstance(value, torch.Tensor) and value.is_contiguous() for value in values]
         return Captured(program, given, contiguous, mode), reference
     raise errors[-1]
+
+
+def _applied(self: torch.nn.Module, change: Any, recurse: bool = True) -> torch.nn.Module:
+    """`Module._apply` for tensors without memory, which torch's own would swap and cannot."""
+    for child in self.children() if recurse else ():
+        child._apply(change)
+    for name, parameter in self._parameters.items():
+        if parameter is not None:
+            self._parameters[name] = torch.nn.Parameter(change(parameter), parameter.requires_grad)
+    for name, buffer in self._buffers.items():
+        if buffer is not None:
+            self._buffers[name] = change(buffer)
+    return self
 
 
 def _integers(model: torch.nn.Module, names: frozenset[str]) -> list[tuple[torch.nn.Module, str, str]]:

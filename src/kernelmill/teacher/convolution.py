@@ -16,9 +16,10 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from kernelmill.teacher.variants import Variant, warps
+
 CALLED = "torch.ops.kernelmill.convolution.default"
-_BLOCKS = {"BLOCK_ROWS": 128, "BLOCK_COLUMNS": 64, "BLOCK_CHANNELS": 16}
-_BLOCK = 1024
+_BLOCKS = ("BLOCK_ROWS", "BLOCK_COLUMNS", "BLOCK_CHANNELS")
 
 
 @torch.library.custom_op("kernelmill::convolution", mutates_args=())  # type: ignore[untyped-decorator]
@@ -184,7 +185,7 @@ def kernel(call: Call) -> str:
     return _depthwise(call) if call.depthwise else _dense(call)
 
 
-def launch(call: Call, out: str) -> tuple[str, list[str]]:
+def launch(call: Call, out: str, variant: Variant) -> tuple[str, list[str]]:
     """The grid and the arguments; `x`, `weight`, `bias` and `out` have to be names or attributes."""
     axes = range(2, 2 + call.rank)
     tensors = [call.x, call.weight, *([call.bias] if call.bias else []), out]
@@ -202,8 +203,9 @@ def launch(call: Call, out: str) -> tuple[str, list[str]]:
     ]
     if call.depthwise:
         spots = " * ".join(f"{out}.shape[{axis}]" for axis in axes)
-        grid = f"({out}.shape[0] * {out}.shape[1], triton.cdiv({spots}, {_BLOCK}))"
-        return grid, [*tensors, *channels, *sizes, *constants, f"BLOCK={_BLOCK}"]
+        grid = f"({out}.shape[0] * {out}.shape[1], triton.cdiv({spots}, {variant.elements}))"
+        return grid, [*tensors, *channels, *sizes, *constants, f"BLOCK={variant.elements}"]
+    rows, columns_at_once, _ = variant.tile
     steps = call.stride if call.transposed else ["1"] * call.rank
     spots = " * ".join(
         f"{out}.shape[{axis}]" if step == "1" else f"triton.cdiv({out}.shape[{axis}], {step})"
@@ -212,10 +214,11 @@ def launch(call: Call, out: str) -> tuple[str, list[str]]:
     planes = " * ".join([step for step in [*steps, call.groups] if step != "1"] or ["1"])
     columns = f"{out}.shape[1]" if call.groups == "1" else f"{out}.shape[1] // {call.groups}"
     grid = (
-        f"(triton.cdiv({out}.shape[0] * {spots}, {_BLOCKS['BLOCK_ROWS']}), "
-        f"triton.cdiv({columns}, {_BLOCKS['BLOCK_COLUMNS']}), {planes})"
+        f"(triton.cdiv({out}.shape[0] * {spots}, {rows}), "
+        f"triton.cdiv({columns}, {columns_at_once}), {planes})"
     )
-    blocks = [f"{name}={size}" for name, size in _BLOCKS.items()]
+    blocks = [f"{name}={size}" for name, size in zip(_BLOCKS, variant.tile, strict=True)]
+    blocks.append(f"num_warps={warps(rows * columns_at_once // 4)}")
     return grid, [*tensors, f"{out}.shape[0]", *channels, call.groups, *sizes, *constants, *blocks]
 
 

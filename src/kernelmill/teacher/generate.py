@@ -9,7 +9,9 @@ import torch.utils._pytree as pytree
 from torch._inductor import compile_fx
 from torch._inductor.graph import GraphLowering
 
+from kernelmill.teacher import pretend
 from kernelmill.teacher.capture import Captured
+from kernelmill.teacher.variants import Variant
 
 
 class _Generated(Exception):
@@ -21,7 +23,8 @@ def _give_text(self: GraphLowering) -> Any:
     raise _Generated(wrapper.value if hasattr(wrapper, "value") else str(wrapper))
 
 
-def generate(captured: Captured) -> str:
+def generate(captured: Captured, variant: Variant) -> str:
+    pretend.prefer(variant)
     graph, inputs, mode = _on_the_gpu(captured)
     context = torch._guards.TracingContext(mode)
     GraphLowering.compile_to_module = _give_text

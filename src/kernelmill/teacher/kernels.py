@@ -8,11 +8,14 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch._inductor.runtime import triton_helpers
+
+from kernelmill.teacher.variants import Variant, warps
 
 _SAME_IN_TRITON = frozenset(
     (
@@ -51,6 +54,7 @@ _MOVES = (
 )
 """Operations that move nothing, which no kernel is called after."""
 _LONGEST_NAME = 48
+_MANY, _SQUARE = 1 << 17, 1024
 
 
 _OURS = """
@@ -103,7 +107,7 @@ class Kernel:
     stages: int | None = None
 
 
-def read_kernel(name: str, text: str, taken: set[str]) -> Kernel:
+def read_kernel(name: str, text: str, taken: set[str], variant: Variant) -> Kernel:
     """`taken` are the names that others have; its own is added."""
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     function = functions[-1]
@@ -127,9 +131,10 @@ def read_kernel(name: str, text: str, taken: set[str]) -> Kernel:
     else:
         hints = ast.literal_eval(options["size_hints"])
         inner = "INNER" in ast.unparse(options.get("reduction_hint", ast.Constant("")))
-        kernel.blocks = {
-            block: size for block, size in _blocks(kernel.kind, hints, inner).items() if block in blocks
-        }
+        sizes = _blocks(kernel.kind, hints, inner, variant)
+        kernel.blocks = {block: size for block, size in sizes.items() if block in blocks}
+        rows = hints.get("r0_", 1) if kernel.kind == "persistent_reduction" else 1
+        kernel.warps = warps(rows * math.prod(kernel.blocks.values()))
         if missing := [block for block in blocks if block not in kernel.blocks]:
             raise Unwritable(f"{name} wants {missing}")
     function.name = kernel.name
@@ -147,19 +152,21 @@ def _entry(dictionary: ast.expr, key: str) -> Any:
     raise Unwritable(f"no {key}")
 
 
-def _blocks(kind: str, hints: dict[str, int], inner: bool) -> dict[str, int]:
+def _blocks(kind: str, hints: dict[str, int], inner: bool, variant: Variant) -> dict[str, int]:
     """Block sizes that do well for these sizes; every one is right."""
     if kind == "pointwise":
         if len(hints) == 1:
-            return {"XBLOCK": 1024 if hints["x"] >= 1 << 17 else 256}
-        return {"XBLOCK": 32, "YBLOCK": 32, "ZBLOCK": 1}
+            return {"XBLOCK": variant.elements if hints["x"] >= _MANY else min(256, variant.elements)}
+        side = 64 if variant.elements > _SQUARE else 32
+        return {"XBLOCK": side, "YBLOCK": 32, "ZBLOCK": 1}
     last = hints.get("r0_", 1)
-    rows = max(1, min(8, 1024 // last))
     if kind == "persistent_reduction":
-        return {"XBLOCK": rows, "YBLOCK": 1}
-    blocks = (
-        {"XBLOCK": rows, "R0_BLOCK": min(1024, last)} if inner else {"XBLOCK": 32, "R0_BLOCK": min(32, last)}
-    )
+        return {"XBLOCK": max(1, min(8, variant.across // last)), "YBLOCK": 1}
+    if inner:
+        across = min(variant.across, last)
+        blocks = {"XBLOCK": max(1, min(8, variant.across // last)), "R0_BLOCK": across}
+    else:
+        blocks = {"XBLOCK": variant.wide, "R0_BLOCK": min(32, last)}
     return blocks | {"YBLOCK": 1, "R1_BLOCK": min(16, hints.get("r1_", 1))}
 
 

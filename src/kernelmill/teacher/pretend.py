@@ -1,12 +1,14 @@
 """Makes Inductor generate code for an NVIDIA GPU that is not here. For a process that does nothing else.
 
 Nothing is launched and nothing is allocated there: tensors are fake. What Inductor asks about the GPU is answered with an
-H100's properties; where it would time choices against each other it gets its first Triton choice.
+H100's properties; where it would time choices against each other it gets the one that `prefer` says.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import math
 import sys
 import types
 from collections.abc import Iterator
@@ -23,6 +25,8 @@ from torch._inductor.fx_passes import joint_graph, post_grad
 from torch._inductor.kernel import conv
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
+
+from kernelmill.teacher.variants import Variant
 
 CAPABILITY = (9, 0)
 _PROPERTIES = types.SimpleNamespace(
@@ -136,7 +140,7 @@ def _pretend_interface() -> None:
 
 
 def _choose_triton() -> None:
-    """Products and convolutions from Triton's templates, the first that fits; no choice is timed."""
+    """Products and convolutions from Triton's templates."""
     config.compile_threads = 1
     config.fx_graph_cache = False
     config.max_autotune = config.max_autotune_gemm = True
@@ -145,16 +149,27 @@ def _choose_triton() -> None:
     config.shape_padding = False
     config.joint_graph_constant_folding = False
 
-    def first(self: Any, name: str, choices: list[Any], *rest: Any, **more: Any) -> Any:
-        ours = [choice for choice in choices if "triton" in type(choice).__name__.lower()] or list(choices)
-        return ours[0].output_node(), ours[0]
-
-    select_algorithm.AlgorithmSelectorCache.__call__ = first
     sizevars.SizeVarAllocator.guard_int_seq = _symbols_stay(sizevars.SizeVarAllocator.guard_int_seq)
     InductorChoices.reduction_split_factor = staticmethod(_few(InductorChoices.reduction_split_factor))
     inductor_utils.is_big_gpu = lambda *ignored: True
     for passes in (joint_graph, post_grad):
         passes.lazy_init = _without_gpu(passes.lazy_init)
+
+
+def prefer(variant: Variant) -> None:
+    """Of the templates' tiles, the one that is most like the variant's; no choice is timed."""
+
+    def unlike(choice: Any) -> float:
+        rows, summed, columns = ast.literal_eval(choice.log_info["tile_shape"])
+        pairs = zip((rows, columns, summed), variant.tile, strict=True)
+        return sum(abs(math.log2(one / other)) for one, other in pairs)
+
+    def choose(self: Any, name: str, choices: list[Any], *rest: Any, **more: Any) -> Any:
+        ours = [choice for choice in choices if "triton" in type(choice).__name__.lower()]
+        best = min(ours, key=unlike) if ours else choices[0]
+        return best.output_node(), best
+
+    select_algorithm.AlgorithmSelectorCache.__call__ = choose
 
 
 def _symbols_stay(function: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kernelmill.teacher import convolution
 from kernelmill.teacher.kernels import Kernel, Unwritable, made_plain, read_kernel
+from kernelmill.teacher.variants import Variant
 
 _DROPPED = frozenset({"assert_size_stride", "assert_alignment", "args.clear", "torch.cuda.set_device"})
 _TRIES = 3
@@ -38,6 +39,7 @@ class _Body:
     """For each input of the graph, what `forward` calls it."""
     kernels: dict[str, Kernel]
     device: str
+    variant: Variant
     renamed: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, str] = field(default_factory=dict)
     """By the name of a variable that holds all sizes of an input: that input."""
@@ -190,7 +192,7 @@ class _Body:
     def _convolve(self, name: str, call: convolution.Call, size: str) -> None:
         self.convolutions[call.name] = convolution.kernel(call)
         self.lines.append(f"{name} = torch.empty({size}, device={self.device}, dtype={call.x}.dtype)")
-        self._launched(call.name, *convolution.launch(call, name))
+        self._launched(call.name, *convolution.launch(call, name, self.variant))
 
     def _name(self, text: str) -> str:
         """A tensor that the code is to name more than once."""
@@ -232,7 +234,7 @@ class _Renamed(ast.NodeTransformer):
         return node
 
 
-def rewrite(text: str, inputs: list[str], device: str) -> Rewritten:
+def rewrite(text: str, inputs: list[str], device: str, variant: Variant) -> Rewritten:
     """`inputs` are what `forward` calls the graph's inputs, in order."""
     module = ast.parse(text)
     kernels: dict[str, Kernel] = {}
@@ -247,13 +249,13 @@ def rewrite(text: str, inputs: list[str], device: str) -> Rewritten:
                     args=[_, ast.Constant(value=str(source)), *_],
                 ),
             ):
-                kernels[name] = read_kernel(name, source, taken)
+                kernels[name] = read_kernel(name, source, taken, variant)
             case ast.ClassDef(name="Runner", body=methods):
                 call = next(m for m in methods if isinstance(m, ast.FunctionDef) and m.name == "call")
     if call is None:
         raise Unwritable("there is no call")
     helpers, libdevice = made_plain(list(kernels.values()))
-    body = _Body(inputs, kernels, device)
+    body = _Body(inputs, kernels, device, variant)
     for statement in call.body:
         body.statement(statement)
     if body.waiting:

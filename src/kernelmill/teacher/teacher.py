@@ -45,8 +45,9 @@ class Teacher:
     def close(self) -> None:
         self._isolate.close()
 
-    async def write(self, code: str, entry_point: str | None = None) -> Written:
-        reply = await self._isolate.run({"code": code, "entry_point": entry_point})
+    async def write(self, code: str, entry_point: str | None = None, variant: int = 0) -> Written:
+        """`variant`: which sizes of blocks (`variants`)."""
+        reply = await self._isolate.run({"code": code, "entry_point": entry_point, "variant": variant})
         if reply["kind"] != "ok":
             words = f"{reply['type']}: {reply['message']}" if reply["type"] else reply["message"]
             return Written(seconds=reply["seconds"], error=f"{reply['kind']}: {words}")

@@ -1,6 +1,6 @@
 """One problem in, one `ModelNew` out. A worker for `kernelmill.isolate`: it executes the problem's code.
 
-The request is `{"code": source, "entry_point": class or null}`; the reply is `{"code", "class", "extern", "mode",
+The request is `{"code": source, "entry_point": class or null, "variant": number}`; the reply is `{"code", "class", "extern", "mode",
 "seconds"}`, where `extern` names what is still a call of torch's library.
 """
 
@@ -22,6 +22,7 @@ from kernelmill.teacher.generate import generate
 from kernelmill.teacher.kernels import Unwritable
 from kernelmill.teacher.rewrite import rewrite
 from kernelmill.teacher.skeleton import assemble, forward_of
+from kernelmill.teacher.variants import variant
 
 _MOST_NUMBERS = 64
 _WARM_UP = """
@@ -61,8 +62,8 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
     name = reference.kind.__name__
     arguments = [arg.arg for arg in forward_of(code, name).args.args[1:]]
     inputs, lines, device = _inputs(captured, arguments)
-    text = generate(captured)
-    new = rewrite(text, inputs, device)
+    chosen = variant(request.get("variant", 0))
+    new = rewrite(generate(captured, chosen), inputs, device, chosen)
     body = [
         *lines,
         *new.body,
