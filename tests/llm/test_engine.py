@@ -260,7 +260,13 @@ def test_max_cost_without_a_price_is_refused() -> None:
 def test_the_first_interrupt_finishes_what_is_in_flight_and_keeps_it(tmp_path: Path) -> None:
     with FakeEndpoint(latency=0.5) as endpoint:
         run = Run(tmp_path, list(range(10, 100)), endpoint.base_url, concurrency=8)
-        threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+        def interrupt_the_second_round() -> None:
+            while endpoint.asked.total() < 16:
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt_the_second_round, daemon=True).start()
         with pytest.raises(Interrupted):
             run()
         with JournalReader(tmp_path / "journal.sqlite") as journal:
