@@ -132,5 +132,6 @@ def own_name() -> str:
         return "kernelmill"
     if not called.exists():
         return "kernelmill"
-    below = called.absolute().is_relative_to(Path.cwd())
-    return os.path.relpath(called) if below else str(called.absolute())
+    if not called.absolute().is_relative_to(Path.cwd()):
+        return str(called.absolute())
+    return os.path.join(".", os.path.relpath(called)) if called.parent == Path() else os.path.relpath(called)
