@@ -134,4 +134,5 @@ def own_name() -> str:
         return "kernelmill"
     if not called.absolute().is_relative_to(Path.cwd()):
         return str(called.absolute())
-    return os.path.join(".", os.path.relpath(called)) if called.parent == Path() else os.path.relpath(called)
+    below = os.path.relpath(called)
+    return below if os.sep in below else f".{os.sep}{below}"
