@@ -11,6 +11,7 @@ import pytest
 from kernelmill.answers import read_answer
 from kernelmill.cli import main
 from kernelmill.teacher.teacher import Teacher
+from kernelmill.teacher.variants import VARIANTS
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +90,15 @@ def test_a_dry_run_says_what_would_be_written(folder: Path, capsys: pytest.Captu
     run(folder, "--dry-run")
     assert "to write: 2" in capsys.readouterr().out
     assert not (folder / "evals.jsonl").exists()
+
+
+def test_several_rollouts_are_variants_with_other_blocks_and_the_same_result(folder: Path) -> None:
+    (folder / "problems" / "2_Bad.py").unlink()
+    large = GOOD.replace("(24, 40)", "(1024, 512)").replace("[40]", "[512]")
+    (folder / "problems" / "1_Good.py").write_text(large)
+    first, second, *_, again = run(folder, "--rollouts", str(len(VARIANTS) + 1))
+    assert (first["variant"], second["variant"], again["variant"]) == (0, 1, 0)
+    assert first["answer"] == again["answer"] != second["answer"]
+    assert {row["verdict"]["verdict"] for row in (first, second, again)} == {"correct"}
+    (best,) = run(folder, "--rollouts", str(len(VARIANTS) + 1), "--keep", "fastest")
+    assert best["verdict"]["verdict"] == "correct"

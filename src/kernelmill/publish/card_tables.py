@@ -63,6 +63,7 @@ _COLUMNS = {
     "problem_uuid": "identifier of the module in the source",
     "extern": "calls of torch's library that the kernels leave to it",
     "captured_mode": "eval where the module is random in training and was compiled as it is in evaluation",
+    "variant": "which sizes of blocks the kernels have",
 }
 """What our formats say of a column. A column of another name is shown without a word."""
 _OF_SPECS = {

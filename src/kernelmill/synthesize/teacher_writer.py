@@ -1,7 +1,7 @@
 """The compiler as a writer: no model, no key, no network.
 
-It writes the same each time, so that several rollouts of a problem are one, and there is nothing to repair: after its
-first answer a rollout ends. A problem that it cannot write has its reason as the answer's fault.
+It writes the same each time: several rollouts of a problem are its variants, kernels with other sizes of blocks, of which
+a GPU tells the fastest. There is nothing to repair: after its first answer a rollout ends. A problem that it cannot write has its reason as the answer's fault.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.synthesize.problems import Problem
 from kernelmill.synthesize.writer import Ended, Written
 from kernelmill.teacher.teacher import Teacher
+from kernelmill.teacher.variants import VARIANTS
 
 
 class TeacherWriter:
@@ -34,7 +35,7 @@ class TeacherWriter:
         if stored is None:
             return None
         found = json.loads(stored)
-        said = {"extern": found["extern"], "captured_mode": found["mode"]}
+        said = {"extern": found["extern"], "captured_mode": found["mode"], "variant": _variant(problem)}
         if found["error"]:
             return Written("", fault=f"not written: {found['error']}", seconds=found["seconds"], said=said)
         content = f"<answer>\n{found['code']}</answer>"
@@ -43,7 +44,8 @@ class TeacherWriter:
     async def write(self, problem: Problem, messages: Messages) -> None:
         assert self._teacher is not None
         assert isinstance(self._journal, Journal)
-        made = await self._teacher.write(problem.module.python_code, problem.module.entry_point)
+        module = problem.module
+        made = await self._teacher.write(module.python_code, module.entry_point, _variant(problem))
         kept = {"code": made.code, "extern": made.extern, "mode": made.mode, "error": made.error}
         await self._journal.add_fact(self._key(problem), json.dumps(kept | {"seconds": made.seconds}))
 
@@ -51,5 +53,10 @@ class TeacherWriter:
         """Nothing is asked of anybody: there is nothing to break."""
 
     def _key(self, problem: Problem) -> str:
-        text = json.dumps([problem.module.python_code, problem.module.entry_point, self._version])
+        module = problem.module
+        text = json.dumps([module.python_code, module.entry_point, _variant(problem), self._version])
         return f"taught:{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()}"
+
+
+def _variant(problem: Problem) -> int:
+    return problem.sample % len(VARIANTS)

@@ -260,15 +260,18 @@ def _spots(letters: str, index: str, size: str) -> list[tuple[str, str]]:
     return found[::-1]
 
 
-def _taps(call: Call, live: str, innermost: list[str]) -> list[str]:
+def _taps(call: Call, innermost: list[str]) -> list[str]:
     """A loop over the window for each axis, which knows where in the input it is and whether that is `inside`."""
     lines: list[str] = []
-    for depth, a in enumerate(_letters(call)):
+    indent, live = "", "live"
+    for a in _letters(call):
         upper = a.upper()
-        indent = "    " * depth
         lines.append(f"{indent}for k{a} in range(WINDOW_{upper}):")
         indent += "    "
         if call.transposed:
+            fits = f"(phase_{a} + PADDING_{upper} - k{a} * DILATION_{upper}) % STRIDE_{upper} == 0"
+            lines.append(f"{indent}if {fits}:")
+            indent += "    "
             lines += [
                 f"{indent}reach_{a} = o{a} + PADDING_{upper} - k{a} * DILATION_{upper}",
                 f"{indent}at_{a} = reach_{a} // STRIDE_{upper}",
@@ -280,14 +283,6 @@ def _taps(call: Call, live: str, innermost: list[str]) -> list[str]:
                 f"{indent}inside_{a} = {live} & (at_{a} >= 0) & (at_{a} < in_{a})",
             ]
         live = f"inside_{a}"
-    indent = "    " * call.rank
-    if call.transposed:
-        fits = " & ".join(
-            f"((phase_{a} + PADDING_{a.upper()} - k{a} * DILATION_{a.upper()}) % STRIDE_{a.upper()} == 0)"
-            for a in _letters(call)
-        )
-        lines.append(f"{indent}if {fits}:")
-        indent += "    "
     return lines + [f"{indent}{line}" for line in innermost]
 
 
@@ -325,7 +320,6 @@ def _depthwise(call: Call) -> str:
         "acc = tl.zeros((BLOCK,), tl.float32)",
         *_taps(
             call,
-            "live",
             [
                 f"x = tl.load(x_plane + {_place(letters, 'at_', 'in')}, mask=inside_{last}, other=0.0).to(tl.float32)",
                 f"acc += x * tl.load(w_plane + {_window(letters)}).to(tl.float32)",
@@ -365,7 +359,6 @@ def _dense(call: Call) -> str:
         "w_mask = (ci < per_in)[:, None] & (column < per_out)[None, :]",
         *_taps(
             call,
-            "live",
             [
                 f"x_at = x_from + ({_place(letters, 'at_', 'in')})[:, None]",
                 f"x = tl.load(x_at, mask=inside_{letters[-1]}[:, None] & (ci < per_in)[None, :], other=0.0)",

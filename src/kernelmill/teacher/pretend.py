@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import inspect
 import math
 import sys
 import types
@@ -23,6 +24,7 @@ from torch._inductor import utils as inductor_utils
 from torch._inductor.choices import InductorChoices
 from torch._inductor.fx_passes import joint_graph, post_grad
 from torch._inductor.kernel import conv
+from torch._subclasses import fake_tensor
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
@@ -35,6 +37,10 @@ _PROPERTIES = types.SimpleNamespace(
     shared_memory_per_block=49152, shared_memory_per_block_optin=232448, L2_cache_size=50 << 20, gcnArchName="",
 )  # fmt: skip
 _MOST_PARTS = 512
+_NODE_ALONE = (
+    "return_choice" in inspect.signature(select_algorithm.AlgorithmSelectorCache.__call__).parameters
+)
+"""Torch before 2.12 gives the choice beside the node only if it is asked to."""
 _real_is_available = torch.cuda.is_available
 
 
@@ -99,8 +105,8 @@ def install() -> None:
         "_cuda_isInBadFork": lambda: False,
     }
     for name, answer in below.items():
-        if not hasattr(torch._C, name):
-            setattr(torch._C, name, answer)
+        setattr(torch._C, name, answer)
+    fake_tensor.init_gpu_context = lambda device: None
     _pretend_interface()
     _choose_triton()
     torch._C._ensureCUDADeviceGuardSet()
@@ -167,7 +173,8 @@ def prefer(variant: Variant) -> None:
     def choose(self: Any, name: str, choices: list[Any], *rest: Any, **more: Any) -> Any:
         ours = [choice for choice in choices if "triton" in type(choice).__name__.lower()]
         best = min(ours, key=unlike) if ours else choices[0]
-        return best.output_node(), best
+        node = best.output_node()
+        return node if _NODE_ALONE and not more.get("return_choice") else (node, best)
 
     select_algorithm.AlgorithmSelectorCache.__call__ = choose
 
