@@ -150,3 +150,80 @@ def test_many_rows_in_processes_are_what_one_process_makes(tmp_path: Path, mill:
         (800, "rows.jsonl:801"),
     ]
     assert json.loads((tmp_path / "out.manifest.json").read_text())["styles_read"] == {"answer": 898}
+
+
+WORDS = st.text(alphabet="abcdefgh \n", max_size=12)
+PRIVATE = "zq7thought"
+"""Stands in every thought, and nowhere else."""
+
+
+@st.composite
+def messages(draw: st.DrawFn, answered: bool) -> dict[str, Any]:
+    """An assistant's message with thoughts in any of the places that there are."""
+    thought = f"{draw(WORDS)} {PRIVATE} {draw(WORDS)}"
+    places = draw(
+        st.sets(
+            st.sampled_from(
+                ["reasoning", "reasoning_content", "thinking", "details", "blocks", "tag", "prose"]
+            )
+        )
+    )
+    kinds = ["<answer>\n{}\n</answer>", "```python\n{}\n```", "BEGIN_PYTHON\n{}\nEND_PYTHON"]
+    content = draw(st.sampled_from(kinds)).format(CODE) if answered else ""
+    if "prose" in places:
+        content = f"{thought}\n\n{content}"
+    if "tag" in places:
+        closed = answered or draw(st.booleans())
+        content = f"<think>{thought}{'</think>' if closed else ''}\n{content}"
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    message |= {name: thought for name in ("reasoning", "reasoning_content", "thinking") if name in places}
+    if "details" in places:
+        message["reasoning_details"] = [{"type": "reasoning.text", "text": thought}]
+    if "blocks" in places:
+        message["thinking_blocks"] = [{"thinking": thought}]
+    return message
+
+
+@given(st.data(), st.sampled_from(["answer", "fence", "begin_python"]))
+def test_no_thought_of_any_row_survives_in_any_column(data: st.DataObject, style: str) -> None:
+    answer = data.draw(messages(answered=True))
+    earlier = data.draw(st.lists(messages(answered=data.draw(st.booleans())), max_size=3))
+    turns: Any = [{"completion": one, "reward": 0.0, "verdict": {}} for one in [*earlier, answer]]
+    if data.draw(st.booleans()):  # as publish writes it
+        turns = json.dumps(turns)
+    user = {"role": "user", "content": "an assistant writes kernels"}
+    given_row = evals_row(1, prompt=[user, *earlier], completion=[answer]) | {
+        "turns": turns,
+        "ended": "correct",
+    }
+    once = Strip(style).take(Row(0, "x", json.dumps(given_row).encode()))
+    assert isinstance(once, bytes)
+    assert PRIVATE.encode() not in once
+    out = json.loads(once)
+    assert list(out) == list(given_row)
+    assert out["prompt"][0] == user
+    kept = json.loads(out["turns"]) if isinstance(turns, str) else out["turns"]
+    assert [turn["reward"] for turn in kept] == [0.0] * (len(earlier) + 1)
+    assert kept[-1]["completion"] == out["completion"][0]
+    assert CODE in out["completion"][0]["content"]
+    assert Strip(style).take(Row(0, "x", once)) == once
+
+
+def test_a_turn_without_a_clear_answer_is_left_empty_and_the_row_stays() -> None:
+    given_row = row({"content": f"<answer>{CODE}</answer>"})
+    lost = {"role": "assistant", "content": "let me see", "reasoning": "hm"}
+    given_row["turns"] = [{"completion": lost, "reward": 0.5}]
+    taken = Strip("answer").take(Row(0, "x", json.dumps(given_row).encode()))
+    assert isinstance(taken, bytes)
+    assert json.loads(taken)["turns"] == [{"completion": {"role": "assistant", "content": ""}, "reward": 0.5}]
+    kept = Strip("reasoning_content").take(Row(0, "x", json.dumps(given_row).encode()))
+    assert isinstance(kept, bytes)
+    assert json.loads(kept)["turns"][0]["completion"]["reasoning_content"] == "hm"
+
+
+def test_a_column_in_which_no_assistant_speaks_keeps_its_bytes() -> None:
+    raw = (
+        b'{ "note" : "the assistant, 1.50", "odd":{"role":"user","x":1.50 , "assistant":1e5},'
+        b'"completion":[{"role":"assistant","content":"<answer>k</answer>"}], "turns":3}'
+    )
+    assert Strip("answer").take(Row(0, "x", raw)) == raw

@@ -1,8 +1,12 @@
 """`kernelmill strip`: every assistant message becomes its answer and nothing else.
 
 All answer styles are read (`kernelmill.answers`); rows without one clear answer are rejected with the reason, and the
-command fails if they are more than the user allows. Everything but the assistant messages stays as it was. Stripping what
-is stripped changes nothing.
+command fails if they are more than the user allows. Assistant messages stand in other columns too: in the prompt, where a
+conversation went on, and in `turns` of synthesize's rows, also as JSON text. They are stripped in the same way, but one
+without a clear answer is left empty there, and the row stays. Everything but the assistant messages stays as it was.
+Stripping what is stripped changes nothing.
+
+Does not look for thoughts in columns that hold no messages.
 """
 
 from __future__ import annotations
@@ -34,10 +38,11 @@ _read = RowReader(_Completion)
 _messages = msgspec.json.Decoder(list[dict[str, Any]])
 _NAME = re.compile(rb'"completion"\s*:\s*')
 _columns = msgspec.json.Decoder(dict[str, Raw])
+_ASSISTANT = b"assistant"
 
 
 class Strip(RowStage):
-    """The stage. Does not touch the prompt, nor messages that are not the assistant's."""
+    """The stage. Does not touch messages that are not the assistant's."""
 
     def __init__(self, style: str) -> None:
         self._style = style
@@ -66,7 +71,12 @@ class Strip(RowStage):
             _rewrite(message, answer, self._style)
         if not number:
             return Drop("no assistant message in the completion", "no assistant message")
-        return _with_completion(row.raw, completion, msgspec.json.encode(messages))
+        new = msgspec.json.encode(messages)
+        if row.raw.count(_ASSISTANT) > completion.count(_ASSISTANT) and (
+            others := _other_columns(row.raw, self._style)
+        ):
+            return msgspec.json.encode(_columns.decode(row.raw) | others | {"completion": Raw(new)})
+        return _with_completion(row.raw, completion, new)
 
     def summary(self) -> list[tuple[str, str]]:
         return [("styles", ", ".join(f"{style} {number:,}" for style, number in self._styles.most_common()))]
@@ -89,12 +99,60 @@ def _with_completion(raw: bytes, old: bytes, new: bytes) -> bytes:
     return msgspec.json.encode(columns)
 
 
+def _other_columns(raw: bytes, style: str) -> dict[str, Raw]:
+    """The columns besides the completion in which an assistant speaks and something had to go, as they are without it."""
+    changed = {}
+    for name, column in _columns.decode(raw).items():
+        if name == "completion" or _ASSISTANT not in bytes(column):
+            continue
+        value = msgspec.json.decode(column)
+        text = isinstance(value, str)
+        if text:
+            try:
+                value = msgspec.json.decode(value)
+            except msgspec.DecodeError:  # a text and nothing else: no messages
+                continue
+        before = msgspec.json.encode(value)
+        _strip_inside(value, style)
+        after = msgspec.json.encode(value)
+        if after != before:
+            changed[name] = Raw(msgspec.json.encode(after.decode()) if text else after)
+    return changed
+
+
+def _strip_inside(value: Any, style: str) -> None:
+    """Every assistant message in there. What has no clear answer cannot be told from thoughts, so nothing of it stays."""
+    if isinstance(value, list):
+        for item in value:
+            _strip_inside(item, style)
+    elif isinstance(value, dict) and value.get("role") == "assistant":
+        content = value.get("content")
+        try:
+            answer = read_answer(content if isinstance(content, str) else "")
+        except NoAnswer:
+            beside = _take_thoughts(value)
+            if content is not None:
+                value["content"] = ""
+            if style == "reasoning_content" and beside:
+                value["reasoning_content"] = beside[0]
+        else:
+            _rewrite(value, answer, style)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _strip_inside(item, style)
+
+
+def _take_thoughts(message: dict[str, Any]) -> list[str]:
+    """The thoughts beside the content, which are then no longer there."""
+    if len(message) <= 2:  # a role and a content
+        return []
+    for name in _THOUGHTS_IN_PARTS:
+        message.pop(name, None)
+    return [thoughts for name in _THOUGHTS if (thoughts := message.pop(name, None))]
+
+
 def _rewrite(message: dict[str, Any], answer: Answer, style: str) -> None:
-    beside: list[str] = []
-    if len(message) > 2:  # more than a role and a content
-        beside = [thoughts for name in _THOUGHTS if (thoughts := message.pop(name, None))]
-        for name in _THOUGHTS_IN_PARTS:
-            message.pop(name, None)
+    beside = _take_thoughts(message)
     code = answer.code
     if style == "fence":
         message["content"] = f"```python\n{code}\n```"
