@@ -5,7 +5,11 @@ from __future__ import annotations
 import ast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kernelmill.teacher.kernels import without_leftovers
+from kernelmill.teacher.repeats import _largest_repeat, name_repeats
 from kernelmill.teacher.skeleton import assemble, forward_of
 
 ORIGINAL = '''
@@ -86,3 +90,84 @@ def test_the_new_class_calls_its_own_super(made: str) -> None:
 def test_forward_keeps_its_signature(made: str) -> None:
     assert "def forward(self, x, scale: float=1.0):" in made
     assert [arg.arg for arg in forward_of(ORIGINAL, "Model").args.args] == ["self", "x", "scale"]
+
+
+def evaluated(function: ast.FunctionDef, values: dict[str, int]) -> int:
+    space: dict[str, object] = {}
+    exec(compile(ast.fix_missing_locations(ast.Module([function], [])), "tried", "exec"), space)
+    result = space[function.name](**values)  # type: ignore[operator]
+    assert isinstance(result, int)
+    return result
+
+
+@st.composite
+def arithmetic(draw: st.DrawFn, depth: int = 4) -> str:
+    if depth == 0 or (draw(st.booleans()) and depth < 3):
+        return draw(st.sampled_from(["a", "b", "c", "2", "7"]))
+    left, right = draw(arithmetic(depth - 1)), draw(arithmetic(depth - 1))
+    return f"({left} {draw(st.sampled_from(['+', '*', '-', '%']))} {right})"
+
+
+@given(
+    st.lists(arithmetic(), min_size=1, max_size=3), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)
+)
+def test_arithmetic_that_gets_a_name_keeps_its_value_and_is_written_once(
+    parts: list[str], a: int, b: int, c: int
+) -> None:
+    doubled = [f"(1 + {part} * {part})" for part in parts]
+    lines = [f"    total = total + g({part}, {parts[0]})" for part in doubled]
+    text = "\n".join(
+        ["def f(a, b, c):", "    g = lambda x, y: x - 3 * y", "    total = 0", *lines, "    return total"]
+    )
+    (before,) = ast.parse(text).body
+    (after,) = ast.parse(text).body
+    assert isinstance(before, ast.FunctionDef)
+    assert isinstance(after, ast.FunctionDef)
+    name_repeats(after)
+    values = {"a": a, "b": b, "c": c}
+    try:
+        wanted = evaluated(before, values)
+    except ZeroDivisionError:
+        return
+    assert evaluated(after, values) == wanted
+    assert len(ast.unparse(after)) <= len(ast.unparse(before)) + 30 * ast.unparse(after).count("index")
+    assert _largest_repeat(after.body) is None
+
+
+def test_names_of_repeats_are_numbered_as_they_come() -> None:
+    text = """
+def f(a, b, c):
+    x = g(a + b * c + a * 5, b)
+    y = g((a + b * c + a * 5) % 7, (a * a * b + c * c) // 3)
+    z = g(a * a * b + c * c, 1)
+"""
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef)
+    name_repeats(function)
+    assert ast.unparse(function).splitlines()[1:] == [
+        "    index0 = a + b * c + a * 5",
+        "    x = g(index0, b)",
+        "    index1 = a * a * b + c * c",
+        "    y = g(index0 % 7, index1 // 3)",
+        "    z = g(index1, 1)",
+    ]
+
+
+def test_what_nothing_reads_is_dropped_from_a_kernel_with_what_only_it_read() -> None:
+    text = """
+def kernel(x, BLOCK):
+    rnumel = 4
+    half = rnumel // 2
+    at = arange(BLOCK)[:]
+    for step in range(3):
+        unused = step
+        store(x + at)
+"""
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef)
+    without_leftovers(function)
+    assert ast.unparse(function).splitlines()[1:] == [
+        "    at = arange(BLOCK)",
+        "    for step in range(3):",
+        "        store(x + at)",
+    ]

@@ -18,6 +18,7 @@ import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim, ExportedProgram
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.dropout import _DropoutNd
 
 from kernelmill.evaluate.pick import pick
 from kernelmill.evaluate.reference import BadReference, Reference, load_reference
@@ -59,8 +60,7 @@ class _Called(torch.nn.Module):  # type: ignore[misc]
 def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Reference]:
     """Raises `BadReference`, `Unwritable`, or what torch.export raises."""
     with pretend.no_gpu():
-        small = pick(code, entry_point).reference
-        mode = "eval" if small.examine(1).random else None
+        small, random = _small(code, entry_point)
         try:  # at its own sizes, on tensors without memory
             reference = load_reference(code, entry_point)
             with (
@@ -69,8 +69,13 @@ def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Refere
             ):
                 model, call = reference.new(1), reference.inputs(2)
         except BadReference:  # it looks at values: sizes are symbols anyway, so small ones do
+            if small is None:
+                raise
             reference = small
             model, call = reference.new(1), reference.inputs(2)
+        if random is None:
+            random = any(isinstance(part, _DropoutNd) and part.p > 0 for part in model.modules())
+        mode = "eval" if random and model.training else None
         if mode is not None:
             model.eval()
     if call.kwargs:
@@ -96,6 +101,15 @@ def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Refere
         contiguous = [isinstance(value, torch.Tensor) and value.is_contiguous() for value in values]
         return Captured(program, given, contiguous, mode), reference
     raise errors[-1]
+
+
+def _small(code: str, entry_point: str | None) -> tuple[Reference | None, bool | None]:
+    """The problem at a size that runs here, and whether it is random; nothing where no size does."""
+    try:
+        small = pick(code, entry_point).reference
+    except BadReference:  # too large, mostly; what is wrong otherwise shows where it is captured
+        return None, None
+    return small, small.examine(1).random
 
 
 def _applied(self: torch.nn.Module, change: Any, recurse: bool = True) -> torch.nn.Module:

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch._inductor.runtime import triton_helpers
 
+from kernelmill.teacher.repeats import name_repeats
 from kernelmill.teacher.variants import Variant, warps
 
 _SAME_IN_TRITON = frozenset(
@@ -78,10 +79,11 @@ def min_with_index(value, index, dim):
 
 @triton.jit
 def welford(mean, m2, weight, dim):
-    total = tl.sum(weight, dim, keep_dims=True)
-    centre = tl.sum(mean * weight, dim, keep_dims=True) / total
+    weights = tl.sum(weight, dim, keep_dims=True)
+    centre = tl.sum(mean * weight, dim, keep_dims=True) / tl.maximum(weights, 1.0)
     spread = tl.sum(m2 + weight * (mean - centre) * (mean - centre), dim)
-    return tl.sum(mean * weight, dim) / tl.sum(weight, dim), spread, tl.sum(weight, dim)
+    total = tl.sum(weight, dim)
+    return tl.sum(mean * weight, dim) / tl.maximum(total, 1.0), spread, total
 """
 """Where Inductor reduces by a function of its own, which an interpreter calls for every element: with Triton's reductions.
 They differ for inputs that are not a number."""
@@ -265,6 +267,7 @@ def made_plain(kernels: list[Kernel]) -> tuple[list[ast.FunctionDef], bool]:
                 found.append(helper)
         plain.visit(kernel.function)
         without_leftovers(kernel.function)
+        name_repeats(kernel.function)
     return [*_library(plain), *found], plain.libdevice
 
 

@@ -25,6 +25,7 @@ from torch._inductor.choices import InductorChoices
 from torch._inductor.fx_passes import joint_graph, post_grad
 from torch._inductor.kernel import conv
 from torch._subclasses import fake_tensor
+from torch.utils._sympy import value_ranges
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
@@ -114,6 +115,9 @@ def install() -> None:
     torch.Tensor.__invert__ = torch.Tensor.bitwise_not
     # It looks for the symbols among the inputs, where dynamo would have put them.
     graph_compile._apply_tensorify_python_scalars = lambda module: None
+    # Sizes of layer upon layer have quotients in them, as powers of -1, of which torch does not expect to be asked.
+    ranges = value_ranges.SymPyValueRangeAnalysis
+    ranges.pow_by_natural = staticmethod(_any_for_quotients(ranges.pow_by_natural))
     # Their kernels are no Triton: with them off, attention is products and a softmax.
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
@@ -186,6 +190,15 @@ def _symbols_stay(function: Any) -> Any:
         if sys._getframe(1).f_code.co_filename != conv.__file__:
             return function(self, sizes)
         return [size if getattr(size, "free_symbols", None) else int(size) for size in sizes]
+
+    return called
+
+
+def _any_for_quotients(function: Any) -> Any:
+    def called(base: Any, exponent: Any) -> Any:
+        if value_ranges.ValueRanges.wrap(exponent).lower < 0:
+            return value_ranges.ValueRanges.unknown_int()
+        return function(base, exponent)
 
     return called
 
