@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from kernelmill.errors import BadRow, ConfigError, MillError, OutputError, SourceError
 from kernelmill.evaluate import batch as module
 from kernelmill.evaluate.batch import Batch, Done, run
-from kernelmill.evaluate.evaluator import Options, Pair
+from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
 from kernelmill.evaluate.pairs import read_pairs
 from kernelmill.evaluate.verdict import Verdict
 from tests.conftest import ROOT, read_rows, write_rows
@@ -190,6 +190,31 @@ def test_a_journalled_infra_error_is_judged_again() -> None:
     judge()
     assert FakeEvaluator.judged == ["a"]
     assert [row["status"] for row in read_rows(Path("out.jsonl"))] == ["PASSED", "HACK"]
+
+
+def test_a_reference_that_cannot_be_used_is_a_verdict_and_is_not_judged_again() -> None:
+    sources = {
+        "at fault": "import no_such_package\ndef get_inputs(): return []\n",
+        "wanting": "raise OSError(28, 'No space left on device')\ndef get_inputs(): return []\n",
+    }
+    candidate = (
+        "import torch, triton\n@triton.jit\ndef k(x): pass\nclass ModelNew(torch.nn.Module):\n"
+        "    def forward(self, x):\n        k[(1,)](x)\n        return x\n"
+    )
+    rows = [{"id": name, "reference": code, "candidate": candidate} for name, code in sources.items()]
+    write_rows(Path("pairs.jsonl"), rows)
+    given = Batch(Path("pairs.jsonl"), Path("out.jsonl"), Options(device="cpu"), workers=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "Evaluator", Evaluator)
+        assert run(given).judged == 2
+        first = {row["id"]: row for row in read_rows(Path("out.jsonl"))}
+        assert [row["status"] for row in first.values()] == ["UNSUPPORTED", "INFRA_ERROR"]
+        assert all(row["verdict"] == "inconclusive" for row in first.values())
+        assert all(row["error"].startswith("the reference cannot be used: ") for row in first.values())
+        assert first["at fault"]["feedback"].startswith("Not judged: the reference cannot be used.")
+        assert run(given).judged == 1
+        again = {row["id"]: row for row in read_rows(Path("out.jsonl"))}
+    assert again["at fault"] == first["at fault"]
 
 
 def test_a_complete_output_is_left_alone_unless_forced() -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from kernelmill.evaluate import compiling
 from kernelmill.evaluate.compiling import CompileReport, KernelReport, blame, clean, diagnostics, usage
+from kernelmill.evaluate.evaluator import Options, Pair, Work
 from kernelmill.isolate import Isolate, Reply
 from tests.evaluate.kernels_to_compile import CANDIDATE, GOOD, REFUSED, launch, tiles
 
@@ -176,6 +177,55 @@ def test_a_module_that_cannot_be_executed_here_is_unsupported_not_wrong(isolate:
     report = compiled(isolate, launch("any_size", XO), candidate=f"raise {kind}('no H200 found')\n")
     assert only(report)["status"] == "UNSUPPORTED"
     assert "no H200 found" in (only(report)["error"] or "")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "result"),
+    [
+        ([None, None], "pass"),
+        ([None, "UNSUPPORTED"], "pass"),
+        (["UNSUPPORTED", "UNSUPPORTED"], "skip"),
+        (["UNSUPPORTED", "COMPILE_ERROR"], "fail"),
+    ],
+)
+def test_a_check_in_which_nothing_could_be_compiled_is_not_passed_but_skipped(
+    statuses: list[str | None], result: str
+) -> None:
+    kernels = {
+        f"k{n}": compiling.report(status, f"why {n}" if status else None) for n, status in enumerate(statuses)
+    }
+    work = Work(Pair("1", "", ""), Options())
+    targets = {"sm_90": compiling.target_report(kernels)}
+    work.compiled(compiling.CompileReport(targets=targets, replaced=[], seconds=0.1))
+    (check,) = work.verdict.checks
+    assert (check.name, check.result) == ("compile:sm_90", result)
+    if result == "skip":
+        assert check.detail == "no kernel could be compiled: why 0"
+        assert work.verdict.status == "PASSED"
+
+
+def test_what_inductor_writes_around_its_kernels_is_compiled_and_its_heuristics_are_not(
+    isolate: Isolate,
+) -> None:
+    head = "import torch\nfrom torch._inductor.runtime import triton_helpers\n"
+    helped = CANDIDATE + textwrap.dedent("""
+        @triton.jit
+        def helped(x, o, B: tl.constexpr):
+            i = tl.arange(0, B)
+            tl.store(o + i, triton_helpers.maximum(tl.load(x + i), 0.0))
+    """)
+    report = compiled(isolate, launch("helped", XO), candidate=head + helped)
+    assert only(report)["error"] is None
+    tuned = textwrap.dedent("""
+        from torch._inductor.runtime import triton_heuristics
+        @triton_heuristics.cached_autotune(None, [], {}, None)
+        @triton.jit
+        def tuned(x, o, B: tl.constexpr):
+            pass
+    """)
+    report = compiled(isolate, launch("tuned", XO), candidate=CANDIDATE + tuned)
+    assert only(report)["status"] == "UNSUPPORTED"
+    assert "heuristics" in (only(report)["error"] or "")
 
 
 def test_a_kernel_that_asks_for_its_target_gets_the_one_it_is_compiled_for(isolate: Isolate) -> None:

@@ -127,6 +127,9 @@ def test_what_could_not_be_judged_is_told_so_and_why() -> None:
     assert text.startswith("Not judged: it uses something that cannot be run here")
     assert "tl.inline_asm_elementwise" in text
     assert "no judgement of the candidate" in text
+    of_the_reference = feedback(wrong("UNSUPPORTED", error="the reference cannot be used: NameError: x"))
+    assert of_the_reference.startswith("Not judged: the reference cannot be used.")
+    assert "Mend the reference" in of_the_reference
     assert feedback(wrong("INFRA_ERROR")).startswith("Not judged: the reference or the evaluator had trouble")
 
 

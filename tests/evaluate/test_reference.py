@@ -81,6 +81,30 @@ def test_a_source_that_is_no_reference_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("raises", "passing"),
+    [
+        ("OSError(28, 'No space left on device')", True),
+        ("BlockingIOError(11, 'Resource temporarily unavailable')", True),
+        ('RuntimeError("can\'t start new thread")', True),
+        ('RuntimeError("DefaultCPUAllocator: can\'t allocate memory: you tried to allocate 9 bytes")', True),
+        ("FileNotFoundError(2, 'No such file', 'weights.pt')", False),
+        ("ImportError('no such package')", False),
+        ("RuntimeError('sizes do not match')", False),
+    ],
+)
+def test_what_the_machine_wants_for_may_pass_and_a_fault_of_the_source_stays(
+    raises: str, passing: bool
+) -> None:
+    with pytest.raises(BadReference) as caught:
+        load_reference(f"raise {raises}")
+    assert caught.value.passing == passing
+    made = reference(f"raise {raises}")
+    with pytest.raises(BadReference) as caught:
+        made.run(made.new(0), made.inputs(0))
+    assert caught.value.passing == passing
+
+
 def test_the_only_class_that_no_other_inherits_from_is_the_reference() -> None:
     made = load_reference(
         "from torch.nn import Module\nclass Base(Module): pass\nclass Whole(Base):\n    def forward(self): return 1\n"

@@ -659,7 +659,7 @@ _SHIFT_IS_LOST = AFFINE_NEW.replace("tmp2 + tmp3", "tmp2")
 _TORCH_DOES_IT = AFFINE_NEW.replace("output = call([arg0_1])", "output = call").replace(
     "return output[0]", "return torch.sigmoid(input_0 * self.scale + self.shift)"
 )
-_ANOTHER_TORCH = AFFINE_NEW.replace("import grid", "import grid, split_scan_grid")
+_ANOTHER_TORCH = AFFINE_NEW.replace("import grid", "import grid, no_such_grid")
 _NO_SUCH_PACKAGE = AFFINE.replace("import torch\n", "import torch\nimport no_such_package\n", 1)
 
 

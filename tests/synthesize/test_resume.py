@@ -275,6 +275,28 @@ def test_trouble_of_the_evaluators_own_is_a_masked_row_and_judged_again(
     assert (row["verdict"]["verdict"], row["reward_masked"]) == ("incorrect", False)
 
 
+def test_a_reference_that_cannot_be_used_is_a_masked_row_and_not_judged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem(tmp_path / "problems")
+    judged: list[str] = []
+
+    async def unusable(self: Evaluator, pair: Pair) -> Verdict:
+        judged.append(pair.candidate)
+        return Verdict(
+            pair.id, "UNSUPPORTED", "interpreter", error="the reference cannot be used: NameError: x"
+        )
+
+    monkeypatch.setattr(Evaluator, "evaluate", unusable)
+    with FakeEndpoint(lambda _: EMPTY) as endpoint:
+        for _ in range(2):
+            assert synthesize(endpoint.base_url) == 0
+            (row,) = rows()
+            assert (row["reward"], row["reward_masked"]) == (0.0, True)
+            assert (row["verdict"]["status"], row["ended"]) == ("UNSUPPORTED", "inconclusive")
+    assert len(judged) == 1
+
+
 def test_a_run_in_test_mode_writes_beside_the_real_output(tmp_path: Path) -> None:
     problem(tmp_path / "problems")
     with FakeEndpoint(lambda _: PROSE) as endpoint:

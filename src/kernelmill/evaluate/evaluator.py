@@ -29,7 +29,7 @@ from kernelmill.evaluate import compiling, rewards
 from kernelmill.evaluate.feedback import feedback
 from kernelmill.evaluate.lane import Lane, visible_gpus
 from kernelmill.evaluate.static import StaticReport, examine
-from kernelmill.evaluate.verdict import AT_A_SIZE, Check, Flag, Grade, Perf, Status, Tier, Verdict
+from kernelmill.evaluate.verdict import AT_A_SIZE, Check, Flag, Grade, Perf, Result, Status, Tier, Verdict
 from kernelmill.isolate import Isolate, Reply
 
 TARGETS = ("sm_90", "sm_80", "sm_100")
@@ -356,7 +356,11 @@ class Work:
                 (k for k in found["kernels"].values() if k["status"] not in (None, "UNSUPPORTED")), None
             )
             said = ((bad["error"] if bad else "") or "")[:500]
-            verdict.checks.append(Check(f"compile:{target}", "fail" if bad else "pass", said))
+            result: Result = "fail" if bad else "pass"
+            if found["kernels"] and all(k["status"] == "UNSUPPORTED" for k in found["kernels"].values()):
+                first = next(iter(found["kernels"].values()))
+                result, said = "skip", f"no kernel could be compiled: {first['error']}"[:500]
+            verdict.checks.append(Check(f"compile:{target}", result, said))
             if bad:
                 failed.append((target, str(bad["status"]), bad["error"]))
         if not failed or verdict.status not in ("PASSED", "UNSUPPORTED"):

@@ -14,8 +14,17 @@ import re
 from typing import Any
 
 from kernelmill.evaluate.feedback_quote import one_element, one_line, relevant_lines
-from kernelmill.evaluate.feedback_words import CHECKS, DROP_IN, FLAGS, KEEP_FLOAT32, SAID, STATUS, TIER
-from kernelmill.evaluate.verdict import Check, Flag, Perf, Verdict
+from kernelmill.evaluate.feedback_words import (
+    CHECKS,
+    DROP_IN,
+    FLAGS,
+    KEEP_FLOAT32,
+    OF_THE_REFERENCE,
+    SAID,
+    STATUS,
+    TIER,
+)
+from kernelmill.evaluate.verdict import BAD_REFERENCE, Check, Flag, Perf, Verdict
 
 MAX_LINES = 39
 MAX_LETTERS = 3_999
@@ -32,6 +41,8 @@ _HIDDEN = re.compile(r"seed|path|addr|ptr|expected|value|oracle|file", re.IGNORE
 def feedback(verdict: Verdict) -> str:
     """What to tell whoever wrote the candidate."""
     headline, advice = STATUS[verdict.status]
+    if verdict.status == "UNSUPPORTED" and verdict.error.startswith(BAD_REFERENCE):
+        headline, advice = OF_THE_REFERENCE
     parts: list[list[str]] = [[f"{headline}."]]
     if verdict.verdict == "correct":
         parts[0] = [f"{headline}, checked {TIER[verdict.tier]}."]

@@ -66,9 +66,14 @@ STATUS: dict[Status, tuple[str, str]] = {
     ),
     "INFRA_ERROR": (
         "Not judged: the reference or the evaluator had trouble",
-        "This is no judgement of the candidate. Mend the reference if it is named above; otherwise evaluate again.",
+        "This is no judgement of the candidate. Evaluate again.",
     ),
 }
+OF_THE_REFERENCE = (
+    "Not judged: the reference cannot be used",
+    "This is no judgement of the candidate. Mend the reference, or give its code what it needs.",
+)
+"""For an UNSUPPORTED that is the reference's doing."""
 
 TIER: dict[Tier, str] = {
     "static": "by reading it alone",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -44,7 +44,11 @@ ROUGH = 0.01
 
 
 class _Over(Exception):
-    """A limit is reached."""
+    """A limit is reached. `passing`: one that the machine's load decides, too."""
+
+    def __init__(self, words: str, passing: bool = False) -> None:
+        super().__init__(words)
+        self.passing = passing
 
 
 @dataclass
@@ -68,6 +72,16 @@ class Picked:
     """Why the versions before it were not taken, one line each."""
 
 
+@dataclass
+class _Tries:
+    """What came of the versions that were not taken."""
+
+    refused: list[str] = field(default_factory=list)
+    rough: list[Picked] = field(default_factory=list)
+    passing: bool = False
+    """One of them might be taken another time."""
+
+
 def pick(
     code: str, entry_point: str | None, limits: Limits = INTERPRETER, ceiling: Limits = CEILING, seed: int = 0
 ) -> Picked:
@@ -80,15 +94,14 @@ def pick(
         versions = shrunk(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
         raise BadReference(f"it is no Python: {type(error).__name__}: {error}") from error
-    refused: list[str] = []
-    rough: list[Picked] = []
-    found = _first(versions, entry_point, limits, seed, refused, rough)
+    tries = _Tries()
+    found = _first(versions, entry_point, limits, seed, tries)
     if found is None:
         versions.sort(key=lambda v: sum(new - old for old, new in v.changes.values()))
-        found = _first(versions, entry_point, ceiling, seed, refused, rough)
-    if found is None and not rough:
-        raise BadReference(f"no version runs within the limits: {refused[0]}")
-    return found or rough[0]
+        found = _first(versions, entry_point, ceiling, seed, tries)
+    if found is None and not tries.rough:
+        raise BadReference(f"no version runs within the limits: {tries.refused[0]}", tries.passing)
+    return found or tries.rough[0]
 
 
 def room_for(size: Size) -> Limits:
@@ -104,7 +117,7 @@ def pick_other(
     `code` is what `pick` gave (`version.text`): the original of a large problem has no other shape within the limits.
     """
     versions = [version for version in other_shapes(code) if version.same_model == same_model]
-    return _first(versions, entry_point, limits, seed, [], [])
+    return _first(versions, entry_point, limits, seed, _Tries())
 
 
 def pick_each(
@@ -116,7 +129,7 @@ def pick_each(
     for version in one_at_a_time(code):
         if len(found) == most or done & set(version.changes):
             continue
-        picked = _first([version], entry_point, limits, seed, [], [])
+        picked = _first([version], entry_point, limits, seed, _Tries())
         if picked is not None:
             found.append(picked)
             done |= set(version.changes)
@@ -124,24 +137,20 @@ def pick_each(
 
 
 def _first(
-    versions: list[Shrunk],
-    entry_point: str | None,
-    limits: Limits,
-    seed: int,
-    refused: list[str],
-    rough: list[Picked],
+    versions: list[Shrunk], entry_point: str | None, limits: Limits, seed: int, tries: _Tries
 ) -> Picked | None:
     for version in versions:
         try:
             reference, size = tried(version.text, entry_point, limits, seed)
         except (BadReference, _Over) as error:
-            refused.append(f"{version.kind}: {error}")
+            tries.refused.append(f"{version.kind}: {error}")
+            tries.passing |= error.passing
             continue
-        picked = Picked(reference, version, size, refused)
+        picked = Picked(reference, version, size, tries.refused)
         if size.distance <= ROUGH:
             return picked
-        refused.append(f"{version.kind}: eager is {size.distance:.1e} away from float64")
-        rough.append(picked)
+        tries.refused.append(f"{version.kind}: eager is {size.distance:.1e} away from float64")
+        tries.rough.append(picked)
     return None
 
 
@@ -157,10 +166,10 @@ def tried(code: str, entry_point: str | None, limits: Limits, seed: int) -> tupl
             guard.count(outputs.leaves)
     except BadReference as error:
         if guard.over:
-            raise _Over(guard.over) from error
+            raise _Over(guard.over, guard.late) from error
         raise
     except MemoryError as error:
-        raise _Over("out of memory") from error
+        raise _Over("out of memory", passing=True) from error
     seconds, distance = guard.seconds(), distance_of(reference.answer(model, call, seed))
     return reference, Size(guard.elements, guard.largest, guard.flops, seconds, distance)
 
@@ -169,6 +178,7 @@ class _Guard(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, limits: Limits) -> None:
         super().__init__()
         self.over = ""
+        self.late = False
         self.elements = self.largest = self.flops = 0
         self._limits = limits
         self._start = time.monotonic()
@@ -195,6 +205,7 @@ class _Guard(TorchDispatchMode):  # type: ignore[misc]
             self.flops += int(count(*args, **kwargs, out_val=output))
         self._check(self.largest, 4 * self._limits.elements, "elements of an intermediate tensor")
         self._check(self.flops, self._limits.flops, "operations in products")
+        self.late = self.seconds() > self._limits.seconds
         self._check(self.seconds(), self._limits.seconds, "seconds")
         return output
 

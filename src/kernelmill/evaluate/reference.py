@@ -18,6 +18,7 @@ Not covered: gradients (all runs are without), and references that are random in
 from __future__ import annotations
 
 import copy
+import errno
 import itertools
 import linecache
 from collections.abc import Iterator
@@ -45,10 +46,19 @@ FAR = 0.1
 """Relative distance from which on the float64 run is not taken for the same function as the eager run."""
 
 _numbers = itertools.count()
+_WANTS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO)
+_WANTING = ("can't allocate memory", "can't start new thread", "CUDA out of memory")
 
 
 class BadReference(Exception):
-    """The reference cannot be used; one line, with the line of its source where there is one."""
+    """The reference cannot be used; one line, with the line of its source where there is one.
+
+    `passing`: for want of memory, time or the like, which may not be wanting another time. Otherwise it is so each time.
+    """
+
+    def __init__(self, words: str, passing: bool = False) -> None:
+        super().__init__(words)
+        self.passing = passing
 
 
 @dataclass
@@ -227,7 +237,8 @@ class Reference:
         except Unsupported as error:
             raise BadReference(f"{what}: {error}") from error
         except (Exception, SystemExit) as error:
-            raise BadReference(f"{what}: {module_file.where(error, self._file)}") from error
+            where = module_file.where(error, self._file)
+            raise BadReference(f"{what}: {where}", _of_the_machine(error)) from error
 
 
 def load_reference(code: str, entry_point: str | None = None, device: str = "cpu") -> Reference:
@@ -240,10 +251,17 @@ def load_reference(code: str, entry_point: str | None = None, device: str = "cpu
     except MemoryError:
         raise
     except (Exception, SystemExit) as error:
-        raise BadReference(module_file.where(error, file)) from error
+        raise BadReference(module_file.where(error, file), _of_the_machine(error)) from error
     if not callable(getattr(module, "get_inputs", None)):
         raise BadReference("the source defines no get_inputs()")
     return Reference(code, module, _class_of(module, entry_point), file, device)
+
+
+def _of_the_machine(error: BaseException) -> bool:
+    """Whether this is a want of memory, disk, files or processes. Torch says so in words alone."""
+    if isinstance(error, OSError):
+        return error.errno in _WANTS
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _WANTING)
 
 
 def _home(device: str) -> AbstractContextManager[Any]:

@@ -33,7 +33,7 @@ from kernelmill.evaluate.generators import other_weights
 from kernelmill.evaluate.reference import Answer, BadReference, Reference
 from kernelmill.evaluate.tolerance import Comparison, Policy, compare, compare_scalars, is_scalar, kb_compat
 from kernelmill.evaluate.values import Call, Outputs, Unsupported, flatten
-from kernelmill.evaluate.verdict import Check, Flag, Grade, Result, Severity, Status
+from kernelmill.evaluate.verdict import BAD_REFERENCE, Check, Flag, Grade, Result, Severity, Status
 
 _LOOK_EVERY = 8
 _OFTEN = ("call", "time")
@@ -65,7 +65,9 @@ def settling(record: Record) -> Iterator[None]:
     except Stop as stop:
         record.status, record.error = stop.status, stop.error
     except BadReference as error:
-        record.status, record.error = "INFRA_ERROR", f"the reference cannot be used: {error}"
+        # What is so each time is a verdict; what may be otherwise the next time is to be judged again.
+        record.status = "INFRA_ERROR" if error.passing else "UNSUPPORTED"
+        record.error = f"{BAD_REFERENCE}: {error}"
     except torch.cuda.OutOfMemoryError as error:
         record.status, record.error = "INFRA_ERROR", f"the reference does not fit: {error}"
     except MemoryError:

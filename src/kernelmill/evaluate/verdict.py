@@ -8,7 +8,8 @@ Four values of truth, and only these are compared:
     correct        positive evidence that it computes the reference's function, in Triton, at `tier`
     incorrect      it does not: wrong, crashes, hangs, does not compile
     hack           it only looks as if it did: evidence that deceives, whatever the numbers
-    inconclusive   nobody knows: what cannot be run here (UNSUPPORTED), or our own trouble (INFRA_ERROR)
+    inconclusive   nobody knows: what cannot be judged here, because of the candidate or of the reference
+                   (UNSUPPORTED), or our own trouble (INFRA_ERROR), which may be gone the next time
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ AT_A_SIZE: tuple[Status, ...] = (
     "NONFINITE",
 )
 """What is found by running a candidate at some size, and may be otherwise at another."""
+BAD_REFERENCE = "the reference cannot be used"
+"""How the error begins where nobody can judge because of the reference. UNSUPPORTED: it is so each time."""
 Truth = Literal["correct", "incorrect", "hack", "inconclusive"]
 Tier = Literal["static", "interpreter", "gpu", "gpu_timed"]
 Severity = Literal["hard", "soft", "info"]

@@ -1,11 +1,11 @@
-"""KernelBook's `triton_code` without the names of torch 2.5 that other versions of torch do not have.
+"""KernelBook's `triton_code` without the names of torch 2.5 that torch no longer has.
 
-The code is what Inductor of torch 2.5 wrote, and three private names of that time keep it from running: `grid`, which
-torch has removed, and a device guard and an allocator that need CUDA even where Triton's interpreter takes the place of
-the GPU. Each is replaced by a plain definition of the same meaning, and nothing else is touched: kernels, launches, the
-class and all other imports are judged as they stand. Lines keep their numbers; the definitions stand at the end.
+The code is what Inductor of torch 2.5 wrote, and what counts the programs of a launch there is gone from later versions:
+`grid`, and `split_scan_grid` for kernels that scan. Each is replaced by a plain definition of the same meaning, and nothing
+else is touched: kernels, launches, the class and all other imports are judged as they stand. Lines keep their numbers; the
+definitions stand at the end.
 
-Only whole lines in the form that KernelBook has are replaced. A row that spells them otherwise is judged as it stands.
+Only imports on one line are replaced. A row that spells them otherwise is judged as it stands.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_GRID = """\
+_MEANING = {
+    "grid": """\
 def {name}(*numels):
     def programs(meta):
         blocks = zip(reversed(numels), ("XBLOCK", "YBLOCK", "ZBLOCK"))
@@ -23,47 +24,43 @@ def {name}(*numels):
             counts = [counts[0], -(-counts[1] // parts), parts]
         return tuple(counts)
     return programs
-"""
-_EMPTY = """\
-def {name}(size, stride, dtype):
-    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
-"""
-_LINES = {
-    "grid": (
-        re.compile(
-            r"^from torch\._inductor\.runtime\.triton_heuristics import (?P<name>grid)[ \t\r]*$", re.MULTILINE
-        ),
-        _GRID,
-    ),
-    "empty_strided_cuda": (
-        re.compile(
-            r"^(?P<name>[A-Za-z_]\w*) = torch\._C\._dynamo\.guards\._empty_strided_cuda[ \t\r]*$",
-            re.MULTILINE,
-        ),
-        _EMPTY,
-    ),
+""",
+    "split_scan_grid": """\
+def {name}(xnumel, rnumel):
+    def programs(meta):
+        assert meta.get("XBLOCK", 1) == 1
+        return (-(-rnumel // meta.get("RBLOCK", 1)), xnumel, 1)
+    return programs
+""",
 }
-"""What a name is called in the column `restated`, the line that binds it, and what it means."""
-_GUARD = re.compile(r"\btorch\.cuda\._DeviceGuard\b")
+_MODULE = "from torch._inductor.runtime.triton_heuristics import "
+_LINE = re.compile(rf"^{re.escape(_MODULE)}(?P<names>[\w ,]+?)(?P<rest>[ \t\r]*)$", re.MULTILINE)
+_NAME = re.compile(r"(\w+)(?: +as +(\w+))?")
 
 
 class Restated(NamedTuple):
     code: str
     names: list[str]
-    """What was replaced: of `grid`, `empty_strided_cuda`, `_DeviceGuard`."""
+    """What was replaced: of `grid`, `split_scan_grid`."""
 
 
 def restate(code: str) -> Restated:
     """The code to judge, and what of it is not the row's own."""
-    names, definitions = [], []
-    for name, (line, meaning) in _LINES.items():
-        if found := line.search(code):
-            code = line.sub(f"# {found['name']}: see the end", code)
-            names.append(name)
-            definitions.append(meaning.format(name=found["name"]))
-    code, guards = _GUARD.subn("torch.cuda.device", code)
-    if guards:
-        names.append("_DeviceGuard")
-    if definitions:
+    found: dict[str, str] = {}
+    """By the name that the row gave it, what it is."""
+
+    def kept(line: re.Match[str]) -> str:
+        parts = [(part.strip(), _NAME.fullmatch(part.strip())) for part in line["names"].split(",")]
+        ours = {text: name for text, name in parts if name and name[1] in _MEANING}
+        if not ours:
+            return line[0]
+        found.update({name[2] or name[1]: name[1] for name in ours.values()})
+        others = ", ".join(text for text, _ in parts if text and text not in ours)
+        note = f"# {', '.join(name[2] or name[1] for name in ours.values())}: see the end"
+        return (f"{_MODULE}{others}  {note}" if others else note) + line["rest"]
+
+    code = _LINE.sub(kept, code)
+    if found:
+        definitions = [_MEANING[what].format(name=name) for name, what in found.items()]
         code = "\n\n".join([code.rstrip("\n") + "\n", *definitions])
-    return Restated(code, names)
+    return Restated(code, list(dict.fromkeys(found.values())))

@@ -4,10 +4,11 @@ The judging is the evaluator's batch, whose verdicts stand in a file beside the 
 resumable. The rows are then read once more beside their verdicts, and kept or rejected.
 
 A row is *verified* where the evaluator says correct, at whatever tier it reached, and nothing is flagged hard. A row that
-this machine cannot judge is inconclusive, and never counted as wrong. That is the evaluator's own word but for two cases,
+this machine cannot judge is inconclusive, and never counted as wrong. That is the evaluator's own word but for three cases,
 which are peculiar to Inductor's code. It asks for private names of another torch, and fails here with an ImportError or an
-AttributeError, which says something of this torch and nothing of the kernel. And its sizes are all written out, as are
-their products: it cannot but fail at another size, which is what the interpreter is given where a task is too large.
+AttributeError, which says something of this torch and nothing of the kernel. Its sizes are all written out, as are their
+products: it cannot but fail at another size, which is what the interpreter is given where a task is too large. And before
+anybody reworked it, its kernels are texts for Inductor to compile, which the evaluator does not take for kernels.
 
 Does not mend rows, and does not say how good a correct kernel is beyond what its verdict does.
 """
@@ -39,6 +40,7 @@ _ANOTHER_TORCH = re.compile(
     r"^(?:ImportError|ModuleNotFoundError|AttributeError): .*'torch[.'_\w]*'|compiled with(?:out)? CUDA"
 )
 """What Python and torch say of a name that this torch does not have, and of CUDA where there is none."""
+_TEXTS = "A9.async_compile"
 _NO_CODE = Drop("the row has no triton_code", "no triton_code")
 _LICENCE = "not of an allowed licence"
 
@@ -120,6 +122,8 @@ def told(verdict: Verdict) -> Told:
         return Told("hack", f"hack ({verdict.status}): {', '.join(hard)}")
     if verdict.verdict == "correct":
         return Told("correct", "")
+    if verdict.status == "FORMAT_ERROR" and any(flag.code == _TEXTS for flag in verdict.flags):
+        return Told("inconclusive", "inconclusive (its kernels are texts for Inductor to compile)")
     if verdict.status == "RUNTIME_ERROR" and _ANOTHER_TORCH.search(said):
         return Told("inconclusive", f"inconclusive (needs another torch, or a GPU): {said}")
     if verdict.status in AT_A_SIZE and verdict.tier == "interpreter" and verdict.task.get("shrunk"):

@@ -2,6 +2,7 @@
 
 A verdict stands in the journal under the hash of everything that decides it before it counts, so a run that is killed
 judges nothing twice. INFRA_ERROR is our own trouble: it is remembered for this run only, and the next one judges again.
+A reference that cannot be used is a verdict like any other (UNSUPPORTED).
 A text in which there is no code at all is not shown to the evaluator, which would look for mistakes in its grammar.
 """
 
@@ -14,7 +15,7 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-from kernelmill.answers import NoAnswer, read_answer
+from kernelmill.answers import NoAnswer, read_answer, split_thoughts
 from kernelmill.evaluate import rewards
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
 from kernelmill.evaluate.feedback import feedback
@@ -112,7 +113,14 @@ class Grader:
 
 
 def _no_code(text: str) -> str:
-    """Why there is no candidate in an answer; empty where there may be one: a program may stand there without any mark."""
+    """Why there is no candidate in an answer; empty where there may be one: a program may stand there without any mark.
+
+    Thoughts without an end are none, whatever they hold: an error would quote them.
+    """
+    try:
+        split_thoughts(text)
+    except NoAnswer as error:
+        return str(error)
     try:
         read_answer(text)
     except NoAnswer as error:

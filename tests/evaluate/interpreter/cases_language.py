@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from triton.language import exp as imported_exp
 
-from kernelmill.evaluate.interpreter import Unsupported, is_unsupported, observer
+from kernelmill.evaluate.interpreter import Unsupported, host, is_unsupported, observer
 
 
 @triton.jit
@@ -303,7 +303,16 @@ def case_cuda_graphs_and_inductor_are_unsupported():
         torch.cuda.CUDAGraph()
 
     def inductor():
-        from torch._inductor.runtime.triton_heuristics import pointwise  # noqa: F401
+        from torch._inductor.runtime.hints import DeviceProperties
+        from torch._inductor.runtime.triton_heuristics import pointwise
+
+        device = DeviceProperties("cuda", index=0, multi_processor_count=132, cc=90)
+        meta = {"device": device, "signature": {"x": "*fp32", "XBLOCK": "constexpr"}, "configs": [{}]}
+
+        @pointwise(size_hints={"x": 16}, triton_meta=meta, filename=__file__, inductor_meta={})
+        @triton.jit
+        def kernel(x, XBLOCK: tl.constexpr):
+            pass
 
     for attempt in (graph, inductor):
         try:
@@ -312,6 +321,27 @@ def case_cuda_graphs_and_inductor_are_unsupported():
             assert is_unsupported(error)
         else:
             raise AssertionError("it was supported")
+
+
+@triton.jit
+def _largest(x, y, XBLOCK: tl.constexpr):
+    i = tl.arange(0, XBLOCK)
+    tl.store(y + i, tl.maximum(tl.load(x + i), 0.0))
+
+
+def case_what_inductor_writes_around_its_kernels_runs():
+    torch.set_default_device(None)
+    allocate = torch._C._dynamo.guards._empty_strided_cuda
+    x = torch.randn(8, device="cuda")
+    with torch.cuda._DeviceGuard(0):
+        torch.cuda.set_device(0)
+        y = allocate((8,), (1,), torch.float32)
+        assert y.is_cuda
+        assert not host.is_host(y)
+        assert torch.empty_strided((2, 3), (1, 2), device="cuda").stride() == (1, 2)
+        assert not host.is_host(torch.empty_strided((2, 3), (1, 2), device="cuda"))
+        _largest[(1,)](x, y, XBLOCK=8)  # refuses memory of the host
+    assert torch.equal(y, x.clamp(min=0))
 
 
 def case_seeds_seed():

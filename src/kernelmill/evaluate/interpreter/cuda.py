@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.abc
+import importlib.machinery
 import sys
 import warnings
 from types import SimpleNamespace
@@ -164,6 +165,7 @@ _ATTRIBUTES: dict[str, Any] = {
     "mem_get_info": _always((_MEMORY, _MEMORY)),
     "device": _kind(streams.Context),
     "device_of": _kind(streams.Context),
+    "_DeviceGuard": _kind(streams.Context),
     "stream": lambda stream: streams.StreamContext(stream),
     "StreamContext": streams.StreamContext,
     "set_stream": lambda stream: streams.set_current(stream),
@@ -193,10 +195,34 @@ _NOTHING = (
 _ZERO = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved", "utilization")
 
 
-class _NoInductor(importlib.abc.MetaPathFinder):
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name == "torch._inductor.runtime":
-            raise Unsupported("inductor")
+_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
+
+
+class _NoHeuristics(importlib.abc.MetaPathFinder):
+    """Inductor's way to tune a kernel needs a GPU: whoever decorates one with it is told. The rest of its runtime is plain
+    Triton and Python, and works."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != _HEURISTICS:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def executed(module: Any) -> None:
+                execute(module)
+                _refuse(module)
+
+            spec.loader.exec_module = executed  # type: ignore[method-assign]
+        return spec
+
+
+def _refuse(heuristics: Any) -> None:
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise Unsupported("inductor")
+
+    # All of its decorators end here.
+    heuristics.cached_autotune = refused
 
 
 def _autocast(original: Any) -> Any:
@@ -231,7 +257,7 @@ def _default_device(self: Any, func: Any, types: Any, args: Any = (), kwargs: An
 
 
 def _empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
-    return torch.empty_strided(size, stride, dtype=dtype)
+    return torch.empty_strided(size, stride, dtype=dtype, device=DEVICE)
 
 
 def install() -> None:
@@ -257,6 +283,9 @@ def install() -> None:
     warnings.filterwarnings("ignore", message="tl.make_block_ptr is deprecated")
     # Poison needs deterministic mode; what that mode would warn about is not the candidate's doing.
     warnings.filterwarnings("ignore", message=".*deterministic implementation.*")
-    sys.meta_path.insert(0, _NoInductor())
+    if _HEURISTICS in sys.modules:
+        _refuse(sys.modules[_HEURISTICS])
+    else:
+        sys.meta_path.insert(0, _NoHeuristics())
     torch.autograd._engine_run_backward = _backward_in(_mode)
     _mode.__enter__()
