@@ -427,3 +427,13 @@ def test_the_same_answer_twice_is_judged_once(tmp_path: Path) -> None:
     assert manifest()["judged"] == 1
     assert len(rows()) == 5
     assert asked({"messages": rows()[0]["prompt"]}) == rows()[4]["prompt"][-1]["content"]
+
+
+def test_thoughts_without_an_end_are_no_answer_and_nothing_quotes_them() -> None:
+    neither: Any = None  # problem and journal are not looked at
+    verdict = Grader(SynthesizeSettings(device="cpu"), neither).known(
+        neither, Written(content="<think>my secret plan is to\nimport torch, and then(")
+    )
+    assert verdict is not None
+    assert (verdict.status, "never closed" in verdict.error) == ("FORMAT_ERROR", True)
+    assert "secret" not in verdict.to_json()
