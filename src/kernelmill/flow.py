@@ -112,6 +112,13 @@ TOOLS = [
         "the rows with their verdicts",
         "kernelmill.kernelbook.command:main",
     ),
+    Command(
+        "problems",
+        "bring problem sets in, and make, merge and verify RL prompts",
+        "KernelBench, problem files or rows, level files",
+        "problem folders, RL prompts",
+        "kernelmill.problem_sets.command:main",
+    ),
     Command("show", "look at rows of any source", "any rows", "", "kernelmill.show:main"),
     Command(
         "journal",

@@ -1,0 +1,1 @@
+"""Sets of problems: in from KernelBench and others, checked; out as prompts for RL trainers, merged and verified."""

@@ -1,0 +1,176 @@
+"""`kernelmill problems`: what is done with sets of problems, one word a task.
+
+Flags and printing only; `merge`, `verify` and the others do the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from kernelmill.arguments import Parser
+from kernelmill.errors import ConfigError, OutputError
+from kernelmill.problem_sets.distribution import distribution_of
+from kernelmill.problem_sets.levels import level_file, levels_of, merged_file
+from kernelmill.problem_sets.merge import ORDERS, SEED, Order, merged, parse_weights, read_levels, written
+from kernelmill.problem_sets.verify import Verified, Wanted, verify
+from kernelmill.store.text_file import write_whole
+from kernelmill.terminal import plain, say
+
+SHOWN = 50
+"""Faults that are printed; the others are counted."""
+
+
+def _format(prog: str) -> argparse.HelpFormatter:
+    return argparse.HelpFormatter(prog, max_help_position=32, width=110)
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog="kernelmill problems",
+        description="Bring problems in, look at them, and make RL prompts of them.",
+        epilog="kernelmill problems WORD --help says more. Exit codes: 0 done; 1 trouble, or verify found a fault; 2 wrong usage.",
+        formatter_class=_format,
+    )
+    words = made.add_subparsers(dest="word", required=True, metavar="WORD")
+    _add_merge(words)
+    _add_verify(words)
+    return made
+
+
+def _add_merge(words: argparse._SubParsersAction[Parser]) -> None:
+    made = words.add_parser(
+        "merge",
+        help="level files as one file, shuffled or in an order",
+        description="Merge kernel_bench_triton_level_N.jsonl: lines unchanged, the same bytes for the same files and seed.",
+        formatter_class=_format,
+        allow_abbrev=False,
+    )
+    _add_set(made)
+    made.add_argument(
+        "--no-shuffle", action="store_true", help="level after level: the same as --order level"
+    )
+    made.add_argument("--seed", type=int, default=SEED, metavar="N", help=f"of the shuffle (default: {SEED})")
+    made.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="file to write (default: kernel_bench_triton_all_levels.jsonl in FOLDER); a report stands beside it",
+    )
+    made.add_argument("--order", choices=ORDERS, help="how the rows follow each other (default: shuffle)")
+    made.set_defaults(run=_merge)
+
+
+def _add_verify(words: argparse._SubParsersAction[Parser]) -> None:
+    made = words.add_parser(
+        "verify",
+        help="whether a merged file is what its level files make it",
+        description="Check every row of the level files and of the merged file; each fault names its line.",
+        formatter_class=_format,
+        allow_abbrev=False,
+    )
+    _add_set(made)
+    made.add_argument(
+        "--merged",
+        type=Path,
+        metavar="FILE",
+        help="the merged file (default: kernel_bench_triton_all_levels.jsonl in FOLDER)",
+    )
+    made.add_argument("--order", choices=ORDERS, help="the order that it must have (default: any)")
+    made.add_argument(
+        "--seed", type=int, metavar="N", help="the seed that it must be shuffled with (default: any)"
+    )
+    made.add_argument(
+        "--any-counts",
+        action="store_true",
+        help="the levels need not have KernelBench's 100, 100, 50 and 20 rows",
+    )
+    made.set_defaults(run=_verify)
+
+
+def _add_set(made: Parser) -> None:
+    """What both say: where the level files are, and which of them."""
+    made.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="where the level files are (default: here)",
+    )
+    made.add_argument("--levels", metavar="1,2", help="these levels only (default: all)")
+    made.add_argument(
+        "--weights",
+        metavar="1=1,2=2",
+        help="rows of a level so many times; of a fraction, some drawn with the seed",
+    )
+
+
+def main(arguments: list[str]) -> int:
+    given = parser().parse_args(arguments)
+    code: int = given.run(given)
+    return code
+
+
+def _merge(given: argparse.Namespace) -> int:
+    folder: Path = given.folder
+    levels = levels_of(folder, given.levels)
+    order: Order = given.order or ("level" if given.no_shuffle else "shuffle")
+    if given.no_shuffle and order == "shuffle":
+        raise ConfigError("--no-shuffle and --order shuffle: say one of them")
+    output: Path = given.output or merged_file(folder, levels)
+    if output.resolve() in {level_file(folder, level).resolve() for level in levels}:
+        raise OutputError(f"{output} is one of the level files: name another output")
+    placed = read_levels(folder, levels)
+    for one in placed:
+        if one.line.odd:
+            say(f"{one.line.where}: {one.line.odd}: mended in the merged file")
+    weights = parse_weights(given.weights, levels) if given.weights else None
+    rows = merged(placed, order, given.seed, weights)
+    content = written(rows)
+    found = distribution_of(rows, hashlib.sha256(content).hexdigest())
+    how = f"shuffled with seed {given.seed}" if order == "shuffle" else f"--order {order}"
+    text = ["merge", f"{'order':<12}{how}", *found.lines()]
+    stem = output.name.removesuffix(".jsonl")
+    write_whole(output, content)
+    for suffix, report in (
+        (".txt", "\n".join(text) + "\n"),
+        (".json", msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"),
+        (".svg", found.svg()),
+    ):
+        write_whole(output.with_name(f"{stem}_report{suffix}"), report.encode())
+    print("\n".join(text))
+    print(f"{'output':<12}{output}\n{'':<12}{output.with_name(f'{stem}_report')}.txt .json .svg")
+    return 0
+
+
+def _verify(given: argparse.Namespace) -> int:
+    folder: Path = given.folder
+    levels = levels_of(folder, given.levels)
+    weights = parse_weights(given.weights, levels) if given.weights else None
+    file = given.merged or merged_file(folder, levels)
+    done = verify(Wanted(folder, file, levels, weights, given.order, given.seed, given.any_counts))
+    for fault in done.faults[:SHOWN]:
+        print(plain(f"{fault.where}: {fault.text}"))
+    if len(done.faults) > SHOWN:
+        print(f"and {len(done.faults) - SHOWN:,} more")
+    _sum_up(done, file)
+    return 1 if done.faults else 0
+
+
+def _sum_up(done: Verified, file: Path) -> None:
+    for note in done.notes:
+        print(plain(note))
+    if done.rows:
+        found = distribution_of(done.rows, hashlib.sha256(file.read_bytes()).hexdigest())
+        print("\n".join(found.lines()))
+    if done.faults:
+        print(
+            f"FAILED: {len(done.faults):,} fault{'s' if len(done.faults) > 1 else ''} in {file} and its level files"
+        )
+    else:
+        print(f"OK: every row of {file} is a row of the level files, whole and once")
