@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.teacher.kernels import without_leftovers
 from kernelmill.teacher.repeats import _largest_repeat, name_repeats
+from kernelmill.teacher.simplify import simplify
 from kernelmill.teacher.skeleton import assemble, forward_of
 
 ORIGINAL = '''
@@ -165,9 +165,36 @@ def kernel(x, BLOCK):
 """
     (function,) = ast.parse(text).body
     assert isinstance(function, ast.FunctionDef)
-    without_leftovers(function)
+    simplify(function)
     assert ast.unparse(function).splitlines()[1:] == [
         "    at = arange(BLOCK)",
         "    for step in range(3):",
         "        store(x + at)",
+    ]
+
+
+def test_a_condition_that_is_always_true_and_a_second_name_for_an_index_are_gone() -> None:
+    text = """
+def kernel(a, ks0, ks2, BLOCK):
+    stride_ak = 1
+    xindex = arange(BLOCK)
+    x0 = xindex
+    if (ks2 == 1 and stride_ak == ks0 or (ks2 == ks2 and stride_ak == 1)) and (ks0 >= BLOCK and ks2 > 1):
+        offset = hint(x0)
+    else:
+        offset = x0 % ks0
+    if stride_ak == 2:
+        offset = 0
+    store(a + offset, full([1], 0.29899999499320984, tl.float32), eviction_policy="evict_last")
+"""
+    (function,) = ast.parse(text.replace("full(", "tl.full(")).body
+    assert isinstance(function, ast.FunctionDef)
+    simplify(function)
+    assert ast.unparse(function).splitlines()[1:] == [
+        "    xindex = arange(BLOCK)",
+        "    if ks0 >= BLOCK and ks2 > 1:",
+        "        offset = hint(xindex)",
+        "    else:",
+        "        offset = xindex % ks0",
+        "    store(a + offset, tl.full([1], 0.299, tl.float32))",
     ]

@@ -22,7 +22,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from kernelmill.evaluate.pick import pick
 from kernelmill.evaluate.reference import BadReference, Reference, load_reference
-from kernelmill.teacher import convolution, pooling, pretend
+from kernelmill.teacher import convolution, ordering, pooling, pretend
 from kernelmill.teacher.kernels import Unwritable
 
 _sqrt = math.sqrt
@@ -47,12 +47,12 @@ class Captured:
 class _Called(torch.nn.Module):  # type: ignore[misc]
     """A module as a function of its weights, its integers and its arguments."""
 
-    def __init__(self, model: torch.nn.Module, integers: list[tuple[torch.nn.Module, str]]) -> None:
+    def __init__(self, model: torch.nn.Module, kept: list[tuple[torch.nn.Module, str]]) -> None:
         super().__init__()
-        self.__dict__["model"], self.integers = model, integers
+        self.__dict__["model"], self.kept = model, kept
 
-    def forward(self, state: dict[str, torch.Tensor], numbers: list[int], args: list[Any]) -> Any:
-        for (owner, name), number in zip(self.integers, numbers, strict=True):
+    def forward(self, state: dict[str, torch.Tensor], numbers: list[Any], args: list[Any]) -> Any:
+        for (owner, name), number in zip(self.kept, numbers, strict=True):
             owner.__dict__[name] = number
         return torch.func.functional_call(self.__dict__["model"], state, tuple(args))
 
@@ -80,22 +80,25 @@ def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Refere
             model.eval()
     if call.kwargs:
         raise Unwritable("inputs by keyword")
+    args = pytree.tree_map(lambda x: x.contiguous() if isinstance(x, torch.Tensor) else x, list(call.args))
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     state = {name: tensor.detach() for name, tensor in state.items()}
     choices = [_integers(model, names) for names in (_SIZES, _SIZES & {"groups"}, frozenset())] + [[]]
     errors: list[Exception] = []
+    floats = [] if small is None else _floats(model, small.new(1))
+    choices = [choice + more for choice in choices for more in (floats, [])]
     for kept in [choice for place, choice in enumerate(choices) if choice not in choices[:place]]:
         before = [(owner, name, owner.__dict__[name]) for owner, name, _ in kept]
         try:
-            program = _exported(model, state, [(owner, name) for owner, name, _ in kept], list(call.args))
+            program = _exported(model, state, [(owner, name) for owner, name, _ in kept], args)
         except Exception as error:  # noqa: BLE001  export fails in many ways; the last one is raised
             errors.append(error)
             continue
         finally:
             for owner, name, number in before:
                 owner.__dict__[name] = number
-        given = [*(_path(name) for name in state), *(path for _, _, path in kept)]
-        leaves = pytree.tree_flatten_with_path(list(call.args))[0]
+        given = [*(_path(model, name) for name in state), *(path for _, _, path in kept)]
+        leaves = pytree.tree_flatten_with_path(args)[0]
         given += [f"args{pytree.keystr(path)}" for path, _ in leaves]
         values = [*state.values(), *(0 for _ in kept), *(value for _, value in leaves)]
         contiguous = [isinstance(value, torch.Tensor) and value.is_contiguous() for value in values]
@@ -129,7 +132,7 @@ def _integers(model: torch.nn.Module, names: frozenset[str]) -> list[tuple[torch
     """The integers that modules of the problem's own classes keep, and those of torch's layers that have one of the names:
     owner, name, and the path to it."""
     return [
-        (owner, name, _path(f"{path}.{name}" if path else name))
+        (owner, name, _path(model, f"{path}.{name}" if path else name))
         for path, owner in model.named_modules()
         for name, value in vars(owner).items()
         if type(value) is int and value > 1
@@ -137,18 +140,39 @@ def _integers(model: torch.nn.Module, names: frozenset[str]) -> list[tuple[torch
     ]
 
 
-def _path(name: str) -> str:
+def _floats(model: torch.nn.Module, small: torch.nn.Module) -> list[tuple[torch.nn.Module, str, str]]:
+    """The numbers that a constructor works out from sizes (`head_dim ** -0.5`): those which are others at other sizes."""
+    others = dict(small.named_modules())
+    return [
+        (owner, name, f"float:{_path(model, f'{path}.{name}' if path else name)}")
+        for path, owner in model.named_modules()
+        for name, value in vars(owner).items()
+        if type(value) is float and not type(owner).__module__.startswith("torch.")
+        if path in others and vars(others[path]).get(name) != value
+    ]
+
+
+def _path(model: torch.nn.Module, name: str) -> str:
     """`blocks.0.weight` as an expression."""
-    parts = ["self"]
+    text, owner = "self", model
     for part in name.split("."):
-        parts.append(f".{part}" if part.isidentifier() else f"[{part}]" if part.isdigit() else f"[{part!r}]")
-    return "".join(parts)
+        if part.isidentifier():
+            text += f".{part}"
+        elif isinstance(owner, torch.nn.ModuleDict | torch.nn.ParameterDict):
+            text += f"[{part!r}]"
+        elif isinstance(owner, torch.nn.ModuleList | torch.nn.Sequential | torch.nn.ParameterList):
+            text += f"[{part}]"
+        else:
+            text = f"getattr({text}, {part!r})"
+        owner = getattr(owner, part)
+    return text
 
 
 def _exported(
     model: torch.nn.Module, state: dict[str, Any], integers: list[tuple[Any, str]], args: list[Any]
 ) -> ExportedProgram:
     numbers = [owner.__dict__[name] for owner, name in integers]
+    numbers = [torch.tensor(number) if type(number) is float else number for number in numbers]
     layers = [(path, layer) for path, layer in model.named_modules() if isinstance(layer, _ConvNd)]
     windows = {f"{path}.weight" if path else "weight" for path, _ in layers}
     sizes = (
@@ -156,14 +180,46 @@ def _exported(
             name: _dims(tensor, name in windows or tensor.dim() > _MOST_WITHOUT_WINDOW)
             for name, tensor in state.items()
         },
-        [Dim.AUTO for _ in numbers],
+        [_dims(number) for number in numbers],
         pytree.tree_map(_dims, args),
     )
     with torch.no_grad(), pretend.no_gpu(), _sizes_from_tensors(), convolution.layers_in_groups():
         program = torch.export.export(
             _Called(model, integers), (state, numbers, args), dynamic_shapes=sizes, strict=False
         )
-        return program.run_decompositions(convolution.decompositions() | pooling.decompositions())
+        return program.run_decompositions(
+            convolution.decompositions() | pooling.decompositions() | ordering.decompositions() | _cells()
+        )
+
+
+def _cells() -> dict[Any, Any]:
+    """On a GPU these are kernels of torch's library, elsewhere products and sums."""
+    linear = torch.nn.functional.linear
+
+    def gru(x: Any, h: Any, wi: Any, wh: Any, bi: Any = None, bh: Any = None) -> Any:
+        (ri, zi, ni), (rh, zh, nh) = linear(x, wi, bi).chunk(3, 1), linear(h, wh, bh).chunk(3, 1)
+        new = torch.tanh(ni + torch.sigmoid(ri + rh) * nh)
+        return new + torch.sigmoid(zi + zh) * (h - new)
+
+    def lstm(x: Any, state: Any, wi: Any, wh: Any, bi: Any = None, bh: Any = None) -> Any:
+        h, c = state
+        i, f, g, o = (linear(x, wi, bi) + linear(h, wh, bh)).chunk(4, 1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    return {torch.ops.aten.gru_cell.default: gru, torch.ops.aten.lstm_cell.default: lstm}
+
+
+class _FloatKind(type):
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, float)
+
+
+class _Float(metaclass=_FloatKind):
+    """`float` in torch's functions, which of a symbol makes a symbol."""
+
+    def __new__(cls, value: Any = 0.0) -> Any:
+        return torch.sym_float(value) if isinstance(value, torch.SymInt | torch.SymFloat) else float(value)
 
 
 @contextlib.contextmanager
@@ -196,11 +252,23 @@ def _sizes_from_tensors() -> Iterator[None]:
             x.unsqueeze(2), (1, window), (1, steps), (0, padding), (1, dilation), ceil_mode
         ).squeeze(2)
 
+    def embedding_bag(
+        x: Any, weight: Any, offsets: Any = None, max_norm: Any = None, norm_type: Any = 2, scale: Any = False,
+        mode: str = "mean", sparse: Any = False, factors: Any = None, last: Any = False, padding: Any = None,
+    ) -> Any:  # fmt: skip
+        if x.dim() != 2 or x.is_floating_point() or any(o is not None for o in (max_norm, factors, padding)):
+            return bags(x, weight, offsets, max_norm, norm_type, scale, mode, sparse, factors, last, padding)
+        found = torch.nn.functional.embedding(x, weight)
+        return {"mean": found.mean, "sum": found.sum, "max": found.amax}[mode](1)
+
+    bags = torch.nn.functional.embedding_bag
     one_axis = torch.nn.functional.max_pool1d
     with (
         mock.patch.object(torch.nn.LayerNorm, "forward", layer_norm),
         mock.patch.object(torch.nn.RMSNorm, "forward", rms_norm),
         mock.patch.object(torch.nn.functional, "max_pool1d", max_pool1d),
+        mock.patch.object(torch.nn.functional, "embedding_bag", embedding_bag),
+        mock.patch.object(torch.nn.functional, "float", _Float, create=True),
         mock.patch.object(math, "sqrt", root),
     ):
         yield

@@ -16,6 +16,7 @@ from typing import Any
 from torch._inductor.runtime import triton_helpers
 
 from kernelmill.teacher.repeats import name_repeats
+from kernelmill.teacher.simplify import simplify
 from kernelmill.teacher.variants import Variant, warps
 
 _SAME_IN_TRITON = frozenset(
@@ -52,6 +53,13 @@ _MOVES = (
     "split",
     "view",
     "t",
+    "unsafe",
+    "to",
+    "copy",
+    "arange",
+    "legit",
+    "functional",
+    "native",
 )
 """Operations that move nothing, which no kernel is called after."""
 _LONGEST_NAME = 48
@@ -191,41 +199,6 @@ def _named(name: str, taken: set[str]) -> str:
     return wanted
 
 
-class _Slices(ast.NodeTransformer):
-    """`x[:]` is `x`."""
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        self.generic_visit(node)
-        whole = isinstance(node.slice, ast.Slice) and not (
-            node.slice.lower or node.slice.upper or node.slice.step
-        )
-        return node.value if whole else node
-
-
-def without_leftovers(function: ast.FunctionDef) -> None:
-    """Drops the assignments that nothing reads, until there is none."""
-    _Slices().visit(function)
-    while True:
-        read = {
-            node.id
-            for node in ast.walk(function)
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)
-        }
-        before = ast.dump(function)
-        for block in ast.walk(function):
-            if isinstance(body := getattr(block, "body", None), list):
-                body[:] = [node for node in body if not _unread(node, read)] or [ast.Pass()]
-        if ast.dump(function) == before:
-            return
-
-
-def _unread(node: ast.stmt, read: set[str]) -> bool:
-    match node:
-        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-            return name not in read
-    return False
-
-
 class _Plain(ast.NodeTransformer):
     """Inductor's helpers by their own names, libdevice's functions by Triton's where it has them."""
 
@@ -266,7 +239,7 @@ def made_plain(kernels: list[Kernel]) -> tuple[list[ast.FunctionDef], bool]:
             if text not in [ast.unparse(one) for one in found]:
                 found.append(helper)
         plain.visit(kernel.function)
-        without_leftovers(kernel.function)
+        simplify(kernel.function)
         name_repeats(kernel.function)
     return [*_library(plain), *found], plain.libdevice
 

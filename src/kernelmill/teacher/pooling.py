@@ -18,7 +18,24 @@ def decompositions() -> dict[Any, Any]:
         average = getattr(aten, f"avg_pool{rank}d").default
         greatest = getattr(aten, f"max_pool{rank}d").default
         found |= {average: _average(rank), greatest: _greatest(rank)}
+    found[aten.adaptive_avg_pool2d.default] = _adaptive
     return found
+
+
+def _adaptive(x: Any, sizes: Any) -> Any:
+    """Windows of different sizes: a sum over the axis, with weights that are zero outside the window."""
+    if all(type(size) is int and size == 1 for size in sizes):
+        return NotImplemented
+    for axis, size in zip((-1, -2), reversed(sizes), strict=True):
+        x = x.movedim(axis, -1)
+        count = x.shape[-1]
+        out = torch.arange(size, device=x.device).unsqueeze(-1)
+        place = torch.arange(count, device=x.device)
+        first, last = out * count // size, ((out + 1) * count + size - 1) // size
+        inside = (place >= first) & (place < last)
+        x = torch.where(inside, x.unsqueeze(-2), 0.0).sum(-1) / (last - first).squeeze(-1)
+        x = x.movedim(-1, axis)
+    return x
 
 
 def _average(rank: int) -> Any:

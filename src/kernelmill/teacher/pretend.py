@@ -15,11 +15,12 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+import sympy
 import torch
 import triton
 from torch._dynamo import device_interface
 from torch._functorch._aot_autograd import graph_compile
-from torch._inductor import config, select_algorithm, sizevars
+from torch._inductor import config, ir, select_algorithm, sizevars
 from torch._inductor import utils as inductor_utils
 from torch._inductor.choices import InductorChoices
 from torch._inductor.fx_passes import joint_graph, post_grad
@@ -29,6 +30,7 @@ from torch.utils._sympy import value_ranges
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
+from kernelmill.teacher import indexing
 from kernelmill.teacher.variants import Variant
 
 CAPABILITY = (9, 0)
@@ -113,6 +115,9 @@ def install() -> None:
     torch._C._ensureCUDADeviceGuardSet()
     # The operator's own binding asks for a guard of the device, which a build without CUDA has not.
     torch.Tensor.__invert__ = torch.Tensor.bitwise_not
+    torch.Tensor.__getitem__ = indexing.getitem
+    torch.Tensor.copy_ = indexing.copy_
+    torch.Tensor.contiguous = indexing.contiguous
     # It looks for the symbols among the inputs, where dynamo would have put them.
     graph_compile._apply_tensorify_python_scalars = lambda module: None
     # Sizes of layer upon layer have quotients in them, as powers of -1, of which torch does not expect to be asked.
@@ -157,10 +162,13 @@ def _choose_triton() -> None:
     config.max_autotune_gemm_backends = config.max_autotune_conv_backends = "TRITON,ATEN"
     config.autotune_in_subproc = False
     config.shape_padding = False
+    config.allow_buffer_reuse = False  # memory of another shape that is done with is hard to read
+    config.prologue_fusion = False  # a constant as an operand is written as a vector, where a tile is needed
     config.joint_graph_constant_folding = False
 
     sizevars.SizeVarAllocator.guard_int_seq = _symbols_stay(sizevars.SizeVarAllocator.guard_int_seq)
     InductorChoices.reduction_split_factor = staticmethod(_few(InductorChoices.reduction_split_factor))
+    ir.Layout._stride_expr_ge_or_false = staticmethod(_factored(ir.Layout._stride_expr_ge_or_false))
     inductor_utils.is_big_gpu = lambda *ignored: True
     for passes in (joint_graph, post_grad):
         passes.lazy_init = _without_gpu(passes.lazy_init)
@@ -199,6 +207,19 @@ def _any_for_quotients(function: Any) -> Any:
         if value_ranges.ValueRanges.wrap(exponent).lower < 0:
             return value_ranges.ValueRanges.unknown_int()
         return function(base, exponent)
+
+    return called
+
+
+def _factored(function: Any) -> Any:
+    """Torch cannot say of a product that it is a multiple of one that is multiplied out, and raises."""
+
+    def called(left: Any, right: Any) -> bool:
+        if left != 0 and right != 0:
+            above, below = sympy.fraction(sympy.cancel(sympy.sympify(left) / right))
+            if below == 1 or above == 1:
+                return bool(below == 1)
+        return bool(function(left, right))
 
     return called
 

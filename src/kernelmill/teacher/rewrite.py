@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import math
 import random
@@ -16,6 +17,7 @@ from kernelmill.teacher.variants import Variant
 
 _DROPPED = frozenset({"assert_size_stride", "assert_alignment", "args.clear", "torch.cuda.set_device"})
 _TRIES = 3
+_MOST_TRIES = 1000
 _LONG_COUNT = 40
 _WIDTH = 100
 
@@ -222,13 +224,27 @@ class _Renamed(ast.NodeTransformer):
         name = self._body.renamed.get(node.id)
         return node if name is None else ast.parse(name, mode="eval").body
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        """`(63 + n) // 64` is a number of blocks."""
+        self.generic_visit(node)
+        match node:
+            case ast.BinOp(
+                left=ast.BinOp(left=ast.Constant(value=int(rest)), op=ast.Add(), right=count),
+                op=ast.FloorDiv(),
+                right=ast.Constant(value=int(block)),
+            ) if block > 1 and rest == block - 1:
+                return ast.parse(f"triton.cdiv({ast.unparse(count)}, {block})", mode="eval").body
+        return node
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
         called = ast.unparse(node.func)
-        if called.startswith(("extern_kernels.", "torch.ops.")):
+        if called.startswith(("extern_kernels.", "torch.ops.", "aten.")):
             self._body.extern.append(called)
         self.generic_visit(node)
         if called == "reinterpret_tensor":
             node.func = ast.parse("torch.as_strided", mode="eval").body
+        elif called.startswith("aten."):
+            node.func = ast.parse(f"torch.ops.{called}", mode="eval").body
         elif called.startswith("extern_kernels."):
             node.func = ast.parse(f"torch.{called.partition('.')[2]}", mode="eval").body
         return node
@@ -276,11 +292,12 @@ def _blocks_of(count: str, block: int) -> str:
 def _broken(start: str, arguments: list[str]) -> str:
     """A call over several lines, as many arguments in each as fit."""
     lines, line = [start], ""
-    for argument in arguments:
-        if line and len(line) + len(argument) + 2 > _WIDTH:
+    for place, argument in enumerate(arguments):
+        given = argument if place == len(arguments) - 1 else f"{argument},"
+        if line and len(line) + len(given) + 1 > _WIDTH:
             lines.append(f"    {line}")
             line = ""
-        line += f"{' ' if line else ''}{argument},"
+        line += f"{' ' if line else ''}{given}"
     return "\n".join([*lines, f"    {line}", ")"])
 
 
@@ -315,6 +332,13 @@ def _tried(*expressions: ast.expr) -> Iterator[list[Any]]:
     names = {node.id for one in expressions for node in ast.walk(one) if isinstance(node, ast.Name)}
     dice = random.Random(0)
     for _ in range(_TRIES):
-        values: dict[str, Any] = {name: dice.randrange(8, 200) for name in sorted(names - {"max", "min"})}
+        yield _values(codes, sorted(names - {"max", "min"}), dice)
+
+
+def _values(codes: list[Any], names: list[str], dice: random.Random) -> list[Any]:
+    for _ in range(_MOST_TRIES):
+        values: dict[str, Any] = {name: dice.randrange(2, 2 ** dice.randrange(2, 12)) for name in names}
         space = {"__builtins__": {"max": max, "min": min}} | values
-        yield [eval(code, space) for code in codes]
+        with contextlib.suppress(ZeroDivisionError):  # sizes that do not go together
+            return [eval(code, space) for code in codes]
+    raise Unwritable("sizes that no numbers fit")

@@ -22,11 +22,16 @@ _TEMPLATE = """{imports}
 
 
 def forward_of(code: str, class_name: str) -> ast.FunctionDef:
-    """The original's `forward`."""
-    found = _method(_class(ast.parse(code), class_name), "forward")
-    if found is None:
-        raise LookupError(f"{class_name} has no forward of its own")
-    return found
+    """The original's `forward`, its own or that of a class which it is made of."""
+    module, waiting = ast.parse(code), [class_name]
+    classes = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
+    while waiting:
+        owner = classes.get(waiting.pop(0))
+        if owner is not None:
+            if (found := _method(owner, "forward")) is not None:
+                return found
+            waiting += [base.id for base in owner.bases if isinstance(base, ast.Name)]
+    raise LookupError(f"{class_name} has no forward that stands in the file")
 
 
 def assemble(
@@ -36,14 +41,14 @@ def assemble(
     module = ast.parse(code)
     original = _class(module, class_name)
     forward = forward_of(code, class_name)
-    kept = _holder(original)
+    kept = _holder(original, _built_with(module))
     kept.name = new_name
     for node in ast.walk(kept):
         if isinstance(node, ast.Name) and node.id == class_name:
             node.id = new_name
     wanted = _names(kept) | _names(forward.args)
     definitions, own_imports = _needed(module, wanted, class_name)
-    lines = dict.fromkeys([*own_imports, *imports])
+    lines = sorted({*own_imports, *imports}, key=lambda line: (line.startswith("from"), line.split()))
     methods = [node for node in kept.body if isinstance(node, ast.FunctionDef)]
     others = [node for node in kept.body if not isinstance(node, ast.FunctionDef)]
     doc = ast.get_docstring(original)
@@ -75,21 +80,8 @@ def _method(owner: ast.ClassDef, name: str) -> ast.FunctionDef | None:
     )
 
 
-def _holder(owner: ast.ClassDef) -> ast.ClassDef:
-    """The class without the methods that its constructor does not call."""
-    methods = {node.name: node for node in owner.body if isinstance(node, ast.FunctionDef)}
-    needed, waiting = set[str](), ["__init__"]
-    while waiting:
-        name = waiting.pop()
-        if name in methods and name not in needed:
-            needed.add(name)
-            waiting += [
-                node.attr
-                for node in ast.walk(methods[name])
-                if isinstance(node, ast.Attribute)
-                and isinstance(node.value, ast.Name)
-                and node.value.id == "self"
-            ]
+def _holder(owner: ast.ClassDef, needed: set[str]) -> ast.ClassDef:
+    """The class without the methods that no constructor calls."""
     body = [node for node in owner.body if not isinstance(node, ast.FunctionDef) or node.name in needed]
     return ast.ClassDef(
         name=owner.name,
@@ -98,6 +90,30 @@ def _holder(owner: ast.ClassDef) -> ast.ClassDef:
         body=body or [ast.Pass()],
         decorator_list=owner.decorator_list,
     )
+
+
+def _built_with(module: ast.Module) -> set[str]:
+    """The names of the methods that constructors call, whichever class of the file they stand in."""
+    methods = [
+        node
+        for owner in module.body
+        if isinstance(owner, ast.ClassDef)
+        for node in owner.body
+        if isinstance(node, ast.FunctionDef)
+    ]
+    needed, waiting = set[str](), ["__init__"]
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += [
+                node.attr
+                for method in methods
+                if method.name == name
+                for node in ast.walk(method)
+                if isinstance(node, ast.Attribute)
+            ]
+    return needed - {"forward"}
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -131,10 +147,16 @@ def _needed(module: ast.Module, wanted: set[str], without: str) -> tuple[list[st
                     if any((alias.asname or alias.name.partition(".")[0]) == name for alias in aliases):
                         imports[place] = ast.unparse(node)
                 case ast.ClassDef(name=found) if found == name:
-                    kept = _holder(node)
+                    kept = _holder(node, _built_with(module))
                     definitions[place] = ast.unparse(ast.fix_missing_locations(kept))
                     waiting |= _names(kept)
                 case ast.FunctionDef(name=found) if found == name:
+                    definitions[place] = ast.unparse(node)
+                    waiting |= _names(node)
+                case ast.AnnAssign(target=ast.Name(id=found), value=ast.expr()) if found == name:
+                    definitions[place] = ast.unparse(node)
+                    waiting |= _names(node)
+                case ast.Try() | ast.If() if name in _bound(node):
                     definitions[place] = ast.unparse(node)
                     waiting |= _names(node)
                 case ast.Assign(targets=targets):
@@ -144,6 +166,13 @@ def _needed(module: ast.Module, wanted: set[str], without: str) -> tuple[list[st
     return [definitions[place] for place in sorted(definitions)], [
         imports[place] for place in sorted(imports)
     ]
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """The names that a statement gives a meaning to."""
+    stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    aliases = [n for n in ast.walk(node) if isinstance(n, ast.alias)]
+    return stored | {alias.asname or alias.name.partition(".")[0] for alias in aliases}
 
 
 def _indented(text: str, depth: int = 1) -> str:

@@ -7,6 +7,7 @@ The request is `{"code": source, "entry_point": class or null, "variant": number
 from __future__ import annotations
 
 import os
+import re
 import time
 import warnings
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 
 from kernelmill.teacher import pretend
 from kernelmill.teacher.capture import Captured, capture
@@ -25,6 +26,8 @@ from kernelmill.teacher.skeleton import assemble, forward_of
 from kernelmill.teacher.variants import variant
 
 _MOST_NUMBERS = 64
+_OURS = re.compile(r"(buf|constant|count|n|ps|s|u|view|arg)\d+|grid")
+"""What `forward` calls things of its own."""
 _WARM_UP = """
 import torch
 class Model(torch.nn.Module):
@@ -60,7 +63,10 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
     code, entry_point = request["code"], request.get("entry_point")
     captured, reference = capture(code, entry_point)
     name = reference.kind.__name__
-    arguments = [arg.arg for arg in forward_of(code, name).args.args[1:]]
+    given = forward_of(code, name).args
+    arguments = [arg.arg for arg in (*given.posonlyargs, *given.args)][1:]
+    if given.vararg is not None:
+        arguments += [f"{given.vararg.arg}[{place}]" for place in range(len(captured.sources))]
     inputs, lines, device = _inputs(captured, arguments)
     chosen = variant(request.get("variant", 0))
     new = rewrite(generate(captured, chosen), inputs, device, chosen)
@@ -88,6 +94,7 @@ def _inputs(captured: Captured, arguments: list[str]) -> tuple[list[str], list[s
     names: list[str] = []
     lines: list[str] = []
     constants: dict[str, str] = {}
+    floats: dict[str, str] = {}
     device = ""
     waiting = list(zip(captured.sources, captured.contiguous, strict=True))
     for spec in captured.program.graph_signature.input_specs:
@@ -97,19 +104,30 @@ def _inputs(captured: Captured, arguments: list[str]) -> tuple[list[str], list[s
             names.append(name)
             continue
         source, contiguous = waiting.pop(0)
+        if source.startswith("float:"):
+            name = source.rpartition(".")[2]
+            while name in names or name in arguments:
+                name += "_"
+            floats[name] = source.removeprefix("float:")
+            names.append(name)
+            continue
         if not source.startswith("args["):
             names.append(source)
             continue
         place, _, inner = source.removeprefix("args[").partition("]")
         given = arguments[int(place)] + inner
         name = given if given.isidentifier() else "".join(c if c.isalnum() else "_" for c in given).strip("_")
+        if _OURS.fullmatch(name):
+            name = f"{name}_given"
+        if isinstance(spec.arg, TensorArgument):
+            device = device or f"{name}.device"
         if contiguous:
             lines.append(f"{name} = {given}.contiguous()")
-            device = device or f"{name}.device"
         elif name != given:
             lines.append(f"{name} = {given}")
         names.append(name)
     device = device or next((f"{name}.device" for name in names if name.startswith("self.")), "")
+    lines += [f"{name} = torch.tensor({text}, device={device})" for name, text in floats.items()]
     lines += [f"{name} = torch.tensor({text}, device={device})" for name, text in constants.items()]
     return names, lines, device
 
