@@ -106,3 +106,46 @@ def test_products_that_are_off_as_tf32_is_are_told_so(evaluator: Evaluator) -> N
     assert "C7.error_like_tf32" in [flag.code for flag in verdict.flags]
     assert 'input_precision="ieee"' in verdict.feedback
     assert verdict.task["dtype"] == "fp32"
+
+
+ROW_MAX = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        found = torch.topk(x, 1, dim=-1)
+        return found.values, found.indices
+def get_inputs():
+    return [torch.randn(24, 48)]
+def get_init_inputs():
+    return []
+"""
+LAST_OF_EQUALS = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def row_max_kernel(x_ptr, value_ptr, index_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * columns + at, mask=at < columns, other=float("-inf"))
+    best = tl.max(x, 0)
+    tl.store(value_ptr + row, best)
+    tl.store(index_ptr + row, tl.max(tl.where(x == best, at, -1), 0))
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        values = torch.empty((x.shape[0], 1), device=x.device, dtype=x.dtype)
+        indices = torch.empty((x.shape[0], 1), device=x.device, dtype=torch.int64)
+        row_max_kernel[(x.shape[0],)](x, values, indices, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        return values, indices
+"""
+
+
+@pytest.mark.slow
+def test_which_of_equal_elements_is_named_is_free_and_which_of_others_is_not(evaluator: Evaluator) -> None:
+    free = asyncio.run(evaluator.evaluate(Pair("last", ROW_MAX, LAST_OF_EQUALS)))
+    assert (free.status, free.grade.robust) == ("PASSED", True)
+    wrong = LAST_OF_EQUALS.replace("tl.where(x == best, at, -1)", "tl.where(x == best, at - 1, -1)")
+    assert asyncio.run(evaluator.evaluate(Pair("wrong", ROW_MAX, wrong))).status == "INCORRECT_NUMERICAL"
