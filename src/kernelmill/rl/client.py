@@ -1,0 +1,305 @@
+"""A client for `kernelmill serve`: a reference and a candidate in, a reward or None (masked) out.
+
+What is asked again, and for how long:
+
+    429, 503, nobody listens    the service is full, starts or stops: until `patience` seconds have passed, whatever it takes;
+                                `Retry-After` is obeyed
+    500 and the like, a broken  something went wrong with this request: `retries` times, each wait twice as long as the last
+    connection, a time-out, an
+    INFRA_ERROR, no answer of ours
+    401, 404, 413, 422          never: asking again would not mend it (`RewardRefused`)
+
+After that it raises `RewardUnavailable`, or, where `mask` says so, gives a result without a reward. It never makes a number
+up. A candidate that nobody can judge (`inconclusive`) has no reward either, and that is no error.
+
+It speaks aiohttp, which the package depends on anyway and which takes little of the processor with hundreds of requests
+open. The blocking client is the same one in a thread of its own, so there is one way of asking again. What is not here:
+batches (`/evaluate/batch`), since one request for each candidate is asked again by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import json
+import math
+import random
+import threading
+import time
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+import aiohttp
+
+from kernelmill.answers import NoAnswer, read_answer
+from kernelmill.errors import ConfigError, EndpointError
+
+T = TypeVar("T")
+URL = "http://127.0.0.1:18188"
+MAX_CODE = 1 << 18
+"""Characters that the service takes for one text."""
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 10.0
+_BUSY = (429, 503)
+_REFUSALS = (400, 401, 403, 404, 405, 413, 422)
+
+
+class RewardUnavailable(EndpointError):
+    """No reward could be had, and that is not the candidate's fault."""
+
+
+class RewardRefused(EndpointError):
+    """The service will not take this request: its token, its address or a field is wrong."""
+
+
+class Ask(NamedTuple):
+    """What to judge. `candidate` is plain code or a model's whole completion."""
+
+    reference: str
+    candidate: str
+    entry_point: str | None = None
+    """The reference's class where it is not `Model`."""
+
+
+@dataclass(frozen=True)
+class Reward:
+    """What came back. `reward` is None where the sample is to be left out, and `why` says why."""
+
+    reward: float | None
+    verdict: str = "inconclusive"
+    """correct, incorrect, hack, inconclusive"""
+    status: str = ""
+    feedback: str = ""
+    why: str = ""
+    attempts: int = 0
+    record: dict[str, Any] = field(default_factory=dict, repr=False)
+    """The whole verdict, where there is one."""
+
+    @property
+    def masked(self) -> bool:
+        return self.reward is None
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    url: str = URL
+    token: str | None = field(default=None, repr=False)
+    reward: str | None = None
+    """The reward's name; None: the one that the service was started with."""
+    timeout: float = 600.0
+    """Seconds for one try, with the time that it waits in the service's queue."""
+    patience: float = 1800.0
+    """Seconds for all tries together."""
+    retries: int = 5
+    in_flight: int = 64
+    """Requests at once. Who waits to ask again keeps its place, so a full service is not asked by more and more."""
+    mask: bool = False
+    """Give a masked result where `RewardUnavailable` would be raised. A refusal is raised nevertheless."""
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError(f"{self.url!r} is not an address: expected http://host:port")
+        if not (self.timeout > 0 and self.patience > 0 and self.retries >= 0 and self.in_flight >= 1):
+            raise ConfigError("timeout, patience and in_flight must be more than 0, and retries not less")
+
+
+class AsyncRewardClient:
+    """For one event loop. `async with` it, or `await close()`."""
+
+    def __init__(self, options: ClientOptions | None = None) -> None:
+        self.options = options or ClientOptions()
+        self._turns = asyncio.Semaphore(self.options.in_flight)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> AsyncRewardClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def grade(self, reference: str, candidate: str, entry_point: str | None = None) -> Reward:
+        ask = Ask(reference, candidate, entry_point)
+        if len(candidate) > MAX_CODE:
+            short = _answer_alone(candidate)
+            if short is None:
+                # Not a zero: the service has not seen it. Not an error: one endless completion must not end a run.
+                return Reward(None, why=f"the candidate has more than {MAX_CODE} characters")
+            ask = ask._replace(candidate=short)
+        async with self._turns:
+            return await _Asking(self, ask).result()
+
+    async def grade_many(self, asks: Iterable[Ask]) -> list[Reward]:
+        """In their order. The first error ends the rest."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.grade(*ask)) for ask in asks]
+        return [task.result() for task in tasks]
+
+    def session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            token = self.options.token
+            self._session = aiohttp.ClientSession(
+                # The service closes a connection that was idle for 5 s: one that is about to be closed is not used again.
+                connector=aiohttp.TCPConnector(limit=self.options.in_flight, keepalive_timeout=2.0),
+                headers={} if token is None else {"Authorization": f"Bearer {token}"},
+                timeout=aiohttp.ClientTimeout(total=self.options.timeout, sock_connect=10.0),
+            )
+        return self._session
+
+
+class _Again(Exception):
+    """Worth asking again. `wait` is what the service said; `counts` where it was this request that failed."""
+
+    def __init__(self, why: str, counts: bool = True, wait: float | None = None) -> None:
+        super().__init__(why)
+        self.counts, self.wait = counts, wait
+
+
+class _Asking:
+    """One candidate, until there is an answer or no hope of one."""
+
+    def __init__(self, client: AsyncRewardClient, ask: Ask) -> None:
+        self._client, self._options = client, client.options
+        body = {"reference": ask.reference, "candidate": ask.candidate, "reward": self._options.reward}
+        # A lone half of a surrogate pair is not UTF-8; as an escape it travels.
+        self._body = json.dumps(body | {"entry_point": ask.entry_point}, ensure_ascii=True).encode()
+        self._attempts = self._failures = 0
+
+    async def result(self) -> Reward:
+        end = time.monotonic() + self._options.patience
+        while True:
+            self._attempts += 1
+            try:
+                async with asyncio.timeout_at(asyncio.get_running_loop().time() + end - time.monotonic()):
+                    return await self._once()
+            except TimeoutError:
+                return self._given_up(f"nothing after {self._options.patience:g} s")
+            except _Again as again:
+                self._failures += again.counts
+                wait = self._wait() if again.wait is None else again.wait
+                if self._failures > self._options.retries:
+                    return self._given_up(str(again))
+                if time.monotonic() + wait >= end:
+                    return self._given_up(f"{again}, and {self._options.patience:g} s are over")
+            await asyncio.sleep(wait)
+
+    async def _once(self) -> Reward:
+        try:
+            async with self._client.session().post(
+                f"{self._options.url.rstrip('/')}/evaluate",
+                data=self._body,
+                headers={"Content-Type": "application/json"},
+            ) as answer:
+                text = await answer.text()
+                if answer.status != 200:
+                    raise self._not_answered(answer.status, answer.headers.get("Retry-After"), text)
+        except aiohttp.ClientConnectorError as error:
+            raise _Again(f"cannot connect: {error}", counts=False) from error
+        except aiohttp.ServerTimeoutError as error:  # to connect
+            raise _Again(f"cannot connect: {error}", counts=False) from error
+        except TimeoutError as error:
+            raise _Again(f"no answer in {self._options.timeout:g} s") from error
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise _Again(f"the connection broke: {error}") from error
+        return self._read(text)
+
+    def _read(self, text: str) -> Reward:
+        try:
+            record = json.loads(text)
+            reward, verdict, status = record["reward"], record["verdict"], record["status"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise _Again(f"not an answer of `kernelmill serve`: {text[:100]!r}") from error
+        if status == "INFRA_ERROR":
+            raise _Again(f"the service has trouble of its own: {record.get('error')}")
+        if reward is not None and not (isinstance(reward, int | float) and math.isfinite(reward)):
+            raise _Again(f"not a reward: {reward!r}")
+        why = ""
+        if reward is None:
+            why = (
+                f"{verdict} ({status})" if verdict == "inconclusive" else f"{verdict}, but nothing was timed"
+            )
+        return Reward(
+            None if reward is None else float(reward),
+            verdict, status, record.get("feedback") or "", why, self._attempts, record,
+        )  # fmt: skip
+
+    def _not_answered(self, status: int, retry_after: str | None, text: str) -> Exception:
+        said = f"{status} {text[:300]}".strip()
+        if status in _REFUSALS:
+            return RewardRefused(f"{self._options.url}: {said}")
+        wait = float(retry_after) if retry_after and retry_after.isdigit() else None
+        # Not all at the same moment.
+        wait = None if wait is None else wait * (1 + random.random() / 4)
+        return _Again(said, counts=status not in _BUSY, wait=wait)
+
+    def _wait(self) -> float:
+        longest = min(_FIRST_WAIT * math.pow(2, min(self._attempts - 1, 10)), _LONGEST_WAIT)
+        return longest * (0.5 + random.random() / 2)
+
+    def _given_up(self, why: str) -> Reward:
+        why = f"no reward from {self._options.url} after {self._attempts} attempts: {why}"
+        if not self._options.mask:
+            raise RewardUnavailable(why)
+        return Reward(None, why=why, attempts=self._attempts)
+
+
+class RewardClient:
+    """The same for code that blocks, from any thread. It has a thread of its own, which `close` ends."""
+
+    def __init__(self, options: ClientOptions | None = None) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="kernelmill reward client", daemon=True
+        )
+        self._thread.start()
+        self._client = AsyncRewardClient(options)
+
+    def __enter__(self) -> RewardClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._loop.is_closed():
+            return
+        self._run(self._client.close()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def grade(self, reference: str, candidate: str, entry_point: str | None = None) -> Reward:
+        return self.submit(Ask(reference, candidate, entry_point)).result()
+
+    def grade_many(self, asks: Iterable[Ask]) -> list[Reward]:
+        futures = [self.submit(ask) for ask in asks]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def submit(self, ask: Ask) -> concurrent.futures.Future[Reward]:
+        """For an event loop that is not ours: `await asyncio.wrap_future(client.submit(ask))`."""
+        return self._run(self._client.grade(*ask))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+
+def _answer_alone(text: str) -> str | None:
+    """The code of a completion without the thoughts around it, where that is short enough."""
+    try:
+        code = read_answer(text).code
+    except NoAnswer:
+        return None
+    return code if len(code) <= MAX_CODE else None

@@ -1,0 +1,185 @@
+"""The client: a reward, or masked, or an error; never a number that nobody gave."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernelmill.errors import ConfigError
+from kernelmill.rl import client as under_test
+from kernelmill.rl.client import (
+    MAX_CODE,
+    Ask,
+    AsyncRewardClient,
+    ClientOptions,
+    Reward,
+    RewardClient,
+    RewardRefused,
+    RewardUnavailable,
+)
+from tests.rl.stub import Answer, Stub, verdict
+
+FULL: Answer = (429, {"error": "the queue is full"}, {"Retry-After": "1"})
+STARTING: Answer = (503, {"error": "the service is starting"}, {"Retry-After": "0"})
+BUG: Answer = (500, {"error": "internal error"})
+TROUBLE: Answer = (200, verdict(0.0, "inconclusive", "INFRA_ERROR", error="a worker was killed"))
+NOT_OURS: Answer = (200, "<html>a proxy's page</html>")
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(under_test, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(under_test, "_LONGEST_WAIT", 0.05)
+    yield
+
+
+def grade(url: str, candidate: str = "0.5", **options: object) -> Reward:
+    async def once() -> Reward:
+        async with AsyncRewardClient(ClientOptions(url, **options)) as client:  # type: ignore[arg-type]
+            return await client.grade("a reference", candidate)
+
+    return asyncio.run(once())
+
+
+def test_a_verdict_gives_its_reward_its_words_and_the_whole_record() -> None:
+    with Stub((200, verdict(-1.0, "hack", "HACK", checks=[]))) as stub:
+        found = grade(stub.url, token="secret", reward="default")
+    assert (found.reward, found.verdict, found.status, found.feedback) == (-1.0, "hack", "HACK", "said")
+    assert (found.masked, found.attempts, found.record["checks"]) == (False, 1, [])
+    assert stub.bodies == [
+        {"reference": "a reference", "candidate": "0.5", "reward": "default", "entry_point": None}
+    ]
+    assert stub.headers[0]["Authorization"] == "Bearer secret"
+    assert "secret" not in repr(ClientOptions(token="secret"))
+
+
+def test_what_nobody_can_judge_is_masked_and_no_error() -> None:
+    with Stub() as stub:
+        found = grade(stub.url, "?")
+    assert (found.reward, found.masked, found.why) == (None, True, "inconclusive (UNSUPPORTED)")
+
+
+def test_a_correct_candidate_that_was_not_timed_is_masked_where_the_reward_needs_a_time() -> None:
+    with Stub((200, verdict(None))) as stub:
+        found = grade(stub.url, reward="speedup")
+    assert (found.masked, found.verdict, found.why) == (True, "correct", "correct, but nothing was timed")
+
+
+@pytest.mark.parametrize("bad", [STARTING, BUG, TROUBLE, NOT_OURS, "reset", (200, verdict(float("nan")))])
+def test_whatever_goes_wrong_on_the_way_is_asked_again(bad: Answer) -> None:
+    with Stub(bad, bad) as stub:
+        found = grade(stub.url)
+    assert (found.reward, found.attempts, len(stub.bodies)) == (0.5, 3, 3)
+
+
+def test_a_full_service_is_asked_again_when_it_said_and_not_before() -> None:
+    with Stub(FULL) as stub:
+        start = time.monotonic()
+        assert grade(stub.url).reward == 0.5
+    assert 1.0 <= time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("bad", [BUG, TROUBLE, NOT_OURS, "reset"])
+def test_after_the_retries_it_raises_or_masks_and_never_gives_a_number(bad: Answer) -> None:
+    with Stub(always=lambda body: bad) as stub:
+        with pytest.raises(RewardUnavailable, match="after 3 attempts"):
+            grade(stub.url, retries=2)
+        found = grade(stub.url, retries=2, mask=True)
+    assert (found.reward, found.verdict, found.attempts) == (None, "inconclusive", 3)
+    assert len(stub.bodies) == 6
+
+
+@pytest.mark.parametrize("busy", [FULL, STARTING])
+def test_a_service_that_stays_busy_is_given_up_when_patience_is_over(busy: Answer) -> None:
+    with Stub(always=lambda body: busy) as stub:
+        start = time.monotonic()
+        with pytest.raises(RewardUnavailable):
+            grade(stub.url, retries=0, patience=0.5)
+    assert time.monotonic() - start < 3
+
+
+def test_nobody_listening_is_waited_for_and_given_up_when_patience_is_over() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = "http://127.0.0.1:{}".format(free.getsockname()[1])
+    with pytest.raises(RewardUnavailable, match="cannot connect"):
+        grade(url, retries=0, patience=0.3)
+    assert grade(url, patience=0.3, mask=True).masked
+
+
+def test_an_answer_that_does_not_come_is_asked_again_and_then_given_up() -> None:
+    with Stub("hang") as stub:
+        assert grade(stub.url, timeout=0.3).attempts == 2
+    with Stub("hang") as stub, pytest.raises(RewardUnavailable, match="nothing after 0.3 s"):
+        grade(stub.url, patience=0.3)
+
+
+@pytest.mark.parametrize("status", [401, 404, 413, 422])
+def test_a_refusal_is_raised_at_once_also_where_faults_are_masked(status: int) -> None:
+    with Stub((status, {"error": "no"})) as stub:
+        with pytest.raises(RewardRefused, match=str(status)):
+            grade(stub.url, mask=True)
+    assert len(stub.bodies) == 1
+
+
+def test_no_more_requests_are_open_than_allowed_and_answers_keep_their_order() -> None:
+    async def many(url: str) -> list[Reward]:
+        async with AsyncRewardClient(ClientOptions(url, in_flight=3)) as client:
+            return await client.grade_many(Ask("r", str(n)) for n in range(20))
+
+    with Stub() as stub:
+        stub.latency = 0.02
+        found = asyncio.run(many(stub.url))
+    assert [one.reward for one in found] == [float(n) for n in range(20)]
+    assert stub.most_open == 3
+
+
+def test_the_blocking_client_gives_the_same_from_any_thread_and_inside_a_running_loop() -> None:
+    with Stub() as stub, RewardClient(ClientOptions(stub.url)) as client:
+        assert client.grade("r", "0.25").reward == 0.25
+        assert [one.reward for one in client.grade_many([Ask("r", "1"), Ask("r", "?")])] == [1.0, None]
+
+        async def inside() -> Reward:
+            assert client.grade("r", "2").reward == 2.0
+            return await asyncio.wrap_future(client.submit(Ask("r", "3")))
+
+        assert asyncio.run(inside()).reward == 3.0
+    client.close()
+
+
+def test_thoughts_without_end_are_left_at_home_and_a_candidate_without_end_is_masked() -> None:
+    thoughts = f"<think>{'so ' * MAX_CODE}</think><answer>0.75</answer>"
+    with Stub() as stub:
+        assert grade(stub.url, thoughts).reward == 0.75
+        assert grade(stub.url, "x" * (MAX_CODE + 1)).masked
+        assert grade(stub.url, f"<answer>{'1' * (MAX_CODE + 1)}</answer>").masked
+    assert [body["candidate"] for body in stub.bodies] == ["0.75"]
+
+
+def test_half_of_a_surrogate_pair_travels() -> None:
+    with Stub((200, verdict())) as stub:
+        grade(stub.url, "\ud800")
+    assert stub.bodies[0]["candidate"] == "\ud800"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"url": "localhost:1"}, {"timeout": 0}, {"patience": 0}, {"retries": -1}, {"in_flight": 0}]
+)
+def test_options_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        ClientOptions(**wrong)  # type: ignore[arg-type]
+
+
+@given(st.lists(st.sampled_from([STARTING, BUG, TROUBLE, NOT_OURS, "reset"]), max_size=8))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_mishaps_come_first_the_result_is_the_reward_or_nothing(script: list[Answer]) -> None:
+    with Stub(*script) as stub:
+        found = grade(stub.url, retries=5, mask=True)
+    # Only what went wrong with the request itself is counted.
+    too_many = sum(one is not STARTING for one in script) > 5
+    assert found.reward == (None if too_many else 0.5)
