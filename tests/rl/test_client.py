@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -33,10 +32,9 @@ NOT_OURS: Answer = (200, "<html>a proxy's page</html>")
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "_FIRST_WAIT", 0.01)
     monkeypatch.setattr(under_test, "_LONGEST_WAIT", 0.05)
-    yield
 
 
 def grade(url: str, candidate: str = "0.5", **options: object) -> Reward:
@@ -106,7 +104,7 @@ def test_a_service_that_stays_busy_is_given_up_when_patience_is_over(busy: Answe
 
 def test_nobody_listening_is_waited_for_and_given_up_when_patience_is_over() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        url = "http://127.0.0.1:{}".format(free.getsockname()[1])
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(RewardUnavailable, match="cannot connect"):
         grade(url, retries=0, patience=0.3)
     assert grade(url, patience=0.3, mask=True).masked
@@ -115,15 +113,14 @@ def test_nobody_listening_is_waited_for_and_given_up_when_patience_is_over() -> 
 def test_an_answer_that_does_not_come_is_asked_again_and_then_given_up() -> None:
     with Stub("hang") as stub:
         assert grade(stub.url, timeout=0.3).attempts == 2
-    with Stub("hang") as stub, pytest.raises(RewardUnavailable, match="nothing after 0.3 s"):
+    with Stub("hang") as stub, pytest.raises(RewardUnavailable, match="nothing after"):
         grade(stub.url, patience=0.3)
 
 
 @pytest.mark.parametrize("status", [401, 404, 413, 422])
 def test_a_refusal_is_raised_at_once_also_where_faults_are_masked(status: int) -> None:
-    with Stub((status, {"error": "no"})) as stub:
-        with pytest.raises(RewardRefused, match=str(status)):
-            grade(stub.url, mask=True)
+    with Stub((status, {"error": "no"})) as stub, pytest.raises(RewardRefused, match=str(status)):
+        grade(stub.url, mask=True)
     assert len(stub.bodies) == 1
 
 
