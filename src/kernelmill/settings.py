@@ -271,6 +271,9 @@ class PublishSettings(NamedDatasets):
     json_columns: str = setting("", "columns to publish as JSON text, with commas between")
     license: str | None = setting(None, "licence of the whole, by the Hub's identifier, such as mit")
     public: bool = setting(False, "make a new Hub dataset public (one that is there stays what it is)")
+    allow_benchmark: bool = setting(
+        False, "publish rows of a benchmark too (benchmark: true), which training sets must not hold"
+    )
     dry_run: bool = setting(False, "say what would change; change nothing")
     yes: bool = setting(False, "do not ask before a dataset is replaced by a much smaller one", flag="-y")
     source_split: str | None = setting(None, "one split of a source on the Hub (default: all)")

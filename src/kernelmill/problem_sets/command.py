@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 from pathlib import Path
 
-import msgspec
-
-from kernelmill.arguments import Parser
+from kernelmill.arguments import Parser, at_least
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.problem_sets.distribution import distribution_of
-from kernelmill.problem_sets.levels import level_file, levels_of, merged_file
+from kernelmill.problem_sets.levels import asked_levels, level_file, levels_of, merged_file
+from kernelmill.problem_sets.listing import list_set, show_problem, stats_lines, stats_of
 from kernelmill.problem_sets.merge import ORDERS, SEED, Order, merged, parse_weights, read_levels, written
+from kernelmill.problem_sets.problem import KERNELBENCH, encoded
 from kernelmill.problem_sets.verify import Verified, Wanted, verify
 from kernelmill.store.text_file import write_whole
 from kernelmill.terminal import plain, say
 
+IMPORTED = Path("data") / KERNELBENCH
+FORMATS = ("slime", "trl", "verl", "prime", "verifiers")
 SHOWN = 50
 """Faults that are printed; the others are counted."""
 
@@ -36,9 +39,120 @@ def parser() -> Parser:
         formatter_class=_format,
     )
     words = made.add_subparsers(dest="word", required=True, metavar="WORD")
+    _add_import(words)
+    _add_looking(words)
+    _add_export(words)
     _add_merge(words)
     _add_verify(words)
     return made
+
+
+def _add_import(words: argparse._SubParsersAction[Parser]) -> None:
+    made = words.add_parser(
+        "import",
+        help="problems from KernelBench or anywhere else into a folder, each checked once",
+        description="Bring problems in: each is run at its own size without memory, and small on the CPU, in a confined process.",
+        formatter_class=_format,
+        allow_abbrev=False,
+    )
+    made.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="a KernelBench checkout, a Hub dataset, a folder of problem files, or rows; NAME=SOURCE",
+    )
+    made.add_argument("--into", type=Path, metavar="FOLDER", help="where they go (default: data/NAME)")
+    made.add_argument(
+        "--benchmark",
+        action=argparse.BooleanOptionalAction,
+        help="it measures models and must stay out of training sets (default: yes for KernelBench)",
+    )
+    made.add_argument(
+        "--level", type=at_least(1), metavar="N", help="of problems that have none (default: 1)"
+    )
+    made.add_argument(
+        "--workers", type=at_least(1), metavar="N", help="problems at once (default: one a processor)"
+    )
+    made.add_argument(
+        "--timeout",
+        type=at_least(1),
+        default=60,
+        metavar="S",
+        help="seconds for one run of a problem (default: 60)",
+    )
+    made.add_argument("--force", action="store_true", help="check again what was checked before")
+    made.set_defaults(run=_import)
+
+
+def _add_looking(words: argparse._SubParsersAction[Parser]) -> None:
+    for word, what, run in (
+        ("list", "every problem of an imported set on a line", _list),
+        ("show", "one problem: inputs, operations, what the checks found, source", _show),
+        ("stats", "an imported set by level, operators, sizes and dtypes", _stats),
+    ):
+        made = words.add_parser(
+            word,
+            help=what,
+            description=f"{what[0].upper()}{what[1:]}.",
+            formatter_class=_format,
+            allow_abbrev=False,
+        )
+        if word == "show":
+            made.add_argument("problem", metavar="PROBLEM", help="such as level1/19, or its name")
+        made.add_argument(
+            "folder",
+            nargs="?",
+            type=Path,
+            default=IMPORTED,
+            metavar="FOLDER",
+            help=f"an imported set (default: {IMPORTED})",
+        )
+        if word == "list":
+            made.add_argument("--levels", metavar="1,2", help="these levels only (default: all)")
+        made.add_argument("--json", action="store_true", help="print JSON")
+        made.set_defaults(run=run)
+
+
+def _add_export(words: argparse._SubParsersAction[Parser]) -> None:
+    made = words.add_parser(
+        "export",
+        help="an imported set as prompts for RL trainers",
+        description="Make prompts for RL trainers of an imported set, in the order of level and problem id.",
+        formatter_class=_format,
+        allow_abbrev=False,
+    )
+    made.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default=IMPORTED,
+        metavar="FOLDER",
+        help=f"an imported set (default: {IMPORTED})",
+    )
+    made.add_argument(
+        "--format", choices=FORMATS, default="slime", help="whose rows they are (default: slime)"
+    )
+    made.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("outputs/rl"),
+        metavar="FOLDER",
+        help="where the files go (default: outputs/rl)",
+    )
+    made.add_argument("--levels", metavar="1,2", help="these levels only (default: all)")
+    made.add_argument(
+        "--admitted",
+        action="store_true",
+        help="leave out problems that a candidate could pass without computing them",
+    )
+    made.add_argument(
+        "--prompt",
+        type=Path,
+        metavar="FILE",
+        help="your own user's message (Jinja; code, class_name, module_name)",
+    )
+    made.add_argument("--system-prompt", type=Path, metavar="FILE", help="your own system's message")
+    made.set_defaults(run=_export)
 
 
 def _add_merge(words: argparse._SubParsersAction[Parser]) -> None:
@@ -116,6 +230,52 @@ def main(arguments: list[str]) -> int:
     return code
 
 
+def _import(given: argparse.Namespace) -> int:
+    from kernelmill.problem_sets.importing import import_problems
+
+    workers = given.workers or os.cpu_count() or 1
+    return import_problems(
+        given.source, given.into, given.benchmark, given.level, workers, float(given.timeout), given.force
+    )
+
+
+def _list(given: argparse.Namespace) -> int:
+    print("\n".join(list_set(given.folder, asked_levels(given.levels), given.json)))
+    return 0
+
+
+def _show(given: argparse.Namespace) -> int:
+    print("\n".join(show_problem(given.folder, given.problem, given.json)))
+    return 0
+
+
+def _stats(given: argparse.Namespace) -> int:
+    found = stats_of(given.folder)
+    print(encoded(found).decode().rstrip("\n") if given.json else "\n".join(stats_lines(found)))
+    return 0
+
+
+def _export(given: argparse.Namespace) -> int:
+    from kernelmill.problem_sets.export import Prompts, export
+    from kernelmill.prompts import Prompt
+
+    prompts = Prompts(Prompt("rl_system", given.system_prompt), Prompt("rl", given.prompt))
+    done = export(
+        given.folder, given.output, given.format, prompts, asked_levels(given.levels), given.admitted
+    )
+    print(f"problems export\n{'format':<12}{given.format}")
+    for level, number in done.rows.items():
+        print(f"{f'level {level}':<12}{number:,} rows")
+    if done.left_out:
+        print(f"{'left out':<12}{done.left_out:,} that are not admitted")
+    if done.benchmark:
+        print(f"{'benchmark':<12}yes: every row says benchmark: true")
+    print(f"{'prompts':<12}{prompts.system.sha256[:12]}, {prompts.user.sha256[:12]}")
+    for file in done.files:
+        print(f"{'output':<12}{file}")
+    return 0
+
+
 def _merge(given: argparse.Namespace) -> int:
     folder: Path = given.folder
     levels = levels_of(folder, given.levels)
@@ -139,7 +299,7 @@ def _merge(given: argparse.Namespace) -> int:
     write_whole(output, content)
     for suffix, report in (
         (".txt", "\n".join(text) + "\n"),
-        (".json", msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"),
+        (".json", encoded(found).decode()),
         (".svg", found.svg()),
     ):
         write_whole(output.with_name(f"{stem}_report{suffix}"), report.encode())

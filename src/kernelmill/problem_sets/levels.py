@@ -69,9 +69,14 @@ def export_record(folder: Path) -> ExportRecord | None:
 
 def levels_of(folder: Path, asked: str | None) -> list[int]:
     """Which levels are meant: those asked for, else those of the export, else KernelBench's four."""
+    record = None if asked else export_record(folder)
+    return asked_levels(asked) or sorted(record.levels if record else COUNTS)
+
+
+def asked_levels(asked: str | None) -> list[int] | None:
+    """`1,2` → the levels; None where nothing was asked for."""
     if asked is None:
-        record = export_record(folder)
-        return sorted(record.levels) if record else sorted(COUNTS)
+        return None
     try:
         levels = sorted({int(part) for part in asked.split(",")})
     except ValueError:

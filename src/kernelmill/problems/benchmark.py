@@ -3,6 +3,7 @@
     ScalingIntelligence/KernelBench             a dataset on the Hub
     path/to/KernelBench                         a checkout, or its folder of level folders
     some/folder  rows.jsonl  rows.parquet       problem files or rows: KernelBench's, KernelBook's, evals, specifications, RL prompts
+    kernelbench                                 what `kernelmill problems import` laid out in data/kernelbench
     bundled:problems                            what ships with kernelmill
     mine=some/folder                            any of these under a name of your choice
 
@@ -37,7 +38,7 @@ class _Extra(Struct):
     problem_name: str | None = None
 
 
-class _ProblemRow(Struct):
+class ProblemRow(Struct):
     """Any kind of row that holds a problem."""
 
     python_code: str | None = None
@@ -108,7 +109,7 @@ def read_benchmarks(specs: tuple[str, ...], share: float, token: str | None) -> 
     """All benchmarks, each under a name of its own."""
     opened: dict[str, tuple[str, Source]] = {}
     for spec in specs:
-        name, source = _open(spec, token)
+        name, source = open_problems(spec, token)
         if name in opened:
             raise ConfigError(
                 f"--against: {opened[name][0]} and {spec} are both called {name}: give one another name (NAME=SOURCE)"
@@ -117,10 +118,11 @@ def read_benchmarks(specs: tuple[str, ...], share: float, token: str | None) -> 
     return [Benchmark(name, source, share) for name, (_, source) in opened.items()]
 
 
-def _open(spec: str, token: str | None) -> tuple[str, Source]:
+def open_problems(spec: str, token: str | None) -> tuple[str, Source]:
+    """A problem set by its name or place: what it is called, and its rows."""
     named = _NAMED.match(spec)
     place = named["source"] if named else spec
-    folder = _level_folders(place)
+    folder = _level_folders(place) or _imported(place)
     source = open_source(str(folder or place), token=token)
     if folder is not None:
         # A checkout holds other Python files too.
@@ -140,6 +142,13 @@ def _level_folders(place: str) -> Path | None:
     return None
 
 
+def _imported(place: str) -> Path | None:
+    """The folder of an imported set that is called by its name, where nothing else here has that name."""
+    folder = Path("data") / place
+    is_name = re.fullmatch(r"\w+", place, re.ASCII) is not None and not Path(place).exists()
+    return folder if is_name and (folder / "problems.json").is_file() else None
+
+
 def _name_of(place: str) -> str:
     """`ScalingIntelligence/KernelBench@main` → `kernelbench`, `data/My Problems.jsonl` → `my_problems`."""
     path = Path(place).expanduser()
@@ -154,7 +163,7 @@ def _name_of(place: str) -> str:
 
 
 def _chunks(source: Source) -> Iterator[list[tuple[str, str]]]:
-    read = RowReader(_ProblemRow)
+    read = RowReader(ProblemRow)
     chunk: list[tuple[str, str]] = []
     for row in source.rows():
         chunk.append(_problem(row, read(row)))
@@ -165,13 +174,10 @@ def _chunks(source: Source) -> Iterator[list[tuple[str, str]]]:
         yield chunk
 
 
-def _problem(row: Row, given: _ProblemRow) -> tuple[str, str]:
+def _problem(row: Row, given: ProblemRow) -> tuple[str, str]:
     """What a problem is called, and its code."""
+    code = problem_code(row, given)
     info = read_info(row.where, given.info) if given.info is not None else None
-    codes = (info.python_code if info else None, given.python_code, given.code, given.label)
-    code = next((text for text in codes if isinstance(text, str)), None)
-    if code is None:
-        raise BadRow(row.where, "no problem (looked in info.python_code, python_code, code and label)")
     extra = given.extra_info or _Extra()
     names = (
         given.name,
@@ -189,6 +195,16 @@ def _problem(row: Row, given: _ProblemRow) -> tuple[str, str]:
     if level:
         name = f"{level if level.startswith('level') else f'level{level}'}/{name}"
     return name or row.where, code
+
+
+def problem_code(row: Row, given: ProblemRow) -> str:
+    """The problem's text, in whatever column this kind of row has it. Raises `BadRow`."""
+    info = read_info(row.where, given.info) if given.info is not None else None
+    codes = (info.python_code if info else None, given.python_code, given.code, given.label)
+    code = next((text for text in codes if isinstance(text, str)), None)
+    if code is None:
+        raise BadRow(row.where, "no problem (looked in info.python_code, python_code, code and label)")
+    return code
 
 
 def _text(value: Label) -> str:

@@ -16,6 +16,7 @@ from kernelmill.flow import Made
 from kernelmill.publish.changes import compare
 from kernelmill.publish.dataset import Built, Wanted, build
 from kernelmill.publish.folder import FolderTarget
+from kernelmill.publish.hygiene import NoBenchmark
 from kernelmill.publish.jobs import Job, find_jobs
 from kernelmill.publish.lineage import Lineage
 from kernelmill.publish.target import Present, Target
@@ -58,7 +59,8 @@ def _source(settings: PublishSettings, job: Job, token: str | None) -> Source:
     source = open_source(job.source, settings.source_split, token)
     if Lineage(source).made_in_test_mode and not settings.test_mode:
         raise SourceError(f"{job.source} was made in test mode: publish what a real run makes")
-    return Watched(source, TEST_ROWS if settings.test_mode else None)
+    watched = Watched(source, TEST_ROWS if settings.test_mode else None)
+    return watched if settings.allow_benchmark else NoBenchmark(watched)
 
 
 def _publish_one(settings: PublishSettings, job: Job, source: Source, token: str | None) -> Built:

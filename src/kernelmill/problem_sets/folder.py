@@ -1,0 +1,130 @@
+"""A set of problems in a folder: `level1/ … level4/`, `manifest.txt`, a README of counts, and `problems.json`, what the checks found.
+
+Problem files are the texts as they were read. `problems.json` is written last: its presence means that the set is whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from kernelmill import __version__
+from kernelmill.errors import OutputError, SourceError
+from kernelmill.problem_sets.problem import Checked, Problem, Rejected, encoded
+from kernelmill.store.text_file import write_whole
+
+RECORD = "problems.json"
+
+
+class SetRecord(Struct, frozen=True):
+    """The file `RECORD`."""
+
+    name: str
+    benchmark: bool
+    """Whether it is meant for measuring models, and so must stay out of training sets."""
+    source: dict[str, Any]
+    version: str
+    problems: list[Checked]
+    rejected: list[Rejected]
+
+
+def read_set(folder: Path) -> SetRecord:
+    """Raises `SourceError` where the folder holds no imported set."""
+    try:
+        return msgspec.json.decode((folder / RECORD).read_bytes(), type=SetRecord)
+    except FileNotFoundError:
+        raise SourceError(
+            f"{folder} holds no imported problems: kernelmill problems import SOURCE --into {folder}"
+        ) from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise SourceError(f"{folder / RECORD}: cannot be read ({error}): import again") from None
+
+
+def known_set(folder: Path) -> SetRecord | None:
+    """What is there from an earlier import. Refuses a folder that holds something else."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return None
+    if not (folder / RECORD).is_file():
+        raise OutputError(
+            f"{folder} is there and holds no imported problems: name another folder with --into"
+        )
+    return read_set(folder)
+
+
+def code_of(folder: Path, one: Checked) -> str:
+    """The text of a problem, which has to be what was checked."""
+    file = folder / one.file
+    try:
+        code = file.read_bytes().decode("utf-8", "surrogatepass")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{file}: cannot be read ({error}): import again") from None
+    if Problem(one.level, one.problem_id, one.name, code, str(file)).sha256 != one.sha256:
+        raise SourceError(f"{file} is not what was imported and checked: import again")
+    return code
+
+
+def write_set(folder: Path, record: SetRecord, codes: dict[str, str], before: SetRecord | None) -> None:
+    """Lay the set out. Files of an earlier import that are not in this one are removed."""
+    (folder / RECORD).unlink(missing_ok=True)
+    for one in record.problems:
+        write_whole(folder / one.file, codes[one.file].encode("utf-8", "surrogatepass"))
+    for gone in {one.file for one in before.problems} - set(codes) if before else ():
+        (folder / gone).unlink(missing_ok=True)
+    listing = "".join(f"{one.file}\n" for one in record.problems)
+    write_whole(folder / "manifest.txt", listing.encode())
+    write_whole(folder / "README.md", readme(record).encode())
+    write_whole(folder / RECORD, encoded(record))
+
+
+def new_record(
+    name: str, benchmark: bool, source: dict[str, Any], problems: list[Checked], rejected: list[Rejected]
+) -> SetRecord:
+    return SetRecord(name, benchmark, source, __version__, problems, rejected)
+
+
+def readme(record: SetRecord) -> str:
+    lines = [f"# {record.name}", ""]
+    origin = record.source.get("repo") or record.source.get("path")
+    lines.append(f"Imported by kernelmill from {origin}; the texts are as they were there.")
+    if record.benchmark:
+        lines += [
+            "",
+            "This is a benchmark: it measures models, and must stay out of what they are trained on.",
+        ]
+    lines += ["", "| level | problems | run at full size | run small | admitted |", "|---|---|---|---|---|"]
+    for level, mine in by_level(record).items():
+        lines.append(f"| {level} | {' | '.join(map(str, counts(mine)))} |")
+    lines.append(f"| all | {' | '.join(map(str, counts(record.problems)))} |")
+    if random := sum(one.random_weights for one in record.problems):
+        lines += [
+            "",
+            f"{random} problems use models of the Hugging Face Hub: they were built from their sizes, with random weights.",
+        ]
+    if record.rejected:
+        reasons = Counter(one.reason.partition(":")[0] for one in record.rejected)
+        lines += [
+            "",
+            "Not imported:",
+            "",
+            *(f"- {number}: {reason}" for reason, number in reasons.most_common()),
+        ]
+    lines += ["", f"`manifest.txt` lists the files, `{RECORD}` says what the checks found."]
+    return "\n".join(lines) + "\n"
+
+
+def by_level(record: SetRecord) -> dict[int, list[Checked]]:
+    found: dict[int, list[Checked]] = {}
+    for one in record.problems:
+        found.setdefault(one.level, []).append(one)
+    return found
+
+
+def counts(problems: list[Checked]) -> tuple[int, int, int, int]:
+    """All, those that ran at full size, those that ran small, those that were admitted."""
+    full = sum(one.full is not None for one in problems)
+    small = sum(one.shrunk is not None for one in problems)
+    return len(problems), full, small, sum(one.admitted for one in problems)

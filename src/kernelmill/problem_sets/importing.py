@@ -1,0 +1,62 @@
+"""`kernelmill problems import`: problems from anywhere into a folder, each checked once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from kernelmill.config import secret
+from kernelmill.errors import SourceError
+from kernelmill.problem_sets.checks import check_all
+from kernelmill.problem_sets.folder import by_level, counts, known_set, new_record, write_set
+from kernelmill.problem_sets.problem import KERNELBENCH, read_problems
+from kernelmill.terminal import duration, plain, say
+
+_SHOWN = 10
+
+
+def import_problems(
+    spec: str,
+    into: Path | None,
+    benchmark: bool | None,
+    level: int | None,
+    workers: int,
+    timeout: float,
+    force: bool,
+) -> int:
+    started = time.monotonic()
+    name, source, problems, rejected = read_problems(spec, secret("HF_TOKEN"), level)
+    if not problems:
+        why = f": {rejected[0].where}: {rejected[0].reason}" if rejected else ""
+        raise SourceError(f"{spec}: no problem in it{why}")
+    folder = into or Path("data") / name
+    before = known_set(folder)
+    known = {one.sha256: one for one in before.problems} if before and not force else {}
+    say(
+        f"{name}: {len(problems):,} problems from {source.name}, {sum(p.sha256 in known for p in problems):,} known already"
+    )
+    checked, failed = check_all(problems, known, workers, timeout)
+    if not checked:
+        raise SourceError(
+            f"{spec}: no problem of it runs here; the first: {failed[0].where}: {failed[0].reason}"
+        )
+    # KernelBench is one whoever imports it; of other sets the user knows.
+    is_benchmark = name == KERNELBENCH if benchmark is None else benchmark
+    record = new_record(name, is_benchmark, source.origin, checked, [*rejected, *failed])
+    codes = {one.file: one.code for one in problems}
+    write_set(folder, record, {one.file: codes[one.file] for one in checked}, before)
+    print("problems import")
+    print("level  problems  full size  small  admitted")
+    for number, mine in by_level(record).items():
+        print(f"{number:>5}  {{:>8}}  {{:>9}}  {{:>5}}  {{:>8}}".format(*counts(mine)))
+    print("  all  {:>8}  {:>9}  {:>5}  {:>8}".format(*counts(checked)))
+    if random := sum(one.random_weights for one in checked):
+        print(f"{random} with models of the Hub: built from their sizes, with random weights")
+    for one in record.rejected[:_SHOWN]:
+        print(plain(f"not imported: {one.where}: {one.reason}"))
+    if len(record.rejected) > _SHOWN:
+        print(f"and {len(record.rejected) - _SHOWN:,} more that are not imported")
+    if is_benchmark:
+        print(f"{'benchmark':<12}yes: what is exported from it says so")
+    print(f"{'time':<12}{duration(time.monotonic() - started)}\n{'output':<12}{folder}")
+    return 0

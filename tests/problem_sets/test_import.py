@@ -1,0 +1,244 @@
+"""Importing problems: each is checked once, in its place, and what is no problem is said to be none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernelmill.cli import main
+from kernelmill.problem_sets.folder import read_set
+from tests.conftest import write_rows
+from tests.problem_sets.sets import REFERENCE
+
+CONSTANT = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.zeros_like(x)
+
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+LARGE = """import torch
+
+rows = 65536
+columns = 65536
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=1)
+
+
+def get_inputs():
+    return [torch.rand(rows, columns)]
+
+
+def get_init_inputs():
+    return []
+"""
+BOOK = """import torch
+
+
+class Shift(torch.nn.Module):
+    def __init__(self, by):
+        super().__init__()
+        self.by = by
+
+    def forward(self, x):
+        return torch.tanh(x) + self.by
+
+
+def get_inputs():
+    return [torch.rand([4, 4, 4, 4])]
+
+
+def get_init_inputs():
+    return [[], {"by": 3}]
+"""
+HUB = """import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+
+class Model(torch.nn.Module):
+    def __init__(self, name, config):
+        super().__init__()
+        self.model = AutoModelForCausalLM.from_pretrained(name, config=config)
+
+    def forward(self, x):
+        return self.model(x).logits
+
+
+name = "{name}"
+config = AutoConfig.from_pretrained(name)
+length = 1000
+
+
+def get_inputs():
+    return [torch.randint(0, config.vocab_size, (1, length))]
+
+
+def get_init_inputs():
+    return [name, config]
+"""
+
+
+def lay_out(folder: Path, files: dict[str, str]) -> Path:
+    for name, code in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(code, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As a checkout of KernelBench is, with other Python files beside its levels."""
+    return lay_out(
+        tmp_path_factory.mktemp("repo"),
+        {
+            "KernelBench/level1/10_Shifted.py": REFERENCE.format(level=1, number=10),
+            "KernelBench/level1/2_Large_.py": LARGE,
+            "KernelBench/level1/3_Zeros.py": CONSTANT,
+            "KernelBench/level2/1_Torn.py": REFERENCE.format(level=2, number=1)[:-60],
+            "KernelBench/level2/4_Fails.py": CONSTANT.replace("zeros_like(x)", "no_such_function(x)"),
+            "src/eval.py": "raise SystemExit('never run')",
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def imported(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("set") / "kernelbench"
+    assert main(["problems", "import", str(checkout), "--into", str(folder), "--workers", "2"]) == 0
+    return folder
+
+
+def test_problems_are_laid_out_as_they_were_in_natural_order(checkout: Path, imported: Path) -> None:
+    listed = (imported / "manifest.txt").read_text().splitlines()
+    assert listed == ["level1/2_Large_.py", "level1/3_Zeros.py", "level1/10_Shifted.py"]
+    for name in listed:
+        assert (imported / name).read_bytes() == (checkout / "KernelBench" / name).read_bytes()
+    assert "| 1 | 3 | 3 | 3 | 2 |" in (imported / "README.md").read_text()
+    assert sorted(path.name for path in imported.iterdir()) == [
+        "README.md",
+        "level1",
+        "manifest.txt",
+        "problems.json",
+    ]
+
+
+def test_every_problem_ran_at_its_own_size_and_small_and_was_judged(imported: Path) -> None:
+    record = read_set(imported)
+    large, zeros, shifted = record.problems
+    assert record.benchmark  # it is called KernelBench
+    assert large.full is not None
+    assert large.full.inputs[0].shape == [65536, 65536]
+    assert large.full.kinds["softmax"] == 1
+    assert large.shrunk is not None
+    assert large.shrunk["elements"] < 65536 * 65536
+    assert (large.admitted, shifted.admitted, zeros.admitted) == (True, True, False)
+    assert zeros.reasons
+    assert shifted.name == "Shifted"
+
+
+def test_what_does_not_parse_or_run_is_not_imported_and_said(imported: Path) -> None:
+    rejected = {Path(one.where.partition(":")[0]).name: one.reason for one in read_set(imported).rejected}
+    assert set(rejected) == {"1_Torn.py", "4_Fails.py"}
+    assert "get_inputs" in rejected["1_Torn.py"] or "parse" in rejected["1_Torn.py"]
+    assert "no_such_function" in rejected["4_Fails.py"]
+
+
+def test_a_second_import_checks_nothing_again(
+    checkout: Path, imported: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (imported / "problems.json").read_bytes()
+    asked: list[int] = []
+
+    def checked(worker: str, problems: list[object], *_: object) -> dict[str, object]:
+        asked.append(len(problems))
+        from kernelmill.problem_sets.problem import Rejected
+
+        return {one.file: Rejected(one.where, "it does not run: no_such_function") for one in problems}  # type: ignore[attr-defined]
+
+    monkeypatch.setattr("kernelmill.problem_sets.checks._checked", checked)
+    assert main(["problems", "import", str(checkout), "--into", str(imported)]) == 0
+    assert asked == [2]  # those that did not run
+    assert "3 known already" in capsys.readouterr().err
+    assert json.loads((imported / "problems.json").read_bytes())["problems"] == json.loads(before)["problems"]
+
+
+def test_list_show_and_stats_tell_what_the_checks_found(
+    imported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["problems", "list", str(imported)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("level1/2_Large_")
+    assert "x (65536, 65536) float32" in shown[0]
+    assert "flagged" in shown[1]
+    assert main(["problems", "show", "level1/2", str(imported)]) == 0
+    assert "torch.softmax(x, dim=1)" in capsys.readouterr().out
+    assert main(["problems", "stats", str(imported), "--json"]) == 0
+    stats = json.loads(capsys.readouterr().out)
+    assert stats["levels"]["1"] == {"problems": 3, "full_size": 3, "small": 3, "admitted": 2}
+    assert stats["operators"]["softmax"] == 1
+    assert stats["dtypes"] == {"float32": 3}
+    assert stats["sizes"]["100M and more"] == 1
+    assert main(["problems", "stats", str(imported)]) == 0
+    assert main(["problems", "show", "Nobody", str(imported)]) == 2
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(checkout: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("dear diary")
+    assert main(["problems", "import", str(checkout), "--into", "mine"]) == 1
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+
+
+def test_a_kernelbook_row_becomes_a_problem_with_a_class_model(tmp_path: Path) -> None:
+    rows = [{"python_code": BOOK, "entry_point": "Shift", "module_name": "Shift", "uuid": 77}]
+    write_rows(tmp_path / "book.jsonl", rows)
+    assert main(["problems", "import", "book.jsonl", "--level", "2"]) == 0
+    record = read_set(tmp_path / "data/book")
+    assert [one.file for one in record.problems] == ["level2/77_Shift.py"]
+    assert record.problems[0].admitted
+    assert not record.benchmark
+    text = (tmp_path / "data/book/level2/77_Shift.py").read_text()
+    assert text.startswith(BOOK.rstrip("\n"))
+    assert "class Model(Shift)" in text
+
+
+@pytest.mark.slow
+def test_a_model_of_the_hub_comes_from_its_sizes_and_an_unknown_one_is_no_download(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    files = {"level4/1_gpt2.py": HUB.format(name="gpt2"), "level4/2_x.py": HUB.format(name="someone/unknown")}
+    lay_out(tmp_path / "four", files)
+    assert main(["problems", "import", "four"]) == 0
+    record = read_set(tmp_path / "data/four")
+    gpt2 = record.problems[0]
+    assert gpt2.random_weights
+    assert gpt2.full is not None
+    assert gpt2.full.outputs[0].shape == [1, 1000, 50257]
+    assert 124_000_000 < gpt2.full.parameters < 164_000_000
+    assert gpt2.shrunk is not None
+    assert [one.reason for one in record.rejected if "someone/unknown is not among" in one.reason]
+    assert "random weights" in (tmp_path / "data/four/README.md").read_text()
+
+
+def test_without_transformers_the_other_problems_are_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay_out(tmp_path / "mixed", {"level1/1_a.py": REFERENCE, "level4/1_gpt2.py": HUB.format(name="gpt2")})
+    (tmp_path / "mixed/level1/1_a.py").write_text(REFERENCE.format(level=1, number=1))
+    monkeypatch.setattr("kernelmill.problem_sets.checks.importlib.util.find_spec", lambda name: None)
+    assert main(["problems", "import", "mixed"]) == 0
+    record = read_set(tmp_path / "data/mixed")
+    assert [one.level for one in record.problems] == [1]
+    assert ["needs transformers" in one.reason for one in record.rejected] == [True]
