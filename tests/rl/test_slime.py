@@ -125,7 +125,9 @@ def test_masked_samples_have_no_part_in_the_normalization_of_their_group(
                 assert value == 0
             else:
                 spread = statistics.stdev(known) if len(known) > 1 else 0
-                assert value == pytest.approx((one.reward - statistics.fmean(known)) / (spread + 1e-6))
+                assert value == pytest.approx(
+                    (one.get_reward_value(None) - statistics.fmean(known)) / (spread + 1e-6)
+                )
 
 
 def test_where_slime_does_not_normalize_nothing_is_normalized() -> None:

@@ -39,9 +39,8 @@ def test_a_reward_for_each_completion_and_none_for_those_that_nobody_can_judge()
             "completion_ids": [[1]] * 3,
         }
         found = reward_function(url=stub.url)(prompts=["p"] * 3, completions=COMPLETIONS, **ROWS, **more)
-        again = asyncio.run(
-            async_reward_function(url=stub.url)(prompts=["p"] * 3, completions=COMPLETIONS, **ROWS)  # type: ignore[arg-type]
-        )
+        asked = async_reward_function(url=stub.url)(prompts=["p"] * 3, completions=COMPLETIONS, **ROWS)
+        again: list[float | None] = asyncio.run(asked)  # type: ignore[arg-type]
     assert found == again == [0.5, None, -1.0]
     assert sorted((body["reference"], body["entry_point"]) for body in stub.bodies[:3]) == [
         ("ref a", None), ("ref b", "Swish"), ("ref c", None),

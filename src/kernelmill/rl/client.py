@@ -24,19 +24,18 @@ import concurrent.futures
 import json
 import math
 import random
-import threading
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import aiohttp
 
 from kernelmill.answers import NoAnswer, read_answer
 from kernelmill.errors import ConfigError, EndpointError
+from kernelmill.rl.background import Background
 
-T = TypeVar("T")
 URL = "http://127.0.0.1:18188"
 MAX_CODE = 1 << 18
 """Characters that the service takes for one text."""
@@ -79,6 +78,17 @@ class Reward:
     @property
     def masked(self) -> bool:
         return self.reward is None
+
+    @classmethod
+    def of(cls, record: dict[str, Any], reward: float | None, attempts: int = 1) -> Reward:
+        """From a verdict and its reward."""
+        verdict, status, why = record["verdict"], record["status"], ""
+        if reward is None:
+            why = (
+                f"{verdict} ({status})" if verdict == "inconclusive" else f"{verdict}, but nothing was timed"
+            )
+        number = None if reward is None else float(reward)
+        return cls(number, verdict, status, record.get("feedback") or "", why, attempts, record)
 
 
 @dataclass(frozen=True)
@@ -213,22 +223,14 @@ class _Asking:
     def _read(self, text: str) -> Reward:
         try:
             record = json.loads(text)
-            reward, verdict, status = record["reward"], record["verdict"], record["status"]
+            reward, status, _ = record["reward"], record["status"], record["verdict"]
         except (ValueError, KeyError, TypeError) as error:
             raise _Again(f"not an answer of `kernelmill serve`: {text[:100]!r}") from error
         if status == "INFRA_ERROR":
             raise _Again(f"the service has trouble of its own: {record.get('error')}")
         if reward is not None and not (isinstance(reward, int | float) and math.isfinite(reward)):
             raise _Again(f"not a reward: {reward!r}")
-        why = ""
-        if reward is None:
-            why = (
-                f"{verdict} ({status})" if verdict == "inconclusive" else f"{verdict}, but nothing was timed"
-            )
-        return Reward(
-            None if reward is None else float(reward),
-            verdict, status, record.get("feedback") or "", why, self._attempts, record,
-        )  # fmt: skip
+        return Reward.of(record, reward, self._attempts)
 
     def _not_answered(self, status: int, retry_after: str | None, text: str) -> Exception:
         said = f"{status} {text[:300]}".strip()
@@ -254,11 +256,7 @@ class RewardClient:
     """The same for code that blocks, from any thread. It has a thread of its own, which `close` ends."""
 
     def __init__(self, options: ClientOptions | None = None) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="kernelmill reward client", daemon=True
-        )
-        self._thread.start()
+        self._background = Background("kernelmill reward client")
         self._client = AsyncRewardClient(options)
 
     def __enter__(self) -> RewardClient:
@@ -270,12 +268,8 @@ class RewardClient:
         self.close()
 
     def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        self._run(self._client.close()).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if not self._background.closed:
+            self._background.close(self._client.close())
 
     def grade(self, reference: str, candidate: str, entry_point: str | None = None) -> Reward:
         return self.submit(Ask(reference, candidate, entry_point)).result()
@@ -290,10 +284,7 @@ class RewardClient:
 
     def submit(self, ask: Ask) -> concurrent.futures.Future[Reward]:
         """For an event loop that is not ours: `await asyncio.wrap_future(client.submit(ask))`."""
-        return self._run(self._client.grade(*ask))
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._background.submit(self._client.grade(*ask))
 
 
 def _answer_alone(text: str) -> str | None:

@@ -89,7 +89,7 @@ def is_masked(sample: Any) -> bool:
 async def generate(args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False) -> Any:
     """slime's own generation, then the verdict's feedback as the user's next message, then again, up to KERNEL_REWARD_TURNS
     (2) turns or until a candidate is correct. Only what the model wrote is trained on; the last turn is what is rewarded."""
-    from slime.rollout.sglang_rollout import GenerateState  # type: ignore[import-not-found]
+    from slime.rollout.sglang_rollout import GenerateState
     from slime.rollout.sglang_rollout import generate as one_turn
 
     turns = _turns()

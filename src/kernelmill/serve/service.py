@@ -87,6 +87,8 @@ class Service:
         self._tasks: set[asyncio.Task[Verdict]] = set()
         self._turns = asyncio.Semaphore(workers)
         self._running = 0
+        self._promised = 0.0
+        """When the last one that was turned away is to come back."""
 
     @property
     def in_flight(self) -> int:
@@ -123,9 +125,16 @@ class Service:
         return [self._ticket(key, job) for key, job in zip(keys, jobs, strict=True)]
 
     def retry_after(self, places: int) -> int:
-        """Seconds until about so many places are free."""
-        seconds = math.ceil(self.metrics.mean_seconds() * places / self.workers)
-        return min(max(seconds, 1), _LONGEST_WAIT)
+        """Seconds until about so many places are free.
+
+        Who is turned away after somebody else is told a later time, so that not all come back for the same place; at the
+        latest when all that is here now is done, so that no place stays empty for long.
+        """
+        now, each = time.monotonic(), self.metrics.mean_seconds() / self.workers
+        if not now <= self._promised <= now + each * len(self._tasks):
+            self._promised = now
+        self._promised += each * places
+        return min(max(math.ceil(self._promised - now), 1), _LONGEST_WAIT)
 
     async def stop(self, grace: float) -> None:
         """Take nothing new, let what is in flight finish for `grace` seconds, then cancel it."""

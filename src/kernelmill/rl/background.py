@@ -1,0 +1,33 @@
+"""An event loop in a thread of its own, for asynchronous work that is asked for from anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Background:
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Wait for it with `result()`, or from another event loop with `await asyncio.wrap_future(...)`."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self, last: Coroutine[Any, Any, object]) -> None:
+        """Do this last thing, and end the thread."""
+        self.submit(last).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

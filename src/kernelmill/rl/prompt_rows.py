@@ -1,0 +1,47 @@
+"""RL rows as an environment needs them: the prompt, the reference, its class, an id. Does not check what a reference is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kernelmill.errors import BadRow, SourceError
+from kernelmill.problem_sets.rl_rows import decoded
+
+
+class PromptRow(NamedTuple):
+    id: str
+    prompt: list[dict[str, str]]
+    reference: str
+    entry_point: str | None
+
+
+def read_rows(path: Path) -> Iterator[PromptRow]:
+    """Raises `SourceError` for a file that cannot be read, `BadRow` for a line that is no such row."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read ({error.strerror})") from None
+    for number, line in enumerate(lines, 1):
+        where = f"{path}:{number}"
+        row = decoded(line, where)
+        extra = row.get("extra_info") or {}
+        yield PromptRow(
+            str(row.get("instance_id", number)),
+            _messages(row.get("prompt"), where),
+            _text(row.get("label"), where),
+            row.get("entry_point") or extra.get("entry_point"),
+        )
+
+
+def _messages(value: Any, where: str) -> list[dict[str, str]]:
+    if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):
+        raise BadRow(where, "expected a list of messages", "$.prompt")
+    return value
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise BadRow(where, "expected the reference's source", "$.label")
+    return value
