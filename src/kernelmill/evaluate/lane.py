@@ -10,6 +10,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.evaluate import compiling
+from kernelmill.evaluate.room import Room, memory_was_short
 from kernelmill.evaluate.verdict import Perf
 from kernelmill.evaluate.wall import clocks_agree
 from kernelmill.isolate import Isolate, Reply
@@ -22,6 +23,7 @@ TOO_GOOD = 10.0
 """A speed-up from which on a second judge looks, with other numbers."""
 _SICK_AFTER = 2
 _REQUESTS_OF_A_JUDGE = 500
+_MOST_LARGE = 10_000
 
 
 def visible_gpus() -> list[int]:
@@ -37,6 +39,9 @@ class Lane:
     def __init__(self, device: int, options: Options, at_once: int) -> None:
         self.device, self.waiting, self.sick = device, 0, False
         self._failures = 0
+        self._room = Room()
+        self._large: dict[str, None] = {}
+        """References that had no room beside others."""
         self._baselines: dict[tuple[str, tuple[str, ...]], asyncio.Future[dict[str, Any]]] = {}
         self._isolate = Isolate(
             WORKER,
@@ -105,8 +110,21 @@ class Lane:
             found.notes.append("the lower of two measurements, by two judges: it is very fast")
         work.timed(found)
 
+    async def _run(self, request: dict[str, Any], reference: str) -> Reply:
+        """Beside others; alone where there was no room beside them, or was none for this reference before."""
+        if reference not in self._large:
+            async with self._room.with_others():
+                reply = await self._isolate.run(request)
+            if not memory_was_short(_error_of(reply)):
+                return reply
+            self._large[reference] = None
+            while len(self._large) > _MOST_LARGE:
+                del self._large[next(iter(self._large))]
+        async with self._room.alone():
+            return await self._isolate.run(request)
+
     async def _asked(self, request: dict[str, Any], work: Work, seed: int) -> Reply:
-        reply = await self._isolate.run(request)
+        reply = await self._run(request, work.verdict.task["ref_sha"])
         work.on_gpu(reply, seed)
         if reply["kind"] in ("timeout", "crashed"):
             await self._look_after()
@@ -133,7 +151,7 @@ class Lane:
                 "modes": list(work.options.baselines),
             }
             try:
-                reply = await self._isolate.run(request)
+                reply = await self._run(request, key[0])
             except BaseException as error:  # cancelled, too: those who wait ask for themselves
                 del self._baselines[key]
                 known.set_exception(_NotMeasured(str(error)))
@@ -145,6 +163,11 @@ class Lane:
             return await asyncio.shield(known)
         except _NotMeasured:
             return await self._baselines_of(work)
+
+
+def _error_of(reply: Reply) -> str:
+    found = reply["result"].get("error", "") if reply["kind"] == "ok" else reply["message"]
+    return str(found)
 
 
 def _times(reply: Reply) -> dict[str, Any]:

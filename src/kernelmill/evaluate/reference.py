@@ -30,6 +30,7 @@ import torch
 from torch import nn
 
 from kernelmill.evaluate.at_home import AtHome
+from kernelmill.evaluate.room import memory_was_short
 from kernelmill.evaluate.values import (
     Call,
     Outputs,
@@ -47,7 +48,7 @@ FAR = 0.1
 
 _numbers = itertools.count()
 _WANTS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO)
-_WANTING = ("can't allocate memory", "can't start new thread", "CUDA out of memory")
+_WANTING = ("can't allocate memory", "can't start new thread")
 
 
 class BadReference(Exception):
@@ -261,7 +262,8 @@ def _of_the_machine(error: BaseException) -> bool:
     """Whether this is a want of memory, disk, files or processes. Torch says so in words alone."""
     if isinstance(error, OSError):
         return error.errno in _WANTS
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _WANTING)
+    wanting = any(words in str(error) for words in _WANTING) or memory_was_short(str(error))
+    return isinstance(error, RuntimeError) and wanting
 
 
 def _home(device: str) -> AbstractContextManager[Any]:

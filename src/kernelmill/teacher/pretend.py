@@ -168,7 +168,8 @@ def _choose_triton() -> None:
 
     sizevars.SizeVarAllocator.guard_int_seq = _symbols_stay(sizevars.SizeVarAllocator.guard_int_seq)
     InductorChoices.reduction_split_factor = staticmethod(_few(InductorChoices.reduction_split_factor))
-    ir.Layout._stride_expr_ge_or_false = staticmethod(_factored(ir.Layout._stride_expr_ge_or_false))
+    if hasattr(ir.Layout, "_stride_expr_ge_or_false"):  # since torch 2.12
+        ir.Layout._stride_expr_ge_or_false = staticmethod(_factored(ir.Layout._stride_expr_ge_or_false))
     inductor_utils.is_big_gpu = lambda *ignored: True
     for passes in (joint_graph, post_grad):
         passes.lazy_init = _without_gpu(passes.lazy_init)

@@ -1,0 +1,112 @@
+"""Room on a GPU: nobody is there with who has it alone, and what had no room beside others is tried alone."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelmill.evaluate.lane import Lane
+from kernelmill.evaluate.room import Room, memory_was_short
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.booleans()), min_size=1, max_size=25),
+    st.integers(0, 99),
+)
+def test_who_is_alone_is_alone_and_everybody_gets_in(users: list[tuple[bool, int, bool]], seed: int) -> None:
+    async def run() -> tuple[int, int]:
+        room, inside, done = Room(), [0, 0], 0
+        dice = random.Random(seed)
+
+        async def use(alone: bool, wait: int) -> None:
+            nonlocal done
+            for _ in range(dice.randrange(3)):
+                await asyncio.sleep(0)
+            async with room.alone() if alone else room.with_others():
+                inside[alone] += 1
+                try:
+                    assert inside[1] <= 1
+                    assert not (inside[0] and inside[1])
+                    for _ in range(wait):
+                        await asyncio.sleep(0)
+                finally:
+                    inside[alone] -= 1
+            done += 1
+
+        tasks = [asyncio.create_task(use(alone, wait)) for alone, wait, _ in users]
+        await asyncio.sleep(0)
+        for task, (_, _, stopped) in zip(tasks, users, strict=True):
+            if stopped:
+                task.cancel()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+        finished = sum(not task.cancelled() for task in tasks)
+        assert inside == [0, 0]
+        async with asyncio.timeout(1), room.alone():  # and it is free afterwards
+            pass
+        return done, finished
+
+    done, finished = asyncio.run(run())
+    assert done == finished
+
+
+class Crowded:
+    """A judge that needs the whole GPU; a stand-in, for there is none here."""
+
+    def __init__(self) -> None:
+        self.running, self.runs = 0, []
+
+    async def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.running += 1
+        crowded = self.running > 1
+        await asyncio.sleep(0.01)
+        crowded |= self.running > 1
+        self.running -= 1
+        self.runs.append((request["reference"], crowded))
+        error = "cudaMalloc: CUDA error 2" if crowded and request["reference"].startswith("large") else ""
+        return {
+            "kind": "ok",
+            "result": {"status": "INFRA_ERROR" if error else "PASSED", "error": error},
+            "message": "",
+        }
+
+
+def test_what_had_no_room_beside_others_is_judged_again_alone_and_the_next_of_its_kind_at_once() -> None:
+    lane = cast(Any, Lane.__new__(Lane))
+    lane._room, lane._large, lane._isolate = Room(), {}, Crowded()
+
+    async def run(names: list[str]) -> list[Any]:
+        return await asyncio.gather(*(lane._run({"reference": name}, name) for name in names))
+
+    replies = asyncio.run(run(["small1", "large1", "small2", "large2"]))
+    assert [reply["result"]["status"] for reply in replies] == ["PASSED"] * 4
+    assert set(lane._large) == {"large1", "large2"}
+    lane._room, lane._isolate.runs = Room(), []
+    asyncio.run(run(["large1", "small1", "large1"]))
+    assert [crowded for name, crowded in lane._isolate.runs if name == "large1"] == [False, False]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: cudaMalloc: CUDA error 2 (gpu_session.py:36)",
+        "AcceleratorError: CUDA error: out of memory Search for `cudaErrorMemoryAllocation",
+        "RuntimeError: NVML_SUCCESS == DriverAPI::get()->nvmlInit_v2_() INTERNAL ASSERT FAILED",
+        "the reference does not fit: CUDA out of memory. Tried to allocate 8.00 GiB",
+    ],
+)
+def test_the_ways_in_which_a_full_gpu_is_told(text: str) -> None:
+    assert memory_was_short(text)
+    assert not memory_was_short("CUDA error: an illegal memory access was encountered")
+
+
+def test_a_reference_that_a_full_gpu_refused_is_not_at_fault() -> None:
+    from kernelmill.evaluate.reference import _of_the_machine
+
+    assert _of_the_machine(RuntimeError("CUDA error: out of memory"))
+    assert not _of_the_machine(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
