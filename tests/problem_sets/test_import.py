@@ -9,8 +9,9 @@ import pytest
 
 from kernelmill.cli import main
 from kernelmill.problem_sets.folder import read_set
+from kernelmill.problem_sets.problem import read_problems
 from tests.conftest import write_rows
-from tests.problem_sets.sets import REFERENCE
+from tests.problem_sets.sets import REFERENCE, rl_row
 
 CONSTANT = """import torch
 
@@ -242,3 +243,26 @@ def test_without_transformers_the_other_problems_are_imported(
     record = read_set(tmp_path / "data/mixed")
     assert [one.level for one in record.problems] == [1]
     assert ["needs transformers" in one.reason for one in record.rejected] == [True]
+
+
+def test_rows_of_the_hub_dataset_and_of_rl_prompts_are_problems_too(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    code = REFERENCE.format(level=2, number=7)
+    hub = [{"code": code, "level": 2, "name": "7_Gemm_Scale_", "problem_id": 7}]
+    pq.write_table(pa.Table.from_pylist(hub), tmp_path / "hub.parquet")
+    write_rows(tmp_path / "prompts.jsonl", [rl_row(2, 7, "Gemm_Scale_")])
+    found = []
+    for name in ("hub.parquet", "prompts.jsonl"):
+        _, _, problems, rejected = read_problems(name, None, None)
+        assert not rejected
+        found += [(one.level, one.problem_id, one.name, one.code, one.file) for one in problems]
+    assert found[0] == found[1] == (2, 7, "Gemm_Scale_", code, "level2/7_Gemm_Scale_.py")
+
+
+def test_two_problems_of_one_number_are_not_both_taken(tmp_path: Path) -> None:
+    lay_out(tmp_path / "twins", {"level1/1_a.py": CONSTANT, "level1/1_b.py": LARGE})
+    _, _, problems, rejected = read_problems("twins", None, None)
+    assert [one.name for one in problems] == ["a"]
+    assert ["1_b.py" in one.where and "1_a.py" in one.reason for one in rejected] == [True]

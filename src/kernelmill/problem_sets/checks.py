@@ -101,7 +101,7 @@ def _result(one: Problem, full: Reply, shrunk: Reply) -> Checked | Rejected:
 
 
 def _needs(package: str) -> str:
-    return f"it needs {package}, which is not installed (pip install 'kernelmill[problems]' has what KernelBench needs)"
+    return f"it needs {package}, which is not installed (pip install 'kernelmill[eval,problems]' has what KernelBench needs)"
 
 
 def _why_not(reply: Reply) -> str | None:
