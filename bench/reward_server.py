@@ -54,13 +54,14 @@ _HARMLESS = ("attack:lowers_limits", "attack:reads_everywhere", "text:long_line"
 class Service:
     """The service as a process, always at the same port."""
 
-    def __init__(self, folder: Path, workers: int) -> None:
+    def __init__(self, folder: Path, workers: int, queue: int) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._line = [sys.executable, "-m", "kernelmill", "serve", "--port", str(self.port), "--quiet", "--device", "cpu"]  # fmt: skip
-        self._line += ["--workers", str(workers), "--queue", str(QUEUE), "--timeout", str(TIMEOUT)]
+        self._line += ["--workers", str(workers), "--queue", str(queue), "--timeout", str(TIMEOUT)]
         self._log = (folder / "serve.log").open("ab")
+        self._past: Counter[str] = Counter()
         self.start()
 
     def start(self) -> None:
@@ -75,6 +76,7 @@ class Service:
             time.sleep(0.2)
 
     def kill(self) -> None:
+        self._past += self._page()
         self.process.kill()
         self.process.wait()
 
@@ -85,7 +87,10 @@ class Service:
         return status
 
     def counts(self) -> Counter[str]:
-        """From its page of metrics, what was answered and what was refused."""
+        """What was answered and what was refused, also before it was killed."""
+        return self._past + self._page()
+
+    def _page(self) -> Counter[str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
@@ -221,7 +226,7 @@ async def load(service: Service, clients: int, seconds: float, kill: bool) -> di
 
     async def disturb() -> None:
         await asyncio.sleep(seconds / 2)
-        service.kill()
+        await asyncio.to_thread(service.kill)
         await asyncio.sleep(DOWN_SECONDS)
         service.start()
 
@@ -246,8 +251,10 @@ async def load(service: Service, clients: int, seconds: float, kill: bool) -> di
     }
 
 
-def run(folder: Path, clients: int, seconds: float, workers: int, kill: bool) -> dict[str, Any]:
-    service = Service(folder, workers)
+def run(
+    folder: Path, clients: int, seconds: float, workers: int, kill: bool, queue: int = QUEUE
+) -> dict[str, Any]:
+    service = Service(folder, workers, queue)
     try:
         service.wait_until_ready()
         before, main_before = service.memory.now(), service.memory.main()
@@ -303,28 +310,33 @@ def orphans() -> list[str]:
 
 def unmet(found: dict[str, Any]) -> list[str]:
     """The bounds that these figures do not keep."""
-    broken = []
-    for name in ("undisturbed", "restarted"):
-        one = found[name]
-        memory = one["memory_mb"]
-        checks = {
-            f"{len(one['lost'])} of {one['requests']} requests were lost": one["answered"] == one["requests"] and not one["lost"],
-            f"a right kernel is not correct: {one['right_that_are_not_correct'][:3]}": not one["right_that_are_not_correct"],
-            f"a wrong or hostile candidate is correct: {one['wrong_or_hostile_called_correct']}": not one["wrong_or_hostile_called_correct"],
-            "less than 4 % were hostile": one["hostile"] * 25 >= one["requests"],
-            "nobody was told that the service is full": one["http"].get("429", 0) > 0,
-            f"the service failed: {one['http']}": not set(one["http"]) - {"200", "429", "499", "503"},
-            f"the 99th percentile of /health is {one['health']['p99_ms']} ms": one["health"]["p99_ms"] < P99_MS,
-            f"memory grew: {memory}": memory["after"] - memory["before"] <= GROWTH_MB,
-            f"processes are left: {one['orphans']}": not one["orphans"],
-            f"exit status {one['exit_status']}": one["exit_status"] == 0,
-        }  # fmt: skip
-        broken += [f"{name}: {what}" for what, holds in checks.items() if not holds]
+    broken = [
+        f"{name}: {what}" for name in ("undisturbed", "restarted") for what in unmet_once(found[name], P99_MS)
+    ]
     if found["restarted"]["restarts"] < 1:
         broken.append("it was never killed")
     if found["clients"] < CLIENTS or found["seconds"] < SECONDS:
         broken.append(f"too few clients or too short: {found['clients']}, {found['seconds']} s")
     return broken
+
+
+def unmet_once(one: dict[str, Any], p99_ms: float) -> list[str]:
+    memory, wronged = one["memory_mb"], one["right_that_are_not_correct"]
+    fooled = one["wrong_or_hostile_called_correct"]
+    checks = {
+        f"{len(one['lost'])} requests were lost: {one['lost'][:3]}": not one["lost"],
+        f"{one['answered']} of {one['requests']} were answered": one["answered"] == one["requests"],
+        f"a right kernel is not correct: {wronged[:3]}": not wronged,
+        f"a wrong or hostile candidate is correct: {fooled}": not fooled,
+        "less than 4 % were hostile": one["hostile"] * 25 >= one["requests"],
+        "nobody was told that the service is full": one["http"].get("429", 0) > 0,
+        f"the service failed: {one['http']}": not set(one["http"]) - {"200", "429", "499", "503"},
+        f"the 99th percentile of /health is {one['health']['p99_ms']} ms": one["health"]["p99_ms"] < p99_ms,
+        f"memory grew: {memory}": memory["after"] - memory["before"] <= GROWTH_MB,
+        f"processes are left: {one['orphans']}": not one["orphans"],
+        f"exit status {one['exit_status']}": one["exit_status"] == 0,
+    }
+    return [what for what, holds in checks.items() if not holds]
 
 
 def main() -> None:

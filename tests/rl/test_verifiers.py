@@ -35,17 +35,16 @@ def signals_are_given_back() -> Iterator[None]:
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
     path = tmp_path / "rows.jsonl"
+    prompt = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "a problem"}]
+    extra = {"level": 1, "problem_id": "1", "entry_point": "Swish"}
     made = [
         {
-            "prompt": [
-                {"role": "system", "content": "be brief"},
-                {"role": "user", "content": f"problem {n}"},
-            ],
-            "label": f"ref {n}",
-            "extra_info": {"level": 1, "problem_id": str(n), "entry_point": "Swish" if n else None},
-            "instance_id": f"kernel_bench_triton_lv1_{n}",
-        }
-        for n in range(2)
+            "prompt": prompt,
+            "label": "ref 0",
+            "extra_info": {"level": 1},
+            "instance_id": "lv1_0",
+        },  # as for slime
+        {"example_id": 1, "prompt": prompt, "answer": "ref 1", "info": {**extra, "instance_id": "lv1_1"}},
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in made), encoding="utf-8")
     return path
@@ -166,7 +165,7 @@ def test_the_taskset_of_v1_scores_a_trace_and_a_masked_one_fails(rows: Path) -> 
         )
         tasks = list(v1.load_taskset(config))
         assert [(task.data.name, task.data.reference, task.data.idx) for task in tasks] == [
-            ("kernel_bench_triton_lv1_0", "ref 0", 0), ("kernel_bench_triton_lv1_1", "ref 1", 1),
+            ("lv1_0", "ref 0", 0), ("lv1_1", "ref 1", 1),
         ]  # fmt: skip
         known = traced(v1, tasks[1], "0.5")
         asyncio.run(tasks[1].score(known))

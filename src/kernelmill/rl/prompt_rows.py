@@ -1,4 +1,8 @@
-"""RL rows as an environment needs them: the prompt, the reference, its class, an id. Does not check what a reference is."""
+"""RL rows as an environment needs them: the prompt, the reference, its class, an id.
+
+Reads what `kernelmill problems export` writes for prime-rl and verifiers (`answer`, `info`) and for slime (`label`, `extra_info`). Does
+not check what a reference is.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,12 @@ def read_rows(path: Path) -> Iterator[PromptRow]:
     for number, line in enumerate(lines, 1):
         where = f"{path}:{number}"
         row = decoded(line, where)
-        extra = row.get("extra_info") or {}
+        info = row.get("info") or row.get("extra_info") or {}
         yield PromptRow(
-            str(row.get("instance_id", number)),
+            str(row.get("instance_id") or info.get("instance_id") or number),
             _messages(row.get("prompt"), where),
-            _text(row.get("label"), where),
-            row.get("entry_point") or extra.get("entry_point"),
+            _text(row.get("answer", row.get("label")), where),
+            info.get("entry_point"),
         )
 
 
@@ -43,5 +47,5 @@ def _messages(value: Any, where: str) -> list[dict[str, str]]:
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        raise BadRow(where, "expected the reference's source", "$.label")
+        raise BadRow(where, "expected the reference's source", "$.answer or $.label")
     return value

@@ -2,7 +2,7 @@
 
     [env.taskset]
     id = "kernelmill-env"
-    data = "kernel_bench_triton_all_levels.jsonl"
+    data = "kernel_bench_triton_verifiers.jsonl"
 
 A reward that cannot be had is raised: verifiers records the trace as failed, and prime-rl leaves failed traces out of the
 group's mean and of the batch. One turn; several turns are an `Env` of verifiers' own (`user-sim` and the like).
@@ -55,7 +55,7 @@ class KernelTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]
 class KernelTaskset(vf.Taskset[KernelTask, KernelTasksetConfig]):  # type: ignore[misc]
     def load(self) -> Iterator[KernelTask]:
         if self.config.data is None:
-            raise ConfigError('say which rows: data = "kernel_bench_triton_all_levels.jsonl"')
+            raise ConfigError('say which rows: data = "kernel_bench_triton_verifiers.jsonl"')
         for number, row in enumerate(read_rows(self.config.data)):
             data = KernelData(
                 idx=number,

@@ -1,9 +1,9 @@
 """An environment for `verifiers`: `load_environment(...)`, one turn or several.
 
     import verifiers.legacy as vf
-    env = vf.load_environment("kernelmill-env", data="kernel_bench_triton_all_levels.jsonl", turns=3)
+    env = vf.load_environment("kernelmill-env", data="kernel_bench_triton_verifiers.jsonl", turns=3)
 
-`data` is a file of RL rows (`prompt`, `label`, ...), as `kernelmill problems export` writes them. Candidates are judged by
+`data` is a file of RL rows, as `kernelmill problems export --format verifiers` (or slime) writes them. Candidates are judged by
 `kernelmill serve` (`url`, else KERNEL_REWARD_URL), or with `local=True` by an evaluator of this process.
 
 A rollout is judged while it runs, not in the rubric: a rubric of verifiers turns whatever is raised in a reward function into
