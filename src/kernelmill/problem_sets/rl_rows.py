@@ -74,7 +74,12 @@ def _keys(found: dict[str, Any], expected: tuple[str, ...], prefix: str) -> list
     if missing:
         return [f"{prefix}{name} is missing" for name in missing]
     first = tuple(found)[: len(expected)]
-    return [] if first == expected else [f"the keys {prefix or 'of the row'} begin {first}, not {expected}"]
+    whose = prefix.removesuffix(".") or "the row"
+    return (
+        []
+        if first == expected
+        else [f"the keys of {whose} begin {', '.join(first)}, not {', '.join(expected)}"]
+    )
 
 
 def _prompt_faults(prompt: Any) -> list[str]:
