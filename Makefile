@@ -52,6 +52,7 @@ bench: $(DEV_STAMP)  ## run the benchmarks of this machine; results go to bench/
 	$(BIN)/python bench/publish.py
 	$(BIN)/python bench/evaluator_quality.py
 	$(BIN)/python bench/evaluator_robustness.py
+	$(BIN)/python bench/reward_server.py
 	$(BIN)/python bench/teacher.py
 
 clean:  ## remove what was built here
