@@ -266,3 +266,22 @@ def test_two_problems_of_one_number_are_not_both_taken(tmp_path: Path) -> None:
     _, _, problems, rejected = read_problems("twins", None, None)
     assert [one.name for one in problems] == ["a"]
     assert ["1_b.py" in one.where and "1_a.py" in one.reason for one in rejected] == [True]
+
+
+def test_an_import_that_was_interrupted_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay_out(tmp_path / "two", {"level1/1_a.py": REFERENCE.format(level=1, number=1), "level1/2_b.py": LARGE})
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kernelmill.problem_sets.importing.write_set", interrupted)
+        assert main(["problems", "import", "two"]) == 130
+    journal = tmp_path / "data/two/.checks.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-50])  # the machine went down while the last line was written
+    assert main(["problems", "import", "two"]) == 0
+    assert "1 known already" in capsys.readouterr().err
+    assert len(read_set(tmp_path / "data/two").problems) == 2
+    assert not journal.exists()

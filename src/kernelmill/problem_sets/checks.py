@@ -10,7 +10,7 @@ import importlib.util
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -26,9 +26,13 @@ _NOT_INSTALLED = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
 def check_all(
-    problems: list[Problem], known: Mapping[str, Checked], workers: int, timeout: float
+    problems: list[Problem],
+    known: Mapping[str, Checked],
+    note: Callable[[Checked], None],
+    workers: int,
+    timeout: float,
 ) -> tuple[list[Checked], list[Rejected]]:
-    """Check what is not known yet (by the hash of its text). In the order given."""
+    """Check what is not known yet (by the hash of its text), and `note` each as soon as it is. In the order given."""
     results: dict[str, Checked | Rejected] = {}
     for one in problems:
         if (before := known.get(one.sha256)) is not None:
@@ -43,7 +47,7 @@ def check_all(
     progress = _Progress(len(plain) + len(hub))
     for worker, some in (("check_worker", plain), ("hub_check_worker", hub)):
         if some:
-            results |= _checked(f"kernelmill.problem_sets.{worker}", some, workers, timeout, progress)
+            results |= _checked(f"kernelmill.problem_sets.{worker}", some, note, workers, timeout, progress)
     found = [results[one.file] for one in problems]
     return [one for one in found if isinstance(one, Checked)], [
         one for one in found if isinstance(one, Rejected)
@@ -58,7 +62,12 @@ def _again(one: Problem, before: Checked) -> Checked:
 
 
 def _checked(
-    worker: str, problems: Iterable[Problem], workers: int, timeout: float, progress: _Progress
+    worker: str,
+    problems: Iterable[Problem],
+    note: Callable[[Checked], None],
+    workers: int,
+    timeout: float,
+    progress: _Progress,
 ) -> dict[str, Checked | Rejected]:
     with Isolate(worker, workers=workers, timeout=timeout, memory_mb=MEMORY_MB) as isolate:
 
@@ -66,11 +75,16 @@ def _checked(
             request = {"code": one.code, "entry_point": "Model"}
             full = isolate.run_sync({**request, "step": "full"})
             shrunk = isolate.run_sync({**request, "step": "shrunk"})
-            progress.step()
             return one.file, _result(one, full, shrunk)
 
+        results: dict[str, Checked | Rejected] = {}
         with ThreadPoolExecutor(workers) as pool:
-            return dict(pool.map(check, problems))
+            for file, result in pool.map(check, problems):
+                results[file] = result
+                if isinstance(result, Checked):
+                    note(result)
+                progress.step()
+        return results
 
 
 def _result(one: Problem, full: Reply, shrunk: Reply) -> Checked | Rejected:

@@ -5,6 +5,7 @@ Problem files are the texts as they were read. `problems.json` is written last: 
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from kernelmill.problem_sets.problem import Checked, Problem, Rejected, encoded
 from kernelmill.store.text_file import write_whole
 
 RECORD = "problems.json"
+JOURNAL = ".checks.jsonl"
+"""What was checked so far, while an import is under way: after an interruption it goes on from there."""
 
 
 class SetRecord(Struct, frozen=True):
@@ -46,13 +49,32 @@ def read_set(folder: Path) -> SetRecord:
 
 def known_set(folder: Path) -> SetRecord | None:
     """What is there from an earlier import. Refuses a folder that holds something else."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= {JOURNAL}):
         return None
     if not (folder / RECORD).is_file():
         raise OutputError(
             f"{folder} is there and holds no imported problems: name another folder with --into"
         )
     return read_set(folder)
+
+
+def noted_checks(folder: Path) -> list[Checked]:
+    """What an import that was interrupted has checked. A torn last line is what being interrupted means."""
+    try:
+        lines = (folder / JOURNAL).read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError):
+            found.append(msgspec.json.decode(line, type=Checked))
+    return found
+
+
+def note_check(folder: Path, one: Checked) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / JOURNAL).open("ab") as file:
+        file.write(b"\n" + msgspec.json.encode(one))  # first, so that a torn line before it stays by itself
 
 
 def code_of(folder: Path, one: Checked) -> str:
@@ -78,6 +100,7 @@ def write_set(folder: Path, record: SetRecord, codes: dict[str, str], before: Se
     write_whole(folder / "manifest.txt", listing.encode())
     write_whole(folder / "README.md", readme(record).encode())
     write_whole(folder / RECORD, encoded(record))
+    (folder / JOURNAL).unlink(missing_ok=True)
 
 
 def new_record(

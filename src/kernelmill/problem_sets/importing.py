@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 from kernelmill.config import secret
 from kernelmill.errors import SourceError
 from kernelmill.problem_sets.checks import check_all
-from kernelmill.problem_sets.folder import by_level, counts, known_set, new_record, write_set
+from kernelmill.problem_sets.folder import (
+    by_level,
+    counts,
+    known_set,
+    new_record,
+    note_check,
+    noted_checks,
+    write_set,
+)
 from kernelmill.problem_sets.problem import KERNELBENCH, read_problems
 from kernelmill.terminal import duration, plain, say
 
@@ -31,11 +40,12 @@ def import_problems(
         raise SourceError(f"{spec}: no problem in it{why}")
     folder = into or Path("data") / name
     before = known_set(folder)
-    known = {one.sha256: one for one in before.problems} if before and not force else {}
+    earlier = [] if force else [*(before.problems if before else []), *noted_checks(folder)]
+    known = {one.sha256: one for one in earlier}
     say(
         f"{name}: {len(problems):,} problems from {source.name}, {sum(p.sha256 in known for p in problems):,} known already"
     )
-    checked, failed = check_all(problems, known, workers, timeout)
+    checked, failed = check_all(problems, known, partial(note_check, folder), workers, timeout)
     if not checked:
         raise SourceError(
             f"{spec}: no problem of it runs here; the first: {failed[0].where}: {failed[0].reason}"
