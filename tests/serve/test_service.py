@@ -78,6 +78,26 @@ def test_no_more_are_judged_at_once_than_there_are_workers_and_no_more_wait_than
     asyncio.run(run())
 
 
+def test_those_who_are_turned_away_come_back_one_after_another_and_before_no_work_is_left() -> None:
+    async def run() -> None:
+        judge = Judge()
+        service = ready(judge)
+        service.metrics.judged("PASSED", 4.0)
+        service.submit([job(str(n)) for n in range(5)])
+        await settle()
+
+        def told(name: str) -> int:
+            with pytest.raises(Full) as full:
+                service.submit([job(name)])
+            return full.value.retry_after
+
+        # A place every two seconds; the five that are here take ten.
+        assert [told(str(n)) for n in range(10, 18)] == [2, 4, 6, 8, 10, 12, 2, 4]
+        judge.go.set()
+
+    asyncio.run(run())
+
+
 def test_of_a_batch_all_is_taken_or_nothing() -> None:
     async def run() -> None:
         judge = Judge()
