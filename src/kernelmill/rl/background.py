@@ -26,8 +26,16 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self, last: Coroutine[Any, Any, object]) -> None:
-        """Do this last thing, and end the thread."""
-        self.submit(last).result()
+        """Do this last thing, cancel what still runs, and end the thread."""
+        self.submit(_end(last)).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _end(last: Coroutine[Any, Any, object]) -> None:
+    await last
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

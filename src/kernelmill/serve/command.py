@@ -30,6 +30,7 @@ try:
 except ImportError as error:
     raise ConfigError(f"serve needs {error.name}: pip install 'kernelmill[serve,eval]'") from None
 
+from kernelmill.rl.background import Background
 from kernelmill.serve.app import make_app
 from kernelmill.serve.gate import Gate
 from kernelmill.serve.service import Service
@@ -116,8 +117,10 @@ def _serve(
         # The same warm processes under other options.
         view = copy.copy(evaluator)
         view.options, view.tier = options, options.tier or evaluator.tier
-        return await view.evaluate(pair)
+        return await asyncio.wrap_future(judging.submit(view.evaluate(pair)))
 
+    # Reading a long candidate takes a while: in a thread of its own it does not keep `/health` waiting.
+    judging = Background("kernelmill judging")
     options = evaluator.options
     service = Service(
         judge,
@@ -138,7 +141,7 @@ def _serve(
         yield
         starting.cancel()
         await service.stop(0)
-        await asyncio.to_thread(evaluator.close)
+        await asyncio.to_thread(judging.close, asyncio.to_thread(evaluator.close))
 
     app = make_app(service, flags.reward, life)
     # Requests that wait for a verdict somebody else's request brings take no place in the queue: they are bounded here.
