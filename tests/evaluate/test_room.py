@@ -91,6 +91,22 @@ def test_what_had_no_room_beside_others_is_judged_again_alone_and_the_next_of_it
     assert [crowded for name, crowded in lane._isolate.runs if name == "large1"] == [False, False]
 
 
+def test_a_task_that_has_no_room_alone_either_is_inconclusive_for_good() -> None:
+    class Full(Crowded):
+        async def run(self, request: dict[str, Any]) -> dict[str, Any]:
+            return {
+                "kind": "ok",
+                "result": {"status": "INFRA_ERROR", "error": "cudaMalloc: CUDA error 2"},
+                "message": "",
+            }
+
+    lane = cast(Any, Lane.__new__(Lane))
+    lane._room, lane._large, lane._isolate = Room(), {}, Full()
+    reply = asyncio.run(lane._run({"reference": "huge"}, "huge"))
+    assert reply["result"]["status"] == "UNSUPPORTED"
+    assert reply["result"]["error"].startswith("this task does not fit on this GPU")
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -9,7 +9,8 @@ import torch
 from kernelmill.evaluate.arena import Arena
 from kernelmill.evaluate.channel import Carrier, pack
 from kernelmill.evaluate.reference import Answer, Reference
-from kernelmill.evaluate.session import Session
+from kernelmill.evaluate.room import memory_was_short
+from kernelmill.evaluate.session import Session, Stop
 from kernelmill.evaluate.turns import Turns
 from kernelmill.evaluate.values import Call, Outputs
 
@@ -17,6 +18,10 @@ _LEAST_ARENA = 1 << 20
 _MOST_ARENA = 8 << 30
 _SETS = 8
 """How many sets of inputs the arena has room for where calls are timed."""
+_MOST_OUTPUTS, _LEAST_OUTPUTS = 8, 2
+"""How many times its outputs the arena for them has room for: small ones, and such as would fill the GPU."""
+_OURS_FROM = 0.25
+"""Of a GPU's memory: who judges with more than this cannot blame a candidate for what is left."""
 
 
 class GpuSession(Session):
@@ -33,7 +38,10 @@ class GpuSession(Session):
         sets = _SETS if timed else 1
         least = held + 2 * given
         down = min(max(least, sets * given), max(_MOST_ARENA, least)) + _LEAST_ARENA
-        self.down, self.up = Arena.allocate(down), Arena.allocate(8 * taken + held + _LEAST_ARENA)
+        up = min(_MOST_OUTPUTS * taken, max(_MOST_ARENA, _LEAST_OUTPUTS * taken)) + held + _LEAST_ARENA
+        del model, call, state, outputs  # where they are large there is no room for both
+        torch.cuda.empty_cache()
+        self.down, self.up = Arena.allocate(down), Arena.allocate(up)
 
     def close(self) -> None:
         for arena in (self.down, self.up):
@@ -79,10 +87,15 @@ class GpuSession(Session):
 
     def ask(self, do: str, seconds: float, fields: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         torch.cuda.current_stream().synchronize()  # what was put into the arena is there
-        if do in ("call", "graph", "profile") and not fields.get("compile_only"):
-            with self.turns.beside_others():
-                return super().ask(do, seconds, fields, *args, **kwargs)
-        return super().ask(do, seconds, fields, *args, **kwargs)
+        try:
+            if do in ("call", "graph", "profile") and not fields.get("compile_only"):
+                with self.turns.beside_others():
+                    return super().ask(do, seconds, fields, *args, **kwargs)
+            return super().ask(do, seconds, fields, *args, **kwargs)
+        except Stop as stop:
+            if not memory_was_short(stop.error):
+                raise
+            raise _no_room(self.down.size + self.up.size, stop.error) from stop
 
     def _outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
         outputs, trouble = super()._outputs(said, out)
@@ -95,6 +108,16 @@ class GpuSession(Session):
             answer = super()._expected(call, seed)
             torch.cuda.current_stream().synchronize()
             return answer
+
+
+def _no_room(arenas: int, error: str) -> Stop:
+    """Whose doing it is that the GPU was full: a task that fills much of it by itself is nobody's."""
+    ours, all_of_it = torch.cuda.memory_reserved() + arenas, torch.cuda.get_device_properties(0).total_memory
+    if ours < _OURS_FROM * all_of_it:
+        return Stop("OOM", error)
+    return Stop(
+        "UNSUPPORTED", f"this task does not fit: judging it takes {ours / 2**30:.0f} GB here\n{error}"
+    )
 
 
 def _bytes(tensors: list[Any]) -> int:

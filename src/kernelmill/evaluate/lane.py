@@ -121,7 +121,12 @@ class Lane:
             while len(self._large) > _MOST_LARGE:
                 del self._large[next(iter(self._large))]
         async with self._room.alone():
-            return await self._isolate.run(request)
+            reply = await self._isolate.run(request)
+        if memory_was_short(_error_of(reply)) and reply["result"].get("status") == "INFRA_ERROR":
+            # Alone on the GPU, it will be so each time.
+            reply["result"]["status"] = "UNSUPPORTED"
+            reply["result"]["error"] = f"this task does not fit on this GPU\n{reply['result']['error']}"
+        return reply
 
     async def _asked(self, request: dict[str, Any], work: Work, seed: int) -> Reply:
         reply = await self._run(request, work.verdict.task["ref_sha"])

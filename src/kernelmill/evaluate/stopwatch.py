@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -40,6 +40,8 @@ WALL_TRIES = 3
 BEYOND_PHYSICS = 0.9
 """Of the time that moving the task's bytes takes: who is faster has not moved them."""
 _MOST_SENT, _KEPT_RESULTS = 2, 12
+_ROOM = 8 << 30
+"""Bytes that the inputs, answers and kept results of timing may take together, where they are several."""
 _Blocks = tuple[list[list[float]], list[list[float]]]
 
 
@@ -55,6 +57,7 @@ class Stopwatch:
         packed = [[pack(one.args, carrier), pack(one.kwargs, carrier)] for one in sets]
         trial.session.ask("sets", 30.0, {"sets": packed})
         self._moved = _bytes(trial, sets[0], self._answers[0].eager)
+        self._most_kept = max(1, min(_KEPT_RESULTS, _ROOM // (_size(self._answers[0].eager.leaves) + 1)))
         self._blocks: dict[Regime, _Blocks] = {}
         self._sent: list[tuple[int, Outputs]] = []
         self._found: dict[str, Any] = {}
@@ -126,7 +129,7 @@ class Stopwatch:
         said, _ = self._session.ask("time", 60.0, {"regime": regime, "order": order, "send": send})
         times = _times(said, order)
         for number, packed in said["results"]:
-            if len(self._sent) < _KEPT_RESULTS:
+            if len(self._sent) < self._most_kept:
                 outputs = flatten(unpack(packed, self._session.incoming([])))
                 outputs.leaves = [leaf.clone() for leaf in outputs.leaves]
                 self._sent.append((order[int(number)], outputs))
@@ -191,10 +194,18 @@ class Stopwatch:
 
 
 def _sets(trial: Trial) -> list[Call]:
-    size = sum(t.numel() * t.element_size() for t in trial.session.reference.inputs(0).tensors()) or 1
+    """Several, so that what one call left in a cache does not help the next; large ones do not fit there anyway."""
+    first = trial.session.reference.inputs(trial.seed())
+    given = _size(first.tensors()) + 4096
+    answer = trial.session.expected(first, 0)
+    taken = _size(answer.eager.leaves) + _size(answer.exact.leaves)
     room = trial.session.outgoing().size  # type: ignore[attr-defined]
-    count = max(1, min(SETS, int(room // (size + 4096))))
-    return [trial.session.reference.inputs(trial.seed()) for _ in range(count)]
+    count = max(1, min(SETS, room // given, _ROOM // (given + taken)))
+    return [first, *(trial.session.reference.inputs(trial.seed()) for _ in range(count - 1))]
+
+
+def _size(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
 
 
 def _times(said: dict[str, Any], order: list[int]) -> list[float]:
@@ -244,5 +255,4 @@ def _wall(
 
 
 def _bytes(trial: Trial, call: Call, outputs: Outputs) -> int:
-    tensors = [*call.tensors(), *trial.session.model.state_dict().values(), *outputs.leaves]
-    return sum(t.numel() * t.element_size() for t in tensors)
+    return _size([*call.tensors(), *trial.session.model.state_dict().values(), *outputs.leaves])
