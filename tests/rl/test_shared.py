@@ -1,0 +1,90 @@
+"""The process's own client, and what importing all this costs."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from kernelmill import config
+from kernelmill.errors import ConfigError
+from kernelmill.rl import shared
+from kernelmill.rl.client import Ask
+from tests.rl.stub import Stub
+
+
+@pytest.fixture(autouse=True)
+def a_fresh_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("URL", "TOKEN", "NAME", "ON_FAULT"):
+        monkeypatch.delenv(f"KERNEL_REWARD_{name}", raising=False)
+    config.environment.cache_clear()
+
+
+def test_options_come_from_the_environment_and_what_is_given_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shared.options().url == "http://127.0.0.1:18188"
+    assert not shared.options().mask
+    monkeypatch.setenv("KERNEL_REWARD_URL", "http://10.0.0.1:1")
+    monkeypatch.setenv("KERNEL_REWARD_TOKEN", "abc")
+    monkeypatch.setenv("KERNEL_REWARD_NAME", "kevin")
+    monkeypatch.setenv("KERNEL_REWARD_ON_FAULT", "mask")
+    config.environment.cache_clear()
+    found = shared.options(url=None, retries=1)
+    assert (found.url, found.token, found.reward, found.mask, found.retries) == (
+        "http://10.0.0.1:1", "abc", "kevin", True, 1,
+    )  # fmt: skip
+    assert shared.options(url="http://10.0.0.2:1", mask=False).url == "http://10.0.0.2:1"
+    monkeypatch.setenv("KERNEL_REWARD_ON_FAULT", "zero")
+    config.environment.cache_clear()
+    with pytest.raises(ConfigError, match="KERNEL_REWARD_ON_FAULT=zero: expected raise or mask"):
+        shared.options()
+
+
+def test_one_client_serves_every_loop_of_the_process_and_a_closed_one_is_not_used_again() -> None:
+    with Stub() as stub:
+        first = shared.client(url=stub.url)
+        assert shared.client(url=stub.url) is first
+        for number in range(2):
+            assert asyncio.run(shared.grade(Ask("r", str(number)), url=stub.url)).reward == number
+        shared.close()
+        assert shared.client(url=stub.url) is not first
+        assert shared.client(url=stub.url).grade("r", "3").reward == 3.0
+        shared.close()
+
+
+def test_a_forked_process_has_a_client_of_its_own() -> None:
+    """The parent's lives in a thread, which a fork leaves behind."""
+    with Stub() as stub:
+        assert shared.client(url=stub.url).grade("r", "1").reward == 1.0
+        script = (
+            "import os, sys\nfrom kernelmill.rl import shared\n"
+            f"assert shared.client(url={stub.url!r}).grade('r', '1').reward == 1.0\n"
+            "child = os.fork()\n"
+            "if not child:\n"
+            f"    os._exit(shared.client(url={stub.url!r}).grade('r', '2').reward != 2.0)\n"
+            "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        )
+        assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
+        shared.close()
+
+
+def test_no_trainer_and_no_torch_is_imported_before_it_is_used() -> None:
+    script = (
+        "import sys\n"
+        "from kernelmill.rl import client, shared, slime, trl, verl\n"
+        "import kernelmill_env\n"
+        "print([name for name in ('torch', 'trl', 'verifiers', 'transformers', 'datasets', 'slime') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["KernelTaskset", "load_environment"])
+def test_without_verifiers_the_environment_says_what_to_install(name: str) -> None:
+    script = f"import sys\nsys.modules['verifiers'] = None\nfrom kernelmill_env import {name}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "pip install 'kernelmill[rl-verifiers]'" in done.stderr.splitlines()[-1]
