@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ from typing import Any
 import pytest
 
 from kernelmill.errors import BadRow, SourceError
+from kernelmill.resources import bundled
 from kernelmill.rl import client, shared
 from kernelmill.testing.fake_endpoint import FakeEndpoint
+from tests.conftest import ROOT
 from tests.rl.stub import Answer, Body, Stub, verdict
 
 vf = pytest.importorskip("verifiers", minversion="0.3")
@@ -138,6 +142,35 @@ def test_with_several_turns_a_wrong_candidate_is_told_why_until_it_is_right(rows
     assert [message["content"] for message in right["completion"]] == ["bad", "the mask is wrong", "good"]
     assert (right["reward"], right["stop_condition"], right["num_turns"]) == (1.0, "is_correct", 2)
     assert (wrong["reward"], wrong["stop_condition"], wrong["num_turns"]) == (0.1, "max_turns_reached", 3)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("a_key")
+def test_without_a_service_candidates_are_judged_by_an_evaluator_of_this_process(tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    prompt = [{"role": "user", "content": "a problem"}]
+    rows = [
+        {"prompt": prompt, "answer": bundled("data/problems/level1/9_RowSoftmax.py").read_text(), "info": {}}
+    ] * 2
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    kernel = (ROOT / "data/samples/kernels/row_softmax.py").read_text(encoding="utf-8")
+    with FakeEndpoint(reply=by_turns(f"<answer>{kernel}</answer>", "x = 1")) as endpoint:
+        env = vf.load_environment("kernelmill-env", data=str(data), local=True, reward="correct", workers=2)
+        found = rollouts(env, endpoint, max_concurrent=1)
+        asyncio.run(env._teardown())
+    assert [(one["reward"], one["error"]) for one in found] == [(1.0, None), (0.0, None)]
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_ends_its_evaluator_without_a_word(rows: Path) -> None:
+    script = (
+        "from kernelmill.rl.client import Ask\nfrom kernelmill.rl.verifiers import load_environment\n"
+        f"env = load_environment({str(rows)!r}, local=True, workers=1)\n"
+        "print(env._grader.submit(Ask('class Model: pass', 'x = 1')).result().verdict)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, "incorrect")
+    assert "Traceback" not in done.stderr
 
 
 def test_rows_that_are_none_are_told_with_their_line(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ class Background:
         """Wait for it with `result()`, or from another event loop with `await asyncio.wrap_future(...)`."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def close(self, last: Coroutine[Any, Any, object]) -> None:
+    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
         """Do this last thing, cancel what still runs, and end the thread."""
         self.submit(_end(last)).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -33,8 +33,9 @@ class Background:
         self._loop.close()
 
 
-async def _end(last: Coroutine[Any, Any, object]) -> None:
-    await last
+async def _end(last: Coroutine[Any, Any, object] | None) -> None:
+    if last is not None:
+        await last
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()

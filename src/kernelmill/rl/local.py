@@ -27,8 +27,10 @@ class LocalGrader:
         self._background = Background("kernelmill evaluator")
 
     def close(self) -> None:
+        """Also while the interpreter ends, when no thread can be started any more."""
         if not self._background.closed:
-            self._background.close(asyncio.to_thread(self._evaluator.close))
+            self._background.close()
+            self._evaluator.close()
 
     def submit(self, ask: Ask) -> concurrent.futures.Future[Reward]:
         return self._background.submit(self._grade(ask))

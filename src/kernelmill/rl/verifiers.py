@@ -105,7 +105,7 @@ class KernelEnv(vf.MultiTurnEnv):  # type: ignore[misc]
     @vf.teardown  # type: ignore[untyped-decorator]
     async def close_grader(self) -> None:
         if isinstance(self._grader, LocalGrader):
-            await asyncio.to_thread(self._grader.close)
+            self._grader.close()
 
 
 class KernelRubric(vf.Rubric):  # type: ignore[misc]
