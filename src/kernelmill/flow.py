@@ -113,6 +113,13 @@ TOOLS = [
         "kernelmill.kernelbook.command:main",
     ),
     Command(
+        "bench-model",
+        "have a model answer KernelBench and grade it: fast_p and pass@k by level",
+        "KernelBench",
+        "results by level, eval_results.json",
+        "kernelmill.bench_model.command:main",
+    ),
+    Command(
         "problems",
         "bring problem sets in, and make, merge and verify RL prompts",
         "KernelBench, problem files or rows, level files",

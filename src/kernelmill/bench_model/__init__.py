@@ -1,0 +1,1 @@
+"""A model over a benchmark's levels: `synthesize` asks and judges, this says what came of it in KernelBench's terms."""
