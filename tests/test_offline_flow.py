@@ -126,7 +126,7 @@ def test_modules_become_a_dataset_and_each_stage_takes_out_what_it_is_for(tmp_pa
     assert changed <= {"run.json"}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.timeout(300)
 def test_kill_nine_in_the_step_and_ctrl_c_in_the_next_run_lose_nothing(tmp_path: Path, mill: Mill) -> None:
     config = flow(

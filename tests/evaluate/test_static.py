@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import random
 import re
@@ -254,9 +255,15 @@ def test_the_longest_text_is_read_in_two_seconds_whatever_is_in_it(filler: str) 
     if not filler.endswith("\n"):
         filler = "#" + filler * 1000 + "\n"
     text += filler * ((MAX_CHARS - len(text)) // len(filler))
-    started = time.process_time()
-    report = examine(text)
-    assert time.process_time() - started < 2
+    gc.collect()
+    gc.freeze()  # what other tests have left in this process is not to be looked through again and again
+    try:
+        started = time.process_time()
+        report = examine(text)
+        seconds = time.process_time() - started
+    finally:
+        gc.unfreeze()
+    assert seconds < 2
     assert report.class_name == "ModelNew"
 
 

@@ -69,7 +69,7 @@ def test_a_short_run_and_one_without_a_restart_are_not_enough(bench: Any, kept: 
     assert len(bench.unmet({**kept, "restarted": {**kept["restarted"], "restarts": 0}})) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_clients_of_a_service_that_is_full_killed_and_started_again_get_all_their_verdicts(
     bench: Any, tmp_path: Path
 ) -> None:
