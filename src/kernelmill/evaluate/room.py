@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 _WORDS = (
     "out of memory",
-    "does not fit",
     "cudaMalloc",
     "NVML_SUCCESS",  # of torch's allocator, on its way to say that memory is short
     "CUBLAS_STATUS_ALLOC_FAILED",

@@ -22,27 +22,16 @@ CALLED = "torch.ops.kernelmill.convolution.default"
 _BLOCKS = ("BLOCK_ROWS", "BLOCK_COLUMNS", "BLOCK_CHANNELS")
 
 
-@torch.library.custom_op("kernelmill::convolution", mutates_args=())  # type: ignore[untyped-decorator]
-def convolution(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    transposed: bool,
-    output_padding: list[int],
-    groups: int,
-    window: list[int],
-    single: bool,
-) -> torch.Tensor:
-    return torch.ops.aten.convolution.default(
-        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-    )
+torch.library.define(
+    "kernelmill::convolution",
+    "(Tensor x, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, "
+    "SymInt[] output_padding, SymInt groups, SymInt[] window, bool single) -> Tensor",
+)
+"""Never run: it is there to be compiled. `window` and `single` are for the text that comes of it."""
 
 
-@convolution.register_fake  # type: ignore[untyped-decorator]
-def _fake(
+@torch.library.register_fake("kernelmill::convolution")  # type: ignore[untyped-decorator]
+def _shape(
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
@@ -90,7 +79,7 @@ def as_ours(
     ]
     steps, pads, gaps, more = lists
     window, single = list(weight.shape[2:]), statically_known_true(weight.shape[1] == 1)
-    return convolution(
+    return torch.ops.kernelmill.convolution.default(
         x.contiguous(), weight.contiguous(), bias, steps, pads, gaps, transposed, more, groups, window, single
     )
 
