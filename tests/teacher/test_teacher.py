@@ -94,7 +94,59 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(40, WIDTH), (torch.randn(WIDTH), torch.randn(40, WIDTH))]
 """
-PROBLEMS = {"numbers": NUMBERS, "fused": FUSED, "heads": HEADS, "convolved": CONVOLVED, "counting": COUNTING}
+ORDERED = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.count = 4
+
+    def forward(self, grid):
+        best = torch.topk(grid.transpose(0, 1), self.count, dim=-1)
+        return torch.softmax(best.values, dim=-1), best.indices
+
+def get_inputs():
+    return [torch.randn(24, WIDTH)]
+"""
+BUILT = """
+class Base(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.make(width)
+
+    def forward(self, x):
+        return torch.tanh(self.parts["4"](x * self.scale))
+
+class Model(Base):
+    def make(self, width):
+        self.scale = (width // 4) ** -0.5
+        self.parts = nn.ModuleDict({"4": nn.Linear(width, width)})
+
+def get_inputs():
+    return [torch.randn(40, WIDTH)]
+"""
+SPREAD = """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up = nn.ConvTranspose1d(8, width, 4, stride=2, padding=1)
+        self.each = nn.Conv1d(width, width, 3, padding=1, groups=width)
+
+    def forward(self, x):
+        return torch.relu(self.each(self.up(x)))
+
+def get_inputs():
+    return [torch.randn(2, 8, 20)]
+"""
+PROBLEMS = {
+    "ordered": ORDERED,
+    "built": BUILT,
+    "spread": SPREAD,
+    "numbers": NUMBERS,
+    "fused": FUSED,
+    "heads": HEADS,
+    "convolved": CONVOLVED,
+    "counting": COUNTING,
+}
 UNWRITABLE = """
 class Model(nn.Module):
     def __init__(self, width):
