@@ -2,7 +2,12 @@
 
 import sys
 
-from kernelmill.cli import main
+try:
+    from kernelmill.cli import main
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"{sys.argv[0]}: {error} in {sys.executable}: run it with the Python that kernelmill is installed in"
+    )
 
 if __name__ == "__main__":
     sys.exit(main(["problems", "verify", *sys.argv[1:]]))

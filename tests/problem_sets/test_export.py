@@ -42,7 +42,7 @@ def a_set(folder: Path, name: str = "kernelbench", benchmark: bool = True) -> Pa
         for p in problems
     ]
     codes = {problem.file: problem.code for problem in problems}
-    write_set(folder, new_record(name, benchmark, {"path": "here"}, checked, []), codes, None)
+    write_set(folder, new_record(name, benchmark, {"path": "here"}, checked, []), codes, [])
     return folder
 
 

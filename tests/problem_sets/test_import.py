@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernelmill.cli import main
 from kernelmill.problem_sets.folder import read_set
-from kernelmill.problem_sets.problem import read_problems
+from kernelmill.problem_sets.problem import Checked, Problem, read_problems
+from kernelmill.store.text_file import write_whole
 from tests.conftest import write_rows
 from tests.problem_sets.sets import REFERENCE, rl_row
 
@@ -255,7 +258,7 @@ def test_rows_of_the_hub_dataset_and_of_rl_prompts_are_problems_too(tmp_path: Pa
     write_rows(tmp_path / "prompts.jsonl", [rl_row(2, 7, "Gemm_Scale_")])
     found = []
     for name in ("hub.parquet", "prompts.jsonl"):
-        _, _, problems, rejected = read_problems(name, None, None)
+        _, _, problems, rejected, _ = read_problems(name, None, None)
         assert not rejected
         found += [(one.level, one.problem_id, one.name, one.code, one.file) for one in problems]
     assert found[0] == found[1] == (2, 7, "Gemm_Scale_", code, "level2/7_Gemm_Scale_.py")
@@ -263,7 +266,7 @@ def test_rows_of_the_hub_dataset_and_of_rl_prompts_are_problems_too(tmp_path: Pa
 
 def test_two_problems_of_one_number_are_not_both_taken(tmp_path: Path) -> None:
     lay_out(tmp_path / "twins", {"level1/1_a.py": CONSTANT, "level1/1_b.py": LARGE})
-    _, _, problems, rejected = read_problems("twins", None, None)
+    _, _, problems, rejected, _ = read_problems("twins", None, None)
     assert [one.name for one in problems] == ["a"]
     assert ["1_b.py" in one.where and "1_a.py" in one.reason for one in rejected] == [True]
 
@@ -285,3 +288,75 @@ def test_an_import_that_was_interrupted_goes_on_where_it_was(
     assert "1 known already" in capsys.readouterr().err
     assert len(read_set(tmp_path / "data/two").problems) == 2
     assert not journal.exists()
+
+
+def passed(one: Problem) -> Checked:
+    return Checked(
+        one.level, one.problem_id, one.name, one.file, one.sha256, False, None, "not tried", {}, True, []
+    )
+
+
+def test_an_import_that_is_killed_while_it_lays_the_set_out_goes_on_and_leaves_no_file_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay_out(tmp_path / "two", {"level1/1_a.py": CONSTANT, "level1/2_b.py": LARGE})
+
+    def checked(worker: str, problems: list[Problem], note: Callable[[Checked], None], *_: object) -> Any:
+        found = {one.file: passed(one) for one in problems}
+        for one in found.values():
+            note(one)
+        return found
+
+    monkeypatch.setattr("kernelmill.problem_sets.checks._checked", checked)
+    assert main(["problems", "import", "two"]) == 0
+    capsys.readouterr()
+    (tmp_path / "two/level1/2_b.py").rename(tmp_path / "two/level1/3_b.py")
+    folder = tmp_path / "data/two"
+    for number in range(6):  # journal, two problems, listing, README, record
+
+        def killed(path: Path, content: bytes, left: list[int] = [number]) -> None:  # noqa: B006
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            write_whole(path, content)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("kernelmill.problem_sets.folder.write_whole", killed)
+            assert main(["problems", "import", "two"]) == 130
+        assert "2 known already" in capsys.readouterr().err
+    assert main(["problems", "import", "two"]) == 0
+    assert "2 known already" in capsys.readouterr().err
+    assert sorted(path.name for path in folder.rglob("*.py")) == ["1_a.py", "3_b.py"]
+    assert [one.problem_id for one in read_set(folder).problems] == [1, 3]
+    assert not (folder / ".checks.jsonl").exists()
+
+
+def test_problems_without_a_number_take_the_numbers_that_are_free(tmp_path: Path) -> None:
+    names = ("3_x.py", "a.py", "b.py", "c.py", "1_y.py")
+    lay_out(tmp_path / "some", {name: REFERENCE.format(level=1, number=len(name)) for name in names})
+    found = read_problems("some", None, None)
+    assert found.rejected == []
+    numbers = [(one.level, one.problem_id, one.name) for one in found.problems]
+    assert numbers == [(1, 1, "y"), (1, 2, "a"), (1, 3, "x"), (1, 4, "b"), (1, 5, "c")]
+
+
+def test_a_part_of_kernelbench_or_of_its_prompts_is_a_benchmark_under_any_name(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(tmp_path / "prompts.jsonl", [rl_row(2, 7)])
+    other = rl_row(1, 1)
+    other["extra_info"]["data_source"] = "mine_triton"
+    write_rows(tmp_path / "marked.jsonl", [{**other, "benchmark": True}])
+    write_rows(tmp_path / "other.jsonl", [other])
+    here = f"{checkout}/KernelBench/level1"
+    for spec in (
+        here,
+        f"mine={checkout}/KernelBench",
+        f"{here}/3_Zeros.py",
+        "mine=prompts.jsonl",
+        "marked.jsonl",
+    ):
+        assert read_problems(spec, None, None).benchmark, spec
+    assert not read_problems("other.jsonl", None, None).benchmark
+    monkeypatch.chdir(here)
+    assert read_problems("../level1", None, None).benchmark

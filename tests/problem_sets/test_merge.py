@@ -60,6 +60,15 @@ def test_the_old_commands_work_on_the_folder_they_are_called_from(tmp_path: Path
     assert sorted(path.name for path in scripts.iterdir() if path.suffix == ".jsonl") == []
 
 
+@pytest.mark.parametrize("name", ["merge_triton_levels.py", "verify_merged_data.py"])
+def test_the_old_commands_say_in_a_line_that_a_python_has_no_kernelmill(tmp_path: Path, name: str) -> None:
+    line = [sys.executable, "-S", str(ROOT / "data/kernel_bench" / name)]  # without what is installed
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "No module named 'kernelmill'" in done.stderr
+
+
 def test_the_report_has_the_documented_numbers_as_text_json_and_plot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,6 +146,7 @@ def test_a_level_file_is_never_the_output(tmp_path: Path) -> None:
     write_levels(tmp_path, SMALL)
     before = level_file(tmp_path, 1).read_bytes()
     assert main(["problems", "merge", "-o", level_file(tmp_path, 1).name]) == 1
+    assert main(["problems", "merge", "--levels", "2,3", "-o", level_file(tmp_path, 1).name]) == 1
     assert level_file(tmp_path, 1).read_bytes() == before
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from kernelmill.arguments import Parser, at_least
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.problem_sets.distribution import distribution_of
-from kernelmill.problem_sets.levels import asked_levels, level_file, levels_of, merged_file
+from kernelmill.problem_sets.levels import PREFIX, asked_levels, levels_of, merged_file
 from kernelmill.problem_sets.listing import list_set, show_problem, stats_lines, stats_of
 from kernelmill.problem_sets.merge import ORDERS, SEED, Order, merged, parse_weights, read_levels, written
 from kernelmill.problem_sets.problem import KERNELBENCH, encoded
@@ -283,7 +283,7 @@ def _merge(given: argparse.Namespace) -> int:
     if given.no_shuffle and order == "shuffle":
         raise ConfigError("--no-shuffle and --order shuffle: say one of them")
     output: Path = given.output or merged_file(folder, levels)
-    if output.resolve() in {level_file(folder, level).resolve() for level in levels}:
+    if output.resolve() in {file.resolve() for file in folder.glob(f"{PREFIX}_level_*.jsonl")}:
         raise OutputError(f"{output} is one of the level files: name another output")
     placed = read_levels(folder, levels)
     for one in placed:

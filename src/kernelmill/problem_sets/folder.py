@@ -1,6 +1,7 @@
 """A set of problems in a folder: `level1/ … level4/`, `manifest.txt`, a README of counts, and `problems.json`, what the checks found.
 
-Problem files are the texts as they were read. `problems.json` is written last: its presence means that the set is whole.
+Problem files are the texts as they were read. `problems.json` is written last: its presence means that the set is whole. Until then
+there is a journal of what was checked, by which an import that was interrupted, here or earlier, is known and goes on.
 """
 
 from __future__ import annotations
@@ -49,9 +50,11 @@ def read_set(folder: Path) -> SetRecord:
 
 def known_set(folder: Path) -> SetRecord | None:
     """What is there from an earlier import. Refuses a folder that holds something else."""
-    if not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= {JOURNAL}):
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
     if not (folder / RECORD).is_file():
+        if (folder / JOURNAL).is_file():
+            return None  # an import was interrupted
         raise OutputError(
             f"{folder} is there and holds no imported problems: name another folder with --into"
         )
@@ -89,12 +92,15 @@ def code_of(folder: Path, one: Checked) -> str:
     return code
 
 
-def write_set(folder: Path, record: SetRecord, codes: dict[str, str], before: SetRecord | None) -> None:
+def write_set(folder: Path, record: SetRecord, codes: dict[str, str], before: list[Checked]) -> None:
     """Lay the set out. Files of an earlier import that are not in this one are removed."""
+    # While there is no record, the journal knows all of it: what was checked, and which files are ours.
+    noted = b"".join(msgspec.json.encode(one) + b"\n" for one in (*before, *record.problems))
+    write_whole(folder / JOURNAL, noted)
     (folder / RECORD).unlink(missing_ok=True)
     for one in record.problems:
         write_whole(folder / one.file, codes[one.file].encode("utf-8", "surrogatepass"))
-    for gone in {one.file for one in before.problems} - set(codes) if before else ():
+    for gone in {one.file for one in before} - set(codes):
         (folder / gone).unlink(missing_ok=True)
     listing = "".join(f"{one.file}\n" for one in record.problems)
     write_whole(folder / "manifest.txt", listing.encode())

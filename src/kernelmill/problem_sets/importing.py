@@ -18,7 +18,7 @@ from kernelmill.problem_sets.folder import (
     noted_checks,
     write_set,
 )
-from kernelmill.problem_sets.problem import KERNELBENCH, read_problems
+from kernelmill.problem_sets.problem import read_problems
 from kernelmill.terminal import duration, plain, say
 
 _SHOWN = 10
@@ -34,14 +34,14 @@ def import_problems(
     force: bool,
 ) -> int:
     started = time.monotonic()
-    name, source, problems, rejected = read_problems(spec, secret("HF_TOKEN"), level)
+    name, source, problems, rejected, marked = read_problems(spec, secret("HF_TOKEN"), level)
     if not problems:
         why = f": {rejected[0].where}: {rejected[0].reason}" if rejected else ""
         raise SourceError(f"{spec}: no problem in it{why}")
     folder = into or Path("data") / name
     before = known_set(folder)
-    earlier = [] if force else [*(before.problems if before else []), *noted_checks(folder)]
-    known = {one.sha256: one for one in earlier}
+    earlier = [*(before.problems if before else []), *noted_checks(folder)]
+    known = {} if force else {one.sha256: one for one in earlier}
     say(
         f"{name}: {len(problems):,} problems from {source.name}, {sum(p.sha256 in known for p in problems):,} known already"
     )
@@ -51,10 +51,10 @@ def import_problems(
             f"{spec}: no problem of it runs here; the first: {failed[0].where}: {failed[0].reason}"
         )
     # KernelBench is one whoever imports it; of other sets the user knows.
-    is_benchmark = name == KERNELBENCH if benchmark is None else benchmark
+    is_benchmark = marked if benchmark is None else benchmark
     record = new_record(name, is_benchmark, source.origin, checked, [*rejected, *failed])
     codes = {one.file: one.code for one in problems}
-    write_set(folder, record, {one.file: codes[one.file] for one in checked}, before)
+    write_set(folder, record, {one.file: codes[one.file] for one in checked}, earlier)
     print("problems import")
     print("level  problems  full size  small  admitted")
     for number, mine in by_level(record).items():

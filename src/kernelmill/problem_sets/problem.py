@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any, Literal
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -17,10 +21,13 @@ from kernelmill.errors import SourceError
 from kernelmill.problems.benchmark import ProblemRow, open_problems, problem_code
 from kernelmill.problems.module_file import Convention
 from kernelmill.problems.source import read_source
+from kernelmill.publish.hygiene import is_benchmark
 from kernelmill.rows import Info, Label, RowReader
 from kernelmill.store import Source
 
 KERNELBENCH = "kernelbench"
+_UNNUMBERED = -1
+"""The id of a problem that has none, until the others have theirs."""
 _NUMBERED = re.compile(r"^(\d+)_(.+)$", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^\w.+-]")
 _USES_HUB = re.compile(r"^\s*(?:from|import)\s+transformers\b", re.MULTILINE)
@@ -99,29 +106,54 @@ class Rejected(Struct, frozen=True):
     reason: str
 
 
-def read_problems(
-    spec: str, token: str | None, level: int | None
-) -> tuple[str, Source, list[Problem], list[Rejected]]:
-    """The set's name, its source, its problems in order of level and id, and what is no problem."""
+class ReadSet(NamedTuple):
+    name: str
+    source: Source
+    problems: list[Problem]
+    """In order of level and id."""
+    rejected: list[Rejected]
+    """What is no problem, and why."""
+    benchmark: bool
+    """Whether it is KernelBench or a part of it, under whatever name, or its rows say that they are a benchmark's."""
+
+
+def read_problems(spec: str, token: str | None, level: int | None) -> ReadSet:
     name, source = open_problems(spec, token)
     read = RowReader(ProblemRow)
     found: list[Problem] = []
     rejected: list[Rejected] = []
+    marked = False
     for row in source.rows():
         given = read(row)
+        marked = marked or is_benchmark(row)
         try:
-            found.append(_problem(given, problem_code(row, given), row.where, level, len(found) + 1))
+            found.append(_problem(given, problem_code(row, given), row.where, level))
         except SourceError as error:
             rejected.append(Rejected(row.where, str(error)))
     taken: dict[tuple[int, int], Problem] = {}
     for one in sorted(found, key=lambda one: (one.level, one.problem_id)):
+        if one.problem_id == _UNNUMBERED:
+            continue
         first = taken.setdefault((one.level, one.problem_id), one)
         if first is not one:
             rejected.append(Rejected(one.where, f"its level and id are those of {first.where}"))
-    return name, source, list(taken.values()), rejected
+    numbers: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(1))
+    for one in found:
+        if one.problem_id == _UNNUMBERED:
+            free = next(number for number in numbers[one.level] if (one.level, number) not in taken)
+            taken[one.level, free] = msgspec.structs.replace(one, problem_id=free)
+    problems = [taken[key] for key in sorted(taken)]
+    return ReadSet(name, source, problems, rejected, marked or _is_kernelbench(name, source))
 
 
-def _problem(given: ProblemRow, code: str, where: str, level: int | None, place: int) -> Problem:
+def _is_kernelbench(name: str, source: Source) -> bool:
+    """By its name, or by where it stands: a folder of its checkout, its Hub dataset under another name."""
+    origin = source.origin
+    place = Path(str(origin.get("repo") or Path(str(origin.get("path", ""))).resolve()))
+    return KERNELBENCH in (name, *(part.lower() for part in place.parts[-3:]))
+
+
+def _problem(given: ProblemRow, code: str, where: str, level: int | None) -> Problem:
     extra = given.extra_info
     info = given.info if isinstance(given.info, Info) else None
     names = (given.name, extra.problem_name if extra else None, given.entry_point, given.module_name)
@@ -136,7 +168,7 @@ def _problem(given: ProblemRow, code: str, where: str, level: int | None, place:
         name = numbered[2]
     own = next(filter(_is_given, (given.level, extra.level if extra else None)), level)
     text = _with_model(code, given.entry_point or given.module_name or (info.module_name if info else None))
-    return Problem(_whole(own, 1), _whole(number, place), name, text, where)
+    return Problem(_whole(own, 1), _whole(number, _UNNUMBERED), name, text, where)
 
 
 def _is_given(value: Label) -> bool:
