@@ -320,8 +320,8 @@ class _WholeCalls(TorchFunctionMode):  # type: ignore[misc]
         if name not in _WHOLE:
             return func(*args, **kwargs)
         with self._recorder.muted() as already:
-            if self._fake and name in _SEQUENCES and not kwargs:
-                output = _fake_sequence(*args)
+            if self._fake and name in SEQUENCES and not kwargs:
+                output = fake_sequence(*args)
             else:
                 output = func(*args, **kwargs)
         if not already:
@@ -333,7 +333,7 @@ class _WholeCalls(TorchFunctionMode):  # type: ignore[misc]
         return output
 
 
-def _fake_sequence(data: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
+def fake_sequence(data: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
     """What a recurrent function returns, by shape: torch would take seconds to fake every step of it."""
     packed = isinstance(rest[0], torch.Tensor) and not rest[0].is_floating_point()
     # (batch sizes,) state, weights, has biases, layers, dropout, training, bidirectional, (batch first)
@@ -343,10 +343,10 @@ def _fake_sequence(data: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
     return (data.new_empty([*data.shape[:-1], width]), *(torch.empty_like(s) for s in states))
 
 
-_SEQUENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+SEQUENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _WHOLE: dict[str, OpKind] = {
     "scaled_dot_product_attention": "attention",
-    **dict.fromkeys([*_SEQUENCES, *(f"{name}_cell" for name in _SEQUENCES)], "recurrent"),
+    **dict.fromkeys([*SEQUENCES, *(f"{name}_cell" for name in SEQUENCES)], "recurrent"),
 }
 
 
