@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kernelmill.bench_model.command import main as bench_model
 from kernelmill.bench_model.results import eval_results, summary
 from kernelmill.cli import main
 from kernelmill.testing.fake_endpoint import FakeEndpoint
@@ -107,3 +108,36 @@ def test_a_model_over_two_levels_is_graded_and_a_second_call_asks_nothing(
     shown = capsys.readouterr().out
     assert "Nothing was timed" in shown
     assert "fast_0" in shown
+
+
+def test_a_problem_without_an_answer_counts_and_a_line_separator_in_an_answer_ends_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "level1").mkdir()
+    (tmp_path / "level2").mkdir()
+    called = []
+
+    def synthesize(line: list[str]) -> int:
+        """Three problems, of which one was too long for the model."""
+        called.append(line)
+        if "--dry-run" in line:
+            return 0
+        file = Path(line[line.index("-o") + 1])
+        file.parent.mkdir(parents=True)
+        rows = [
+            {**row(name, 0, "correct"), "writer": "fake", "said": "a\u2028b\x85c"} for name in ("1_A", "2_B")
+        ]
+        file.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in rows), encoding="utf-8")
+        manifest = {"stage": "synthesize", "output": {"path": str(file)}, "rows": {"in": 3, "out": 2}}
+        (file.parent / "evals.manifest.json").write_text(json.dumps(manifest))
+        return 0
+
+    monkeypatch.setattr("kernelmill.cli.main", synthesize)
+    assert bench_model([".", "-o", "runs", "--dry-run"]) == 0
+    assert len(called) == 2  # each level says what it would cost
+    assert not (tmp_path / "runs").exists()
+    assert bench_model([".", "-o", "runs", "--levels", "1"]) == 0
+    found = json.loads((tmp_path / "runs/results.json").read_text())["levels"]["1"]
+    assert (found["problems"], found["with_samples"], found["correct"]) == (3, 2, 2)
+    assert found["fast_p"]["0"] == found["pass_at_k"]["1"] == 0.666667

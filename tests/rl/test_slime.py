@@ -28,6 +28,7 @@ class Sample:
         PENDING = "pending"
         COMPLETED = "completed"
         TRUNCATED = "truncated"
+        ABORTED = "aborted"
 
     response: str = ""
     label: str = "ref"
@@ -162,11 +163,12 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     turns: list[str] = []
 
     async def generate(args: Any, sample: Sample, sampling_params: dict[str, Any]) -> Sample:
-        assert sample.status == Sample.Status.PENDING
+        assert sample.status in (Sample.Status.PENDING, Sample.Status.ABORTED)
         sampling_params["max_new_tokens"] -= sample.response_length
         text = turns.pop(0)
         sample.append_response_tokens(args, tokens=[1] * len(text), trainable=True, text=text)
-        sample.status = Sample.Status.TRUNCATED if text.endswith("...") else Sample.Status.COMPLETED
+        ended = {"...": Sample.Status.TRUNCATED, "|||": Sample.Status.ABORTED}
+        sample.status = ended.get(text[-3:], Sample.Status.COMPLETED)
         return sample
 
     module: Any = ModuleType("slime.rollout.sglang_rollout")
@@ -226,3 +228,23 @@ def test_turns_end_with_their_number_and_with_the_budget(
     monkeypatch.setenv("KERNEL_REWARD_TURNS", "none")
     with pytest.raises(ConfigError, match="KERNEL_REWARD_TURNS=none"):
         asyncio.run(slime.generate(arguments(stub.url), Sample(), {}))
+
+
+def test_an_aborted_sample_goes_on_in_its_turn_and_its_whole_answer_is_judged(
+    stub: Stub, engine: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNEL_REWARD_TURNS", "2")
+    stub.always = wrong_until_good
+    engine += ["one|||", "bad<end>", "two|||", "three|||", "good<end>", "never"]
+    sample = Sample()
+    for status in (
+        Sample.Status.ABORTED,
+        Sample.Status.ABORTED,
+        Sample.Status.ABORTED,
+        Sample.Status.COMPLETED,
+    ):
+        sample = asyncio.run(slime.generate(arguments(stub.url), sample, {"max_new_tokens": 1000}))
+        assert sample.status == status
+    assert engine == ["never"]
+    asyncio.run(slime.reward(arguments(stub.url), sample))
+    assert [body["candidate"] for body in stub.bodies] == ["one|||bad<end>", "two|||three|||good<end>"]

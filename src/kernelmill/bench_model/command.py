@@ -17,10 +17,21 @@ from kernelmill.arguments import Parser, at_least
 from kernelmill.bench_model.results import eval_results, summary
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.problem_sets.levels import asked_levels
+from kernelmill.store.manifest import manifest_of
 from kernelmill.store.text_file import write_whole
 from kernelmill.terminal import say
 
-_OURS = ("-o", "--output", "--rollouts", "--keep", "--split", "--problems", "--stats", "--export")
+_OURS = (
+    "-o",
+    "--output",
+    "--rollouts",
+    "--keep",
+    "--split",
+    "--problems",
+    "--stats",
+    "--export",
+    "--test-mode",
+)
 """Flags of `synthesize` that are settled here."""
 
 
@@ -63,14 +74,20 @@ def main(argv: list[str]) -> int:
         ]
         say(f"level {level}: {' '.join(source)}")
         code = kernelmill([*line, "--export", "best", *rest])
-        if code != 0 or "--dry-run" in rest:
+        if code != 0:
             return code
-        rows = [json.loads(text) for text in rows_file.read_text(encoding="utf-8").splitlines()]
+        if "--dry-run" in rest:
+            continue
+        rows = [json.loads(text) for text in rows_file.read_bytes().split(b"\n") if text]
         results = eval_results(rows)
         write_whole(folder / "eval_results.json", (json.dumps(results, indent=4) + "\n").encode())
-        problems = len({row["example_id"] for row in rows})
-        report["levels"][str(level)] = summary(results, problems)
+        # Not the rows': a problem that was too long for the model has none, and counts.
+        manifest = manifest_of(rows_file)
+        assert manifest is not None, f"synthesize left no manifest beside {rows_file}"
+        report["levels"][str(level)] = summary(results, manifest["rows"]["in"] // given.samples)
         report["writer"] = rows[0]["writer"] if rows else None
+    if "--dry-run" in rest:
+        return 0
     write_whole(given.output / "results.json", (json.dumps(report, indent=2) + "\n").encode())
     _show(report, given.output)
     return 0
@@ -106,7 +123,7 @@ def _show(report: dict[str, Any], folder: Path) -> None:
         "fast_1",
         "fast_2",
         "pass@k",
-        "inconclusive",
+        "unknown",
     )
     for name in names:
         table.add_column(name, justify="left" if name in ("level", "pass@k") else "right")

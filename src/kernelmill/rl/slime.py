@@ -29,6 +29,8 @@ from kernelmill.rl.completions import mean
 TURNS_VARIABLE = "KERNEL_REWARD_TURNS"
 _LAST = "kernelmill_from"
 """In a sample's metadata: where the last turn's answer begins in its response."""
+_TURN = "kernelmill_turn"
+"""And which turn that is, from 0."""
 _MASKED = "kernelmill_masked"
 _GROUPED = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
 _BY_STD = ("grpo", "gspo", "cispo")
@@ -88,17 +90,21 @@ def is_masked(sample: Any) -> bool:
 
 async def generate(args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False) -> Any:
     """slime's own generation, then the verdict's feedback as the user's next message, then again, up to KERNEL_REWARD_TURNS
-    (2) turns or until a candidate is correct. Only what the model wrote is trained on; the last turn is what is rewarded."""
+    (2) turns or until a candidate is correct. Only what the model wrote is trained on; the last turn is what is rewarded.
+    A sample that was aborted (`--partial-rollout`) goes on in the turn in which it was."""
     from slime.rollout.sglang_rollout import GenerateState
     from slime.rollout.sglang_rollout import generate as one_turn
 
     turns = _turns()
     tokenizer = GenerateState(args).tokenizer
-    for turn in range(turns):
-        begin = len(sample.response)
+    before = sample.metadata or {}
+    aborted = sample.status == type(sample).Status.ABORTED and _TURN in before
+    first = min(before[_TURN], turns - 1) if aborted else 0
+    for turn in range(first, turns):
+        begin = before[_LAST] if aborted and turn == first else len(sample.response)
         # It takes what was written from the budget in place.
         sample = await one_turn(args, sample, dict(sampling_params))
-        sample.metadata = {**(sample.metadata or {}), _LAST: begin}
+        sample.metadata = {**(sample.metadata or {}), _LAST: begin, _TURN: turn}
         if sample.status != type(sample).Status.COMPLETED or turn == turns - 1:
             break
         found = await _grade(args, sample)

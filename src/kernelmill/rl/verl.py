@@ -1,9 +1,10 @@
 """Reward functions for verl.
 
-    custom_reward_function.path=pkg://kernelmill.rl.verl
-    custom_reward_function.name=compute_score            with reward_manager.name=naive
-    custom_reward_function.name=compute_scores           with reward_manager.name=batch
-    custom_reward_function.reward_kwargs.url=http://...  and whatever else `ClientOptions` knows
+    reward.custom_reward_function.path=pkg://kernelmill.rl.verl
+    reward.custom_reward_function.name=compute_score_async       or compute_score; with reward.reward_manager.name=naive
+    +reward.custom_reward_function.reward_kwargs.url=http://...  and whatever else `ClientOptions` knows
+
+`compute_scores` is for a verl that still has the reward manager `batch`, whose settings have no `reward.` before them.
 
 The rows have the reference's source as `reward_model.ground_truth`.
 
@@ -62,7 +63,7 @@ def compute_scores(
     extra_infos: Sequence[Mapping[str, Any] | None],
     **options: Any,
 ) -> list[Score]:
-    """A whole batch, for `reward_manager.name=batch`."""
+    """A whole batch, for the reward manager `batch` of older verl."""
     asks = [_ask(*one) for one in zip(solution_strs, ground_truths, extra_infos, strict=True)]
     found = shared.client(**options).grade_many(asks)
     groups: dict[str, list[float | None]] = {}
