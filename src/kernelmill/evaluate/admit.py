@@ -15,6 +15,7 @@ from typing import Any
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # a `@torch.compile` would start compilers, which a child may not
 
+from kernelmill.evaluate import offline_models
 from kernelmill.evaluate.nulls import battery
 from kernelmill.evaluate.pick import INTERPRETER, pick
 from kernelmill.evaluate.reference import BadReference
@@ -24,6 +25,7 @@ from kernelmill.evaluate.tolerance import Policy
 def prepare() -> None:
     """What torch does only once, before there are children."""
     warnings.simplefilter("ignore")
+    offline_models.prepare()
     admission(_WARM_UP)
 
 

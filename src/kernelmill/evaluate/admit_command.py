@@ -13,11 +13,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from kernelmill.arguments import Parser
 from kernelmill.errors import OutputError, SourceError
+from kernelmill.evaluate import offline_models
 from kernelmill.isolate import Isolate, Reply
 
 WORKER = "kernelmill.evaluate.admit"
@@ -58,10 +60,17 @@ def main(arguments: list[str]) -> int:
     problems = [problem for source in given.sources for problem in _problems(source)]
     if given.output is not None and not given.output.parent.is_dir():
         raise OutputError(f"{given.output}: there is no folder {given.output.parent}")
-    with Isolate(WORKER, workers=given.workers, timeout=given.timeout, memory_mb=MEMORY_MB) as isolate:
+
+    def server(environment: dict[str, str]) -> Isolate:
+        return Isolate(
+            WORKER, given.workers, given.timeout, memory_mb=MEMORY_MB, environment=environment
+        )  # which starts with its first problem
+
+    with closing(server({})) as plain, closing(server(offline_models.environment("small"))) as hub:
 
         def row(problem: tuple[str, str]) -> dict[str, Any]:
             name, code = problem
+            isolate = hub if offline_models.used_by(code) else plain
             request = {
                 "reference": code,
                 "entry_point": given.entry_point,

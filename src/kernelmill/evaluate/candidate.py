@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import json
 import os
 import signal
 import socket
@@ -22,7 +23,8 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelmill.evaluate.channel import Bytes, Carrier, Channel, Closed, pack, strided, unpack
+from kernelmill.evaluate import offline_models
+from kernelmill.evaluate.channel import Bytes, Carrier, Channel, Closed, Config, pack, strided, unpack
 from kernelmill.evaluate.guard import Guard
 from kernelmill.evaluate.values import seed_all
 from kernelmill.evaluate.work import Recorder
@@ -107,6 +109,8 @@ class Candidate:
         self.model: Any = None
         self.guard: Guard | None = None
         self.file = os.path.abspath(FILE)
+        self.built: list[tuple[Any, bool]] = []
+        """The model's parts, and whether each is built in training: one that was loaded is not."""
         self.slots: dict[str, tuple[list[Any], dict[str, Any]]] = {}
         self.last: Any = None
         """What the last call returned: kept, so that its memory is not used again."""
@@ -155,6 +159,7 @@ class Candidate:
                 model = self.kind(*args, **kwargs)
             self.model = self.runtime.placed(model)
             way = _give_weights(self.model, state) if isinstance(self.model, torch.nn.Module) else "none"
+        self.built = [(part, part.training) for part in self.model.modules()] if way != "none" else []
         return {"drop_in": way}
 
     def do_weights(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +172,7 @@ class Candidate:
         args, kwargs = self._arguments(request)
         before = [tensor.clone() for tensor in tensors_in([args, kwargs])]
         if request.get("mode") is not None:
-            self.model.train(request["mode"] == "train")
+            self._enter(request["mode"])
         previous = _stores(self.last)
         seed_all(request["seed"])
         self.runtime.begin(request)
@@ -215,6 +220,12 @@ class Candidate:
         if not request.get("forget"):
             self.last = result
         return answer
+
+    def _enter(self, mode: str) -> None:
+        """`train`, `eval`, or `built`: each part of the model as it was made."""
+        self.model.train(mode != "eval")
+        for part, training in self.built if mode == "built" else ():
+            part.training = training
 
     def do_resend(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send the last result once more, as it is now."""
@@ -286,6 +297,8 @@ def _is_module(model: Any) -> bool:
 
 
 def _owned(packed: dict[str, Any], value: Any) -> Any:
+    if isinstance(value, Config):
+        return offline_models.from_plain(json.loads(value.text))
     if isinstance(value, torch.Tensor):
         return strided(packed, value.clone())
     if isinstance(value, list | tuple):

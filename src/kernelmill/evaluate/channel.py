@@ -18,6 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from kernelmill.evaluate import offline_models
+
 MAX_HEADER = 8 << 20
 MAX_BYTES = 2 << 30
 MAX_TENSORS = 4096
@@ -145,6 +147,8 @@ class Bytes:
 def pack(value: Any, carrier: Carrier) -> dict[str, Any]:
     """A value as JSON, its tensors given to the carrier. Only exact types: nothing of a stranger's is called."""
     kind = type(value)
+    if (fields := offline_models.plain(value)) is not None:
+        return {"config": json.dumps(fields)}
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         with torch._C.DisableTorchFunction(), torch.no_grad():
             if _layout(value) != torch.strided:
@@ -181,6 +185,14 @@ class Other:
         self.what = what
 
 
+class Config(Other):
+    """A configuration of `transformers` as it crosses. The candidate's side makes one of it, the judge's does not."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("a configuration of transformers")
+        self.text = text
+
+
 def unpack(packed: Any, carrier: Carrier, depth: int = 0) -> Any:
     """The other way round; anything odd is a `BadFrame`."""
     if not isinstance(packed, dict) or not packed or depth > MAX_DEPTH:
@@ -206,6 +218,8 @@ def unpack(packed: Any, carrier: Carrier, depth: int = 0) -> Any:
             return torch.device(inner)
     except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:
         raise BadFrame(f"{kind}: {error}") from None
+    if kind == "config":
+        return Config(str(inner))
     if kind == "other":
         return Other(str(inner)[:200])
     raise BadFrame(f"an unknown kind {kind[:40]!r}")

@@ -48,7 +48,7 @@ from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources, PTXASError
 from triton.runtime.jit import JITFunction
 
-from kernelmill.evaluate import compiling
+from kernelmill.evaluate import compiling, offline_models
 from kernelmill.evaluate.compile_source import Candidate, Unsupported, source_of
 from kernelmill.evaluate.compiling import CompileReport, KernelReport, report, target_report
 
@@ -75,6 +75,7 @@ def prepare() -> None:
     """Do in the server what is done once: import, hash Triton's files, ask the assemblers for their versions."""
     if knobs.runtime.interpret:
         raise RuntimeError("TRITON_INTERPRET is set: kernels would be interpreted, not compiled")
+    offline_models.prepare()
     signature = {"a": "*fp32", "b": "*fp32", "SIZE": "constexpr"}
     launch = {"kernel": "warm_up", "signature": signature, "constexprs": {"SIZE": 16}}
     targets = ["sm_80", "sm_90", "sm_100"]

@@ -25,9 +25,10 @@ from typing import Any, Literal
 from kernelmill import __version__
 from kernelmill.answers import NoAnswer, read_answer
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate import compiling, rewards
+from kernelmill.evaluate import compiling, offline_models, rewards
 from kernelmill.evaluate.feedback import feedback
 from kernelmill.evaluate.lane import Lane, visible_gpus
+from kernelmill.evaluate.servers import Servers, servers
 from kernelmill.evaluate.static import StaticReport, examine
 from kernelmill.evaluate.verdict import AT_A_SIZE, Check, Flag, Grade, Perf, Result, Status, Tier, Verdict
 from kernelmill.isolate import Isolate, Reply
@@ -88,6 +89,8 @@ class Pair:
     def key(self, options: Options) -> str:
         """The content that decides the verdict."""
         parts = [self.reference, self.candidate, self.entry_point, options.key(), environment()]
+        if offline_models.wanted_by(self.reference):
+            parts.append(_version("transformers"))  # other models than with another; none without it
         text = json.dumps(parts, sort_keys=True)
         return f"sha256:{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()}"
 
@@ -96,14 +99,15 @@ class Pair:
 def environment() -> dict[str, Any]:
     """The versions that a verdict depends on."""
 
-    def version(name: str) -> str | None:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            return None
-
-    found = {name: version(name) for name in ("torch", "triton", "numpy")}
+    found = {name: _version(name) for name in ("torch", "triton", "numpy")}
     return found | {"python": platform.python_version(), "evaluator": __version__}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def code_of(text: str) -> str:
@@ -124,21 +128,9 @@ class Evaluator:
         self.options = options or Options()
         self.workers = workers or max(1, (os.cpu_count() or 2))
         _needs_torch()
-        self._interpreter = Isolate(
-            "kernelmill.evaluate.judge",
-            workers=self.workers,
-            timeout=self.options.timeout + 15,
-            memory_mb=self.options.memory_mb,
-            companions=2,
-            environment={"TRITON_INTERPRET": "1"},
-        )
-        self._compiler = Isolate(
-            compiling.WORKER,
-            workers=self.workers,
-            timeout=self.options.timeout + 15,
-            memory_mb=self.options.memory_mb,
-            programs=compiling.programs(),
-        )
+        self._plain = servers(self.options, self.workers, {})
+        self._hub = servers(self.options, self.workers, offline_models.environment("small"))
+        """For references that take a model from `transformers`."""
         self.tier = self.options.tier or ("gpu_timed" if self._wants_gpu() else "interpreter")
         self._lanes = (
             [Lane(device, self.options, per_gpu) for device in self._gpus()]
@@ -169,20 +161,19 @@ class Evaluator:
         self.close()
 
     def close(self) -> None:
-        self._interpreter.close()
-        self._compiler.close()
-        for lane in self._lanes:
-            lane.close()
+        all_servers: list[Isolate | Lane] = [*self._plain, *self._hub, *self._lanes]
+        for server in all_servers:
+            server.close()
 
     async def start(self) -> list[str]:
         """Start all servers at once, which otherwise the first pair starts in turn; gives what is missing."""
-        servers: list[Isolate | Lane] = [self._interpreter, self._compiler, *self._lanes]
-        missing = await asyncio.gather(*(asyncio.to_thread(server.what_is_missing) for server in servers))
+        usual: list[Isolate | Lane] = [*self._plain, *self._lanes]
+        missing = await asyncio.gather(*(asyncio.to_thread(server.what_is_missing) for server in usual))
         return list(dict.fromkeys(line for lines in missing for line in lines))
 
     def what_is_missing(self) -> list[str]:
         """The protections that this machine could not give to the processes that run candidates."""
-        return self._interpreter.what_is_missing()
+        return self._plain.interpreter.what_is_missing()
 
     async def evaluate(self, pair: Pair) -> Verdict:
         """Judge one candidate. Never raises for what a candidate or a reference does."""
@@ -228,13 +219,15 @@ class Evaluator:
             "brief": bool(self._lanes) and not self.options.audit,
             "tf32": self.options.tf32,
             "limits": {"total_s": self.options.timeout, "call_s": self.options.call_timeout},
+            "hub": work.hub,
         }
-        reply = await self._interpreter.run(request)
+        interpreter = self._servers_for(work).interpreter
+        reply = await interpreter.run(request)
         for _ in range(_RETRIES):
             if not _ours(reply):
                 break
-            reply = await self._interpreter.run(request)
-        missing = await asyncio.to_thread(self._interpreter.what_is_missing)
+            reply = await interpreter.run(request)
+        missing = await asyncio.to_thread(interpreter.what_is_missing)
         work.verdict.task["seed"] = seed
         work.verdict.env["sandbox_missing"] = missing
         work.interpreted(reply)
@@ -242,9 +235,12 @@ class Evaluator:
     async def _compile(self, work: Work) -> None:
         targets = list(self.options.targets)
         report = await compiling.cross_compile(
-            self._compiler, work.code, work.signatures, targets, self.options.timeout
+            self._servers_for(work).compiler, work.code, work.signatures, targets, self.options.timeout
         )
         work.compiled(report)
+
+    def _servers_for(self, work: Work) -> Servers:
+        return self._hub if work.hub else self._plain
 
 
 def _ours(reply: Reply) -> bool:
@@ -269,6 +265,11 @@ class Work:
             "policy": {"tf32": self.options.tf32},
         }
         self.verdict.cost = {"stages": {}}
+        self.hub = offline_models.used_by(self.pair.reference)
+        """Whether the reference takes a model from `transformers`, which other servers have."""
+        if self.hub:
+            self.verdict.env["transformers"] = _version("transformers")
+            self.verdict.task["random_weights"] = offline_models.names_in(self.pair.reference)
 
     def read(self) -> bool:
         try:

@@ -28,7 +28,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import driver as nvidia_driver
 
-from kernelmill.evaluate import candidate, gpu_probes, probes
+from kernelmill.evaluate import candidate, gpu_probes, offline_models, probes
 from kernelmill.evaluate.baselines import measure_baselines
 from kernelmill.evaluate.gpu_runtime import GpuCandidate, OnGpu, start_cuda
 from kernelmill.evaluate.gpu_session import GpuSession
@@ -75,6 +75,7 @@ def prepare() -> None:
     """Imports, the lock, a warm cache of Triton's. Nothing here may start CUDA in this process."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    offline_models.prepare()
     _process.turns = Turns()
     # Torch imports these at odd moments, and replaces functions of its own then.
     importlib.import_module("torch._dynamo")

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.evaluate import candidate, probes
+from kernelmill.evaluate import candidate, offline_models, probes
 from kernelmill.evaluate.interpreted import Interpreted
 from kernelmill.evaluate.pick import Picked, pick, pick_each, pick_other, room_for
 from kernelmill.evaluate.reference import Facts, Reference
@@ -53,6 +53,7 @@ def prepare() -> None:
     """Do once, before there are children, what is slow the first time: imports, tables, first calls."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    offline_models.prepare()
     candidate.warm_up(_WARM_UP)
     picked = pick(_WARM_UP_REFERENCE, None)
     picked.reference.examine(1)
@@ -78,7 +79,10 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
     dice = random.Random(request["seed"])
     picked = pick(request["reference"], request.get("entry_point"), seed=dice.getrandbits(31))
     facts = picked.reference.examine(dice.getrandbits(31))
-    record.task = _task(picked, facts)
+    changes = picked.version.changes | (
+        offline_models.shrunk(request["reference"]) if request.get("hub") else {}
+    )
+    record.task = _task(picked, facts, changes)
     if facts.random_in_eval:
         raise Stop("UNSUPPORTED", "the reference is random: there is no right answer to compare with")
     mode = "eval" if facts.random else None
@@ -97,7 +101,7 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
         failure, goes_on = stop, False
     else:  # an audit goes on after a failure, and notes it
         failure, goes_on = Stop(record.status, record.error), True
-    sizes = {old: new for old, new in picked.version.changes.values() if old > 1}
+    sizes = {old: new for old, new in changes.values() if old > 1}
     code = None
     if failure.status not in ("PASSED", "HACK", "UNSUPPORTED"):
         code = resized(request["candidate"], sizes)
@@ -112,7 +116,7 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
     if own_sizes:
         raise Stop(
             "UNSUPPORTED",
-            f"the task was shrunk ({_changes(picked)}), and the candidate is made for its own sizes: {failure.error}",
+            f"the task was shrunk ({_told(changes)}), and the candidate is made for its own sizes: {failure.error}",
         )
     if not goes_on:
         raise failure
@@ -203,14 +207,14 @@ def _grade_shapes(record: Record, picked: Picked, together: probes.Fit, fits: di
         record.grade.robust = False
 
 
-def _task(picked: Picked, facts: Facts) -> dict[str, Any]:
+def _task(picked: Picked, facts: Facts, changes: dict[str, list[int]]) -> dict[str, Any]:
     task: dict[str, Any] = {"version": picked.version.kind, "elements": picked.size.elements}
     given = picked.reference.inputs(0).tensors()
     kinds = sorted({str(t.dtype).removeprefix("torch.") for t in given if t.is_floating_point()})
     if kinds:
         task["dtype"] = "+".join(_SHORT.get(kind, kind) for kind in kinds)
-    if picked.version.changes:
-        task["shrunk"] = picked.version.changes
+    if changes:
+        task["shrunk"] = changes
     if facts.oracle_note:
         task["oracle"] = facts.oracle_note
     if facts.random:
@@ -218,8 +222,8 @@ def _task(picked: Picked, facts: Facts) -> dict[str, Any]:
     return task
 
 
-def _changes(picked: Picked) -> str:
-    return ", ".join(f"{name} {old} to {new}" for name, (old, new) in picked.version.changes.items())[:200]
+def _told(changes: dict[str, list[int]]) -> str:
+    return ", ".join(f"{name} {old} to {new}" for name, (old, new) in changes.items())[:200]
 
 
 def _right(trial: Trial, code: str, class_name: str, picked: Picked, mode: str | None) -> bool:

@@ -9,7 +9,7 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from kernelmill.evaluate import compiling
+from kernelmill.evaluate import compiling, offline_models
 from kernelmill.evaluate.room import Room, memory_was_short
 from kernelmill.evaluate.verdict import Perf
 from kernelmill.evaluate.wall import clocks_agree
@@ -35,6 +35,28 @@ def visible_gpus() -> list[int]:
     return [int(one) for one in allowed.split(",") if re.fullmatch(r"\s*\d+\s*", one) and int(one) in there]
 
 
+def _server(device: int, options: Options, at_once: int, environment: dict[str, str]) -> Isolate:
+    return Isolate(
+        WORKER,
+        workers=at_once,
+        timeout=4 * options.timeout + 60,
+        memory_mb=max(options.memory_mb, 16384),
+        companions=1,
+        reuse=_REQUESTS_OF_A_JUDGE,
+        programs=compiling.programs(host_compiler=True),
+        gpu=True,
+        environment={
+            "CUDA_VISIBLE_DEVICES": str(device),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            # Queues of a context. With the usual eight, making one takes three times as long, and contexts are made one
+            # after the other.
+            "CUDA_DEVICE_MAX_CONNECTIONS": "2",
+        }
+        | environment,
+    )
+
+
 class Lane:
     def __init__(self, device: int, options: Options, at_once: int) -> None:
         self.device, self.waiting, self.sick = device, 0, False
@@ -43,27 +65,13 @@ class Lane:
         self._large: dict[str, None] = {}
         """References that had no room beside others."""
         self._baselines: dict[tuple[str, tuple[str, ...]], asyncio.Future[dict[str, Any]]] = {}
-        self._isolate = Isolate(
-            WORKER,
-            workers=at_once,
-            timeout=4 * options.timeout + 60,
-            memory_mb=max(options.memory_mb, 16384),
-            companions=1,
-            reuse=_REQUESTS_OF_A_JUDGE,
-            programs=compiling.programs(host_compiler=True),
-            gpu=True,
-            environment={
-                "CUDA_VISIBLE_DEVICES": str(device),
-                "TORCHINDUCTOR_COMPILE_THREADS": "1",
-                "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-                # Queues of a context. With the usual eight, making one takes three times as long, and contexts are made one
-                # after the other.
-                "CUDA_DEVICE_MAX_CONNECTIONS": "2",
-            },
-        )
+        self._isolate = _server(device, options, at_once, {})
+        self._hub = _server(device, options, at_once, offline_models.environment("full"))
+        """For references that take a model from `transformers`. It starts with its first request."""
 
     def close(self) -> None:
         self._isolate.close()
+        self._hub.close()
 
     def what_is_missing(self) -> list[str]:
         return self._isolate.what_is_missing()
@@ -110,18 +118,22 @@ class Lane:
             found.notes.append("the lower of two measurements, by two judges: it is very fast")
         work.timed(found)
 
-    async def _run(self, request: dict[str, Any], reference: str) -> Reply:
-        """Beside others; alone where there was no room beside them, or was none for this reference before."""
-        if reference not in self._large:
+    async def _run(self, request: dict[str, Any], reference: str, hub: bool = False) -> Reply:
+        """Beside others; alone where there was no room beside them, or was none for this reference before.
+
+        Models of the Hub always alone: they are large, and the turns of another server's judges are not theirs.
+        """
+        server = self._hub if hub else self._isolate
+        if reference not in self._large and not hub:
             async with self._room.with_others():
-                reply = await self._isolate.run(request)
+                reply = await server.run(request)
             if not memory_was_short(_error_of(reply)):
                 return reply
             self._large[reference] = None
             while len(self._large) > _MOST_LARGE:
                 del self._large[next(iter(self._large))]
         async with self._room.alone():
-            reply = await self._isolate.run(request)
+            reply = await server.run(request)
         if memory_was_short(_error_of(reply)) and reply["result"].get("status") == "INFRA_ERROR":
             # Alone on the GPU, it will be so each time.
             reply["result"]["status"] = "UNSUPPORTED"
@@ -129,7 +141,7 @@ class Lane:
         return reply
 
     async def _asked(self, request: dict[str, Any], work: Work, seed: int) -> Reply:
-        reply = await self._run(request, work.verdict.task["ref_sha"])
+        reply = await self._run(request, work.verdict.task["ref_sha"], work.hub)
         work.on_gpu(reply, seed)
         if reply["kind"] in ("timeout", "crashed"):
             await self._look_after()
@@ -156,7 +168,7 @@ class Lane:
                 "modes": list(work.options.baselines),
             }
             try:
-                reply = await self._run(request, key[0])
+                reply = await self._run(request, key[0], work.hub)
             except BaseException as error:  # cancelled, too: those who wait ask for themselves
                 del self._baselines[key]
                 known.set_exception(_NotMeasured(str(error)))

@@ -174,7 +174,9 @@ def _weights_ignored(reference: Reference, case: Case) -> _Leaves | None:
     """Weights of its own, as from another seed."""
     if next(case.model.parameters(), None) is None:
         return None
-    model = reference.new(case.seed + 1000).train(case.model.training)
+    model = reference.new(case.seed + 1000)
+    for mine, theirs in zip(model.modules(), case.model.modules(), strict=True):
+        mine.training = theirs.training
     return reference.run(model, case.call, case.seed).leaves
 
 

@@ -261,7 +261,7 @@ def modes(trial: Trial) -> None:
     seed = trial.seed()
     call = session.reference.inputs(seed)
     # Leaves the candidate in the mode that the task is judged in.
-    first = session.call(call, seed, mode=kept or ("train" if session.model.training else "eval"))
+    first = session.call(call, seed, mode=kept or "built")
     second = session.call(call, seed)
     still_right(trial, call, second, seed)
     pairs = (first.outputs, second.outputs)

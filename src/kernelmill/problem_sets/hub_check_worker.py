@@ -1,20 +1,17 @@
-"""`check_worker` for problems that use `transformers`: models come from a table of sizes, with random weights (`offline_models`)."""
+"""`check_worker` for problems that use `transformers`: models come from a table of sizes, with random weights
+(`evaluate.offline_models`)."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-from kernelmill.problem_sets import check_worker, offline_models
+from kernelmill.evaluate import offline_models
+from kernelmill.problem_sets import check_worker
 
 
 def prepare() -> None:
-    """The modules of the known models are imported here, once; a child would take seconds for each."""
-    logging: Any = importlib.import_module("transformers.utils.logging")
-    logging.set_verbosity_error()
-    offline_models.install()
-    for kind in sorted({entry["type"] for entry in offline_models.table().values()}):
-        importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
+    offline_models.load("small")
     _count_positions()
     check_worker.prepare()
 

@@ -1,0 +1,182 @@
+"""Models of the Hugging Face Hub without the Hub: built from a table of sizes, with random weights.
+
+KernelBench's level 4 calls `AutoConfig.from_pretrained(name)` and `AutoModelForCausalLM.from_pretrained(name, config=…)`. `install`
+puts others in their place, in this process: the configuration comes from `model_configs.json`, and the model is made from it with
+weights that nobody trained. What a kernel has to compute is the same; what the model would say is not. A name that is not in the table
+is an error, never a download.
+
+As of a download, a model of one name has the same weights wherever it is loaded: they hang on the name and on the seed that was set last,
+not on what was drawn since. So a candidate that loads the model and adds to it has the reference's weights.
+
+`transformers` takes seconds and hundreds of megabytes, so nothing here imports it but `load`, which a server calls before it forks,
+and only where its environment asks for it (`prepare`): references that do not use it are judged by other servers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+Size = Literal["full", "small"]
+
+VARIABLE = "KERNELMILL_OFFLINE_MODELS"
+"""In a server's environment: the size of its models. Without it there are none."""
+_USES = re.compile(r"^\s*(?:from|import)\s+transformers\b", re.MULTILINE)
+_size: list[Size] = ["full"]
+
+
+def wanted_by(code: str) -> bool:
+    """Whether a source takes something from `transformers`."""
+    return _USES.search(code) is not None
+
+
+def used_by(code: str) -> bool:
+    """The same, and that is installed."""
+    return wanted_by(code) and importlib.util.find_spec("transformers") is not None
+
+
+def environment(size: Size) -> dict[str, str]:
+    """What a server's environment has to have for `prepare`."""
+    return {VARIABLE: size}
+
+
+def prepare() -> None:
+    """In a server, before there are children: have the models, where its environment says so."""
+    size = os.environ.get(VARIABLE)
+    if size is not None:
+        load("full" if size == "full" else "small")
+
+
+def load(size: Size) -> None:
+    """Import what the known models need, and `install`. A child would take seconds for it."""
+    logging: Any = importlib.import_module("transformers.utils.logging")
+    logging.set_verbosity_error()
+    install()
+    for kind in sorted({entry["type"] for entry in table().values()}):
+        importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
+    _size[0] = size
+
+
+@lru_cache(1)
+def table() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads(
+        Path(__file__).with_name("model_configs.json").read_text(encoding="utf-8")
+    )
+    return found
+
+
+def names_in(code: str) -> list[str]:
+    """The known models that a source names."""
+    return [name for name in table() if f'"{name}"' in code or f"'{name}'" in code]
+
+
+def shrunk(code: str) -> dict[str, list[int]]:
+    """What is smaller in the small models that a source names: by name, the old and the new value."""
+    return {
+        f"{name}.{field}": [value, small]
+        for name in names_in(code)
+        for field, value in table()[name]["full"].items()
+        if type(value) is int and (small := table()[name]["small"].get(field, value)) != value
+    }
+
+
+def config_of(name: str, **changes: Any) -> Any:
+    """The configuration of a model by its name on the Hub, in the size that is set now."""
+    from transformers import AutoConfig
+
+    entry = table().get(name)
+    if entry is None:
+        raise LookupError(
+            f"{name} is not among the models whose sizes are known here ({', '.join(table())}), and nothing is downloaded"
+        )
+    return AutoConfig.for_model(entry["type"], **{**entry[_size[0]], **changes})
+
+
+@contextlib.contextmanager
+def sized(size: Size) -> Iterator[None]:
+    """`small`: models of two narrow layers, for what is tried on a CPU."""
+    before, _size[0] = _size[0], size
+    try:
+        yield
+    finally:
+        _size[0] = before
+
+
+def install() -> None:
+    """From here on nothing of `transformers` is downloaded in this process."""
+    transformers: Any = importlib.import_module("transformers")
+    factory: Any = importlib.import_module("transformers.models.auto.auto_factory")
+
+    def config(cls: Any, name: str, /, *_: Any, **changes: Any) -> Any:
+        return config_of(name, **{key: value for key, value in changes.items() if key not in _LOADING})
+
+    def auto_model(cls: Any, name: str, /, *_: Any, config: Any = None, **how: Any) -> Any:
+        return _made(cls.from_config, name, config, how)
+
+    def model(cls: Any, name: str, /, *_: Any, config: Any = None, **how: Any) -> Any:
+        return _made(cls._from_config, name, config, how)
+
+    transformers.AutoConfig.from_pretrained = classmethod(config)
+    transformers.PreTrainedConfig.from_pretrained = classmethod(config)
+    factory._BaseAutoModelClass.from_pretrained = classmethod(auto_model)
+    transformers.PreTrainedModel.from_pretrained = classmethod(model)
+
+
+def _made(make: Callable[..., Any], name: str, config: Any, how: Mapping[str, Any]) -> Any:
+    import torch
+
+    config = config_of(name) if config is None else config
+    said = {
+        key: value for key, value in how.items() if key in _KEPT and not (value is None or value == "auto")
+    }
+    on_gpus = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+    drawn = [(generator, generator.get_state()) for generator in (torch.default_generator, *on_gpus)]
+    for generator, _ in drawn:
+        generator.manual_seed(generator.initial_seed() ^ zlib.crc32(name.encode()))
+    try:
+        # As `from_pretrained` leaves it: not in training.
+        return make(config, **said).eval()
+    finally:
+        for generator, state in drawn:
+            generator.set_state(state)
+
+
+_KEPT = {"dtype", "torch_dtype", "attn_implementation"}
+"""What says how the model computes; the rest says how to download and where to put it."""
+_LOADING = {
+    "cache_dir",
+    "force_download",
+    "local_files_only",
+    "token",
+    "revision",
+    "trust_remote_code",
+    "subfolder",
+}
+"""What says how to download, and nothing about the model."""
+
+
+def plain(value: Any) -> dict[str, Any] | None:
+    """A configuration as JSON, by which it crosses to another process; None for everything else."""
+    module: Any = sys.modules.get("transformers.configuration_utils")
+    if module is None or module.PreTrainedConfig not in type(value).__mro__:
+        return None
+    fields: dict[str, Any] = json.loads(value.to_json_string(use_diff=False))
+    return fields
+
+
+def from_plain(fields: dict[str, Any]) -> Any:
+    """The other way round."""
+    from transformers import AutoConfig
+
+    rest = {key: value for key, value in fields.items() if key not in ("model_type", "transformers_version")}
+    return AutoConfig.for_model(fields["model_type"], **rest)

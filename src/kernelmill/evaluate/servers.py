@@ -1,0 +1,37 @@
+"""The warm servers that judge without a GPU: one for the interpreter, one for the compiler. They start with their first request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernelmill.evaluate import compiling
+from kernelmill.isolate import Isolate
+
+if TYPE_CHECKING:
+    from kernelmill.evaluate.evaluator import Options
+
+
+class Servers(NamedTuple):
+    interpreter: Isolate
+    compiler: Isolate
+
+
+def servers(options: Options, workers: int, environment: Mapping[str, str]) -> Servers:
+    interpreter = Isolate(
+        "kernelmill.evaluate.judge",
+        workers=workers,
+        timeout=options.timeout + 15,
+        memory_mb=options.memory_mb,
+        companions=2,
+        environment={"TRITON_INTERPRET": "1", **environment},
+    )
+    compiler = Isolate(
+        compiling.WORKER,
+        workers=workers,
+        timeout=options.timeout + 15,
+        memory_mb=options.memory_mb,
+        programs=compiling.programs(),
+        environment=environment,
+    )
+    return Servers(interpreter, compiler)
