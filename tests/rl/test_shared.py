@@ -58,11 +58,14 @@ def test_a_forked_process_has_a_client_of_its_own() -> None:
     with Stub() as stub:
         assert shared.client(url=stub.url).grade("r", "1").reward == 1.0
         script = (
-            "import os, sys\nfrom kernelmill.rl import shared\n"
+            "import os, sys, threading\nfrom kernelmill.rl import shared\n"
             f"assert shared.client(url={stub.url!r}).grade('r', '1').reward == 1.0\n"
+            # At that moment another thread makes a client.
+            "holder = threading.Thread(target=shared._lock.acquire)\nholder.start()\nholder.join()\n"
             "child = os.fork()\n"
             "if not child:\n"
             f"    os._exit(shared.client(url={stub.url!r}).grade('r', '2').reward != 2.0)\n"
+            "shared._lock.release()\n"
             "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
         )
         assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

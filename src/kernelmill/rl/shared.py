@@ -48,6 +48,15 @@ def client(**given: Any) -> RewardClient:
         return _clients[key]
 
 
+def _forked() -> None:
+    """In the new process: a thread that held the lock is not there to give it back."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 async def grade(ask: Ask, **given: Any) -> Reward:
     """For any event loop."""
     return await asyncio.wrap_future(client(**given).submit(ask))
