@@ -328,3 +328,22 @@ def test_a_copy_of_a_call_keeps_strides_and_shared_tensors() -> None:
 
 def test_seeds_beyond_32_bits_are_taken() -> None:
     seed_all(2**62 + 5)
+
+
+def test_a_part_that_was_built_in_eval_mode_and_cannot_train_makes_the_mode_matter() -> None:
+    made = reference(
+        """
+        if self.part.training:
+            raise ValueError("not with inputs of this length")
+        return self.part(x)
+        """,
+        init="self.part = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)).eval()",
+    )
+    facts = made.examine(0)
+    assert facts.mode_matters
+    assert not facts.random
+
+
+def test_a_package_that_is_not_here_is_named() -> None:
+    with pytest.raises(BadReference, match="it needs no_such_package, which is not installed: .*line"):
+        reference("return x", start="import no_such_package.part")

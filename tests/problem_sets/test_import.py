@@ -236,18 +236,6 @@ def test_a_model_of_the_hub_comes_from_its_sizes_and_an_unknown_one_is_no_downlo
     assert "random weights" in (tmp_path / "data/four/README.md").read_text()
 
 
-def test_without_transformers_the_other_problems_are_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lay_out(tmp_path / "mixed", {"level1/1_a.py": REFERENCE, "level4/1_gpt2.py": HUB.format(name="gpt2")})
-    (tmp_path / "mixed/level1/1_a.py").write_text(REFERENCE.format(level=1, number=1))
-    monkeypatch.setattr("kernelmill.problem_sets.checks.importlib.util.find_spec", lambda name: None)
-    assert main(["problems", "import", "mixed"]) == 0
-    record = read_set(tmp_path / "data/mixed")
-    assert [one.level for one in record.problems] == [1]
-    assert ["needs transformers" in one.reason for one in record.rejected] == [True]
-
-
 def test_rows_of_the_hub_dataset_and_of_rl_prompts_are_problems_too(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

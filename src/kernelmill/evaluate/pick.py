@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from kernelmill.evaluate.reference import BadReference, Reference, distance_of, load_reference
+from kernelmill.evaluate.reference import BadReference, NotInstalled, Reference, distance_of, load_reference
 from kernelmill.evaluate.shrink import Shrunk, one_at_a_time, other_shapes, shrunk
 
 
@@ -142,6 +142,8 @@ def _first(
     for version in versions:
         try:
             reference, size = tried(version.text, entry_point, limits, seed)
+        except NotInstalled:
+            raise
         except (BadReference, _Over) as error:
             tries.refused.append(f"{version.kind}: {error}")
             tries.passing |= error.passing

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import importlib.util
 import itertools
 import linecache
 from collections.abc import Iterator
@@ -60,6 +61,10 @@ class BadReference(Exception):
     def __init__(self, words: str, passing: bool = False) -> None:
         super().__init__(words)
         self.passing = passing
+
+
+class NotInstalled(BadReference):
+    """It imports a package that is not here: no version of it runs."""
 
 
 @dataclass
@@ -259,7 +264,11 @@ def load_reference(code: str, entry_point: str | None = None, device: str = "cpu
     except MemoryError:
         raise
     except (Exception, SystemExit) as error:
-        raise BadReference(module_file.where(error, file), _of_the_machine(error)) from error
+        words = module_file.where(error, file)
+        package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        if package and importlib.util.find_spec(package) is None:
+            raise NotInstalled(f"it needs {package}, which is not installed: {words}") from error
+        raise BadReference(words, _of_the_machine(error)) from error
     if not callable(getattr(module, "get_inputs", None)):
         raise BadReference("the source defines no get_inputs()")
     return Reference(code, module, _class_of(module, entry_point), file, device)
