@@ -348,3 +348,15 @@ def test_a_part_of_kernelbench_or_of_its_prompts_is_a_benchmark_under_any_name(
     assert not read_problems("other.jsonl", None, None).benchmark
     monkeypatch.chdir(here)
     assert read_problems("../level1", None, None).benchmark
+
+
+def test_a_record_that_is_broken_is_told_with_a_way_out_and_nothing_is_written(
+    imported: Path, checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").mkdir()
+    torn = (imported / "problems.json").read_bytes()[:300]
+    (tmp_path / "mine/problems.json").write_bytes(torn)
+    for line in (["list", "mine"], ["import", str(checkout), "--into", "mine"]):
+        assert main(["problems", *line]) == 1
+        assert "remove mine and import again" in capsys.readouterr().err
+    assert (tmp_path / "mine/problems.json").read_bytes() == torn

@@ -44,8 +44,12 @@ def read_set(folder: Path) -> SetRecord:
         raise SourceError(
             f"{folder} holds no imported problems: kernelmill problems import SOURCE --into {folder}"
         ) from None
-    except (OSError, msgspec.DecodeError) as error:
-        raise SourceError(f"{folder / RECORD}: cannot be read ({error}): import again") from None
+    except OSError as error:
+        raise SourceError(f"{folder / RECORD}: cannot be read ({error.strerror})") from None
+    except msgspec.DecodeError as error:
+        raise SourceError(
+            f"{folder / RECORD}: cannot be read ({error}): remove {folder} and import again"
+        ) from None
 
 
 def known_set(folder: Path) -> SetRecord | None:

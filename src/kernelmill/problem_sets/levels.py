@@ -63,7 +63,9 @@ def export_record(folder: Path) -> ExportRecord | None:
         return msgspec.json.decode(file.read_bytes(), type=ExportRecord)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except OSError as error:
+        raise SourceError(f"{file}: cannot be read ({error.strerror})") from None
+    except msgspec.DecodeError as error:
         raise SourceError(f"{file}: cannot be read ({error}): export again, or remove it") from None
 
 

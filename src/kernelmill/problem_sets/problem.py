@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from kernelmill.errors import SourceError
+from kernelmill.errors import BadRow, SourceError
 from kernelmill.problems.benchmark import ProblemRow, open_problems, problem_code
 from kernelmill.problems.module_file import Convention
 from kernelmill.problems.source import read_source
@@ -128,6 +128,8 @@ def read_problems(spec: str, token: str | None, level: int | None) -> ReadSet:
         marked = marked or is_benchmark(row)
         try:
             found.append(_problem(given, problem_code(row, given), row.where, level))
+        except BadRow as error:
+            rejected.append(Rejected(row.where, error.reason))
         except SourceError as error:
             rejected.append(Rejected(row.where, str(error)))
     taken: dict[tuple[int, int], Problem] = {}
