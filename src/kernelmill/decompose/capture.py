@@ -1,0 +1,410 @@
+"""A model's run as a `Record`. It executes a stranger's code, so call it in a confined process and nowhere else.
+
+The model runs once in evaluation mode, at its own sizes, on fake tensors, which have shapes and no memory. A function mode sees every
+call into torch as the author wrote it, and `nn.Module.__call__` is replaced for the time, so that layers of torch are one call and
+other modules are scopes. Nothing is compiled and no Python is interpreted, so whatever runs can be recorded. Where the constructor
+looks at numbers it runs for real, and only the run is fake; where `forward` looks at numbers all of it is real.
+
+Not covered: Python that decides by a tensor's values (`Refused` names the place), and a view that is read after its base was written
+to through another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+os.environ.setdefault("PYTORCH_JIT", "0")  # a scripted function would hide what it calls
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from kernelmill.decompose.layers import arguments
+from kernelmill.decompose.record import Float, Int, Leaf, Op, Record, Scope, Tree, Value, tracked, tree_map
+from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
+
+NAME = "kernelmill_decomposed"
+FILE = "decomposed_model.py"
+MAX_OPS = 20_000
+_SMALL = 64
+
+
+class Refused(Exception):
+    """This model cannot be recorded; the message is one line."""
+
+
+def capture(code: str, entry_point: str = "Model") -> Record:
+    """The record of the model in a source, by the first road that works."""
+    failed: list[str] = []
+    for road in ("fake", "real constructor", "real"):
+        try:
+            record = _capture(code, entry_point, road)
+        except Refused:
+            raise
+        except Exception as error:  # noqa: BLE001  a stranger's: the next road shows whether it is the model's own
+            failed.append(f"{road}: {where(error, FILE)}")
+            continue
+        finally:
+            forget(NAME)
+        record.notes.extend(failed)
+        return record
+    raise Refused(failed[-1].partition(": ")[2])
+
+
+def _capture(code: str, entry_point: str, road: str) -> Record:
+    torch.manual_seed(0)
+    module = load(code, NAME, FILE)
+    kind: Any = getattr(module, entry_point, None)
+    if nn.Module not in getattr(kind, "__mro__", ()):
+        raise Refused(f"it defines no class {entry_point} that is an nn.Module")
+    if not callable(getattr(module, "get_inputs", None)):
+        raise Refused("it defines no get_inputs()")
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with torch.no_grad():
+        with fake if road == "fake" else contextlib.nullcontext():
+            _, init_args, init_kwargs = init_inputs(module)
+            model = kind(*init_args, **init_kwargs).eval()
+            args, kwargs = inputs(module)
+        if road == "real constructor":
+            _make_fake(model, fake)
+            args, kwargs = tree_map((args, kwargs), lambda one: _faked(one, fake))
+        with contextlib.nullcontext() if road == "real" else fake:
+            return record_run(model, args, kwargs, road)
+
+
+def build(code: str, entry_point: str = "Model") -> list[tuple[str, torch.Tensor]]:
+    """Every tensor of the model, for real, by its path."""
+    torch.manual_seed(0)
+    try:
+        module = load(code, NAME, FILE)
+        _, init_args, init_kwargs = init_inputs(module)
+        return list(_tensors_of(getattr(module, entry_point)(*init_args, **init_kwargs)))
+    finally:
+        forget(NAME)
+
+
+def record_run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], road: str) -> Record:
+    """Run a model that is built, on inputs of its own kind, fake or real."""
+    recorder = _Recorder(model)
+    names = _bound(model.forward, args, kwargs)
+    given = {name: tree_map(value, recorder.given(name)) for name, value in names.items()}
+    args, kwargs = recorder.as_given(args), recorder.as_given(kwargs)
+    recorder.root.args = given
+    with _calls(recorder), recorder:
+        output = model(*args, **kwargs)
+    root = recorder.root.items[0]
+    assert isinstance(root, Scope)
+    if not any(True for _ in root.ops()):
+        raise Refused("its forward calls nothing of torch")
+    root.args, root.parent, root.output = given, None, recorder.tree(output)
+    return Record(
+        root, recorder.inputs, road, recorder.notes, recorder.weights, {n for n, _ in model.named_parameters()}
+    )
+
+
+def _make_fake(model: nn.Module, fake: FakeTensorMode) -> None:
+    memo: dict[int, Any] = {}
+
+    def change(one: Any) -> Any:
+        if not isinstance(one, torch.Tensor):
+            return one
+        if id(one) not in memo:
+            made = fake.from_tensor(one.detach())
+            memo[id(one)] = nn.Parameter(made, one.requires_grad) if isinstance(one, nn.Parameter) else made
+        return memo[id(one)]
+
+    for part in model.modules():
+        for table in (part._parameters, part._buffers, vars(part)):
+            for name, one in list(table.items()):
+                if isinstance(one, torch.Tensor) or (
+                    isinstance(one, list | tuple) and any(isinstance(item, torch.Tensor) for item in one)
+                ):
+                    table[name] = tree_map(one, change)
+
+
+def _faked(one: Any, fake: FakeTensorMode) -> Any:
+    return fake.from_tensor(one) if isinstance(one, torch.Tensor) else one
+
+
+def _bound(forward: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What is given to `forward`, by name; further positional ones as x1, x2 …"""
+    bound = inspect.signature(forward).bind(*args, **kwargs)
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = inspect.signature(forward).parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            found |= {f"{name}_{at}": one for at, one in enumerate(value)}
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            found |= value
+        else:
+            found[name] = value
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------- recording
+
+
+class _Recorder(TorchFunctionMode):  # type: ignore[misc]
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.root = Scope("", "", None)
+        self.scope = self.root
+        self.notes: list[str] = []
+        self.inputs: list[Value] = []
+        self.weights: dict[str, Value] = {}
+        self.paths = {id(part): path for path, part in model.named_modules(remove_duplicate=True)}
+        self._known: dict[int, tuple[torch.Tensor, Value]] = {}  # holds the tensors, so that no id is used again
+        self._storages: dict[int, list[torch.Tensor]] = {}
+        self._stale: set[int] = set()
+        self._ops = 0
+        self._numbers: dict[int, Any] = {}
+        for path, tensor in _tensors_of(model):
+            if id(tensor) not in self._known:
+                self._know(tensor, Value("weight", path, tuple(tensor.shape), _dtype(tensor)))
+            self.weights[path] = self._known[id(tensor)][1]
+
+    def given(self, name: str) -> Callable[[Any], Any]:
+        """Make inputs of the model's arguments."""
+        count = iter(range(1_000_000))
+
+        def one(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                if id(value) not in self._known:
+                    place = next(count)
+                    made = Value("input", name if not place else f"{name}_{place}", tuple(value.shape), _dtype(value))
+                    self.inputs.append(made)
+                    self._know(value, made)
+                return self._known[id(value)][1]
+            if type(value) in (int, float):
+                made = Value("input", name, None, type(value).__name__, example=value)
+                self.inputs.append(made)
+                self._numbers[id(value)] = tracked(value, ("given", made))
+                return made
+            return value
+
+        return one
+
+    def as_given(self, tree: Any) -> Any:
+        """The arguments with their numbers tracked."""
+        return tree_map(tree, lambda one: self._numbers.get(id(one), one) if type(one) in (int, float) else one)
+
+    def _know(self, tensor: torch.Tensor, value: Value) -> None:
+        self._known[id(tensor)] = tensor, value
+        self._stale.discard(id(tensor))
+        self._storages.setdefault(_storage(tensor), []).append(tensor)
+
+    def tree(self, tree: Any) -> Tree:
+        return tree_map(tree, self._leaf)
+
+    def _leaf(self, one: Any) -> Any:
+        if isinstance(one, torch.Tensor):
+            known = self._known.get(id(one))
+            if known is None:
+                return self._constant(one)
+            if id(one) in self._stale:
+                raise Refused(f"{self._here()}a tensor is read after it was written to through a view")
+            return known[1]
+        return one
+
+    def _constant(self, tensor: torch.Tensor) -> Any:
+        if isinstance(tensor, FakeTensor) or tensor.numel() > _SMALL:
+            raise Refused(f"{self._here()}a tensor of {tuple(tensor.shape)} comes from outside the model")
+        op = Op(self._next(), "torch.tensor", (tensor.tolist(),), {"dtype": tensor.dtype}, self.scope, None)
+        value = Value("result", "constant", tuple(tensor.shape), _dtype(tensor), op)
+        op.output = value
+        self.scope.items.append(op)
+        self._know(tensor, value)
+        return value
+
+    def _here(self) -> str:
+        line = _line()
+        return f"line {line}: " if line else ""
+
+    def _next(self) -> int:
+        self._ops += 1
+        if self._ops > MAX_OPS:
+            raise Refused(f"it makes more than {MAX_OPS:,} calls")
+        return self._ops - 1
+
+    # A call into torch.
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = _name(func)
+        if func is F.multi_head_attention_forward:
+            with _open(), self:
+                return func(*args, **kwargs)
+        if name in ("torch.Tensor.size", "torch.Tensor.shape.__get__"):
+            return self._sizes(func(*args, **kwargs), args, kwargs)
+        if name == "torch.Tensor.data.__get__" or name == "torch.Tensor.detach":
+            return args[0]
+        return self.call(name, func, args, kwargs, None)
+
+    def _sizes(self, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        known = self._known.get(id(args[0]))
+        if known is None:
+            return found
+        if isinstance(found, int):
+            axis = args[1] if len(args) > 1 else kwargs["dim"]
+            return Int(found, ("size", known[1], axis % args[0].dim()))
+        return torch.Size([Int(size, ("size", known[1], axis)) for axis, size in enumerate(found)])
+
+    def call(
+        self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], leaf: Leaf | None
+    ) -> Any:
+        """Make the call, and note it if a tensor comes of it."""
+        before = {id(one): one._version for one in _flat((args, kwargs))}
+        noted = self.tree(args), self.tree(kwargs)
+        output = func(*args, **kwargs)
+        made = list(_flat(output))
+        written = [one for one in _flat((args, kwargs)) if one._version != before[id(one)]]
+        if not made and not written:
+            if name in _LOOKS:
+                raise Refused(f"{self._here()}Python looks at a tensor's values ({name.rpartition('.')[2]})")
+            return output
+        same = [one for one in made if id(one) in before]
+        if made and len(same) == len(made) and not written:
+            return output  # nothing happened: `x.contiguous()`, `x.to(x.dtype)`
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+            raise Refused(f"{self._here()}it changes types by autocast")
+        op = Op(self._next(), name, *noted, self.scope, _line(), module=leaf)
+        self.scope.items.append(op)
+        for tensor in written:
+            for other in self._storages.get(_storage(tensor), []):
+                if other is not tensor:
+                    self._stale.add(id(other))
+        for tensor in [*made, *written]:
+            if id(tensor) not in before or any(tensor is one for one in written):
+                known = self._known.get(id(tensor))
+                if known is None or known[1].op is not op:
+                    self._know(tensor, Value("result", op.short, tuple(tensor.shape), _dtype(tensor), op))
+        # `x[:, 0] = y` gives nothing: what comes of it is x.
+        op.output = self.tree(output if made else (written[0] if len(written) == 1 else written))
+        return output
+
+    # A call of a module.
+
+    def module(self, part: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with torch._C.DisableTorchFunction():  # what is done here is not the model's doing
+            leaf = self._layer(part)
+            if leaf is not None:
+                return self.call(f"torch.nn.{leaf.kind}", partial(plain, part), args, kwargs, leaf)
+            own = not type(part).__module__.startswith("torch.nn")
+            scope = Scope(self.paths.get(id(part)) or "", type(part).__name__, self.scope, own=own)
+            given = _bound(part.forward, list(args), kwargs)
+            scope.args = {name: self.tree(value) for name, value in given.items()}
+        self.scope.items.append(scope)
+        outer, self.scope = self.scope, scope
+        try:
+            output = plain(part, *args, **kwargs)
+        finally:
+            self.scope = outer
+        with torch._C.DisableTorchFunction():
+            scope.output = self.tree(output)
+        return output
+
+    def _layer(self, part: nn.Module) -> Leaf | None:
+        path = self.paths.get(id(part))
+        known = arguments(part) if path else None
+        if not path or known is None:
+            return None
+        weights = {
+            name: self._known[id(tensor)][1]
+            for name, tensor in (*part.named_parameters(), *part.named_buffers())
+            if id(tensor) in self._known
+        }
+        dtypes = {value.dtype for value in weights.values() if "float" in value.dtype}
+        other = next(iter(dtypes)) if len(dtypes) == 1 and dtypes != {"float32"} else None
+        return Leaf(path, type(part).__name__, *known, weights, other)
+
+
+_LOOKS = {
+    f"torch.Tensor.{name}"
+    for name in ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "equal", "__array__")
+}
+
+
+@contextlib.contextmanager
+def _calls(recorder: _Recorder) -> Iterator[None]:
+    """Every call of a module goes through the recorder."""
+    plain = nn.Module.__call__
+
+    def call(part: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return recorder.module(part, plain, args, kwargs)
+
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = plain  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _open() -> Iterator[None]:
+    """Inside, a composed function runs its own lines instead of asking the mode about itself."""
+    plain = F.has_torch_function
+    F.has_torch_function = lambda _: False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        F.has_torch_function = plain
+
+
+def _flat(tree: Any) -> Iterator[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, list | tuple | dict):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            yield from _flat(item)
+
+
+def _tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters, buffers, and tensors that are mere attributes, by their path."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+    for path, part in model.named_modules():
+        for name, value in vars(part).items():
+            if name.startswith("_"):
+                continue
+            found = {name: value} if isinstance(value, torch.Tensor) else {}
+            if isinstance(value, list | tuple):
+                found = {f"{name}.{at}": one for at, one in enumerate(value) if isinstance(one, torch.Tensor)}
+            elif isinstance(value, dict):
+                found = {f"{name}.{key}": one for key, one in value.items() if isinstance(one, torch.Tensor)}
+            for inner, tensor in found.items():
+                yield f"{path}.{inner}" if path else inner, tensor
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _name(func: Any) -> str:
+    found: str | None = resolve_name(func)
+    return found or f"{getattr(func, '__module__', '')}.{getattr(func, '__name__', func)}"
+
+
+def _line() -> int | None:
+    """Where the author's file is now."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != FILE:
+        frame = frame.f_back
+    return frame.f_lineno if frame else None
+
+
+__all__ = ["Float", "Refused", "capture", "record_run"]

@@ -1,0 +1,442 @@
+"""A part as source that a person could have written: `__init__` and `forward` of a class, and inputs for it.
+
+Layers are made with their own arguments, weights that functions use are parameters, calls are written as they were. Variables are
+used again as people do (`x = F.relu(x)`). Calls that wrote into a tensor make a new one. Names do not depend on where in the model the
+part stands, so that the same work gives the same text.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelmill.decompose.kinds import kind_of, short_of, snake, title_of
+from kernelmill.decompose.partition import Part
+from kernelmill.decompose.record import Float, Int, Leaf, Op, Tree, Value, values_of
+
+_OPERATORS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "true_divide": "/", "__truediv__": "/", "matmul": "@", "__matmul__": "@",
+    "pow": "**", "__pow__": "**", "__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">=",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "__and__": "&", "__or__": "|", "__xor__": "^",
+    "__floordiv__": "//", "__mod__": "%", "remainder": "%", "floor_divide": "//",
+}  # fmt: skip
+_REFLECTED = {
+    "__rsub__": "-", "__rtruediv__": "/", "__rdiv__": "/", "__rpow__": "**", "__radd__": "+", "__rmul__": "*", "__rmatmul__": "@",
+    "__rfloordiv__": "//", "__rmod__": "%",
+}  # fmt: skip
+_HIDDEN = ("_stacklevel", "inplace", "out")
+_SMALL = 8
+_FEW = 5
+"""Results of one call that get a name each; of more, the list has one."""
+
+
+@dataclass
+class Made:
+    """The text of a class, and what it needs."""
+
+    body: str
+    """`class Model` without imports."""
+    arguments: dict[str, Any]
+    """Of the constructor, with the values that make this one."""
+    weights: dict[str, str]
+    """The path of each weight in the class, and in the model."""
+    imports: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """How a tensor that functions use is made."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    parameter: bool
+    text: str | None = None
+    """An expression with its values, where they are not just numbers of some size."""
+
+
+class Writer:
+    def __init__(self, part: Part, weights: dict[str, Weight], guess: bool = True) -> None:
+        """`guess`: a size that was read from a tensor that is not in this part is taken from one that is; else it is a number."""
+        self._part = part
+        self._guess = guess
+        self._weights = weights
+        self._by_type = part.level in ("kernel", "fusion")
+        self._prefix = part.scope.path if part.scope and not self._by_type else ""
+        self._taken: set[str] = {"self", "F", "torch", "nn", "math"}
+        self._attributes: dict[str, str] = {}  # by path
+        self._attribute_names: set[str] = {"training", "forward"}
+        self._init: list[str] = []
+        self._arguments: dict[str, Any] = {}
+        self._paths: dict[str, str] = {}
+        self._imports: set[str] = set()
+        self._names: dict[Value, str] = {}
+        self._held: dict[str, Value] = {}
+        """What each variable holds at this point."""
+        self._last: dict[Value, Op] = {value: op for op in part.ops for value in op.inputs()}
+        self._given = names_of_inputs(part)
+        for value, name in self._given.items():
+            self._names[value] = self._name(value, name)
+            self._taken.add(name)
+
+    def made(self) -> Made:
+        lines = [line for op in self._part.ops for line in self._statement(op)]
+        results = ", ".join(self._names[value] for value in self._part.outputs)
+        signature = ", ".join(["self", *self._arguments])
+        init = [f"def __init__({signature}):", "    super().__init__()", *(f"    {line}" for line in self._init)]
+        forward = ", ".join(["self", *self._given.values()])
+        text = ["class Model(nn.Module):", *(f"    {line}" for line in init), "", f"    def forward({forward}):"]
+        text += [f"        {line}" for line in [*lines, f"return {results}"]]
+        return Made("\n".join(text) + "\n", self._arguments, self._paths, self._imports)
+
+    # ---------------------------------------------------------------------------------------------- statements
+
+    def _statement(self, op: Op) -> list[str]:
+        if short_of(op) == "__setitem__":
+            return self._assignment(op)
+        text = self._call(op)
+        output = op.output
+        values = [value for value in values_of(output) if value.op is op]
+        if isinstance(output, Value):
+            return [f"{self._target(op, output)} = {text}"]
+        used = [value for value in values if value in self._last or value in self._part.outputs]
+        if not used:
+            used = values[:1]
+        if isinstance(output, dict) or (isinstance(output, list | tuple) and len(output) > _FEW):
+            name = self._new(f"{title_of(op)}s")
+            keys = output.items() if isinstance(output, dict) else enumerate(output)
+            for key, value in keys:
+                if isinstance(value, Value):
+                    self._names[value] = f"{name}[{key!r}]"
+            return [f"{name} = {text}"]
+        first = True
+
+        def pattern(tree: Tree) -> str:
+            nonlocal first
+            if isinstance(tree, Value):
+                if tree not in used:
+                    return "_"
+                name = self._target(op, tree) if first else self._fresh(op, tree)
+                first = False
+                return name
+            if isinstance(tree, list | tuple):
+                inner = ", ".join(pattern(item) for item in tree)
+                return f"({inner},)" if len(tree) == 1 else f"({inner})"
+            return "_"
+
+        left = ", ".join(pattern(item) for item in output)
+        return [f"{left}{',' if len(output) == 1 else ''} = {text}"]
+
+    def _assignment(self, op: Op) -> list[str]:
+        base, index, value = op.args
+        (made,) = {one for one in values_of(op.output)}
+        text = self._text(base)
+        name = self._target(op, made)
+        return [f"{name} = {text}.clone()", f"{name}[{self._index(index)}] = {self._text(value)}"]
+
+    def _target(self, op: Op, value: Value) -> str:
+        """The variable that a result goes to: that of what it was made of, where nobody needs it any more."""
+        for source in op.inputs():
+            name = self._names.get(source, "")
+            if source.kind == "weight" or not name.isidentifier() or source.shape is None:
+                continue
+            if self._last.get(source) is op and source not in self._part.outputs and not self._read_size_later(source, op):
+                return self._name(value, name)
+            break
+        return self._fresh(op, value)
+
+    def _name(self, value: Value, name: str) -> str:
+        self._names[value], self._held[name] = name, value
+        return name
+
+    def _read_size_later(self, value: Value, op: Op) -> bool:
+        return any(
+            value in sized
+            for later in self._part.ops
+            if later.index > op.index
+            for sized in [_sized((later.args, later.kwargs))]
+        )
+
+    def _fresh(self, op: Op, value: Value) -> str:
+        base = self._attributes.get(op.module.path) if op.module else None
+        return self._name(value, self._new(base or title_of(op)))
+
+    def _new(self, base: str) -> str:
+        base = re.sub(r"\W+", "_", base).strip("_") or "x"
+        if keyword.iskeyword(base) or base[0].isdigit():
+            base = f"{base}_" if keyword.iskeyword(base) else f"v{base}"
+        name, count = base, 2
+        while name in self._taken:
+            name, count = f"{base}_{count}", count + 1
+        self._taken.add(name)
+        return name
+
+    # ---------------------------------------------------------------------------------------------- calls
+
+    def _call(self, op: Op) -> str:
+        if op.module is not None:
+            attribute = self._layer(op.module)
+            return f"self.{attribute}({self._arguments_text(op.args, op.kwargs)})"
+        name, short = op.name, short_of(op)
+        args = op.args
+        if name.startswith("torch.Tensor.") and name.endswith(".__get__"):
+            return f"{self._operand(args[0])}.{short}"
+        method = name.startswith("torch.Tensor.")
+        if method and short == "__getitem__":
+            return f"{self._operand(args[0])}[{self._index(args[1])}]"
+        if method and len(args) == 2 and not op.kwargs and short in _OPERATORS:
+            return f"{self._operand(args[0])} {_OPERATORS[short]} {self._operand(args[1])}"
+        if method and len(args) == 2 and short in _REFLECTED:
+            return f"{self._operand(args[1])} {_REFLECTED[short]} {self._operand(args[0])}"
+        if method and short in ("neg", "__neg__"):
+            return f"-{self._operand(args[0])}"
+        if method and short == "__invert__":
+            return f"~{self._operand(args[0])}"
+        kwargs = self._kept(op)
+        if method:
+            if short == "copy":
+                return f"{self._operand(args[1])}.expand_as({self._text(args[0])}).to({self._operand(args[0])}.dtype)"
+            if short == "fill":
+                return f"torch.full_like({self._text(args[0])}, {self._text(args[1])})"
+            if short == "zero":
+                return f"torch.zeros_like({self._text(args[0])})"
+            return f"{self._operand(args[0])}.{short}({self._arguments_text(args[1:], kwargs)})"
+        return f"{self._function(name, short)}({self._arguments_text(args, kwargs)})"
+
+    def _function(self, name: str, short: str) -> str:
+        module, _, last = name.rpartition(".")
+        if not last.startswith("__"):
+            last = short
+        if module == "torch.nn.functional":
+            self._imports.add("import torch.nn.functional as F")
+            return f"F.{last}"
+        for place in (module, "torch"):
+            text = f"{place}.{last}".replace("torch.functional.", "torch.")
+            found: Any = torch
+            for step in text.split(".")[1:]:
+                found = getattr(found, step, None)
+            if found is not None and text.startswith("torch."):
+                return text
+        raise ValueError(f"{name} cannot be written as a call")
+
+    def _kept(self, op: Op) -> dict[str, Any]:
+        """Without what says nothing, or nothing on another machine."""
+        found = {}
+        for name, value in op.kwargs.items():
+            if name in _HIDDEN or (value is None and op.name.startswith("torch.nn.functional")):
+                continue
+            if name in ("requires_grad", "pin_memory", "layout") and not value:
+                continue
+            found[name] = value
+        return found
+
+    def _arguments_text(self, args: tuple[Tree, ...], kwargs: dict[str, Tree]) -> str:
+        parts = [self._text(value) for value in args]
+        for name, value in kwargs.items():
+            if name == "training" and isinstance(value, bool):
+                parts.append("training=self.training")
+            elif isinstance(value, torch.device):
+                if text := self._text(value):
+                    parts.append(f"{name}={text}")
+            else:
+                parts.append(f"{name}={self._text(value)}")
+        return ", ".join(part for part in parts if part)
+
+    def _operand(self, tree: Tree) -> str:
+        text = self._text(tree)
+        return text if re.fullmatch(r"[\w.]+(\[[^\]]*\])?|-?[\d.e-]+", text) and not text.startswith("-") else f"({text})"
+
+    def _index(self, tree: Tree) -> str:
+        if isinstance(tree, tuple):
+            inner = ", ".join(self._index_item(item) for item in tree)
+            return f"{inner}," if len(tree) == 1 else inner or "()"
+        return self._index_item(tree)
+
+    def _index_item(self, tree: Tree) -> str:
+        if isinstance(tree, slice):
+            parts = ["" if one is None else self._text(one) for one in (tree.start, tree.stop, tree.step)]
+            return ":".join(parts if parts[2] else parts[:2])
+        return "..." if tree is Ellipsis else self._text(tree)
+
+    def _text(self, tree: Tree) -> str:
+        """A value, a constant or a structure of these as an expression."""
+        if isinstance(tree, Value):
+            return self._value(tree)
+        if isinstance(tree, Int | Float):
+            return self._number(tree)
+        if isinstance(tree, torch.device):
+            some = next((name for value, name in self._names.items() if value.shape is not None), None)
+            return f"{some}.device" if some else ""
+        if isinstance(tree, torch.Size | tuple):
+            inner = ", ".join(self._text(item) for item in tree)
+            return f"({inner},)" if len(tree) == 1 else f"({inner})"
+        if isinstance(tree, list):
+            return f"[{', '.join(self._text(item) for item in tree)}]"
+        if isinstance(tree, dict):
+            return "{" + ", ".join(f"{key!r}: {self._text(item)}" for key, item in tree.items()) + "}"
+        if isinstance(tree, slice):
+            return f"slice({', '.join(self._text(one) for one in (tree.start, tree.stop, tree.step))})"
+        return constant(tree)
+
+    def _value(self, value: Value) -> str:
+        if value.kind != "weight":
+            return self._names[value]
+        attribute = self._attributes.get(value.name)
+        if attribute is None:
+            attribute = self._weight(value.name)
+        return f"self.{attribute}"
+
+    def _number(self, number: Any, inside: bool = False) -> str:
+        sign, *parts = number.expression
+        if sign == "given":
+            return self._names[parts[0]]
+        if sign == "size":
+            value, axis = parts
+            name = self._names.get(value, "")
+            if self._held.get(name) is value or not self._guess:
+                return f"{name}.shape[{axis}]" if name else str(int(number))
+            return self._same_size(int(number), axis)
+        sides = [self._number(part, True) if isinstance(part, Int | Float) else repr(part) for part in parts]
+        if not any(".shape[" in side for side in sides) and isinstance(number, int) and not _is_given(number):
+            return str(int(number))
+        text = f"{sides[0]} {sign} {sides[1]}"
+        return f"({text})" if inside else text
+
+    def _same_size(self, size: int, axis: int) -> str:
+        """A size of a tensor that is not here: that of one that is, at the same place or, where it is no small number, at another."""
+        here = [(name, value.shape) for name, value in self._held.items() if value.shape is not None]
+        for name, shape in here:
+            if axis < len(shape) and shape[axis] == size:
+                return f"{name}.shape[{axis}]"
+        if size > _SMALL:
+            for name, shape in here:
+                if size in shape:
+                    return f"{name}.shape[{shape.index(size)}]"
+        return str(size)
+
+    # ---------------------------------------------------------------------------------------------- what the class holds
+
+    def _layer(self, leaf: Leaf) -> str:
+        known = self._attributes.get(leaf.path)
+        if known is not None:
+            return known
+        name = self._attribute(leaf.path, snake(leaf.kind))
+        args = []
+        for argument, value in leaf.required.items():
+            args.append(self._argument(argument, name, value) if self._by_type else constant(value))
+        args += [f"{option}={constant(value)}" for option, value in leaf.options.items()]
+        if leaf.dtype:
+            args.append(f"dtype=torch.{leaf.dtype}")
+        self._init.append(f"self.{name} = nn.{leaf.kind}({', '.join(args)})")
+        for weight, value in leaf.weights.items():
+            self._paths[f"{name}.{weight}"] = value.name
+        return name
+
+    def _weight(self, path: str) -> str:
+        weight = self._weights[path]
+        name = self._attribute(path, path.rpartition(".")[2])
+        shape = self._argument(f"{name}_shape", name, weight.shape) if self._by_type else constant(weight.shape)
+        dtype = "" if weight.dtype == "float32" else f", dtype=torch.{weight.dtype}"
+        text = weight.text or f"torch.randn({shape}{dtype})"
+        if weight.text and self._by_type:
+            del self._arguments[shape]
+        if weight.parameter:
+            self._init.append(f"self.{name} = nn.Parameter({text})")
+        else:
+            self._init.append(f'self.register_buffer("{name}", {text})')
+        self._paths[name] = path
+        return name
+
+    def _attribute(self, path: str, by_type: str) -> str:
+        base = by_type
+        if not self._by_type:
+            base = path.removeprefix(f"{self._prefix}.") if self._prefix else path
+        base = re.sub(r"\W+", "_", base).strip("_")
+        base = f"layer_{base}" if base[:1].isdigit() else base
+        name, count = base, 2
+        while name in self._attribute_names or keyword.iskeyword(name):
+            name, count = f"{base}_{count}", count + 1
+        self._attribute_names.add(name)
+        self._attributes[path] = name
+        return name
+
+    def _argument(self, argument: str, owner: str, value: Any) -> str:
+        """A constructor's argument with this value; one that has it already is shared by name."""
+        for name in (argument, f"{owner}_{argument}"):
+            if name not in self._arguments or self._arguments[name] == value:
+                self._arguments[name] = value
+                return name
+        count = 2
+        while f"{owner}_{argument}_{count}" in self._arguments:
+            count += 1
+        self._arguments[f"{owner}_{argument}_{count}"] = value
+        return f"{owner}_{argument}_{count}"
+
+
+def _is_given(number: Any) -> bool:
+    return any(True for _ in values_of(number))
+
+
+def _sized(tree: Tree) -> set[Value]:
+    """Values of which a size is read."""
+    if isinstance(tree, Int | Float):
+        sign, *parts = tree.expression
+        return {parts[0]} if sign == "size" else set().union(*(_sized(part) for part in parts))
+    if isinstance(tree, list | tuple):
+        return set().union(*(_sized(item) for item in tree))
+    if isinstance(tree, dict):
+        return _sized(list(tree.values()))
+    if isinstance(tree, slice):
+        return _sized((tree.start, tree.stop, tree.step))
+    return set()
+
+
+def constant(value: Any) -> str:
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return f'float("{value}")'
+    if isinstance(value, float) and value != value:
+        return 'float("nan")'
+    if isinstance(value, tuple):
+        inner = ", ".join(constant(item) for item in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, list):
+        return f"[{', '.join(constant(item) for item in value)}]"
+    if value is None or isinstance(value, bool | int | float | str | complex):
+        return repr(value)
+    if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
+        return str(value)
+    if isinstance(value, type(Ellipsis)):
+        return "..."
+    raise ValueError(f"a {type(value).__name__} cannot be written as a constant")
+
+
+def names_of_inputs(part: Part) -> dict[Value, str]:
+    """What a part's inputs are called: as the author's `forward` does, else by what is done with them, else x, y, z."""
+    authors: dict[Value, str] = {}
+    if part.scope is not None:
+        authors = {tree: name for name, tree in part.scope.args.items() if isinstance(tree, Value)}
+    else:
+        authors = {value: value.name for value in part.inputs if value.kind == "input"} if part.level != "kernel" else {}
+    attention = next((op for op in part.ops if short_of(op) == "scaled_dot_product_attention"), None)
+    if attention is not None:
+        authors |= {
+            value: name
+            for value, name in zip(attention.args, ("q", "k", "v", "attn_mask"), strict=False)
+            if isinstance(value, Value)
+        }
+    letters = iter(["x", "y", "z", "w", *(f"x{n}" for n in range(5, 10_000))])
+    found: dict[Value, str] = {}
+    for value in part.inputs:
+        name = authors.get(value, "")
+        if value.shape is None:
+            name = name or value.name
+        if not name.isidentifier() or keyword.iskeyword(name) or name in found.values() or name in ("F", "torch", "nn", "math"):
+            name = next(letter for letter in letters if letter not in found.values())
+        found[value] = name
+    return found
+
+
+__all__ = ["Made", "Weight", "Writer", "constant", "kind_of", "names_of_inputs"]

@@ -1,0 +1,480 @@
+"""The files of a decomposed model: a problem for each different part, a step for each that has children, the composition, the tree.
+
+One file for each piece of work, however often it occurs: instances are counted. Nothing here is proven; `prove` does that from what
+is written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from kernelmill.decompose.emit import Made, Weight, Writer, constant, names_of_inputs
+from kernelmill.decompose.kinds import kind_of, title_of
+from kernelmill.decompose.partition import Level, Part
+from kernelmill.decompose.record import Record, Tree, Value
+from kernelmill.decompose.source_parts import own_inputs
+from kernelmill.decompose.values import given
+
+FOLDERS: dict[Level, str] = {
+    "model": "level_3_model", "layer": "level_2_layer", "fusion": "level_1_fusion", "kernel": "level_0_kernel",
+}  # fmt: skip
+_DTYPES = {
+    "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "int64": "i64", "int32": "i32", "int16": "i16",
+    "int8": "i8", "uint8": "u8", "bool": "bool", "complex64": "c64", "complex128": "c128",
+}  # fmt: skip
+_RUN = '''
+
+def run_tests():
+    """Run it once, and see that what comes out has the shapes and types that it has inside the model."""
+    model = Model(*get_init_inputs()).eval()
+    with torch.no_grad():
+        outputs = model(*get_inputs())
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    found = [(tuple(one.shape), one.dtype) for one in outputs]
+    expected = {expected}
+    assert found == expected, f"{{found}}, expected {{expected}}"
+    print("PASS")
+
+
+if __name__ == "__main__":
+    run_tests()
+'''
+
+
+@dataclass(eq=False)
+class Node:
+    """A piece of work that occurs somewhere, with its first instance."""
+
+    id: str
+    part: Part
+    made: Made
+    text: str
+    instances: int = 0
+    children: list[Node] = field(default_factory=list)
+    step: str | None = None
+
+    @property
+    def path(self) -> str:
+        return f"{FOLDERS[self.part.level]}/{self.id}.py"
+
+
+@dataclass
+class Source:
+    code: str
+    name: str
+    """Of the model: `9_ResNet18`."""
+    file: str
+    level: int | None
+    self_contained: bool
+
+
+class Files:
+    def __init__(self, record: Record, root: Part, weights: dict[str, Weight], source: Source, guess: bool) -> None:
+        self._record, self._root, self._weights, self._source, self._guess = record, root, weights, source, guess
+        self._nodes: dict[Any, Node] = {}
+        self._of: dict[Part, Node] = {}
+        self._ids: Counter[str] = Counter()
+        self._steps: list[Node] = []
+
+    def written(self) -> dict[str, str]:
+        root = self._node(self._root)
+        self._count(self._root)
+        files = {node.path: self._with_header(node) for node in self._nodes.values()}
+        for number, node in enumerate(self._steps, 1):
+            node.step = f"steps/step_{number}_{node.id}"
+            refactored, weights = self._refactored(node, node.part.children, "children")
+            files[f"{node.step}/original.py"] = files[node.path]
+            files[f"{node.step}/refactored.py"] = refactored
+            files[f"{node.step}/weight_map.json"] = _json({"refactored_to_original": self._as_named(node, weights)})
+            for child in node.children:
+                files[f"{node.step}/children/{child.id}.py"] = files[child.path]
+        composed, weights = self._refactored(root, self._root.leaves(), FOLDERS["kernel"], whole=True)
+        files["verification/original.py"] = self._source.code
+        files["verification/composition_test.py"] = composed
+        files["verification/weight_map.json"] = _json({"refactored_to_original": weights})
+        files["decomposition_tree.json"] = _json(self._tree(root))
+        return files
+
+    # ------------------------------------------------------------------------------------------------ nodes
+
+    def _node(self, part: Part) -> Node:
+        made = Writer(part, self._weights, self._guess).made()
+        dtypes = tuple(value.dtype for value in part.inputs)
+        shapes = tuple(value.shape for value in part.inputs)
+        key: tuple[Any, ...] = (part.level, made.body, tuple(map(repr, made.arguments.values())), dtypes)
+        if part.level != "kernel" or not (made.weights or _small(part)):
+            key = (*key, shapes)
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = Node(self._name(part, made), part, made, "")
+            node.children = list(dict.fromkeys(self._node(child) for child in part.children))
+            if part is self._root and part.level == "model" and self._source.self_contained:
+                node.text = self._source.code
+            else:
+                node.text = self._problem(part, made)
+            if part.children:
+                self._steps.insert(0, node)
+        else:
+            for child, known in zip(part.children, node.part.children, strict=True):
+                self._same(child, known)
+        self._of[part] = node
+        return node
+
+    def _same(self, part: Part, known: Part) -> None:
+        self._of[part] = self._of[known]
+        for child, other in zip(part.children, known.children, strict=True):
+            self._same(child, other)
+
+    def _count(self, part: Part) -> None:
+        self._of[part].instances += 1
+        for child in part.children:
+            self._count(child)
+
+    def _name(self, part: Part, made: Made) -> str:
+        if part.level == "model":
+            base = re.sub(r"\W+", "_", self._source.name)
+        else:
+            pieces = [part.title if part is not self._root or part.level == "kernel" else _joined(part), _sizes(part, made)]
+            dtype = next((value.dtype for value in [*part.inputs, *part.outputs] if "float" in value.dtype), None)
+            dtype = dtype or next((value.dtype for value in [*part.inputs, *part.outputs]), "float32")
+            base = "_".join(filter(None, [*pieces, _DTYPES.get(dtype, dtype)]))
+        base = re.sub(r"\W+", "_", base)[:120].strip("_")
+        base = f"p{base}" if base[:1].isdigit() else base
+        self._ids[base] += 1
+        return base if self._ids[base] == 1 else f"{base}_v{self._ids[base]}"
+
+    def _problem(self, part: Part, made: Made) -> str:
+        imports = ["import torch", "import torch.nn as nn", *sorted(made.imports)]
+        own = own_inputs(self._source.code) if part is self._root and _takes_all(self._record, part) else None
+        if own is not None:
+            inputs = own.text
+            imports += [line for line in own.imports if line not in imports]
+        else:
+            listed = [given(part, value) for value in part.inputs]
+            inputs = f"def get_inputs():\n    return [{', '.join(listed)}]\n"
+        init = f"def get_init_inputs():\n    return {constant(list(made.arguments.values()))}\n"
+        expected = ", ".join(f"({constant(value.shape)}, torch.{value.dtype})" for value in part.outputs)
+        run = _RUN.replace("{expected}", f"[{expected}]").replace("{{", "{").replace("}}", "}")
+        return "\n".join(imports) + f"\n\n\n{made.body}\n\n{inputs}\n\n{init}{run}"
+
+    def _with_header(self, node: Node) -> str:
+        if node.text is self._source.code:
+            return node.text
+        part = node.part
+        names = names_of_inputs(part)
+        where = part.scope.path if part.scope and part.scope.path else next((op.module.path for op in part.ops if op.module), "")
+        times = "once" if node.instances == 1 else f"{node.instances} times"
+        lines = [
+            f'"""{node.id}: {", ".join(_operations(part))}',
+            "",
+            f"Level:    {part.level}",
+            f"Model:    {self._source.name}{f', {where}' if where else ''}; {times}",
+            *(
+                f"Input:    {names[value]}: {value.dtype} {constant(value.shape) if value.shape is not None else ''}".rstrip()
+                for value in part.inputs
+            ),
+            *(f"Output:   {value.dtype} {constant(value.shape)}" for value in part.outputs),
+            '"""',
+            "",
+        ]
+        return "\n".join(lines) + f"\n{node.text}"
+
+    # ------------------------------------------------------------------------------------------------ parents made of children
+
+    def _refactored(self, node: Node, children: list[Part], package: str, whole: bool = False) -> tuple[str, dict[str, str]]:
+        """A parent that does nothing but call its children, and which tensor of the model each weight is."""
+        structured = whole or node.text is self._source.code
+        classes: dict[Node, str] = {}
+        attributes: dict[tuple[Any, ...], str] = {}
+        taken: Counter[str] = Counter()
+        init: list[str] = []
+        weights: dict[str, str] = {}
+        names = _Names(node.part, children, structured, self._record)
+        body = list(names.opening)
+        for child in children:
+            made = Writer(child, self._weights, self._guess).made()
+            kind = self._of[child]
+            if kind not in classes:
+                classes[kind] = _class(kind.id, set(classes.values()))
+            bound = (kind, tuple(made.weights.items()))
+            if bound not in attributes:
+                taken[child.title] += 1
+                attributes[bound] = child.title if taken[child.title] == 1 else f"{child.title}_{taken[child.title]}"
+                arguments = ", ".join(constant(value) for value in kind.made.arguments.values())
+                init.append(f"self.{attributes[bound]} = {classes[kind]}({arguments})")
+                weights |= {f"{attributes[bound]}.{name}": path for name, path in made.weights.items()}
+            body.append(names.call(attributes[bound], child))
+        body.append(names.closing())
+        lines = [f'"""{self._source.name if whole else node.id} made of its {"kernels" if whole else "children"} alone."""', ""]
+        if whole:
+            lines += ["import sys", "from pathlib import Path", ""]
+            lines += ["import torch.nn as nn", "", "sys.path.insert(0, str(Path(__file__).resolve().parents[1]))", ""]
+        else:
+            lines += ["import torch.nn as nn", ""]
+        lines += [f"from {package}.{kind.id} import Model as {name}" for kind, name in classes.items()]
+        lines += ["", "", "class Model(nn.Module):", "    def __init__(self):", "        super().__init__()"]
+        lines += [f"        {line}" for line in init]
+        lines += ["", f"    def forward({', '.join(['self', *names.signature])}):", *(f"        {line}" for line in body)]
+        return "\n".join(lines) + "\n" + (_COMPOSITION if whole else ""), weights
+
+    def _as_named(self, node: Node, weights: dict[str, str]) -> dict[str, str]:
+        """The model's paths as the step's original has them."""
+        if node.text is self._source.code:
+            return weights
+        back = {path: name for name, path in node.made.weights.items()}
+        return {name: back[path] for name, path in weights.items()}
+
+    # ------------------------------------------------------------------------------------------------ the tree
+
+    def _tree(self, root: Node) -> dict[str, Any]:
+        nodes = list(self._nodes.values())
+        levels = Counter(node.part.level for node in nodes)
+        return {
+            "metadata": {
+                "source_file": self._source.file,
+                "source_level": self._source.level,
+                "model_name": self._source.name,
+                "timestamp": datetime.now(UTC).isoformat(timespec="seconds"),
+                "total_components": len(nodes),
+                "by_level": {level: levels[level] for level in FOLDERS},
+                "unique_kernels": levels["kernel"],
+                "verification_status": "NOT_RUN",
+                "root": root.id,
+                "classification": {"level": root.part.level, "reason": root.part.why},
+                "capture": {"road": self._record.road, "notes": self._record.notes},
+                "assumptions": [],
+            },
+            "nodes": {node.id: self._entry(node) for node in nodes},
+            "data_flow": list(self._flow()),
+        }
+
+    def _entry(self, node: Node) -> dict[str, Any]:
+        part = node.part
+        return {
+            "id": node.id,
+            "name": part.title,
+            "level": part.level,
+            "path": node.path,
+            "children": [child.id for child in node.children],
+            "instances": [{"child": self._of[child].id, "source_path": _where(child)} for child in part.children],
+            "input_shapes": [list(value.shape) if value.shape is not None else [] for value in part.inputs],
+            "output_shapes": [list(value.shape or ()) for value in part.outputs],
+            "input_dtypes": [value.dtype for value in part.inputs],
+            "output_dtypes": [value.dtype for value in part.outputs],
+            "instance_count": node.instances,
+            "operations": _operations(part),
+            "reason": part.why,
+            "source_path": _where(part),
+            "step": node.step,
+        }
+
+    def _flow(self) -> Any:
+        made: dict[Value, str] = {value: "input" for value in self._record.inputs}
+        names = _Names(self._root, self._root.leaves(), True, self._record)
+        for leaf in self._root.leaves():
+            for value in leaf.inputs:
+                yield _edge(made[value], self._of[leaf].id, value, names.of(value))
+            names.call("", leaf)
+            made |= {value: self._of[leaf].id for value in leaf.outputs}
+        for value in self._root.outputs:
+            yield _edge(made[value], "output", value, names.of(value))
+
+
+_COMPOSITION = '''
+
+def run_tests():
+    """Give the source's weights to the kernels, and compare what comes out. At full size: `kernelmill prove` does more, with less memory."""
+    import importlib.util
+    import json
+
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    here = Path(__file__).resolve().parent
+    spec = importlib.util.spec_from_file_location("original", here / "original.py")
+    original = importlib.util.module_from_spec(spec)
+    sys.modules["original"] = original
+    spec.loader.exec_module(original)
+
+    def at(model, path):
+        for name in path.split("."):
+            model = model[int(name)] if name.isdigit() and not hasattr(model, name) else getattr(model, name)
+        return model
+
+    expected_model = original.Model(*original.get_init_inputs()).eval()
+    found_model = Model().eval()
+    names = json.loads((here / "weight_map.json").read_text())["refactored_to_original"]
+    with torch.no_grad():
+        for name, path in names.items():
+            at(found_model, name).copy_(at(expected_model, path))
+        inputs = original.get_inputs()
+        copies = [one.clone() if isinstance(one, torch.Tensor) else one for one in inputs]
+        torch.manual_seed(0)
+        expected = tree_flatten(expected_model(*inputs))[0]
+        torch.manual_seed(0)
+        found = tree_flatten(found_model(*copies))[0]
+    assert len(expected) == len(found)
+    for one, other in zip(expected, found):
+        torch.testing.assert_close(one, other)
+    print("PASS")
+
+
+if __name__ == "__main__":
+    run_tests()
+'''
+
+
+class _Names:
+    """Variables of a parent's `forward`."""
+
+    def __init__(self, part: Part, children: list[Part], structured: bool, record: Record) -> None:
+        self._part, self._structured, self._output = part, structured, record.root.output
+        self._names: dict[Value, str] = {}
+        self._taken: set[str] = {"self", "nn"}
+        self._last = {value: child for child in children for value in child.inputs}
+        self._kept = set(part.outputs)
+        self.opening: list[str] = []
+        if structured:
+            self.signature = list(record.root.args)
+            self._taken |= set(self.signature)
+            for name, tree in record.root.args.items():
+                self._open(name, tree)
+        else:
+            self._names = dict(names_of_inputs(part))
+            self.signature = list(self._names.values())
+            self._taken |= set(self.signature)
+
+    def _open(self, name: str, tree: Tree) -> None:
+        """Take what was given apart."""
+        if isinstance(tree, Value):
+            self._names.setdefault(tree, name)
+        elif isinstance(tree, list | tuple) and any(True for _ in _values(tree)):
+            parts = [self._new(f"{name}_{at}") for at in range(len(tree))]
+            self.opening.append(f"{', '.join(parts)}{',' if len(parts) == 1 else ''} = {name}")
+            for part, item in zip(parts, tree, strict=True):
+                self._open(part, item)
+        elif isinstance(tree, dict):
+            for key, item in tree.items():
+                if any(True for _ in _values(item)):
+                    part = self._new(f"{name}_{key}")
+                    self.opening.append(f"{part} = {name}[{key!r}]")
+                    self._open(part, item)
+
+    def of(self, value: Value) -> str:
+        return self._names[value]
+
+    def call(self, attribute: str, child: Part) -> str:
+        args = ", ".join(self._names[value] for value in child.inputs)
+        free = [
+            self._names[value]
+            for value in child.inputs
+            if self._last[value] is child and value not in self._kept and value.shape is not None
+        ]
+        targets = []
+        for value in child.outputs:
+            used = value in self._last or value in self._kept
+            name = (free.pop(0) if free else self._new(child.title)) if used else "_"
+            self._names[value] = name
+            targets.append(name)
+        return f"{', '.join(targets)} = self.{attribute}({args})"
+
+    def closing(self) -> str:
+        if self._structured:
+            return f"return {self._tree(self._output)}"
+        return f"return {', '.join(self._names[value] for value in self._part.outputs)}"
+
+    def _tree(self, tree: Tree) -> str:
+        if isinstance(tree, Value):
+            return self._names[tree]
+        if isinstance(tree, tuple):
+            return f"({', '.join(self._tree(item) for item in tree)}{',' if len(tree) == 1 else ''})"
+        if isinstance(tree, list):
+            return f"[{', '.join(self._tree(item) for item in tree)}]"
+        if isinstance(tree, dict):
+            return "{" + ", ".join(f"{key!r}: {self._tree(item)}" for key, item in tree.items()) + "}"
+        return constant(tree)
+
+    def _new(self, base: str) -> str:
+        name, count = base, 2
+        while name in self._taken:
+            name, count = f"{base}_{count}", count + 1
+        self._taken.add(name)
+        return name
+
+
+def _values(tree: Tree) -> Any:
+    from kernelmill.decompose.record import values_of
+
+    return values_of(tree)
+
+
+def _edge(source: str, to: str, value: Value, name: str) -> dict[str, Any]:
+    return {"from": source, "to": to, "tensor_name": name, "shape": list(value.shape or ()), "dtype": value.dtype}
+
+
+def _small(part: Part) -> bool:
+    """Whether it does the same to every number, so that its shape is no part of what it is."""
+    return all(kind_of(op) in ("pointwise", "activation") for op in part.ops) and len(part.inputs) == 1
+
+
+def _operations(part: Part) -> list[str]:
+    return [op.module.kind if op.module else title_of(op) for op in part.ops]
+
+
+def _where(part: Part) -> str:
+    if part.scope is not None:
+        return part.scope.path
+    return next((op.module.path for op in part.ops if op.module), part.main.scope.path)
+
+
+def _joined(part: Part) -> str:
+    return "_".join(child.title for child in part.children[:6])
+
+
+def _class(name: str, taken: set[str]) -> str:
+    base = "".join(piece[:1].upper() + piece[1:] for piece in name.split("_"))
+    found, count = base, 2
+    while found in taken:
+        found, count = f"{base}V{count}", count + 1
+    return found
+
+
+def _sizes(part: Part, made: Made) -> str:
+    """What tells this piece of work from others of its name: sizes of its weights, else of what it reads."""
+    if part.level == "layer":
+        return "x".join(map(str, part.inputs[0].shape or ())) if part.inputs else ""
+    layer = next((op.module for op in part.ops if op.module and op.module.weights), None)
+    if layer is None:
+        layer = next((op.module for op in part.ops if op.module and kind_of(op) != "layout"), None)
+    if layer is not None and layer.required:
+        names = {"kernel_size": "k"}
+        found = ["x".join(_flat(value) for name, value in layer.required.items() if name not in names)]
+        found += [f"k{_flat(layer.required[name])}" for name in names if name in layer.required]
+        short = {"stride": "s", "padding": "p", "dilation": "d", "groups": "g", "num_layers": "l"}
+        found += [f"{short[name]}{_flat(value)}" for name, value in layer.options.items() if name in short]
+        return "_".join(filter(None, found))
+    shapes = [value for name, value in made.arguments.items() if name.endswith("_shape")]
+    if shapes:
+        return _flat(shapes[0])
+    if part.level == "kernel" and _small(part):
+        return ""
+    tensors = [value for value in [*part.inputs, *part.outputs] if value.shape is not None]
+    return "x".join(map(str, tensors[0].shape or ())) if tensors else ""
+
+
+def _flat(value: Any) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+def _takes_all(record: Record, part: Part) -> bool:
+    """Whether the part takes what the model takes, in that order and nothing inside something else."""
+    return list(record.root.args.values()) == part.inputs
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"

@@ -1,0 +1,330 @@
+"""A record cut into parts: kernels, fusions, layers, the model.
+
+    kernel   one operation that a person would name, with the changes of layout around it; a module of the author's that is one
+             (an RMSNorm written out) is one, and so are calls that together have a name (x * sigmoid(x))
+    fusion   2 to 5 kernels in a row that one would write as one kernel
+    layer    a module that holds several of those
+    model    the whole, where it holds layers
+
+Every call is in exactly one kernel. Parts follow each other in the order of execution, so that each reads only what is there already.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kernelmill.decompose.kinds import kind_of, short_of, snake, title_of
+from kernelmill.decompose.record import Op, Record, Scope, Value, values_of
+
+Level = Literal["kernel", "fusion", "layer", "model"]
+
+MAX_FUSED = 5
+_MODULE_KERNEL = 16
+"""Calls that a module of the author's may make and still be one kernel."""
+_MANY = 12
+_FOLLOWS = ("activation", "pointwise", "norm", "softmax", "reduction")
+
+
+@dataclass(eq=False)
+class Part:
+    level: Level
+    title: str
+    ops: list[Op]
+    children: list[Part] = field(default_factory=list)
+    scope: Scope | None = None
+    why: str = ""
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+
+    @property
+    def main(self) -> Op:
+        """What a kernel is named for."""
+        return next((op for op in self.ops if kind_of(op) != "layout"), self.ops[-1])
+
+    @property
+    def at(self) -> int:
+        return self.main.index if self.level == "kernel" else min(child.at for child in self.children)
+
+    @property
+    def kind(self) -> str:
+        kinds = [kind_of(op) for op in self.ops]
+        return next((kind for kind in ("heavy", "norm", "softmax", "reduction") if kind in kinds), kind_of(self.main))
+
+    def leaves(self) -> list[Part]:
+        return [self] if self.level == "kernel" else [leaf for child in self.children for leaf in child.leaves()]
+
+
+def partition(record: Record, source_level: int | None) -> Part:
+    root = _Cutter(record).scope(record.root, source_level, True)
+    _check(record, root)
+    return root
+
+
+class _Cutter:
+    def __init__(self, record: Record) -> None:
+        self._readers: defaultdict[Value, set[Op]] = defaultdict(set)
+        for op in record.root.ops():
+            for value in op.inputs():
+                self._readers[value].add(op)
+        self._returned = set(values_of(record.root.output))
+
+    def scope(self, scope: Scope, source_level: int | None = None, root: bool = False) -> Part:
+        own = [item for item in scope.items if isinstance(item, Op)]
+        inner = [item for item in scope.items if isinstance(item, Scope) and any(True for _ in item.ops())]
+        if root and source_level == 1:
+            return self._whole(scope, "kernel", "it is a level 1 problem: one operation")
+        if self._is_kernel(scope) and (not root or source_level is None):
+            return self._whole(scope, "kernel", f"all that {scope.kind} does is one operation")
+        parts = self._kernels(own) + [self.scope(one) for one in inner]
+        parts.sort(key=lambda part: part.at)
+        if len(parts) == 1 and not root:
+            return parts[0]
+        layers = [part for part in parts if part.level in ("layer", "fusion")]
+        heavy = sum(part.kind == "heavy" for part in parts)
+        if root and not layers and (
+            source_level == 2 or (source_level is None and len(parts) <= 2 * MAX_FUSED and heavy <= 2)
+        ):
+            why = "it is a level 2 problem" if source_level == 2 else "a few operations in a row"
+            return self._part("fusion", snake(scope.kind), self._merged(parts), scope, f"{why}, of {len(parts)} kernels")
+        parts = self._fused(parts)
+        if len(parts) == 1 and not root:
+            return parts[0]
+        if not root:
+            title = snake(scope.kind if scope.own else scope.path.rpartition(".")[2].strip("0123456789") or scope.kind)
+            return self._part("layer", title, parts, scope, f"{scope.kind} holds {len(parts)} parts")
+        if any(part.level == "layer" for part in parts) or sum(len(part.leaves()) for part in parts) > _MANY:
+            return self._part("model", snake(scope.kind), parts, scope, "it is made of layers")
+        return self._part("layer", snake(scope.kind), parts, scope, "a few kernels and fusions, and no layers inside")
+
+    # ------------------------------------------------------------------------------------------------ kernels
+
+    def _is_kernel(self, scope: Scope) -> bool:
+        """A module written out of small operations, such as a norm or an activation of the author's own."""
+        ops = list(scope.ops())
+        kinds = [kind_of(op) for op in ops]
+        if not scope.own or any(isinstance(item, Scope) for item in scope.items) or len(ops) > _MODULE_KERNEL:
+            return False
+        if any(op.module is not None and kind_of(op) != "activation" for op in ops):
+            return False
+        small = ("layout", "pointwise", "activation", "reduction")
+        return all(kind in small for kind in kinds) and sum(kind != "layout" for kind in kinds) > 1
+
+    def _whole(self, scope: Scope, level: Level, why: str) -> Part:
+        ops = sorted(scope.ops(), key=lambda op: op.index)
+        named = {title_of(op) for op in ops if kind_of(op) != "layout"}
+        title = named.pop() if len(named) == 1 else snake(scope.kind)
+        return self._kernel(ops, title if title != "model" else title_of(_heaviest(ops)), scope, why)
+
+    def _kernel(self, ops: list[Op], title: str, scope: Scope | None = None, why: str = "one operation") -> Part:
+        part = Part("kernel", title, sorted(ops, key=lambda op: op.index), scope=scope, why=why)
+        self._close(part)
+        return part
+
+    def _part(self, level: Level, title: str, children: list[Part], scope: Scope | None, why: str) -> Part:
+        ops = sorted((op for child in children for op in child.ops), key=lambda op: op.index)
+        part = Part(level, title, ops, children, scope, why)
+        self._close(part)
+        return part
+
+    def _close(self, part: Part) -> None:
+        """What goes in and what comes out."""
+        inside = set(part.ops)
+        read = dict.fromkeys(value for op in part.ops for value in op.inputs())
+        part.inputs = [value for value in read if value.kind != "weight" and value.op not in inside]
+        part.outputs = [
+            value
+            for op in part.ops
+            for value in dict.fromkeys(op.outputs())
+            if value in self._returned or self._readers[value] - inside
+        ]
+        if not part.outputs:  # nobody reads it, and it is done nevertheless
+            part.outputs = list(dict.fromkeys(part.ops[-1].outputs()))
+
+    def _kernels(self, ops: Sequence[Op]) -> list[Part]:
+        """The calls of one scope as kernels, layout changes with whoever reads or makes them."""
+        groups = _named_groups([op for op in ops if kind_of(op) != "layout"])
+        owner: dict[Op, int] = {op: at for at, (_, group) in enumerate(groups) for op in group}
+        mine = set(ops)
+        layout = [op for op in ops if kind_of(op) == "layout"]
+        for op in reversed(layout):
+            readers = {reader for value in op.outputs() for reader in self._readers[value]}
+            returned = any(value in self._returned for value in op.outputs())
+            owners = {owner.get(reader) for reader in readers}
+            if readers and readers <= mine and not returned and len(owners) == 1 and None not in owners:
+                owner[op] = owners.pop()  # type: ignore[assignment]
+        rest: list[list[Op]] = []
+        for op in layout:
+            if op in owner:
+                continue
+            makers = [value.op for value in op.inputs() if value.op is not None]
+            first = owner.get(makers[0]) if len(makers) == 1 else None
+            if first is not None:
+                owner[op] = first
+            else:
+                owner[op] = len(groups) + len(rest)
+                rest.append([op])
+        parts = []
+        for at in range(len(groups) + len(rest)):
+            group = [op for op in ops if owner[op] == at]
+            if group:
+                parts.append(self._kernel(group, groups[at][0] if at < len(groups) else title_of(group[0])))
+        return parts
+
+    # ------------------------------------------------------------------------------------------------ fusions
+
+    def _merged(self, parts: list[Part]) -> list[Part]:
+        """At most `MAX_FUSED` kernels: small operations that follow each other are one where there are more."""
+        parts = list(parts)
+        while len(parts) > MAX_FUSED:
+            small = ("pointwise", "activation", "layout")
+            pairs = [
+                (len(a.ops) + len(b.ops), at)
+                for at, (a, b) in enumerate(zip(parts, parts[1:], strict=False))
+                if (a.kind in small and b.kind in (*small, "reduction", "softmax")) or (a.kind == "reduction" and b.kind in small)
+            ] or [(len(a.ops) + len(b.ops), at) for at, (a, b) in enumerate(zip(parts, parts[1:], strict=False))]
+            at = min(pairs)[1]
+            first, second = parts[at : at + 2]
+            parts[at : at + 2] = [
+                self._kernel(first.ops + second.ops, f"{first.title}_{second.title}", None, "small operations in a row")
+            ]
+        return parts
+
+    def _fused(self, parts: list[Part]) -> list[Part]:
+        found: list[Part] = []
+        at = 0
+        while at < len(parts):
+            group, title = self._group(parts, at)
+            if len(group) > 1:
+                found.append(self._part("fusion", title, group, None, "one kernel would do these at once"))
+            else:
+                found.append(parts[at])
+            at += len(group)
+        return found
+
+    def _group(self, parts: list[Part], at: int) -> tuple[list[Part], str]:
+        """The kernels from here on that belong together."""
+        first = parts[at]
+        if first.level != "kernel":
+            return [first], ""
+        for length, title, fits in _KNOWN:
+            some = parts[at : at + length]
+            if len(some) == length and all(part.level == "kernel" for part in some) and fits(some):
+                return some, title
+        group = [first]
+        if first.kind in ("heavy", *_FOLLOWS) or first.title == "embedding":
+            for part in parts[at + 1 : at + MAX_FUSED]:
+                made = {value for one in group for value in one.outputs}
+                if part.level != "kernel" or part.kind not in _FOLLOWS or not made & set(part.inputs):
+                    break
+                if first.kind != "heavy" and part.kind == group[-1].kind == "norm":
+                    break
+                group.append(part)
+        return group, "_".join(part.title for part in group)
+
+
+def _qkv(parts: list[Part]) -> bool:
+    return all(part.title == "linear" for part in parts) and len({tuple(part.inputs) for part in parts}) == 1
+
+
+def _attention(parts: list[Part]) -> bool:
+    """Scores, what is done to them, softmax, values."""
+    kinds = [part.kind for part in parts]
+    return (
+        kinds[0] == kinds[-1] == "heavy"
+        and {"softmax", "activation"} & set(kinds[1:-1])
+        and all(kind in ("softmax", "pointwise", "activation") for kind in kinds[1:-1])
+        and parts[0].title != "linear"
+        and parts[-1].title != "linear"
+        and _in_a_row(parts)
+    )
+
+
+def _gated(parts: list[Part]) -> bool:
+    """linear, activation, linear, product: SwiGLU and its kin."""
+    gate, act, up, product = parts
+    return (
+        gate.title == up.title == "linear"
+        and act.kind in ("activation", "pointwise")
+        and product.title == "mul"
+        and gate.inputs == up.inputs
+        and set(act.inputs) <= set(gate.outputs)
+        and set(product.inputs) == {*act.outputs, *up.outputs}
+    )
+
+
+def _in_a_row(parts: list[Part]) -> bool:
+    return all(set(a.outputs) & set(b.inputs) for a, b in zip(parts, parts[1:], strict=False))
+
+
+_KNOWN = (
+    (5, "attention", _attention), (4, "attention", _attention), (3, "attention", _attention),
+    (4, "gated_linear", _gated), (3, "qkv", _qkv),
+)  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------- calls that have one name
+
+
+def _named_groups(ops: list[Op]) -> list[tuple[str, list[Op]]]:
+    found: list[tuple[str, list[Op]]] = []
+    at = 0
+    while at < len(ops):
+        for title, names in _TOGETHER:
+            some = ops[at : at + len(names)]
+            fits = len(some) == len(names) and all(
+                title_of(op) in name.split("|") for op, name in zip(some, names, strict=True)
+            )
+            if fits and _feeds(some):
+                found.append((title, some))
+                break
+        else:
+            some = [ops[at]]
+            found.append((title_of(ops[at]), some))
+        at += len(some)
+    return found
+
+
+def _feeds(ops: list[Op]) -> bool:
+    return all(set(a.outputs()) & set(b.inputs()) for a, b in zip(ops, ops[1:], strict=False)) and all(
+        len({scope for scope in (op.scope for op in ops)}) == 1 for op in ops
+    )
+
+
+_TOGETHER = (
+    ("rms_norm", ("pow|square|mul", "mean", "add", "rsqrt", "mul", "mul")),
+    ("rms_norm", ("pow|square|mul", "mean", "add", "rsqrt", "mul")),
+    ("rms_norm", ("pow|square|mul", "mean", "add", "sqrt", "div")),
+    ("gelu_tanh", ("pow", "mul", "add", "mul", "tanh", "add", "mul")),
+    ("mish", ("softplus", "tanh", "mul")),
+    ("masked_fill", ("eq|ne|lt|le|gt|ge|logical_not", "masked_fill")),
+    ("silu", ("sigmoid", "mul")),
+)
+
+
+def _heaviest(ops: list[Op]) -> Op:
+    order = ("heavy", "norm", "softmax", "other", "reduction", "activation", "pointwise", "layout")
+    return min(ops, key=lambda op: (order.index(kind_of(op)), op.index))
+
+
+def _check(record: Record, root: Part) -> None:
+    """Every call is in one kernel, and every kernel reads what is there."""
+    leaves = root.leaves()
+    seen = [op for leaf in leaves for op in leaf.ops]
+    assert sorted(op.index for op in seen) == sorted(op.index for op in record.root.ops()), "a call is in no kernel, or in two"
+    _check_order(root, set(record.inputs))
+
+
+def _check_order(part: Part, there: Iterable[Value]) -> None:
+    known = set(there)
+    for child in part.children:
+        missing = [value for value in child.inputs if value not in known]
+        assert not missing, f"{child.title} reads {missing[0].name} before it is there"
+        if child.children:
+            _check_order(child, child.inputs)
+        known |= set(child.outputs)
+
+
+__all__ = ["Level", "Part", "partition", "short_of"]

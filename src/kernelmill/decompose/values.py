@@ -1,0 +1,112 @@
+"""What tensors hold, as expressions: masks, tables and positions of a model, and inputs for its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernelmill.decompose.emit import constant
+from kernelmill.decompose.kinds import kind_of, short_of
+from kernelmill.decompose.partition import Part
+from kernelmill.decompose.record import Value, values_of
+
+_LITERAL = 16
+_POSITIVE = ("relu", "ReLU", "relu6", "ReLU6", "sigmoid", "Sigmoid", "exp", "abs", "square", "softplus", "Softplus", "hardsigmoid", "sqrt", "rsqrt")
+_FLOATS = ("float32", "float64", "float16", "bfloat16")
+
+
+def held(tensor: torch.Tensor) -> str | None:
+    """An expression for a tensor that is no parameter; None where any numbers of its shape do."""
+    shape, dtype = tuple(tensor.shape), tensor.dtype
+    if not tensor.numel():
+        return f"torch.empty({constant(shape)}, dtype={dtype})"
+    typed = "" if dtype == torch.float32 else f", dtype={dtype}"
+    if tensor.numel() <= _LITERAL and not dtype.is_complex:
+        return f"torch.tensor({constant(tensor.tolist())}{typed})"
+    first = tensor.flatten()[0].item()
+    if bool((tensor == first).all()):
+        return f"torch.full({constant(shape)}, {constant(first)}{typed})"
+    for name in ("tril", "triu"):
+        ones = getattr(torch, name)(torch.ones(shape[-2:], dtype=dtype)) if len(shape) > 1 else None
+        if ones is not None and bool((tensor == ones).all()):
+            square = f"torch.{name}(torch.ones({shape[-2]}, {shape[-1]}{typed}))"
+            return square if len(shape) == 2 else f"{square}.expand({constant(shape)}).contiguous()"
+    upper = torch.triu(torch.full(shape[-2:], float("-inf")), 1) if len(shape) > 1 and dtype.is_floating_point else None
+    if upper is not None and bool((tensor == upper.to(dtype)).all()):
+        return f'torch.triu(torch.full({constant(shape)}, float("-inf"){typed}), 1)'
+    flat = tensor.flatten()
+    if not dtype.is_complex and dtype != torch.bool and bool((flat == torch.arange(flat.numel(), dtype=dtype)).all()):
+        return f"torch.arange({flat.numel()}{typed}).view({constant(shape)})"
+    if dtype == torch.bool:
+        return f"torch.rand({constant(shape)}) > 0.5"
+    if not dtype.is_floating_point and not dtype.is_complex:
+        return f"torch.randint({int(tensor.min())}, {int(tensor.max()) + 1}, {constant(shape)}{typed})"
+    return None
+
+
+def given(part: Part, value: Value) -> str:
+    """An expression for an input of a part, with values such as it gets inside the model."""
+    if value.shape is None:
+        return constant(value.example)
+    sizes = constant(value.shape)
+    shape = sizes[1:-1].rstrip(",") if value.shape else "()"
+    typed = "" if value.dtype == "float32" else f", dtype=torch.{value.dtype}"
+    if value.dtype == "bool":
+        return f"torch.rand({shape}) > 0.5"
+    if value.dtype in _FLOATS:
+        maker = _maker(value)
+        if maker in ("softmax", "Softmax"):
+            return f"torch.softmax(torch.randn({shape}{typed}), dim=-1)"
+        return f"torch.{'rand' if maker in _POSITIVE else 'randn'}({shape}{typed})"
+    if value.dtype.startswith("complex"):
+        return f"torch.randn({shape}{typed})"
+    return f"torch.randint(0, {_bound(part, value)}, {sizes}{'' if value.dtype == 'int64' else typed})"
+
+
+def _maker(value: Value) -> str:
+    """What made the values, layout changes aside."""
+    while value.op is not None and kind_of(value.op) == "layout":
+        sources = [one for one in value.op.inputs() if one.kind == "result"]
+        if len(sources) != 1:
+            break
+        value = sources[0]
+    return short_of(value.op) if value.op is not None else ""
+
+
+def _bound(part: Part, value: Value) -> int:
+    """Indices have to be inside what they index."""
+    same = {value}
+    for op in part.ops:
+        if not same & set(op.inputs()):
+            continue
+        short = short_of(op)
+        if kind_of(op) == "layout" and short != "__getitem__":
+            same |= set(op.outputs())
+            continue
+        found = _bound_of(op, short, same)
+        if found:
+            return found
+    return 2
+
+
+def _bound_of(op: Any, short: str, same: set[Value]) -> int | None:
+    if op.module is not None and op.module.kind in ("Embedding", "EmbeddingBag"):
+        return int(op.module.required["num_embeddings"])
+    tensors = [one for one in values_of(op.args) if one.shape is not None]
+    others = [one for one in tensors if one not in same]
+    if short == "embedding" and others:
+        return int(others[0].shape[0])
+    if short == "__getitem__" and op.args[0] not in same:
+        index = op.args[1] if isinstance(op.args[1], tuple) else (op.args[1],)
+        at = next((n for n, item in enumerate(index) if isinstance(item, Value) and item in same), 0)
+        return int(op.args[0].shape[min(at, len(op.args[0].shape) - 1)])
+    if short in ("gather", "index_select", "take_along_dim", "scatter", "scatter_add", "index_add") and others:
+        axis = next((one for one in op.args if isinstance(one, int)), op.kwargs.get("dim", 0))
+        return int(others[0].shape[axis])
+    if short in ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss") and others:
+        return int(others[0].shape[1 if len(others[0].shape) > 1 else 0])
+    if short == "one_hot":
+        classes = op.kwargs.get("num_classes", op.args[1] if len(op.args) > 1 else None)
+        return int(classes) if classes and classes > 0 else None
+    return None

@@ -1,0 +1,66 @@
+"""Decomposes one model: a worker for `kernelmill.isolate`. It executes a stranger's code, so call `handle` in a confined process and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+from kernelmill.decompose.capture import Refused, build, capture
+from kernelmill.decompose.emit import Weight
+from kernelmill.decompose.files import Files, Source
+from kernelmill.decompose.partition import partition
+from kernelmill.decompose.record import Record
+from kernelmill.decompose.source_parts import self_contained
+from kernelmill.decompose.values import held
+
+_WARM_UP = """
+import torch, torch.nn as nn, torch.nn.functional as F
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.linear = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(8, 4)
+    def forward(self, x):
+        return F.softmax(self.linear(F.relu(self.norm(self.conv(x))).flatten(1)) @ torch.ones(4, 4) + 1, dim=-1)
+def get_inputs():
+    return [torch.rand(2, 1, 4, 4)]
+def get_init_inputs():
+    return []
+"""
+
+
+def prepare() -> None:
+    """What torch does only once, before there are children."""
+    handle({"code": _WARM_UP, "name": "warm_up", "source_file": "", "source_level": None})
+
+
+def handle(request: dict[str, Any]) -> dict[str, Any]:
+    """`code`, `name`, `source_file`, `source_level`, and `guess` (of sizes, see `emit`); gives the texts of all files."""
+    warnings.simplefilter("ignore")
+    code = request["code"]
+    record = capture(code, request.get("entry_point") or "Model")
+    root = partition(record, request["source_level"])
+    source = Source(code, request["name"], request["source_file"], request["source_level"], self_contained(code))
+    files = Files(record, root, _weights(record, code), source, request.get("guess", True)).written()
+    return {"files": files}
+
+
+def _weights(record: Record, code: str) -> dict[str, Weight]:
+    """How each tensor that functions use is made; the values of those that are no parameters are looked at."""
+    used = {value.name for op in record.root.ops() if op.module is None for value in op.inputs() if value.kind == "weight"}
+    looked_at = {name for name in used if name not in record.parameters}
+    real: dict[str, torch.Tensor] = {}
+    if looked_at:
+        real = {name: tensor for name, tensor in build(code) if name in looked_at}
+    found = {}
+    for name, value in record.weights.items():
+        text = held(real[name]) if name in real else None
+        assert value.shape is not None
+        found[name] = Weight(value.shape, value.dtype, name in record.parameters, text)
+    return found
+
+
+__all__ = ["Refused", "handle", "prepare"]
