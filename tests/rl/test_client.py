@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import time
 
@@ -10,7 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernelmill.answers import NoAnswer
 from kernelmill.errors import ConfigError
+from kernelmill.evaluate.evaluator import code_of
+from kernelmill.evaluate.static import MAX_CHARS
 from kernelmill.rl import client as under_test
 from kernelmill.rl.client import (
     MAX_CODE,
@@ -21,6 +25,7 @@ from kernelmill.rl.client import (
     RewardClient,
     RewardRefused,
     RewardUnavailable,
+    _shortened,
 )
 from tests.rl.stub import Answer, Stub, verdict
 
@@ -154,13 +159,48 @@ def test_the_blocking_client_gives_the_same_from_any_thread_and_inside_a_running
     client.close()
 
 
-def test_thoughts_without_end_are_left_at_home_and_a_candidate_without_end_is_masked() -> None:
+def test_thoughts_without_end_are_left_at_home_and_a_candidate_without_end_is_sent_as_a_shorter_one() -> None:
     thoughts = f"<think>{'so ' * MAX_CODE}</think><answer>0.75</answer>"
-    with Stub() as stub:
-        assert grade(stub.url, thoughts).reward == 0.75
-        assert grade(stub.url, "x" * (MAX_CODE + 1)).masked
-        assert grade(stub.url, f"<answer>{'1' * (MAX_CODE + 1)}</answer>").masked
-    assert [body["candidate"] for body in stub.bodies] == ["0.75"]
+    endless = ["x" * (MAX_CODE + 1), f"<answer>{'1' * (MAX_CODE + 1)}</answer>", "<think>" + "so " * MAX_CODE]
+    with Stub(always=lambda body: (200, verdict())) as stub:
+        for text in [thoughts, *endless]:
+            assert not grade(stub.url, text).masked
+    sent = [body["candidate"] for body in stub.bodies]
+    assert sent[0] == "0.75"
+    assert len(sent) == 4
+    assert max(len(text) for text in sent) <= MAX_CODE
+
+
+PARTS = [
+    "<think>",
+    "</think>",
+    "<answer>",
+    "</answer>",
+    "BEGIN_PYTHON",
+    "END_PYTHON",
+    "```python\n",
+    "\n```\n",
+]
+PARTS += ["import a", "import b\n", "x = '</think>'", "word", "\n", "y" * 40_000]
+
+
+def _said(text: str) -> tuple[str, str]:
+    """What the evaluator makes of a completion before it runs anything: its code, or why there is none."""
+    try:
+        code = code_of(text)
+    except NoAnswer as error:
+        return "no answer", re.sub(r"^\d+ different", "different", str(error))
+    return ("code", code) if len(code) <= MAX_CHARS else ("too long", "")
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=12), st.integers(0, 12))
+def test_a_completion_that_is_too_long_is_sent_as_one_that_is_read_alike(parts: list[str], at: int) -> None:
+    text = "".join([*parts[:at], "long " * (MAX_CODE // 4), *parts[at:]])
+    short = _shortened(text)
+    assert len(short) <= MAX_CODE
+    assert _said(short)[0] == _said(text)[0]
+    if _said(text)[0] == "code":
+        assert _said(short) == _said(text)
 
 
 def test_half_of_a_surrogate_pair_travels() -> None:

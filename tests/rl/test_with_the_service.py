@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmill.rl.client import Ask, ClientOptions, RewardClient, RewardRefused
+from kernelmill.rl.client import MAX_CODE, Ask, ClientOptions, RewardClient, RewardRefused
 from kernelmill.rl.local import LocalGrader
 from tests.conftest import ROOT
 from tests.evaluate.corpus import case
@@ -58,6 +58,34 @@ def test_a_reward_that_needs_a_time_is_masked_where_there_is_no_gpu_and_a_typo_i
         client.grade(*ASKS[0])
     with RewardClient(ClientOptions(url, mask=True)) as client, pytest.raises(RewardRefused, match="401"):
         client.grade(*ASKS[0])
+
+
+def test_a_completion_without_end_gets_the_verdict_of_any_other_without_an_answer(served: Served) -> None:
+    url, one_case = f"http://127.0.0.1:{served.port}", CASES[0]
+    right = one_case.code
+    endless = "and so on " * (MAX_CODE // 8)
+    alike = {
+        # A completion, and a short one that deserves the same.
+        f"<think>{endless}<answer>": "<think>and so on <answer>",
+        f"<think>{endless}</think>": "<think>and so on</think>",
+        f"<think>well</think>{endless}": "<think>well</think>and so on",
+        f"<answer>{endless}": "<answer>and so on",
+        f"<answer>{right}</answer>{endless}<answer>{right}#</answer>": f"<answer>{right}</answer><answer>{right}#</answer>",
+        f"<think>{endless}</think><answer>{right}</answer>": f"<answer>{right}</answer>",
+    }
+    code = f"x = 1  # {endless}\n{right}"
+    # The last one is short enough to be sent as it is.
+    unending = [code, f"<answer>{code}</answer>", endless, f"<think>{endless}", code[: MAX_CODE - 1]]
+    with RewardClient(ClientOptions(url, TOKEN, "correct")) as client:
+        long, short, too_much = (
+            client.grade_many(Ask(one_case.reference, text, one_case.entry_point) for text in texts)
+            for texts in (alike, alike.values(), unending)
+        )
+    assert [one.status for one in long] == [one.status for one in short] == ["FORMAT_ERROR"] * 5 + ["PASSED"]
+    assert [one.reward for one in long] == [one.reward for one in short] == [0.0] * 5 + [1.0]
+    assert [one.record["error"] for one in long] == [one.record["error"] for one in short]
+    assert [(one.status, one.reward) for one in too_much] == [("FORMAT_ERROR", 0.0)] * 5
+    assert all("characters of code" in one.record["error"] for one in too_much)
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))

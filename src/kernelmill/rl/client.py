@@ -10,7 +10,8 @@ What is asked again, and for how long:
     401, 404, 413, 422          never: asking again would not mend it (`RewardRefused`)
 
 After that it raises `RewardUnavailable`, or, where `mask` says so, gives a result without a reward. It never makes a number
-up. A candidate that nobody can judge (`inconclusive`) has no reward either, and that is no error.
+up. A candidate that nobody can judge (`inconclusive`) has no reward either, and that is no error. A completion that is too long
+to be sent is judged by its answer alone, and one without an answer as any other without one.
 
 It speaks aiohttp, which the package depends on anyway and which takes little of the processor with hundreds of requests
 open. The blocking client is the same one in a thread of its own, so there is one way of asking again. What is not here:
@@ -32,8 +33,9 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from kernelmill.answers import NoAnswer, read_answer
+from kernelmill.answers import NoAnswer
 from kernelmill.errors import ConfigError, EndpointError
+from kernelmill.evaluate.evaluator import code_of
 from kernelmill.rl.background import Background
 
 URL = "http://127.0.0.1:18188"
@@ -138,11 +140,7 @@ class AsyncRewardClient:
     async def grade(self, reference: str, candidate: str, entry_point: str | None = None) -> Reward:
         ask = Ask(reference, candidate, entry_point)
         if len(candidate) > MAX_CODE:
-            short = _answer_alone(candidate)
-            if short is None:
-                # Not a zero: the service has not seen it. Not an error: one endless completion must not end a run.
-                return Reward(None, why=f"the candidate has more than {MAX_CODE} characters")
-            ask = ask._replace(candidate=short)
+            ask = ask._replace(candidate=_shortened(candidate))
         async with self._turns:
             return await _Asking(self, ask).result()
 
@@ -287,10 +285,46 @@ class RewardClient:
         return self._background.submit(self._client.grade(*ask))
 
 
-def _answer_alone(text: str) -> str | None:
-    """The code of a completion without the thoughts around it, where that is short enough."""
+def _shortened(text: str) -> str:
+    """For a completion that is too long to be sent, a text for which the service has the same answer.
+
+    That is the code without the thoughts around it, where there is code. Where there is none, or too much of it, the completion has a
+    verdict all the same, and a stand-in gets it: who writes without end and never answers shall not be left out for it.
+    """
     try:
-        code = read_answer(text).code
+        code = code_of(text)
+    except NoAnswer as error:
+        return next((short for short in _NO_ANSWERS if _why_none(short) == str(error)), _NO_ANSWERS[0])
+    if len(code) > MAX_CODE - len(_MARKED):
+        return _TOO_MUCH_CODE
+    return code if _is_read_as_itself(code) else _MARKED.format(code)
+
+
+_MARKED = "<answer>\n{}\n</answer>"
+_TOO_MUCH_CODE = "#" * MAX_CODE
+"""More than the evaluator reads, and nothing in it that looks like the marks of an answer."""
+_NO_ANSWERS = (
+    "</think>",
+    "<answer>",
+    "<think><answer>",
+    "<answer></answer>",
+    "<answer>import a</answer></answer>",
+    "<answer>import a</answer><answer>import b</answer>",
+)
+"""Completions without an answer, each for another reason."""
+
+
+def _why_none(text: str) -> str:
+    try:
+        code_of(text)
+    except NoAnswer as error:
+        return str(error)
+    return ""
+
+
+def _is_read_as_itself(code: str) -> bool:
+    """Code that has marks in it, in a comment for instance, would be taken for a completion."""
+    try:
+        return code_of(code) == code
     except NoAnswer:
-        return None
-    return code if len(code) <= MAX_CODE else None
+        return False
