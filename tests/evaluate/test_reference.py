@@ -345,5 +345,5 @@ def test_a_part_that_was_built_in_eval_mode_and_cannot_train_makes_the_mode_matt
 
 
 def test_a_package_that_is_not_here_is_named() -> None:
-    with pytest.raises(BadReference, match="it needs no_such_package, which is not installed: .*line"):
+    with pytest.raises(BadReference, match=r"it needs no_such_package, which is not installed: .*line"):
         reference("return x", start="import no_such_package.part")

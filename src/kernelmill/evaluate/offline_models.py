@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 Size = Literal["full", "small"]
 
-VARIABLE = "KERNELMILL_OFFLINE_MODELS"
+VARIABLE = "KERNEL_OFFLINE_MODELS"
 """In a server's environment: the size of its models. Without it there are none."""
 _USES = re.compile(r"^\s*(?:from|import)\s+transformers\b", re.MULTILINE)
 _size: list[Size] = ["full"]
