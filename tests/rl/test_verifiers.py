@@ -183,8 +183,16 @@ def test_rows_that_are_none_are_told_with_their_line(tmp_path: Path) -> None:
     bad.write_text('{"prompt": [{"role": "user", "content": "x"}], "label": 1}\n', encoding="utf-8")
     with pytest.raises(BadRow, match=r"\$.label"):
         load_environment(bad)
+    bad.write_text(
+        '{"prompt": [{"role": "user", "content": "x"}], "label": "x", "info": "{}"}\n', encoding="utf-8"
+    )
+    with pytest.raises(BadRow, match=r"\$.info"):
+        load_environment(bad)
     with pytest.raises(SourceError, match="cannot be read"):
         load_environment(tmp_path / "none.jsonl")
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(SourceError, match="no row"):
+        load_environment(tmp_path / "empty.jsonl")
     with pytest.raises(ValueError, match="turns=0"):
         load_environment(bad, turns=0)
 

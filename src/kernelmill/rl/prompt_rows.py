@@ -27,10 +27,14 @@ def read_rows(path: Path) -> Iterator[PromptRow]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror})") from None
+    if not lines:
+        raise SourceError(f"{path}: there is no row in it")
     for number, line in enumerate(lines, 1):
         where = f"{path}:{number}"
         row = decoded(line, where)
         info = row.get("info") or row.get("extra_info") or {}
+        if not isinstance(info, dict):
+            raise BadRow(where, "expected an object", "$.info or $.extra_info")
         yield PromptRow(
             str(row.get("instance_id") or info.get("instance_id") or number),
             _messages(row.get("prompt"), where),
