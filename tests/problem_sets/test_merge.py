@@ -192,7 +192,7 @@ def test_an_easy_problem_comes_before_a_harder_one_of_its_level(tmp_path: Path) 
     assert [one.row["instance_id"][-1] for one in made] == ["2", "1"]
 
 
-@pytest.mark.parametrize("text", ["1", "1=x", "a=1", "1=-1", "9=1", "1=nan", ""])
+@pytest.mark.parametrize("text", ["1", "1=x", "a=1", "1=-1", "9=1", "1=nan", "", "1=1,1=2"])
 def test_weights_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--weights"):
         parse_weights(text, [1, 2])

@@ -71,13 +71,13 @@ def parse_weights(text: str, levels: Sequence[int]) -> dict[int, float]:
     for part in text.split(","):
         level, equals, weight = part.partition("=")
         try:
+            good = bool(equals) and int(level) not in weights and 0 <= float(weight) <= 1000
             weights[int(level)] = float(weight)
-            good = bool(equals) and 0 <= float(weight) <= 1000
         except ValueError:
             good = False
         if not good:
             raise ConfigError(
-                f"--weights {text}: expected LEVEL=WEIGHT with commas between, such as 1=1,2=2,3=0.5"
+                f"--weights {text}: expected LEVEL=WEIGHT once for a level, with commas between, such as 1=1,2=2,3=0.5"
             )
     if unknown := sorted(set(weights) - set(levels)):
         raise ConfigError(f"--weights {text}: level {unknown[0]} is not among {', '.join(map(str, levels))}")
