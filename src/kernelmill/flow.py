@@ -126,6 +126,13 @@ TOOLS = [
         "problem folders, RL prompts",
         "kernelmill.problem_sets.command:main",
     ),
+    Command(
+        "prove",
+        "prove decomposed models from their files",
+        "folders of decomposed models",
+        "verification results beside them",
+        "kernelmill.decompose.prove_command:main",
+    ),
     Command("show", "look at rows of any source", "any rows", "", "kernelmill.show:main"),
     Command(
         "journal",

@@ -1,0 +1,311 @@
+"""Prove a decomposed model from its files alone: each step, and the whole as a composition of kernels.
+
+    with Prover() as prover:
+        proof = prove_folder(Path("output/level3/5_AlexNet"), prover)
+
+Strangers' code runs in confined children only, one a claim (`prove_worker`); here files are read and results are written. Old results
+go first and the tree says NOT_RUN until the end, so that nobody reads a PASS that is not of these files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kernelmill.decompose.prove_tree import TREE, Claim, Node, Tree, Unreadable
+from kernelmill.errors import OutputError
+from kernelmill.evaluate import offline_models
+from kernelmill.isolate import Isolate, Reply
+
+WORKER = "kernelmill.decompose.prove_worker"
+MEMORY_MB, TIMEOUT = 5120, 300.0
+RESULTS = ("verification_result.json", "coverage_report.json")
+SUMMARIES = ("test_results.json", "step_verification_summary.json", "coverage_summary.json")
+_PARTIAL = 80.0
+
+
+@dataclass
+class Proof:
+    """What became of one model. `lines` say why it is not PASS."""
+
+    folder: Path
+    name: str
+    status: str = "PASS"
+    lines: list[str] = field(default_factory=list)
+    steps: int = 0
+    passed: int = 0
+    composition: str = "NOT_RUN"
+    coverage: float | None = None
+    reduced: bool = False
+    seconds: float = 0.0
+
+    def fail(self, status: str, lines: list[str]) -> None:
+        self.status = "FAIL" if "FAIL" in (status, self.status) else status
+        self.lines += lines
+
+
+class Prover:
+    """The confined processes that run claims, `workers` at once; each has `timeout` seconds and `memory_mb`."""
+
+    def __init__(self, workers: int = 2, timeout: float = TIMEOUT, memory_mb: int = MEMORY_MB) -> None:
+        self.workers, self.timeout, self.memory_mb = workers, timeout, memory_mb
+        self._stack = ExitStack()
+        self._plain: Isolate | None = None
+        self._hub: Isolate | None = None
+
+    def __enter__(self) -> Prover:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def run(self, request: dict[str, Any]) -> Reply:
+        """Safe in several threads, once `start` was called."""
+        hub = offline_models.used_by(request.get("original", ""))
+        isolate = self._hub if hub else self._plain
+        assert isolate is not None, "start was not called"
+        return isolate.run_sync(request)
+
+    def start(self, source: str) -> None:
+        """Have a server that can run this source: one with models of the Hub takes longer to start and more memory."""
+        if self._plain is None:
+            self._plain = self._stack.enter_context(self._isolate({}))
+        if self._hub is None and offline_models.used_by(source):
+            self._hub = self._stack.enter_context(self._isolate(offline_models.environment("full")))
+
+    def _isolate(self, environment: dict[str, str]) -> Isolate:
+        return Isolate(
+            WORKER,
+            workers=self.workers,
+            timeout=self.timeout,
+            memory_mb=self.memory_mb,
+            environment=environment,
+        )
+
+
+def prove_folder(folder: Path, prover: Prover) -> Proof:
+    """Prove one model, write the result files and set the tree's `verification_status`. Raises `OutputError` where it may not write."""
+    start = time.monotonic()
+    proof = Proof(folder, folder.name)
+    try:
+        _forget(folder)
+        try:
+            tree = Tree(folder)
+        except Unreadable as error:
+            proof.fail("ERROR", [str(error)])
+        else:
+            _prove(tree, prover, proof)
+        _mark(folder, proof.status)
+    except OSError as error:
+        raise OutputError(f"{error.filename or folder}: {error.strerror}") from None
+    proof.seconds = time.monotonic() - start
+    return proof
+
+
+def _prove(tree: Tree, prover: Prover, proof: Proof) -> None:
+    prover.start(tree.source)
+    claims = [*tree.steps, tree.composition]
+    with ThreadPoolExecutor(prover.workers) as pool:
+        files = pool.submit(_level_files, tree, prover)
+        results = list(pool.map(lambda claim: _result(claim, tree, prover), claims))
+        level_faults = files.result()
+    for claim, result in zip(claims, results, strict=True):
+        names = SUMMARIES[::2] if claim is tree.composition else RESULTS
+        _write(claim.folder / names[0], result["verification"])
+        _write(claim.folder / names[1], result["coverage"])
+        status = result["verification"]["status"]
+        if status != "PASS":
+            proof.fail(status, [f"{claim.name}: {line}" for line in result["verification"]["reasons"]])
+    if tree.faults or level_faults:
+        proof.fail("FAIL", [*tree.faults, *level_faults])
+    verified = [result["verification"] for result in results]
+    proof.steps, proof.passed = len(tree.steps), sum(v["status"] == "PASS" for v in verified[:-1])
+    proof.composition = verified[-1]["status"]
+    proof.coverage = results[-1]["coverage"]["coverage"]["coverage_pct"]
+    proof.reduced = any(v["numerical_comparison"].get("reduced") for v in verified)
+    steps = [
+        {"step": claim.name.rpartition("/")[2], "status": v["status"], "reasons": v["reasons"]}
+        for claim, v in zip(tree.steps, verified[:-1], strict=True)
+    ]
+    _write(
+        tree.folder / "verification" / SUMMARIES[1],
+        {
+            "timestamp": _now(),
+            "status": proof.status,
+            "total_steps": proof.steps,
+            "passed": proof.passed,
+            "failed": sum(step["status"] == "FAIL" for step in steps),
+            "errors": sum(step["status"] == "ERROR" for step in steps),
+            "steps": steps,
+            "composition": proof.composition,
+            "level_files": {"checked": len(tree.nodes), "faults": level_faults},
+            "tree_faults": tree.faults,
+        },
+    )
+
+
+def _level_files(tree: Tree, prover: Prover) -> list[str]:
+    """Each emitted file runs by itself at full size, with the shapes and types that the tree says."""
+    codes = {name: tree.texts[name] for name in tree.nodes}
+    reply = prover.run({"files": codes, "original": tree.source})
+    if reply["kind"] == "ok" and set(reply["result"].get("files", {})) == set(codes):
+        looked = reply["result"]["files"]
+    else:  # one of them ends the process: find out which
+        looked = {}
+        for name, code in codes.items():
+            reply = prover.run({"files": {name: code}, "original": tree.source})
+            looked[name] = reply["result"]["files"][name] if reply["kind"] == "ok" else {"error": _why(reply)}
+    faults = []
+    for name, node in tree.nodes.items():
+        if "error" in looked[name]:
+            faults.append(f"{node.path} does not run: {looked[name]['error']}")
+        else:
+            faults += [f"{node.path}: {line}" for line in _shape_faults(node, looked[name])]
+    return faults
+
+
+def _shape_faults(node: Node, shapes: dict[str, Any]) -> list[str]:
+    return [
+        f"its {which} are {_shown(shapes[which])}, the tree says {_shown(node.tensors(which))}"
+        for which in ("inputs", "outputs")
+        if shapes[which] != node.tensors(which)
+    ]
+
+
+def _shown(tensors: list[list[Any]]) -> str:
+    return ", ".join(f"{dtype}{shape}" for shape, dtype in tensors) or "none"
+
+
+# ---------------------------------------------------------------------------------------------------------- results
+
+
+def _result(claim: Claim, tree: Tree, prover: Prover) -> dict[str, Any]:
+    """A claim's two result files."""
+    found: dict[str, Any] = {"status": "FAIL", "lines": claim.violations}
+    if (
+        not claim.violations
+    ):  # a file that breaks the form is not run: it could do anything to the rest of its claim
+        reply = prover.run(
+            {
+                "original": claim.original,
+                "entry_point": tree.metadata.get("model_name"),
+                "refactored": claim.files,
+                "main": claim.main,
+                "weight_map": claim.weight_map,
+                "single": claim.single,
+                "memory": int(prover.memory_mb * 0.8) << 20,
+            }
+        )
+        found = reply["result"] if reply["kind"] == "ok" else {"status": "ERROR", "lines": [_why(reply)]}
+        if "shapes" in found and (wrong := _shape_faults(claim.node, found["shapes"])):
+            found = found | {
+                "status": "FAIL",
+                "lines": [*found["lines"], *(f"the original: {w}" for w in wrong)],
+            }
+    return {"verification": _verification(claim, found), "coverage": _coverage(found.get("operations"))}
+
+
+def _verification(claim: Claim, found: dict[str, Any]) -> dict[str, Any]:
+    runtime, parameters = found.get("runtime_violations", []), found.get("parameter_violations", [])
+    cheats = bool(claim.violations or runtime or parameters)
+    ran = "weight_transfer" in found
+    unmapped = {"status": "NOT_RUN", "mapped_count": 0, "unmapped_original": [], "unmapped_refactored": []}
+    uncompared = {
+        "status": "NOT_RUN", "rtol": None, "atol": None, "input_dtype": None, "num_trials": 0,
+        "max_diff_across_trials": None, "trials": [],
+    }  # fmt: skip
+    return {
+        "timestamp": _now(),
+        "original_file": "original.py",
+        "refactored_file": Path(claim.main).name,
+        "status": found["status"],
+        "anticheat": {
+            "status": "FAIL" if cheats else "PASS" if ran else "NOT_RUN",
+            "source_violations": claim.violations,
+            "parameter_violations": parameters,
+            "runtime_violations": runtime,
+        },
+        "weight_transfer": found.get("weight_transfer", unmapped),
+        "numerical_comparison": found.get("numerical_comparison", uncompared),
+        "same_operations_and_arguments": found.get("same_operations_and_arguments"),
+        "reasons": found["lines"],
+    }
+
+
+def _coverage(operations: dict[str, Any] | None) -> dict[str, Any]:
+    """Operations of the original by type, against those inside children."""
+    original: dict[str, int] = operations["original"] if operations else {}
+    decomposed: dict[str, int] = operations["refactored"] if operations else {}
+    details = []
+    for kind in sorted({*original, *decomposed}):
+        had, has = original.get(kind, 0), decomposed.get(kind, 0)
+        status = "extra" if not had else "covered" if has >= had else "partial" if has else "missing"
+        details.append({"op_type": kind, "original_count": had, "decomposed_count": has, "status": status})
+    total = sum(original.values())
+    covered = sum(min(count, decomposed.get(kind, 0)) for kind, count in original.items())
+    percent = (100.0 * covered / total if total else 100.0) if operations else None
+    status = (
+        "ERROR" if percent is None
+        else "FULL_COVERAGE" if covered == total
+        else "PARTIAL_COVERAGE" if percent >= _PARTIAL
+        else "LOW_COVERAGE"
+    )  # fmt: skip
+    return {
+        "status": status,
+        "extraction_method": operations["method"] if operations else None,
+        "coverage": {
+            "total_original_ops": total,
+            "total_decomposed_ops": sum(decomposed.values()),
+            "covered_op_count": covered,
+            "coverage_pct": percent,
+            "missing_op_types": [d["op_type"] for d in details if d["status"] in ("missing", "partial")],
+            "extra_op_types": [d["op_type"] for d in details if d["status"] == "extra"],
+            "op_details": details,
+        },
+    }
+
+
+def _why(reply: Reply) -> str:
+    if reply["kind"] == "error":
+        return f"{reply['type']}: {reply['message']}"
+    return f"{reply['kind'].replace('_', ' ')}: {reply['message']}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(part, path)
+
+
+def _forget(folder: Path) -> None:
+    """Remove old results, and say in the tree that there are none."""
+    for step in (folder / "steps").glob("*"):
+        for name in RESULTS:
+            (step / name).unlink(missing_ok=True)
+    for name in SUMMARIES:
+        (folder / "verification" / name).unlink(missing_ok=True)
+    _mark(folder, "NOT_RUN")
+
+
+def _mark(folder: Path, status: str) -> None:
+    path = folder / TREE
+    try:
+        tree = json.loads(path.read_bytes())
+        tree["metadata"]["verification_status"] = status
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return  # no tree: reading it says so
+    _write(path, tree)

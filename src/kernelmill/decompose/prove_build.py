@@ -1,0 +1,171 @@
+"""The two sides of a claim as live modules, and the tensors they hold by name. It executes strangers' code, so use it in a confined
+process and nowhere else.
+
+A side is built anew for each trace: a module may keep what it computed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelmill.problems.module_file import init_inputs, inputs, load
+
+ORIGINAL, REFACTORED = "original", "refactored"
+_FILLS = {
+    *(
+        "aten::uniform_",
+        "aten::normal_",
+        "aten::fill_",
+        "aten::zero_",
+        "aten::erfinv_",
+        "aten::clamp_",
+        "aten::mul_",
+        "aten::add_",
+    ),
+}
+
+
+class Broken(Exception):
+    """A side of the claim does not load, build or run; the message is one line."""
+
+
+class Original:
+    """The model as it was given: any class of `nn.Module`, its arguments and its inputs."""
+
+    def __init__(self, code: str, entry_point: str | None) -> None:
+        self._module = load(code, ORIGINAL, f"{ORIGINAL}.py")
+        self._kind = _model_class(self._module.__dict__, entry_point)
+        if not callable(getattr(self._module, "get_inputs", None)):
+            raise Broken("it defines no get_inputs()")
+
+    def build(self) -> nn.Module:
+        _, args, kwargs = init_inputs(self._module)
+        made: nn.Module = self._kind(*args, **kwargs)
+        return made
+
+    def inputs(self) -> tuple[list[Any], dict[str, Any]]:
+        return inputs(self._module)
+
+
+class Refactored:
+    """The parent on disk, with its children beside it."""
+
+    def __init__(self, files: dict[str, str], main: str) -> None:
+        """`files` by relative path; `main` is the parent's."""
+        base = Path.cwd() / "claim"
+        for name, text in files.items():
+            path = base / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        sys.path.insert(0, str((base / main).parent))
+        sys.dont_write_bytecode = True
+        spec = importlib.util.spec_from_file_location(REFACTORED, base / main)
+        assert spec is not None
+        assert spec.loader is not None
+        self._module = importlib.util.module_from_spec(spec)
+        sys.modules[REFACTORED] = self._module
+        spec.loader.exec_module(self._module)
+
+    def build(self) -> nn.Module:
+        made: nn.Module = self._module.Model()
+        return made
+
+
+def _model_class(names: dict[str, Any], entry_point: str | None) -> Any:
+    """`Model`, or the class that was named, or the last one that the source defines."""
+    for name in ("Model", entry_point):
+        if name and isinstance(kind := names.get(name), type) and issubclass(kind, nn.Module):
+            return kind
+    own = [
+        k
+        for k in names.values()
+        if isinstance(k, type) and issubclass(k, nn.Module) and k.__module__ == ORIGINAL
+    ]
+    if not own:
+        raise Broken("it defines no class Model")
+    return own[-1]
+
+
+class _NoFills(TorchDispatchMode):  # type: ignore[misc]
+    """Parameters of the refactored side are written over: to draw them first would only take time."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func._schema.name in _FILLS and isinstance(args[0], nn.Parameter):
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+def build_unfilled(side: Refactored) -> nn.Module:
+    with _NoFills():
+        return side.build()
+
+
+@contextmanager
+def fake_tensors() -> Iterator[FakeTensorMode]:
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        yield mode
+
+
+# ------------------------------------------------------------------------------------------------ tensors by name
+
+
+def held_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters, buffers and plain tensor attributes by dotted path, tied ones under each of their names."""
+    found: dict[str, torch.Tensor] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        prefix = f"{path}." if path else ""
+        for kind in (module._parameters, module._buffers, vars(module)):
+            for name, value in kind.items():
+                if isinstance(value, torch.Tensor):
+                    found[prefix + name] = value
+                elif kind is not module._parameters and isinstance(value, list | tuple):
+                    for index, item in enumerate(value):
+                        if isinstance(item, torch.Tensor) and not isinstance(item, nn.Parameter):
+                            found[f"{prefix}{name}.{index}"] = item
+    return found
+
+
+def registered(model: nn.Module) -> set[str]:
+    """The names of parameters and buffers."""
+    return {
+        (f"{path}." if path else "") + name
+        for path, module in model.named_modules(remove_duplicate=False)
+        for kind in (module._parameters, module._buffers)
+        for name, value in kind.items()
+        if value is not None
+    }
+
+
+def resolve(model: nn.Module, path: str) -> torch.Tensor | None:
+    """The tensor at a dotted path; integers index containers."""
+    value: Any = model
+    for part in path.split("."):
+        try:
+            value = value[int(part)] if part.isdigit() and not hasattr(value, part) else getattr(value, part)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            return None
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def put(model: nn.Module, path: str, tensor: torch.Tensor) -> None:
+    """Replace a registered parameter by another tensor, without a copy."""
+    owner, _, name = path.rpartition(".")
+    module = model.get_submodule(owner)
+    # Not into `_parameters`: a recurrent layer keeps a list of its weights, which follows assignments.
+    setattr(
+        module,
+        name,
+        tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False),
+    )

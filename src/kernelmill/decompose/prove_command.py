@@ -1,0 +1,127 @@
+"""`kernelmill prove`: prove decomposed models again from their files alone, ours or anybody's.
+
+The exit code is 1 where a claim failed or could not be tried; every such claim has one line.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kernelmill.arguments import Parser, at_least
+from kernelmill.decompose.prove import MEMORY_MB, TIMEOUT, Proof, Prover, prove_folder
+from kernelmill.decompose.prove_tree import TREE
+from kernelmill.errors import SourceError
+from kernelmill.terminal import plain, say
+
+_MAX_LINES = 20
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog="kernelmill prove",
+        description="Prove decomposed models from their files: each step, and the kernels put together.",
+    )
+    made.add_argument(
+        "sources", nargs="+", type=Path, metavar="OUT", help="a decomposed model, or a folder above several"
+    )
+    made.add_argument(
+        "--workers", type=at_least(1), default=2, metavar="N", help="claims tried at once (default: 2)"
+    )
+    made.add_argument(
+        "--timeout",
+        type=at_least(1),
+        default=int(TIMEOUT),
+        metavar="S",
+        help=f"seconds a claim (default: {TIMEOUT:.0f})",
+    )
+    made.add_argument(
+        "--memory",
+        type=at_least(256),
+        default=MEMORY_MB,
+        metavar="MB",
+        help=f"memory a claim (default: {MEMORY_MB})",
+    )
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Raises `MillError` where there is nothing to read, or results cannot be written."""
+    given = parser().parse_args(arguments)
+    folders = list(dict.fromkeys(folder for source in given.sources for folder in model_folders(source)))
+    proofs: list[Proof] = []
+    with (
+        Prover(given.workers, float(given.timeout), given.memory) as prover,
+        ThreadPoolExecutor(given.workers) as pool,
+    ):
+        try:
+            for proof in pool.map(lambda folder: prove_folder(folder, prover), folders):
+                proofs.append(proof)
+                if sys.stderr.isatty() and len(folders) > 1:
+                    say(f"{len(proofs):,} of {len(folders):,}: {proof.name} {proof.status}")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    print(table(proofs))
+    return 0 if all(proof.status == "PASS" for proof in proofs) else 1
+
+
+def model_folders(source: Path) -> list[Path]:
+    """The decomposed models at or below a path, in natural order."""
+    if not source.is_dir():
+        raise SourceError(f"{source}: no such folder")
+    found = sorted((file.parent for file in source.rglob(TREE)), key=_natural)
+    if not found:
+        raise SourceError(f"{source}: no {TREE} at or below it, so nothing to prove")
+    return found
+
+
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    parts: list[tuple[int, int, str]] = []
+    for part in path.parts:
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        parts.append((0, int(digits), part) if digits else (1, 0, part))
+    return parts
+
+
+def table(proofs: Sequence[Proof]) -> str:
+    """A line a model, a line a failed claim, and how many there are of each."""
+    rows = [("model", "steps", "composition", "coverage", "numbers at", "seconds")]
+    rows += [
+        (
+            plain(proof.name),
+            f"{proof.passed}/{proof.steps}",
+            proof.composition,
+            "-" if proof.coverage is None else f"{proof.coverage:.4g}%",
+            "-"
+            if proof.composition in ("NOT_RUN", "ERROR")
+            else "reduced size"
+            if proof.reduced
+            else "full size",
+            f"{proof.seconds:.1f}",
+        )
+        for proof in proofs
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    for proof in proofs:
+        lines += _reasons(proof)
+    counts = {status: sum(p.status == status for p in proofs) for status in ("PASS", "FAIL", "ERROR")}
+    summary = f"{counts['PASS']:,} of {len(proofs):,} proven"
+    rest = [
+        f"{count:,} {word}"
+        for word, count in (("failed", counts["FAIL"]), ("not tried", counts["ERROR"]))
+        if count
+    ]
+    return "\n".join([*lines, "", ", ".join([summary, *rest])])
+
+
+def _reasons(proof: Proof) -> Iterable[str]:
+    for line in proof.lines[:_MAX_LINES]:
+        yield f"{proof.status} {plain(proof.name)}: {plain(' '.join(line.split()))}"
+    if len(proof.lines) > _MAX_LINES:
+        yield f"{proof.status} {plain(proof.name)}: and {len(proof.lines) - _MAX_LINES:,} more"

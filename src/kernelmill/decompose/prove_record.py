@@ -1,0 +1,175 @@
+"""Sees every ATen operation of a run, and whether it happens inside a child. A stranger's module runs under it, so use it in a
+confined process and nowhere else.
+
+An operation that only asks a tensor for its device, or makes an alias without a meaning of its own (`detach`), is none. A recurrent
+layer (`nn.LSTM`) is one operation: torch would take it apart into thousands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
+
+_NO_OPERATION = {"aten.detach", "aten.lift_fresh", "aten.lift", "aten.alias"}
+_SHAPE_ONLY = {
+    *("aten.new_zeros", "aten.new_ones", "aten.new_full", "aten.new_empty", "aten.new_empty_strided"),
+    *(
+        "aten.zeros_like",
+        "aten.ones_like",
+        "aten.full_like",
+        "aten.empty_like",
+        "aten.rand_like",
+        "aten.randn_like",
+    ),
+}
+"""They take a tensor's shape and type, not its numbers."""
+TRAINING = (_DropoutNd, _NormBase)
+"""torch's modules that are different in train mode, and say so whoever looks at them in eval mode."""
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
+    """Notes operations. `children` names the modules inside which a parent's operations must happen, `tensors` the tensors whose
+    use is to be noted."""
+
+    def __init__(
+        self, children: Mapping[nn.Module, str], tensors: Mapping[str, torch.Tensor] | None = None
+    ) -> None:
+        super().__init__()
+        self.operations: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        """Operations with their arguments: shapes of tensors, and everything else as it is."""
+        self.outside: Counter[str] = Counter()
+        self.outside_views: Counter[str] = Counter()
+        self.by_child: Counter[str] = Counter()
+        self.of_training_modules: Counter[str] = Counter()
+        self.called: list[str] = []
+        self.used: set[str] = set()
+        self.flops = 0
+        self.written = 0
+        self.largest = 0
+        self._children = children
+        self.tensors = tensors or {}  # held, so that no other tensor gets one of their identities
+        self._names = {id(tensor): name for name, tensor in self.tensors.items()}
+        self._inside: list[str] = []
+        self._training = 0
+        self._muted = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name.replace("::", ".")
+        output = func(*args, **kwargs)
+        if self._muted or func.namespace == "prim" or name in _NO_OPERATION:
+            return output
+        count = flop_registry.get(func._overloadpacket)
+        flops = int(count(*args, **kwargs, out_val=output)) if count is not None else 0
+        self.note(name, args, kwargs, output, flops, bool(getattr(func, "is_view", False)))
+        return output
+
+    def note(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, flops: int, view: bool
+    ) -> None:
+        # `add_` computes what `add` does; whether inputs were changed is looked at by itself.
+        kind = name.rstrip("_")
+        self.operations[kind] += 1
+        self.calls[f"{kind}{_signature(args)}{_signature(sorted(kwargs.items()))}"] += 1
+        if self._inside:
+            self.by_child[self._inside[-1]] += 1
+        elif view:
+            self.outside_views[kind] += 1
+        else:
+            self.outside[kind] += 1
+        if self._training:
+            self.of_training_modules[kind] += 1
+        if name not in _SHAPE_ONLY:
+            for tensor in tensors_in((args, kwargs)):
+                if (known := self._names.get(id(tensor))) is not None:
+                    self.used.add(known)
+        self.flops += flops
+        if not view:
+            sizes = [math.prod(tensor.shape) for tensor in tensors_in(output)]
+            self.written += sum(sizes)
+            self.largest = max([self.largest, *sizes])
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Know which module runs."""
+
+        def enter(module: nn.Module, args: Any) -> None:
+            if module in self._children:
+                self._inside.append(self._children[module])
+                self.called.append(self._children[module])
+            self._training += isinstance(module, TRAINING)
+
+        def leave(module: nn.Module, args: Any, output: Any) -> None:
+            if module in self._children:
+                self._inside.pop()
+            self._training -= isinstance(module, TRAINING)
+
+        with register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True):
+            yield
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        self._muted += 1
+        try:
+            yield
+        finally:
+            self._muted -= 1
+
+
+class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
+    """Notes a recurrent function as one operation, and does not run it step by step on tensors without memory."""
+
+    def __init__(self, recorder: Recorder, fake: bool) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._fake = fake
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name not in SEQUENCES:
+            return func(*args, **kwargs)
+        with self._recorder.muted():
+            output = fake_sequence(*args) if self._fake and not kwargs else func(*args, **kwargs)
+        width = math.prod(args[0].shape[:-1])
+        weights = sum(math.prod(t.shape) for t in tensors_in(args[1:]) if t.dim() == 2)
+        self._recorder.note(f"aten.{name}", args, kwargs, output, 2 * width * weights, False)
+        return output
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+
+
+def _signature(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, list | tuple):
+        return f"({', '.join(_signature(item) for item in value)})"
+    return repr(value)

@@ -1,0 +1,151 @@
+"""At which sizes numbers are compared: the model's own where that is cheap, otherwise smaller inputs to the same weights.
+
+A size is made smaller wherever it stands (first as the leading dimension alone, where a batch is), and only if both sides still run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from kernelmill.decompose.prove_record import tensors_in
+
+Shape = tuple[int, ...]
+
+
+class Rule(NamedTuple):
+    """One size and what it becomes: in the first dimension of every input, or in all."""
+
+    first: bool
+    size: int
+    new: int
+
+
+class Cost(NamedTuple):
+    """Of one run."""
+
+    elements: int
+    """Of inputs, outputs and the largest intermediate."""
+    flops: int
+    written: int
+    """Elements that operations write, all together."""
+    weights: int
+    """Bytes of parameters, buffers and other tensors of one side."""
+
+    def over(self) -> float:
+        """How many times too dear it is for a run that is made for each seed and side."""
+        return max(self.elements / ELEMENTS, self.flops / FLOPS, self.written / WRITTEN)
+
+    def bytes(self) -> int:
+        """Of memory for both sides, generously: weights may be shared (`prove_worker`), inputs and outputs are there twice."""
+        return 4 * 3 * self.elements + self.weights
+
+
+ELEMENTS, FLOPS, WRITTEN = 32_000_000, 5_000_000_000, 200_000_000
+MAX_FLOPS = 400_000_000_000
+"""The most for a run whose inputs cannot be made smaller."""
+
+
+def choose(
+    cost: Cost, shapes: list[Shape], estimate: Callable[[list[Rule]], Cost | None]
+) -> tuple[list[Rule], Cost]:
+    """Rules that make a run cheap, as far as there are any. `estimate` gives None where a side does not run with some rules."""
+    rules: list[Rule] = []
+    firsts = dict.fromkeys(shape[0] for shape in shapes if shape)
+    sizes = sorted({size for shape in shapes for size in shape}, reverse=True)
+    for first, size in [*((True, s) for s in firsts), *((False, s) for s in sizes)]:
+        if cost.over() <= 1:
+            break
+        new = _smaller(size, cost.over())
+        if new >= size:
+            continue
+        tried = [*rules, Rule(first, size, new)]
+        found = estimate(tried)
+        if found is not None and found.over() < cost.over():
+            rules, cost = tried, found
+    return rules, cost
+
+
+def _smaller(size: int, ratio: float) -> int:
+    """At least 2: a batch of one would not show what is mixed up in it. A divisor, where one is near: sizes are often cut into parts."""
+    wanted = max(2, int(size / ratio))
+    divisors = [n for n in range(max(2, wanted // 2), wanted + 1) if size % n == 0]
+    return divisors[-1] if divisors else wanted
+
+
+def target(shape: Iterable[int], rules: list[Rule]) -> Shape:
+    found = list(shape)
+    for rule in rules:
+        for index, size in enumerate(found):
+            if size == rule.size and (index == 0 or not rule.first):
+                found[index] = rule.new
+    return tuple(found)
+
+
+def narrowed(value: Any, rules: list[Rule]) -> Any:
+    """Tensors cut to their target shapes, copied; everything else as it is."""
+    if isinstance(value, torch.Tensor):
+        wanted = target(value.shape, rules)
+        if wanted == tuple(value.shape):
+            return value
+        for dimension, size in enumerate(wanted):
+            value = value.narrow(dimension, 0, size)
+        return value.clone(memory_format=torch.contiguous_format)
+    if isinstance(value, dict):
+        return {key: narrowed(item, rules) for key, item in value.items()}
+    if isinstance(value, list):
+        return [narrowed(item, rules) for item in value]
+    if isinstance(value, tuple):
+        items = [narrowed(item, rules) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value
+
+
+class _Smaller(TorchFunctionMode):  # type: ignore[misc]
+    """Has `get_inputs` draw tensors at their target shapes: at their own they may take gigabytes."""
+
+    def __init__(self, shapes: dict[Shape, Shape]) -> None:
+        super().__init__()
+        self._shapes = shapes
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in _DRAWS:
+            if "size" in kwargs:
+                kwargs["size"] = self._shapes.get(tuple(kwargs["size"]), kwargs["size"])
+            elif args and all(isinstance(a, int) for a in args) and func in _FLAT:
+                args = self._shapes.get(args, args)
+            else:
+                args = tuple(
+                    self._shapes.get(tuple(a), tuple(a)) if isinstance(a, list | tuple) else a for a in args
+                )
+        return func(*args, **kwargs)
+
+
+_FLAT = {torch.rand, torch.randn, torch.zeros, torch.ones, torch.empty}
+_DRAWS = {*_FLAT, torch.randint, torch.full}
+
+
+def reduced_inputs(
+    draw: Callable[[], tuple[list[Any], dict[str, Any]]], shapes: list[Shape], rules: list[Rule]
+) -> tuple[list[Any], dict[str, Any]]:
+    """What `draw` gives, at the target shapes. `shapes` are those of its tensors at full size."""
+    if not rules:
+        return draw()
+    wanted = [target(shape, rules) for shape in shapes]
+    with _Smaller(dict(zip(shapes, wanted, strict=True))):
+        made = draw()
+    if [tuple(t.shape) for t in tensors_in(made)] == wanted:
+        return made
+    del made
+    return narrowed(draw(), rules)  # type: ignore[no-any-return]
+
+
+def elements_of(value: Any) -> int:
+    return sum(math.prod(tensor.shape) for tensor in tensors_in(value))
