@@ -72,6 +72,28 @@ def test_a_forked_process_has_a_client_of_its_own() -> None:
         shared.close()
 
 
+def test_a_client_that_came_with_a_fork_or_is_closed_says_so_and_does_not_hang() -> None:
+    script = (
+        "import os, sys\nfrom kernelmill.rl.client import RewardClient\n"
+        "client = RewardClient()\n"
+        "def used():\n"
+        "    try:\n"
+        "        client.grade('r', '1')\n"
+        "    except RuntimeError as error:\n"
+        "        return 'forked from' in str(error)\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    said = used()\n"
+        "    client.close()\n"
+        "    os._exit(not said)\n"
+        "client.close()\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or not used())\n"
+    )
+    line = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_no_trainer_and_no_torch_is_imported_before_it_is_used() -> None:
     script = (
         "import sys\n"

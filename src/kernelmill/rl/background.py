@@ -19,10 +19,16 @@ class Background:
 
     @property
     def closed(self) -> bool:
-        return self._loop.is_closed()
+        """So it is in a process that was forked, too: its thread is not there."""
+        return not self._thread.is_alive()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Wait for it with `result()`, or from another event loop with `await asyncio.wrap_future(...)`."""
+        if self.closed:
+            work.close()
+            raise RuntimeError(
+                f"{self._thread.name}: closed, or made in the process that this one was forked from"
+            )
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
