@@ -127,6 +127,13 @@ TOOLS = [
         "kernelmill.problem_sets.command:main",
     ),
     Command(
+        "decompose",
+        "take models apart into proven layers, fusions and kernels",
+        "problem files",
+        "a folder a model",
+        "kernelmill.decompose.command:main",
+    ),
+    Command(
         "prove",
         "prove decomposed models from their files",
         "folders of decomposed models",

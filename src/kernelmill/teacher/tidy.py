@@ -11,24 +11,18 @@ class NoFormatter(RuntimeError):
     pass
 
 
-def tidy(code: str) -> str:
-    """Raises `NoFormatter` where ruff is not installed, and `ValueError` for what is no Python."""
+def ruff_format() -> list[str]:
+    """The command, without what it formats. Raises `NoFormatter` where ruff is not installed."""
     try:
         from ruff import find_ruff_bin
     except ImportError:
-        raise NoFormatter(
-            "the teacher's code is formatted with ruff: pip install 'kernelmill[eval]'"
-        ) from None
-    command = [
-        find_ruff_bin(),
-        "format",
-        "--isolated",
-        "--line-length",
-        str(_WIDTH),
-        "--stdin-filename",
-        "kernel.py",
-        "-",
-    ]
+        raise NoFormatter("written code is formatted with ruff: pip install 'kernelmill[eval]'") from None
+    return [find_ruff_bin(), "format", "--isolated", "--line-length", str(_WIDTH)]
+
+
+def tidy(code: str) -> str:
+    """Raises `NoFormatter` where ruff is not installed, and `ValueError` for what is no Python."""
+    command = [*ruff_format(), "--stdin-filename", "kernel.py", "-"]
     done = subprocess.run(command, input=code, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode != 0:
         raise ValueError(f"ruff could not format it: {done.stderr.strip()}")

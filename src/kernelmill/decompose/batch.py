@@ -1,0 +1,263 @@
+"""Many models decomposed and proven, each by itself: one that fails is a line, and the others go on.
+
+A model's folder is made under another name, proven there, and renamed when it is complete; one that cannot be decomposed has none.
+Where the proof of readable sizes (`hidden // 4`) fails, the model is decomposed once more with all sizes as numbers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from kernelmill.decompose.analysis import analysis
+from kernelmill.decompose.batch_files import (
+    Unusable,
+    keep_levels,
+    may_replace,
+    put_in_place,
+    read_tree,
+    unpacked,
+    write_model,
+)
+from kernelmill.decompose.batch_sources import ModelFile, natural
+from kernelmill.decompose.picture import svg
+from kernelmill.decompose.prove import Proof, Prover, prove_folder
+from kernelmill.decompose.prove_tree import TREE
+from kernelmill.decompose.tree_file import LEVELS, Level, TreeFile
+from kernelmill.errors import OutputError
+from kernelmill.evaluate import offline_models
+from kernelmill.isolate import Isolate, Reply
+from kernelmill.lock import take_lock
+from kernelmill.store.text_file import write_whole
+
+MANIFEST = "manifest.txt"
+MEMORY_MB = 5120
+_WORKER = "kernelmill.decompose.batch_worker"
+_NOT_INSTALLED = re.compile(r"(?:.*: )?ModuleNotFoundError: No module named '([\w.]+)'")
+
+
+@dataclass
+class Outcome:
+    """What became of a model. Without a tree it could not be decomposed, and `reason` says why."""
+
+    model: ModelFile
+    status: Literal["PASS", "FAIL", "ERROR"]
+    reason: str = ""
+    tree: TreeFile | None = None
+    raw: dict[str, Any] | None = None
+    """The tree as it stands in its file."""
+    proof: Proof | None = None
+    seconds: float = 0.0
+
+
+class Stop(Exception):
+    """The command was interrupted: what is not complete goes."""
+
+
+class Decomposer:
+    """`workers` models at once. A confined process has `timeout` seconds and `memory_mb`, one a model and one a claim of its proof."""
+
+    def __init__(
+        self,
+        out: Path,
+        workers: int,
+        timeout: float,
+        levels: tuple[Level, ...] = LEVELS,
+        memory_mb: int = MEMORY_MB,
+    ) -> None:
+        self._out, self._workers, self._timeout, self._levels = out, workers, timeout, levels
+        self._memory_mb = memory_mb
+        self._stack = ExitStack()
+        self._stopped = threading.Event()
+        self._prover: Prover | None = None
+        self._isolates: dict[bool, Isolate] = {}
+
+    def __enter__(self) -> Decomposer:
+        if self._out.exists() and not self._out.is_dir():
+            raise OutputError(f"{self._out} is no folder")
+        if not ours(self._out):
+            raise OutputError(f"{self._out} holds a set of problems: name another folder with -o")
+        busy = f"another process is writing to {self._out}"
+        self._stack.enter_context(take_lock(self._out / MANIFEST, busy))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def run(self, models: Sequence[ModelFile], done: Callable[[Outcome], None]) -> list[Outcome]:
+        """All of them, in the order given; `done` hears of each as soon as it is. Raises `OutputError` where nothing can be written."""
+        found: dict[ModelFile, Outcome] = {}
+        owed: list[tuple[ModelFile, str]] = []
+        places: dict[str, ModelFile] = {}
+        for model in models:
+            first = places.setdefault(model.place, model)
+            try:
+                if first is not model:
+                    raise Unusable(f"its place {model.place} is that of {first.path}")
+                owed.append((model, _read(model.path)))
+            except Unusable as error:
+                found[model] = Outcome(model, "ERROR", str(error))
+                done(found[model])
+        if owed:
+            self._start([code for _, code in owed])
+            self._run(owed, found, done)
+        write_whole(self._out / MANIFEST, "".join(f"{place}\n" for place in proven(self._out)).encode())
+        return [found[model] for model in models]
+
+    def _start(self, codes: list[str]) -> None:
+        """Servers for all that comes, before there are threads."""
+        self._prover = self._stack.enter_context(Prover(self._workers, self._timeout, self._memory_mb))
+        for hub in sorted({offline_models.used_by(code) for code in codes}):
+            self._prover.start(next(code for code in codes if offline_models.used_by(code) is hub))
+            isolate = Isolate(
+                _WORKER,
+                workers=self._workers,
+                timeout=self._timeout,
+                memory_mb=self._memory_mb,
+                environment=offline_models.environment("full") if hub else {},
+            )
+            self._isolates[hub] = self._stack.enter_context(isolate)
+
+    def _run(
+        self,
+        owed: list[tuple[ModelFile, str]],
+        found: dict[ModelFile, Outcome],
+        done: Callable[[Outcome], None],
+    ) -> None:
+        with ThreadPoolExecutor(self._workers) as pool:
+            futures = [pool.submit(self._one, model, code) for model, code in owed]
+            try:
+                for future in as_completed(futures):
+                    outcome = future.result()
+                    found[outcome.model] = outcome
+                    done(outcome)
+            except BaseException:
+                # Without their processes the threads end at once, and each removes what it has not completed.
+                self._stopped.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                for isolate in self._isolates.values():
+                    isolate.close()
+                if self._prover is not None:
+                    self._prover.__exit__(None, None, None)
+                raise
+
+    def _one(self, model: ModelFile, code: str) -> Outcome:
+        started = time.monotonic()
+        target = self._out / model.place
+        temporary = target.with_name(f".{target.name}.tmp")
+        why_not = may_replace(target, model.path, code)
+        if why_not is not None:
+            return Outcome(model, "ERROR", why_not)
+        try:
+            try:
+                outcome = self._decomposed(model, code, temporary)
+            except Unusable as error:
+                outcome = Outcome(model, "ERROR", str(error))
+            if self._stopped.is_set():
+                raise Stop
+            if outcome.tree is None:
+                shutil.rmtree(
+                    target, ignore_errors=True
+                )  # what an earlier run made of it does not hold any more
+            else:
+                put_in_place(temporary, target)
+        except OSError as error:
+            raise OutputError(f"{error.filename or target} cannot be written ({error.strerror})") from None
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        outcome.seconds = time.monotonic() - started
+        return outcome
+
+    def _decomposed(self, model: ModelFile, code: str, folder: Path) -> Outcome:
+        """In its temporary folder, with its proof."""
+        proof = self._tried(model, code, folder, guess=True)
+        if proof.status != "PASS" and not self._stopped.is_set():
+            proof = self._tried(model, code, folder, guess=False)
+        try:
+            if set(self._levels) != set(LEVELS):
+                keep_levels(folder, self._levels)
+            tree, raw = read_tree(folder)
+        except ValueError as error:
+            raise Unusable(f"its tree cannot be read: {' '.join(str(error).split())[:200]}") from None
+        (folder / "tree.svg").write_text(svg(raw), encoding="utf-8")
+        (folder / "decomposition_analysis.md").write_text(analysis(raw, proof), encoding="utf-8")
+        status: Literal["PASS", "FAIL"] = "PASS" if proof.status == "PASS" else "FAIL"
+        return Outcome(model, status, "; ".join(proof.lines), tree, raw, proof)
+
+    def _tried(self, model: ModelFile, code: str, folder: Path, guess: bool) -> Proof:
+        assert self._prover is not None
+        reply = self._isolates[offline_models.used_by(code)].run_sync(
+            {
+                "code": code,
+                "entry_point": "Model",
+                "name": model.name,
+                "source_file": str(model.path),
+                "source_level": model.level,
+                "guess": guess,
+            }
+        )
+        if reply["kind"] != "ok":
+            raise Unusable(_why(reply))
+        files = unpacked(reply["result"])
+        shutil.rmtree(folder, ignore_errors=True)
+        write_model(folder, files, code)
+        return prove_folder(folder, self._prover)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8").removeprefix("\ufeff")
+    except OSError as error:
+        raise Unusable(f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise Unusable("is not UTF-8") from None
+
+
+def _why(reply: Reply) -> str:
+    message = " ".join(reply["message"].split())
+    if missing := _NOT_INSTALLED.match(message):
+        package = missing[1].partition(".")[0]
+        if importlib.util.find_spec(package) is None:
+            return f"it needs {package}, which is not installed"
+    if reply["kind"] == "error":
+        return message if reply["type"] == "Refused" else f"{reply['type']}: {message}"
+    return f"{reply['kind'].replace('_', ' ')}: {message}"
+
+
+def ours(out: Path) -> bool:
+    """Whether a folder may hold results: a set of problems has a manifest too, of files."""
+    try:
+        return not any(
+            line.endswith(".py") for line in (out / MANIFEST).read_text(encoding="utf-8").splitlines()
+        )
+    except FileNotFoundError:
+        return True
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def proven(out: Path) -> list[str]:
+    """The models in a result whose proof holds, as `level3/5_AlexNet`."""
+    found = []
+    for file in out.glob(f"*/*/{TREE}"):
+        if file.parent.name.startswith("."):
+            continue  # left by a process that was killed
+        try:
+            tree, _ = read_tree(file.parent)
+        except ValueError:
+            continue  # marked by nobody as proven
+        if tree.metadata.verification_status == "PASS":
+            found.append(f"{file.parent.parent.name}/{file.parent.name}")
+    return sorted(found, key=natural)

@@ -1,0 +1,178 @@
+"""`kernelmill decompose`: models into trees of problems, each proven. Flags and printing only; `batch` does the work.
+
+The exit code is 1 where a model could not be decomposed or its proof failed; every such model has one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from kernelmill.arguments import Parser, at_least
+from kernelmill.decompose.batch import Decomposer, Outcome
+from kernelmill.decompose.batch_sources import model_files
+from kernelmill.decompose.picture import rich_tree
+from kernelmill.decompose.tree_file import LEVELS, Level
+from kernelmill.errors import ConfigError
+from kernelmill.terminal import duration, plain, say
+
+TIMEOUT = 300
+OUTPUT = Path("output")
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog="kernelmill decompose",
+        description="Take models apart into layers, fusions and kernels, each a problem of its own, and prove that the parts are the whole.",
+        epilog="Exit codes: 0 all proven; 1 a model could not be decomposed or proven; 2 wrong usage.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
+        allow_abbrev=False,
+    )
+    made.add_argument(
+        "sources",
+        nargs="+",
+        type=Path,
+        metavar="FILE|DIR",
+        help="a .py file with a class Model, or a folder of them (or of level1/, level2/ …)",
+    )
+    made.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=OUTPUT,
+        metavar="OUT",
+        help=f"where the folders go, OUT/level3/NAME (default: {OUTPUT})",
+    )
+    made.add_argument(
+        "--workers", type=at_least(1), metavar="N", help="models at once (default: one a processor)"
+    )
+    made.add_argument(
+        "--timeout",
+        type=at_least(1),
+        default=TIMEOUT,
+        metavar="S",
+        help=f"seconds for taking a model apart, and for each claim of its proof (default: {TIMEOUT})",
+    )
+    made.add_argument(
+        "--levels",
+        type=_levels,
+        default=LEVELS,
+        metavar="LEVELS",
+        help=f"parts whose files are kept; kernels always are (default: {','.join(LEVELS)})",
+    )
+    return made
+
+
+def _levels(text: str) -> tuple[Level, ...]:
+    asked = [word.strip() for word in text.split(",")]
+    if unknown := [word for word in asked if word not in LEVELS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no level: {', '.join(LEVELS)}")
+    return tuple(level for level in LEVELS if level in asked)
+
+
+def main(arguments: list[str]) -> int:
+    """Raises `MillError` where there is nothing to read, or nothing can be written."""
+    given = parser().parse_args(arguments)
+    started = time.monotonic()
+    models = model_files(given.sources)
+    number = 0
+
+    def done(outcome: Outcome) -> None:
+        nonlocal number
+        number += 1
+        say(f"{f'{number}/{len(models)}  ' if len(models) > 1 else ''}{line(outcome)}")
+
+    workers = given.workers or os.cpu_count() or 1
+    with Decomposer(given.output, workers, float(given.timeout), given.levels) as decomposer:
+        outcomes = decomposer.run(models, done)
+    if len(outcomes) == 1 and outcomes[0].raw is not None:
+        Console().print(rich_tree(outcomes[0].raw))
+    print(summary(outcomes, time.monotonic() - started))
+    for outcome in outcomes:
+        if outcome.status != "PASS" and len(outcomes) > 1:
+            print(line(outcome))
+    print(f"{'output':<12}{given.output}")
+    return 0 if all(outcome.status == "PASS" for outcome in outcomes) else 1
+
+
+def line(outcome: Outcome) -> str:
+    """What became of one model."""
+    if outcome.tree is None:
+        return plain(f"{outcome.model.path}: {outcome.reason}")
+    tree, proof = outcome.tree, outcome.proof
+    parts = [(sum(node.level == level for node in tree.nodes.values()), level) for level in reversed(LEVELS)]
+    kind = tree.metadata.classification
+    words = [
+        outcome.model.place,
+        kind.level if kind is not None else "",
+        ", ".join(f"{count} {level}{'s' if count > 1 else ''}" for count, level in parts if count),
+        outcome.status,
+        "" if proof is None or proof.coverage is None else f"coverage {proof.coverage:.4g}%",
+        "numbers at a smaller size" if proof is not None and proof.reduced else "",
+        f"{outcome.seconds:.1f} s",
+        outcome.reason[:500],
+    ]
+    return plain("  ".join(word for word in words if word))
+
+
+def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
+    """A line a level of sources: how many, how many proven, their parts, and how long one takes."""
+    rows = [
+        ("source", "models", "proven", "failed", *(f"{level}s" for level in reversed(LEVELS)), "median s")
+    ]
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(outcome.model.place.partition("/")[0], []).append(outcome)
+    if len(groups) > 1:
+        groups["all"] = list(outcomes)
+    for name, mine in groups.items():
+        proven = sum(outcome.status == "PASS" for outcome in mine)
+        nodes = [
+            node.level for outcome in mine if outcome.tree is not None for node in outcome.tree.nodes.values()
+        ]
+        parts = [f"{nodes.count(level):,}" for level in reversed(LEVELS)]
+        median = statistics.median(outcome.seconds for outcome in mine)
+        rows.append(
+            (name, f"{len(mine):,}", f"{proven:,}", f"{len(mine) - proven:,}", *parts, f"{median:.1f}")
+        )
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(["decompose", *lines, f"{'time':<12}{duration(seconds)}"])
+
+
+def batch_arguments(arguments: list[str]) -> list[str]:
+    """What `scripts/batch_decompose.py` is called with, as arguments of this command."""
+    made = Parser(
+        prog="batch_decompose.py",
+        description="Decompose some models of a level: kernelmill decompose for COUNT files from START on, counted from 0.",
+        allow_abbrev=False,
+    )
+    made.add_argument("--level", type=at_least(1), required=True, metavar="N", help="of the models")
+    made.add_argument(
+        "--start", type=at_least(0), default=0, metavar="N", help="the first of them (default: 0)"
+    )
+    made.add_argument("--count", type=at_least(1), metavar="N", help="how many (default: all)")
+    made.add_argument(
+        "--data", type=Path, default=Path("data/kernelbench"), metavar="DIR", help="default: data/kernelbench"
+    )
+    made.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help=f"default: {OUTPUT}")
+    made.add_argument("--workers", type=at_least(1), metavar="N", help="models at once")
+    made.add_argument(
+        "--timeout", type=at_least(1), metavar="S", help=f"seconds a model (default: {TIMEOUT})"
+    )
+    given = made.parse_args(arguments)
+    models = [one for one in model_files([given.data]) if one.level == given.level]
+    end = len(models) if given.count is None else given.start + given.count
+    if not models[given.start : end]:
+        raise ConfigError(
+            f"{given.data} has {len(models)} models of level {given.level}: none from --start {given.start} on"
+        )
+    passed = [f"--{name}={getattr(given, name)}" for name in ("workers", "timeout") if getattr(given, name)]
+    files = [str(one.path) for one in models[given.start : end]]
+    return ["-o", str(given.output), *passed, "--", *files]

@@ -1,0 +1,137 @@
+"""`decomposition_tree.json` with types, for those who show it or take problems from it. `prove_tree` reads the folder and trusts nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+Level = Literal["model", "layer", "fusion", "kernel"]
+LEVELS: tuple[Level, ...] = ("kernel", "fusion", "layer", "model")
+
+
+class NotATree(ValueError):
+    """The message is one line."""
+
+
+class Instance(Struct):
+    child: str
+    source_path: str = ""
+
+
+class Node(Struct):
+    id: str
+    level: Level
+    path: str
+    name: str = ""
+    children: list[str] = []
+    instances: list[Instance] = []
+    input_shapes: list[list[int]] = []
+    output_shapes: list[list[int]] = []
+    input_dtypes: list[str] = []
+    output_dtypes: list[str] = []
+    instance_count: int = 1
+    operations: list[str] = []
+    reason: str = ""
+    source_path: str = ""
+    step: str | None = None
+
+    @property
+    def stem(self) -> str:
+        return self.path.rpartition("/")[2].removesuffix(".py")
+
+
+class Classification(Struct):
+    level: Level
+    reason: str
+
+
+class Capture(Struct):
+    road: str
+    notes: list[str] = []
+
+
+class Metadata(Struct):
+    model_name: str
+    root: str
+    source_file: str = ""
+    source_level: int | None = None
+    timestamp: str = ""
+    total_components: int = 0
+    by_level: dict[str, int] = {}
+    unique_kernels: int = 0
+    verification_status: str = "NOT_RUN"
+    classification: Classification | None = None
+    capture: Capture | None = None
+    assumptions: list[Any] = []
+    levels: list[Level] | None = None
+    """The levels whose files were kept; null where all were."""
+
+
+class TreeFile(Struct):
+    metadata: Metadata
+    nodes: dict[str, Node]
+
+
+class Row(NamedTuple):
+    """A part where it stands in the hierarchy."""
+
+    depth: int
+    node: Node
+    times: int
+    """How often it occurs in the part above it."""
+    again: bool
+    """It stood further up already, with what is below it."""
+    last: bool
+    """Nothing of the part above comes after it."""
+
+
+def typed(tree: Mapping[str, Any]) -> TreeFile:
+    """Raises `NotATree`."""
+    try:
+        found = msgspec.convert(tree, TreeFile)
+    except msgspec.ValidationError as error:
+        raise NotATree(str(error)) from None
+    named = {found.metadata.root, *(child for node in found.nodes.values() for child in node.children)}
+    if missing := sorted(named - set(found.nodes)):
+        raise NotATree(f"{missing[0]} is named and is no node")
+    return found
+
+
+def rows(tree: TreeFile) -> Iterator[Row]:
+    """The hierarchy from the root down. What occurs in several places is spread out in the first."""
+    seen: set[str] = set()
+    way = [Row(0, tree.nodes[tree.metadata.root], 1, False, True)]
+    while way:
+        row = way.pop()
+        again = row.node.id in seen
+        yield row._replace(again=again and bool(row.node.children))
+        if again:
+            continue
+        seen.add(row.node.id)
+        times = Counter(instance.child for instance in row.node.instances)
+        below = [
+            Row(
+                row.depth + 1,
+                tree.nodes[child],
+                max(1, times[child]),
+                False,
+                at == len(row.node.children) - 1,
+            )
+            for at, child in enumerate(row.node.children)
+        ]
+        way += reversed(below)
+
+
+def shapes(sizes: list[list[int]], dtypes: list[str]) -> str:
+    """`2x3x4 float32, 5 int64`; the type once where all have it."""
+    texts = ["x".join(map(str, size)) or "scalar" for size in sizes]
+    kinds = [dtype.removeprefix("torch.") for dtype in dtypes]
+    if len(kinds) != len(texts):
+        return ", ".join(texts)
+    if len(set(kinds)) == 1:
+        return f"{', '.join(texts)} {kinds[0]}"
+    return ", ".join(f"{text} {kind}" for text, kind in zip(texts, kinds, strict=True))
