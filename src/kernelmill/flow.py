@@ -140,6 +140,13 @@ TOOLS = [
         "verification results beside them",
         "kernelmill.decompose.prove_command:main",
     ),
+    Command(
+        "collect",
+        "collect the different kernels and fusions of decomposed models",
+        "folders of decomposed models",
+        "a folder of problems",
+        "kernelmill.decompose.collect:main",
+    ),
     Command("show", "look at rows of any source", "any rows", "", "kernelmill.show:main"),
     Command(
         "journal",

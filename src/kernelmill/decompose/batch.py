@@ -48,7 +48,7 @@ _NOT_INSTALLED = re.compile(r"(?:.*: )?ModuleNotFoundError: No module named '([\
 
 @dataclass
 class Outcome:
-    """What became of a model. Without a tree it could not be decomposed, and `reason` says why."""
+    """What became of a model. Without a tree it could not be decomposed, and `reason` says why; else the proof does."""
 
     model: ModelFile
     status: Literal["PASS", "FAIL", "ERROR"]
@@ -194,7 +194,7 @@ class Decomposer:
         (folder / "tree.svg").write_text(svg(raw), encoding="utf-8")
         (folder / "decomposition_analysis.md").write_text(analysis(raw, proof), encoding="utf-8")
         status: Literal["PASS", "FAIL"] = "PASS" if proof.status == "PASS" else "FAIL"
-        return Outcome(model, status, "; ".join(proof.lines), tree, raw, proof)
+        return Outcome(model, status, "", tree, raw, proof)
 
     def _tried(self, model: ModelFile, code: str, folder: Path, guess: bool) -> Proof:
         assert self._prover is not None

@@ -16,10 +16,10 @@ from rich.console import Console
 
 from kernelmill.arguments import Parser, at_least
 from kernelmill.decompose.batch import Decomposer, Outcome
-from kernelmill.decompose.batch_sources import model_files
+from kernelmill.decompose.batch_sources import ModelFile, model_files
 from kernelmill.decompose.picture import rich_tree
 from kernelmill.decompose.tree_file import LEVELS, Level
-from kernelmill.errors import ConfigError
+from kernelmill.errors import SourceError
 from kernelmill.terminal import duration, plain, say
 
 TIMEOUT = 300
@@ -61,15 +61,24 @@ def parser() -> Parser:
     )
     made.add_argument(
         "--levels",
-        type=_levels,
+        type=levels_of,
         default=LEVELS,
         metavar="LEVELS",
         help=f"parts whose files are kept; kernels always are (default: {','.join(LEVELS)})",
     )
+    made.add_argument("--level", type=at_least(1), metavar="N", help="only models of this level")
+    made.add_argument(
+        "--start",
+        type=at_least(0),
+        default=0,
+        metavar="N",
+        help="the first model, counted from 0 (default: 0)",
+    )
+    made.add_argument("--count", type=at_least(1), metavar="N", help="how many models (default: all)")
     return made
 
 
-def _levels(text: str) -> tuple[Level, ...]:
+def levels_of(text: str) -> tuple[Level, ...]:
     asked = [word.strip() for word in text.split(",")]
     if unknown := [word for word in asked if word not in LEVELS]:
         raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no level: {', '.join(LEVELS)}")
@@ -80,7 +89,7 @@ def main(arguments: list[str]) -> int:
     """Raises `MillError` where there is nothing to read, or nothing can be written."""
     given = parser().parse_args(arguments)
     started = time.monotonic()
-    models = model_files(given.sources)
+    models = _asked(model_files(given.sources), given.level, given.start, given.count)
     number = 0
 
     def done(outcome: Outcome) -> None:
@@ -101,6 +110,15 @@ def main(arguments: list[str]) -> int:
     return 0 if all(outcome.status == "PASS" for outcome in outcomes) else 1
 
 
+def _asked(models: list[ModelFile], level: int | None, start: int, count: int | None) -> list[ModelFile]:
+    of_level = [model for model in models if level is None or model.level == level]
+    asked = of_level[start:] if count is None else of_level[start : start + count]
+    if not asked:
+        what = "models" if level is None else f"models of level {level}"
+        raise SourceError(f"there are {len(of_level)} {what}: none from --start {start} on")
+    return asked
+
+
 def line(outcome: Outcome) -> str:
     """What became of one model."""
     if outcome.tree is None:
@@ -116,9 +134,15 @@ def line(outcome: Outcome) -> str:
         "" if proof is None or proof.coverage is None else f"coverage {proof.coverage:.4g}%",
         "numbers at a smaller size" if proof is not None and proof.reduced else "",
         f"{outcome.seconds:.1f} s",
-        outcome.reason[:500],
+        _first(outcome),
     ]
     return plain("  ".join(word for word in words if word))
+
+
+def _first(outcome: Outcome) -> str:
+    """Why it failed: the first line, and how many more its files have."""
+    lines = outcome.proof.lines if outcome.proof is not None else []
+    return f"{lines[0][:300]}{f' (and {len(lines) - 1} more)' if len(lines) > 1 else ''}" if lines else ""
 
 
 def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
@@ -144,35 +168,3 @@ def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(["decompose", *lines, f"{'time':<12}{duration(seconds)}"])
-
-
-def batch_arguments(arguments: list[str]) -> list[str]:
-    """What `scripts/batch_decompose.py` is called with, as arguments of this command."""
-    made = Parser(
-        prog="batch_decompose.py",
-        description="Decompose some models of a level: kernelmill decompose for COUNT files from START on, counted from 0.",
-        allow_abbrev=False,
-    )
-    made.add_argument("--level", type=at_least(1), required=True, metavar="N", help="of the models")
-    made.add_argument(
-        "--start", type=at_least(0), default=0, metavar="N", help="the first of them (default: 0)"
-    )
-    made.add_argument("--count", type=at_least(1), metavar="N", help="how many (default: all)")
-    made.add_argument(
-        "--data", type=Path, default=Path("data/kernelbench"), metavar="DIR", help="default: data/kernelbench"
-    )
-    made.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help=f"default: {OUTPUT}")
-    made.add_argument("--workers", type=at_least(1), metavar="N", help="models at once")
-    made.add_argument(
-        "--timeout", type=at_least(1), metavar="S", help=f"seconds a model (default: {TIMEOUT})"
-    )
-    given = made.parse_args(arguments)
-    models = [one for one in model_files([given.data]) if one.level == given.level]
-    end = len(models) if given.count is None else given.start + given.count
-    if not models[given.start : end]:
-        raise ConfigError(
-            f"{given.data} has {len(models)} models of level {given.level}: none from --start {given.start} on"
-        )
-    passed = [f"--{name}={getattr(given, name)}" for name in ("workers", "timeout") if getattr(given, name)]
-    files = [str(one.path) for one in models[given.start : end]]
-    return ["-o", str(given.output), *passed, "--", *files]

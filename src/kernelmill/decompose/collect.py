@@ -1,0 +1,222 @@
+"""`kernelmill collect`: the different pieces of work in many decomposed models, as one set of problems.
+
+Two files are the same work where class `Model`, `get_inputs` and `get_init_inputs` are the same code, whatever they are called and
+whatever comments say. Only models whose proof holds are taken. The layout is KernelBench's (kernels in level1/, fusions in level2/, layers
+in level3/, models in level4/), the most frequent first, so that `problems import` and `synthesize --problems` take it as it is;
+`collected.json` says how often each occurs and where.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernelmill.arguments import Parser
+from kernelmill.decompose.batch_files import put_in_place, read_tree
+from kernelmill.decompose.batch_sources import natural
+from kernelmill.decompose.command import levels_of
+from kernelmill.decompose.prove_command import model_folders
+from kernelmill.decompose.prove_tree import FOLDERS
+from kernelmill.decompose.tree_file import LEVELS, Level, Node, TreeFile
+from kernelmill.errors import OutputError, SourceError
+from kernelmill.problem_sets.problem import KERNELBENCH, encoded
+from kernelmill.terminal import plain
+
+RECORD = "collected.json"
+_OWN = ("run_tests",)
+_VARIANT = re.compile(r"_v\d+$")
+
+
+@dataclass
+class Work:
+    """One piece of work, with the text of the first file that has it."""
+
+    level: Level
+    name: str
+    code: str
+    sha256: str
+    node: Node
+    models: Counter[str] = field(default_factory=Counter)
+    """How often it occurs, by model."""
+
+    @property
+    def instance_count(self) -> int:
+        return self.models.total()
+
+
+@dataclass
+class Collected:
+    works: list[Work] = field(default_factory=list)
+    """In order: by level, the most frequent first."""
+    models: dict[str, str] = field(default_factory=dict)
+    """The source file of each model that was taken."""
+    left_out: list[str] = field(default_factory=list)
+    """Models that were not, a line each."""
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog="kernelmill collect",
+        description="Collect the different kernels and fusions of decomposed models as one set of problems.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
+        allow_abbrev=False,
+    )
+    made.add_argument("sources", nargs="+", type=Path, metavar="OUT", help="results of kernelmill decompose")
+    made.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("problems"),
+        metavar="FOLDER",
+        help="where the problems go (default: problems)",
+    )
+    made.add_argument(
+        "--levels",
+        type=levels_of,
+        default=("kernel", "fusion"),
+        metavar="LEVELS",
+        help=f"of {','.join(LEVELS)} (default: kernel,fusion)",
+    )
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    given = parser().parse_args(arguments)
+    target: Path = given.output
+    if (
+        target.exists()
+        and not (target / RECORD).is_file()
+        and not (target.is_dir() and not any(target.iterdir()))
+    ):
+        raise OutputError(f"{target} is there and was not made by collect: name another folder with -o")
+    folders = list(dict.fromkeys(folder for source in given.sources for folder in model_folders(source)))
+    found = collect(folders, given.levels)
+    if not found.works:
+        why = f"; the first: {found.left_out[0]}" if found.left_out else ""
+        raise SourceError(f"{len(folders):,} decomposed models, and no problem to collect{why}")
+    write(found, target)
+    for line in found.left_out:
+        print(plain(f"left out: {line}"))
+    print("collect")
+    print(f"{'models':<12}{len(found.models):,}")
+    for level in given.levels:
+        mine = [work for work in found.works if work.level == level]
+        uses = sum(work.instance_count for work in mine)
+        print(f"{f'{level}s':<12}{len(mine):,} different, {uses:,} in all")
+    if any(KERNELBENCH in source.lower() for source in found.models.values()):
+        print(
+            f"{'benchmark':<12}some come from KernelBench: not for training a model that is measured with it"
+        )
+    print(f"{'output':<12}{target}")
+    return 0
+
+
+def collect(folders: Iterable[Path], levels: tuple[Level, ...]) -> Collected:
+    found = Collected()
+    works: dict[tuple[Level, str], Work] = {}
+    for folder in folders:
+        place = f"{folder.resolve().parent.name}/{folder.resolve().name}"
+        if place in found.models:
+            found.left_out.append(f"{folder}: there is another {place}")
+            continue
+        try:
+            tree, _ = read_tree(folder)
+            if tree.metadata.verification_status != "PASS":
+                raise ValueError(f"its proof is {tree.metadata.verification_status}")
+            mine = list(_works(folder, tree, levels))
+        except (OSError, ValueError) as error:
+            found.left_out.append(f"{folder}: {' '.join(str(error).split())}")
+            continue
+        found.models[place] = tree.metadata.source_file
+        for work in mine:
+            known = works.setdefault((work.level, work.sha256), work)
+            known.models[place] += work.node.instance_count
+    found.works = sorted(
+        works.values(),
+        key=lambda work: (LEVELS.index(work.level), -work.instance_count, natural(work.name), work.sha256),
+    )
+    taken: Counter[str] = Counter()
+    for work in found.works:
+        taken[work.name] += 1
+        if taken[work.name] > 1:
+            work.name = f"{work.name}_v{taken[work.name]}"
+    return found
+
+
+def _works(folder: Path, tree: TreeFile, levels: tuple[Level, ...]) -> Iterable[Work]:
+    for node in tree.nodes.values():
+        if node.level not in levels:
+            continue
+        if node.path != f"{FOLDERS[node.level]}/{node.stem}.py":
+            raise ValueError(f"{node.path} is no place of a {node.level}")
+        file = folder / node.path
+        if not file.exists() and tree.metadata.levels is not None and node.level not in tree.metadata.levels:
+            continue  # it was decomposed with --levels
+        code = file.read_bytes().decode("utf-8")
+        yield Work(node.level, _VARIANT.sub("", node.stem), code, key_of(code), node)
+
+
+def key_of(code: str) -> str:
+    """The work that a file is: its code without docstrings, comments and its own test. Raises `ValueError` where it is no Python."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"is no Python: {error}") from None
+    tree.body = [
+        one
+        for one in tree.body
+        if not isinstance(one, ast.If) and not (isinstance(one, ast.FunctionDef) and one.name in _OWN)
+    ]
+    for one in ast.walk(tree):
+        if (
+            isinstance(one, ast.Module | ast.ClassDef | ast.FunctionDef)
+            and ast.get_docstring(one, clean=False) is not None
+        ):
+            one.body = one.body[1:]
+    imports = sorted(ast.dump(one) for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom))
+    rest = [ast.dump(one) for one in tree.body if not isinstance(one, ast.Import | ast.ImportFrom)]
+    return hashlib.sha256("\n".join([*imports, *rest]).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def write(found: Collected, target: Path) -> None:
+    """Lay the set out, whole or not at all; what an earlier collect left there is replaced."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    numbers: Counter[Level] = Counter()
+    record = []
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        for work in found.works:
+            numbers[work.level] += 1
+            number = LEVELS.index(work.level) + 1
+            file = f"level{number}/{numbers[work.level]}_{work.name}.py"
+            (temporary / file).parent.mkdir(parents=True, exist_ok=True)
+            (temporary / file).write_bytes(work.code.encode())
+            record.append(
+                {
+                    "file": file,
+                    "level": work.level,
+                    "name": work.name,
+                    "sha256": work.sha256,
+                    "instance_count": work.instance_count,
+                    "models": dict(work.models),
+                    "operations": work.node.operations,
+                    "input_shapes": work.node.input_shapes,
+                    "input_dtypes": work.node.input_dtypes,
+                    "output_shapes": work.node.output_shapes,
+                    "output_dtypes": work.node.output_dtypes,
+                }
+            )
+        text = encoded({"models": found.models, "left_out": found.left_out, "problems": record})
+        (temporary / RECORD).write_bytes(text)
+        put_in_place(temporary, target)
+    except OSError as error:
+        raise OutputError(f"{error.filename or target} cannot be written ({error.strerror})") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
