@@ -31,6 +31,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from kernelmill.decompose.layers import arguments
 from kernelmill.decompose.record import Float, Int, Leaf, Op, Record, Scope, Tree, Value, tracked, tree_map
 from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
+from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
 NAME = "kernelmill_decomposed"
 FILE = "decomposed_model.py"
@@ -87,7 +88,8 @@ def build(code: str, entry_point: str = "Model") -> list[tuple[str, torch.Tensor
     try:
         module = load(code, NAME, FILE)
         _, init_args, init_kwargs = init_inputs(module)
-        return list(_tensors_of(getattr(module, entry_point)(*init_args, **init_kwargs)))
+        with _Unfilled():
+            return list(_tensors_of(getattr(module, entry_point)(*init_args, **init_kwargs)))
     finally:
         forget(NAME)
 
@@ -99,7 +101,7 @@ def record_run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], road: 
     given = {name: tree_map(value, recorder.given(name)) for name, value in names.items()}
     args, kwargs = recorder.as_given(args), recorder.as_given(kwargs)
     recorder.root.args = given
-    with _calls(recorder), recorder:
+    with _calls(recorder), _whole_sequences(road != "real"), recorder:
         output = model(*args, **kwargs)
     root = recorder.root.items[0]
     assert isinstance(root, Scope)
@@ -153,6 +155,18 @@ def _bound(forward: Callable[..., Any], args: list[Any], kwargs: dict[str, Any])
 # ------------------------------------------------------------------------------------------------------------- recording
 
 
+class _Unfilled(TorchFunctionMode):  # type: ignore[misc]
+    """Large weights stay as they were allocated, which costs nothing: nobody looks at them."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in ("uniform_", "normal_", "trunc_normal_") and args and args[0].numel() > 1 << 16:
+            return args[0]
+        return func(*args, **kwargs or {})
+
+
 class _Recorder(TorchFunctionMode):  # type: ignore[misc]
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -167,6 +181,7 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
         self._stale: set[int] = set()
         self._ops = 0
         self._numbers: dict[int, Any] = {}
+        self._layers: dict[str, tuple[dict[str, Any], dict[str, Any]] | None] = {}
         for path, tensor in _tensors_of(model):
             if id(tensor) not in self._known:
                 self._know(tensor, Value("weight", path, tuple(tensor.shape), _dtype(tensor)))
@@ -316,7 +331,9 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
 
     def _layer(self, part: nn.Module) -> Leaf | None:
         path = self.paths.get(id(part))
-        known = arguments(part) if path else None
+        if path and path not in self._layers:
+            self._layers[path] = arguments(part)
+        known = self._layers.get(path) if path else None
         if not path or known is None:
             return None
         weights = {
@@ -348,6 +365,19 @@ def _calls(recorder: _Recorder) -> Iterator[None]:
         yield
     finally:
         nn.Module.__call__ = plain  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _whole_sequences(fake: bool) -> Iterator[None]:
+    """Layers that go through a sequence are not faked step by step."""
+    table: Any = torch._VF
+    if fake:
+        vars(table).update(dict.fromkeys(SEQUENCES, fake_sequence))
+    try:
+        yield
+    finally:
+        for name in SEQUENCES if fake else ():
+            del vars(table)[name]
 
 
 @contextlib.contextmanager

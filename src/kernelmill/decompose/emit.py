@@ -7,9 +7,12 @@ part stands, so that the same work gives the same text.
 
 from __future__ import annotations
 
+import builtins
 import keyword
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any
 
 import torch
@@ -29,6 +32,7 @@ _REFLECTED = {
     "__rfloordiv__": "//", "__rmod__": "%",
 }  # fmt: skip
 _HIDDEN = ("_stacklevel", "inplace", "out")
+_RESERVED = frozenset(["F", "torch", "nn", "math", "self", *dir(builtins)])
 _SMALL = 8
 _FEW = 5
 """Results of one call that get a name each; of more, the list has one."""
@@ -66,7 +70,7 @@ class Writer:
         self._weights = weights
         self._by_type = part.level in ("kernel", "fusion")
         self._prefix = part.scope.path if part.scope and not self._by_type else ""
-        self._taken: set[str] = {"self", "F", "torch", "nn", "math"}
+        self._taken: set[str] = set(_RESERVED)
         self._attributes: dict[str, str] = {}  # by path
         self._attribute_names: set[str] = {"training", "forward"}
         self._init: list[str] = []
@@ -77,6 +81,7 @@ class Writer:
         self._held: dict[str, Value] = {}
         """What each variable holds at this point."""
         self._last: dict[Value, Op] = {value: op for op in part.ops for value in op.inputs()}
+        self._last_sized = {value: op.index for op in part.ops for value in _sized((op.args, op.kwargs))}
         self._given = names_of_inputs(part)
         for value, name in self._given.items():
             self._names[value] = self._name(value, name)
@@ -153,12 +158,7 @@ class Writer:
         return name
 
     def _read_size_later(self, value: Value, op: Op) -> bool:
-        return any(
-            value in sized
-            for later in self._part.ops
-            if later.index > op.index
-            for sized in [_sized((later.args, later.kwargs))]
-        )
+        return self._last_sized.get(value, -1) > op.index
 
     def _fresh(self, op: Op, value: Value) -> str:
         base = self._attributes.get(op.module.path) if op.module else None
@@ -168,9 +168,7 @@ class Writer:
         base = re.sub(r"\W+", "_", base).strip("_") or "x"
         if keyword.iskeyword(base) or base[0].isdigit():
             base = f"{base}_" if keyword.iskeyword(base) else f"v{base}"
-        name, count = base, 2
-        while name in self._taken:
-            name, count = f"{base}_{count}", count + 1
+        name = next(name for name in _numbered(base) if name not in self._taken)
         self._taken.add(name)
         return name
 
@@ -282,6 +280,8 @@ class Writer:
         return constant(tree)
 
     def _value(self, value: Value) -> str:
+        if value.kind == "literal" and value not in self._names:
+            return constant(value.example)
         if value.kind != "weight":
             return self._names[value]
         attribute = self._attributes.get(value.name)
@@ -356,24 +356,23 @@ class Writer:
             base = path.removeprefix(f"{self._prefix}.") if self._prefix else path
         base = re.sub(r"\W+", "_", base).strip("_")
         base = f"layer_{base}" if base[:1].isdigit() else base
-        name, count = base, 2
-        while name in self._attribute_names or keyword.iskeyword(name):
-            name, count = f"{base}_{count}", count + 1
+        name = next(
+            name for name in _numbered(base) if name not in self._attribute_names and not keyword.iskeyword(name)
+        )
         self._attribute_names.add(name)
         self._attributes[path] = name
         return name
 
     def _argument(self, argument: str, owner: str, value: Any) -> str:
         """A constructor's argument with this value; one that has it already is shared by name."""
-        for name in (argument, f"{owner}_{argument}"):
-            if name not in self._arguments or self._arguments[name] == value:
-                self._arguments[name] = value
-                return name
-        count = 2
-        while f"{owner}_{argument}_{count}" in self._arguments:
-            count += 1
-        self._arguments[f"{owner}_{argument}_{count}"] = value
-        return f"{owner}_{argument}_{count}"
+        names = chain([argument], _numbered(f"{owner}_{argument}"))
+        name = next(name for name in names if self._arguments.get(name, value) == value)
+        self._arguments[name] = value
+        return name
+
+
+def _numbered(base: str) -> Iterator[str]:
+    return chain([base], (f"{base}_{number}" for number in count(2)))
 
 
 def _is_given(number: Any) -> bool:
@@ -408,8 +407,10 @@ def constant(value: Any) -> str:
         return repr(value)
     if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
         return str(value)
-    if isinstance(value, type(Ellipsis)):
+    if value is Ellipsis:
         return "..."
+    if value in (bool, int, float):
+        return str(value.__name__)
     raise ValueError(f"a {type(value).__name__} cannot be written as a constant")
 
 
@@ -427,13 +428,13 @@ def names_of_inputs(part: Part) -> dict[Value, str]:
             for value, name in zip(attention.args, ("q", "k", "v", "attn_mask"), strict=False)
             if isinstance(value, Value)
         }
-    letters = iter(["x", "y", "z", "w", *(f"x{n}" for n in range(5, 10_000))])
+    letters = chain("xyzw", (f"x{number}" for number in count(5)))
     found: dict[Value, str] = {}
     for value in part.inputs:
         name = authors.get(value, "")
         if value.shape is None:
             name = name or value.name
-        if not name.isidentifier() or keyword.iskeyword(name) or name in found.values() or name in ("F", "torch", "nn", "math"):
+        if not name.isidentifier() or keyword.iskeyword(name) or name in found.values() or name in _RESERVED:
             name = next(letter for letter in letters if letter not in found.values())
         found[value] = name
     return found

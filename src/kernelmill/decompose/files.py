@@ -36,8 +36,8 @@ def run_tests():
         outputs = model(*get_inputs())
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     found = [(tuple(one.shape), one.dtype) for one in outputs]
-    expected = {expected}
-    assert found == expected, f"{{found}}, expected {{expected}}"
+    expected = EXPECTED
+    assert found == expected, f"{found}, expected {expected}"
     print("PASS")
 
 
@@ -78,6 +78,7 @@ class Files:
         self._record, self._root, self._weights, self._source, self._guess = record, root, weights, source, guess
         self._nodes: dict[Any, Node] = {}
         self._of: dict[Part, Node] = {}
+        self._made: dict[Part, Made] = {}
         self._ids: Counter[str] = Counter()
         self._steps: list[Node] = []
 
@@ -103,7 +104,7 @@ class Files:
     # ------------------------------------------------------------------------------------------------ nodes
 
     def _node(self, part: Part) -> Node:
-        made = Writer(part, self._weights, self._guess).made()
+        made = self._written(part)
         dtypes = tuple(value.dtype for value in part.inputs)
         shapes = tuple(value.shape for value in part.inputs)
         key: tuple[Any, ...] = (part.level, made.body, tuple(map(repr, made.arguments.values())), dtypes)
@@ -124,6 +125,11 @@ class Files:
                 self._same(child, known)
         self._of[part] = node
         return node
+
+    def _written(self, part: Part) -> Made:
+        if part not in self._made:
+            self._made[part] = Writer(part, self._weights, self._guess).made()
+        return self._made[part]
 
     def _same(self, part: Part, known: Part) -> None:
         self._of[part] = self._of[known]
@@ -159,7 +165,7 @@ class Files:
             inputs = f"def get_inputs():\n    return [{', '.join(listed)}]\n"
         init = f"def get_init_inputs():\n    return {constant(list(made.arguments.values()))}\n"
         expected = ", ".join(f"({constant(value.shape)}, torch.{value.dtype})" for value in part.outputs)
-        run = _RUN.replace("{expected}", f"[{expected}]").replace("{{", "{").replace("}}", "}")
+        run = _RUN.replace("EXPECTED", f"[{expected}]")
         return "\n".join(imports) + f"\n\n\n{made.body}\n\n{inputs}\n\n{init}{run}"
 
     def _with_header(self, node: Node) -> str:
@@ -197,7 +203,7 @@ class Files:
         names = _Names(node.part, children, structured, self._record)
         body = list(names.opening)
         for child in children:
-            made = Writer(child, self._weights, self._guess).made()
+            made = self._written(child)
             kind = self._of[child]
             if kind not in classes:
                 classes[kind] = _class(kind.id, set(classes.values()))
@@ -262,9 +268,9 @@ class Files:
             "path": node.path,
             "children": [child.id for child in node.children],
             "instances": [{"child": self._of[child].id, "source_path": _where(child)} for child in part.children],
-            "input_shapes": [list(value.shape) if value.shape is not None else [] for value in part.inputs],
+            "input_shapes": [list(value.shape) for value in part.inputs if value.shape is not None],
             "output_shapes": [list(value.shape or ()) for value in part.outputs],
-            "input_dtypes": [value.dtype for value in part.inputs],
+            "input_dtypes": [value.dtype for value in part.inputs if value.shape is not None],
             "output_dtypes": [value.dtype for value in part.outputs],
             "instance_count": node.instances,
             "operations": _operations(part),
@@ -277,7 +283,7 @@ class Files:
         made: dict[Value, str] = {value: "input" for value in self._record.inputs}
         names = _Names(self._root, self._root.leaves(), True, self._record)
         for leaf in self._root.leaves():
-            for value in leaf.inputs:
+            for value in (value for value in leaf.inputs if value.kind != "literal"):
                 yield _edge(made[value], self._of[leaf].id, value, names.of(value))
             names.call("", leaf)
             made |= {value: self._of[leaf].id for value in leaf.outputs}
@@ -369,7 +375,7 @@ class _Names:
         return self._names[value]
 
     def call(self, attribute: str, child: Part) -> str:
-        args = ", ".join(self._names[value] for value in child.inputs)
+        args = ", ".join(constant(value.example) if value.kind == "literal" else self._names[value] for value in child.inputs)
         free = [
             self._names[value]
             for value in child.inputs

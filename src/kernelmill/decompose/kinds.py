@@ -13,7 +13,7 @@ _LAYOUT = """
     alpha_dropout feature_dropout feature_alpha_dropout AlphaDropout FeatureAlphaDropout requires_grad_ broadcast_to broadcast_tensors
     swapdims ravel positive alias atleast_1d atleast_2d atleast_3d
     arange zeros ones full empty eye tensor as_tensor scalar_tensor linspace zeros_like ones_like full_like empty_like new_zeros
-    new_ones new_full new_empty tril_indices triu_indices meshgrid device
+    new_ones new_full new_empty tril_indices triu_indices meshgrid rand randn randint randperm
 """.split()
 _HEAVY = """
     Linear linear Bilinear bilinear LazyLinear matmul __matmul__ __rmatmul__ mm bmm mv dot addmm baddbmm addbmm addmv einsum tensordot

@@ -38,10 +38,11 @@ def arguments(layer: nn.Module) -> tuple[dict[str, Any], dict[str, Any]] | None:
             value = value is not None
         if isinstance(value, torch.Size):
             value = tuple(value)
+        value = _plain(value)
         if default is ...:
-            required[name] = _plain(value)
-        elif value != default:
-            options[name] = _plain(value)
+            required[name] = value
+        elif value != _plain(default):
+            options[name] = value
     return (required, options) if _makes_the_same(layer, required, options) else None
 
 

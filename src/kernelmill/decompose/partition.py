@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from kernelmill.decompose.kinds import kind_of, short_of, snake, title_of
 from kernelmill.decompose.record import Op, Record, Scope, Value, values_of
@@ -25,6 +25,8 @@ MAX_FUSED = 5
 _MODULE_KERNEL = 16
 """Calls that a module of the author's may make and still be one kernel."""
 _MANY = 12
+_LOOP = 8
+"""From so many times on, the same line with another index is a loop."""
 _FOLLOWS = ("activation", "pointwise", "norm", "softmax", "reduction")
 
 
@@ -58,9 +60,29 @@ class Part:
 
 
 def partition(record: Record, source_level: int | None) -> Part:
+    _count_loops(record)
     root = _Cutter(record).scope(record.root, source_level, True)
     _check(record, root)
     return root
+
+
+def _count_loops(record: Record) -> None:
+    """`x[t]` in a loop is one piece of work: its number is given to it."""
+    loops: defaultdict[tuple[int | None, str], list[Op]] = defaultdict(list)
+    for op in record.root.ops():
+        if short_of(op) == "__getitem__" and op.line is not None:
+            loops[op.line, op.scope.path].append(op)
+    for ops in loops.values():
+        if len(ops) < _LOOP or len({repr(op.args[1]) for op in ops}) < _LOOP:
+            continue
+        for op in ops:
+            index = op.args[1]
+            given = tuple(map(_literal, index)) if isinstance(index, tuple) else _literal(index)
+            op.args = (op.args[0], given)
+
+
+def _literal(item: Any) -> Any:
+    return Value("literal", "index", None, "int", example=item) if type(item) is int else item
 
 
 class _Cutter:
@@ -82,6 +104,10 @@ class _Cutter:
         parts.sort(key=lambda part: part.at)
         if len(parts) == 1 and not root:
             return parts[0]
+        while len(parts) == 1 and parts[0].children:  # the model only wraps it
+            parts = parts[0].children
+        if len(parts) == 1 and source_level is None:
+            return self._whole(scope, "kernel", "one operation")
         layers = [part for part in parts if part.level in ("layer", "fusion")]
         heavy = sum(part.kind == "heavy" for part in parts)
         if root and not layers and (
@@ -134,6 +160,8 @@ class _Cutter:
         inside = set(part.ops)
         read = dict.fromkeys(value for op in part.ops for value in op.inputs())
         part.inputs = [value for value in read if value.kind != "weight" and value.op not in inside]
+        if part.level != "kernel":
+            part.inputs = [value for value in part.inputs if value.kind != "literal"]
         part.outputs = [
             value
             for op in part.ops
@@ -320,7 +348,7 @@ def _check(record: Record, root: Part) -> None:
 def _check_order(part: Part, there: Iterable[Value]) -> None:
     known = set(there)
     for child in part.children:
-        missing = [value for value in child.inputs if value not in known]
+        missing = [value for value in child.inputs if value not in known and value.kind != "literal"]
         assert not missing, f"{child.title} reads {missing[0].name} before it is there"
         if child.children:
             _check_order(child, child.inputs)

@@ -17,9 +17,9 @@ Tree = Any
 
 @dataclass(eq=False)
 class Value:
-    """A tensor, or a number that was given to the model."""
+    """A tensor, or a number that was given to the model (`input`) or to a part of it (`literal`)."""
 
-    kind: Literal["input", "weight", "result"]
+    kind: Literal["input", "weight", "result", "literal"]
     name: str
     """Of an input its name, of a weight its path in the model, of a result what made it."""
     shape: tuple[int, ...] | None
