@@ -155,8 +155,8 @@ def _proof(tree: TreeFile, proof: Proof | None) -> Iterator[str]:
         yield f"**{_text(tree.metadata.verification_status)}**"
         return
     coverage = "unknown" if proof.coverage is None else f"{proof.coverage:.4g}%"
-    yield f"**{proof.status}** when it was decomposed: {proof.passed} of {_count(proof.steps, 'step')} proven, composition {proof.composition}, "
-    yield f"{coverage} of the source's operations covered."
+    yield f"**{proof.status}** when it was decomposed:"
+    yield f"{proof.passed} of {_count(proof.steps, 'step')} proven, composition {proof.composition}, coverage {coverage}."
     if proof.reduced:
         yield "Full size does not fit here: sizes were proven at full size, numbers at a smaller one."
     if proof.lines:

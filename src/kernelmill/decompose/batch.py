@@ -6,11 +6,13 @@ Where the proof of readable sizes (`hidden // 4`) fails, the model is decomposed
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import shutil
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
@@ -39,10 +41,12 @@ from kernelmill.evaluate import offline_models
 from kernelmill.isolate import Isolate, Reply
 from kernelmill.lock import take_lock
 from kernelmill.store.text_file import write_whole
+from kernelmill.terminal import size
 
 MANIFEST = "manifest.txt"
 MEMORY_MB = 5120
 _WORKER = "kernelmill.decompose.batch_worker"
+_ALLOCATED = re.compile(r"tried to allocate (\d+) bytes")
 _NOT_INSTALLED = re.compile(r"(?:.*: )?ModuleNotFoundError: No module named '([\w.]+)'")
 
 
@@ -129,6 +133,8 @@ class Decomposer:
                 environment=offline_models.environment("full") if hub else {},
             )
             self._isolates[hub] = self._stack.enter_context(isolate)
+        for isolate in self._isolates.values():
+            isolate.what_is_missing()  # waits until it is ready: what that takes is no model's time
 
     def _run(
         self,
@@ -209,7 +215,7 @@ class Decomposer:
             }
         )
         if reply["kind"] != "ok":
-            raise Unusable(_why(reply))
+            raise Unusable(_why(reply, self._memory_mb))
         files = unpacked(reply["result"])
         shutil.rmtree(folder, ignore_errors=True)
         write_model(folder, files, code)
@@ -218,15 +224,26 @@ class Decomposer:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8").removeprefix("\ufeff")
+        code = path.read_bytes().decode("utf-8").removeprefix("\ufeff")
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(code)
     except OSError as error:
-        raise Unusable(f"cannot be read ({error.strerror})") from None
+        raise Unusable(f"it cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise Unusable("is not UTF-8") from None
+        raise Unusable("it is not UTF-8") from None
+    except SyntaxError as error:
+        raise Unusable(f"it does not parse: {error.msg} (line {error.lineno})") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise Unusable(f"it does not parse: {error}") from None
+    return code
 
 
-def _why(reply: Reply) -> str:
+def _why(reply: Reply, memory_mb: int) -> str:
     message = " ".join(reply["message"].split())
+    if reply["kind"] == "out_of_memory" or "MemoryError" in (reply["type"], message.partition(":")[0]):
+        asked = _ALLOCATED.search(message)
+        tried = f": it tried to allocate {size(int(asked[1]))}" if asked else ""
+        return f"it needs more memory than the {size(memory_mb << 20)} that it has{tried}"
     if missing := _NOT_INSTALLED.match(message):
         package = missing[1].partition(".")[0]
         if importlib.util.find_spec(package) is None:

@@ -147,9 +147,7 @@ def _first(outcome: Outcome) -> str:
 
 def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
     """A line a level of sources: how many, how many proven, their parts, and how long one takes."""
-    rows = [
-        ("source", "models", "proven", "failed", *(f"{level}s" for level in reversed(LEVELS)), "median s")
-    ]
+    rows = [("level", "given", "proven", "failed", *(f"{level}s" for level in reversed(LEVELS)), "median s")]
     groups: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         groups.setdefault(outcome.model.place.partition("/")[0], []).append(outcome)

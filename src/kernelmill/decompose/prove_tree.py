@@ -28,6 +28,10 @@ _CODES = {
 }  # fmt: skip
 
 
+_SCALARS = {"int", "float", "str", "complex", "NoneType", "none"}
+"""A tree lists inputs that are no tensors, too. A tensor is never an `int`, but it may be one `bool`: those are left out."""
+
+
 class Unreadable(Exception):
     """The folder is no decomposed model; the message is one line."""
 
@@ -55,8 +59,9 @@ class Node(msgspec.Struct):
             if which == "inputs"
             else (self.output_shapes, self.output_dtypes)
         )
-        names = [str(dtype).removeprefix("torch.") for dtype in dtypes]
-        return [[shape, _CODES.get(name, name)] for shape, name in zip(shapes, names, strict=False)]
+        names = [_CODES.get(str(dtype), str(dtype).removeprefix("torch.")) for dtype in dtypes]
+        both = zip(shapes, names, strict=False)
+        return [[shape, name] for shape, name in both if name not in _SCALARS and (shape or name != "bool")]
 
 
 class Claim(msgspec.Struct):
@@ -136,6 +141,16 @@ class Tree:
         parts = PurePosixPath(node.path).parts
         if len(parts) != 2 or parts[0] != FOLDERS[node.level] or not parts[1].endswith(".py"):
             raise Unreadable(f"{node.path}: not a file of {FOLDERS[node.level]}")
+        kept = self.metadata.get("levels")
+        if (
+            kept is not None
+            and node.level not in kept
+            and node.step
+            and not (self.folder / node.path).exists()
+        ):
+            return self._read(
+                f"{node.step}/original.py"
+            )  # decomposed with --levels: the step has the only copy
         return self._read(node.path)
 
     def _walk(self) -> None:
@@ -172,8 +187,8 @@ class Tree:
         for name, node in self.nodes.items():
             if not node.children:
                 continue
-            original = self.source if name == self.root else self.texts[name]
-            step = PurePosixPath(node.step).name if node.step else self._step_of(original, folders)
+            original = self.texts[name]
+            step = PurePosixPath(node.step).name if node.step else self._step_of(name, folders)
             if step is None or step not in folders:
                 self.faults.append(f"{name} has children and no step")
                 continue
@@ -188,14 +203,21 @@ class Tree:
         self.faults += [f"steps/{step} is no node's step" for step in folders if step not in used]
         return sorted(claims, key=lambda claim: _number(claim.name))
 
-    def _step_of(self, original: str, folders: list[str]) -> str | None:
+    def _step_of(self, name: str, folders: list[str]) -> str | None:
         """For a tree that does not say which step is whose."""
-        return next((f for f in folders if self._read(f"steps/{f}/original.py") == original), None)
+        texts = {self.texts[name], self.source} if name == self.root else {self.texts[name]}
+        return next((f for f in folders if self._read(f"steps/{f}/original.py") in texts), None)
 
     def _step(self, step: str, node: Node, original: str) -> Claim:
         refactored, violations = self._read(f"{step}/refactored.py"), []
-        if self._read(f"{step}/original.py") != original:
-            violations.append("original.py is not the node's file")
+        given = self._read(f"{step}/original.py")
+        if given != original:
+            source = given == self.source and node is self.nodes[self.root]
+            violations.append(
+                f"original.py is the source and {node.path} another file, which nothing proves"
+                if source
+                else "original.py is not the node's file"
+            )
         children = {self.nodes[child].module: child for child in node.children}
         found = {file.stem: file.name for file in (self.folder / step / "children").glob("*.py")}
         violations += [
