@@ -29,11 +29,13 @@ $(DEV_STAMP): $(STAMP)
 demo: $(STAMP)  ## from modules to a dataset of verified kernels: no GPU, no key, no network
 	$(BIN)/kernelmill run configs/offline.toml
 
+# Each worker begins with one half of the files, whole, and takes from the other's rest when it is done: what the tests
+# of a file share is built once, and no worker waits for the other. The examples are the same in every run (tests/conftest.py).
 test: $(DEV_STAMP) lint  ## lint, types and tests (minutes)
-	$(BIN)/python -m pytest -n 2 -m "not heavy"
+	HYPOTHESIS_PROFILE=same $(BIN)/python -m pytest -n 2 --dist worksteal -m "not heavy"
 
-test-all: $(DEV_STAMP) lint  ## all tests, also the long ones
-	$(BIN)/python -m pytest -n 2
+test-all: $(DEV_STAMP) lint  ## all tests, also the long ones, with random examples
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,13 +14,19 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
+from hypothesis import settings
 
-from kernelmill import config
+from kernelmill import cli, config
 from kernelmill.testing.example_rows import evals_row
 
 __all__ = ["ROOT", "command", "evals_row", "own_children", "read_rows", "write_rows"]
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# `make test` sets HYPOTHESIS_PROFILE=same: the examples follow from the test alone, so that a commit gives the same answer
+# every time, and what an earlier run found is not tried first. Without it, as in `make test-all`, they are drawn at random.
+settings.register_profile("same", derandomize=True, database=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +53,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def mill(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def mill_process(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run `kernelmill …` as a process in the test's folder."""
 
     def run(*arguments: object, env: dict[str, str] | None = None, timeout: float = 120, **more: Any) -> Any:
@@ -53,6 +61,39 @@ def mill(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
             command(*arguments), cwd=more.pop("cwd", tmp_path), env={**os.environ, **(env or {})},
             capture_output=True, text=True, timeout=timeout, **more,
         )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def mill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `kernelmill …` in the test's folder, without a process: the same code, words and files, and no second of imports.
+
+    Not for what is about the process itself: its signals, its memory, what it imports and what it leaves behind.
+    """
+
+    def run(*arguments: object, env: dict[str, str] | None = None, timeout: float = 120, **more: Any) -> Any:
+        said, errors = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+        on_term = signal.getsignal(signal.SIGTERM)
+        with monkeypatch.context() as patch:
+            for name, value in (env or {}).items():
+                patch.setenv(name, value)
+            patch.chdir(more.pop("cwd", tmp_path))
+            assert not more, more
+            patch.setattr(sys, "stdout", said)
+            patch.setattr(sys, "stderr", errors)
+            config.environment.cache_clear()
+            try:
+                code = cli.main([str(argument) for argument in arguments])
+            except SystemExit as ended:  # argparse, after --help or a word that it does not know
+                code = ended.code
+            finally:
+                signal.signal(signal.SIGTERM, on_term)
+        texts = []
+        for stream in (said, errors):
+            stream.flush()
+            texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+        return subprocess.CompletedProcess(list(arguments), code, *texts)
 
     return run
 

@@ -333,9 +333,9 @@ def test_a_model_may_be_called_by_an_at_sign(tmp_path: Path, mill: Mill) -> None
         assert endpoint.seen[0].body["model"] == "@cf/meta/llama"
 
 
-def test_a_terminal_that_knows_no_letters_shows_their_codes(tmp_path: Path, mill: Mill) -> None:
+def test_a_terminal_that_knows_no_letters_shows_their_codes(tmp_path: Path, mill_process: Mill) -> None:
     write_rows(tmp_path / "rows.jsonl", [evals_row(0, answer="größe 漢字")])
-    done = mill("show", "rows.jsonl", "--columns", "answer", env={"PYTHONIOENCODING": "ascii"})
+    done = mill_process("show", "rows.jsonl", "--columns", "answer", env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
     assert "\\xf6" in done.stdout
 

@@ -89,13 +89,13 @@ def test_kill_nine_ten_times_then_resume_pays_nothing_twice(tmp_path: Path) -> N
 
 @pytest.mark.timeout(300)
 def test_no_row_is_lost_or_wrong_when_a_fifth_of_the_calls_fails_in_every_way(
-    tmp_path: Path, mill: Callable[..., Any]
+    tmp_path: Path, mill_process: Callable[..., Any]
 ) -> None:
     rows = [evals_row(n, reward=0.5 if n % 10 == 0 else 1.0) for n in range(1500)]
     source = write_rows(tmp_path / "evals.jsonl", rows)
     rates = {behaviour: 0.2 / len(CHAOS) for behaviour in CHAOS}
     with FakeEndpoint(script=rates, latency=0.02, retry_after=0.3, slow=0.5, seed=time.time_ns()) as endpoint:
-        done = mill(
+        done = mill_process(
             "rate", source, "-o", "out/rows.jsonl", "--base-url", endpoint.base_url, "--model", "fake", "-c", 64,
             "--timeout", 1, timeout=250,
         )  # fmt: skip

@@ -346,7 +346,9 @@ def test_two_benchmarks_of_one_name_are_refused(bench: Path) -> None:
         read_benchmarks(("…",), 0.8, None)
 
 
-def test_a_benchmark_on_the_hub_is_read_whole_and_its_revision_noted(tmp_path: Path, mill: Mill) -> None:
+def test_a_benchmark_on_the_hub_is_read_whole_and_its_revision_noted(
+    tmp_path: Path, mill_process: Mill
+) -> None:
     def parquet(level: int, name: str, number: int, code: str) -> bytes:
         buffer = io.BytesIO()
         one = {"code": code, "level": level, "name": f"{number}_{name}", "problem_id": number}
@@ -360,8 +362,8 @@ def test_a_benchmark_on_the_hub_is_read_whole_and_its_revision_noted(tmp_path: P
             "data/level_2-00000-of-00001.parquet": parquet(2, "Gemm", 99, GEMM),
         })  # fmt: skip
         # KernelBench on the Hub is the default.
-        done = mill("decontaminate", "rows.jsonl", "-o", "out.jsonl", env=hub.environment())
-        missing = mill(
+        done = mill_process("decontaminate", "rows.jsonl", "-o", "out.jsonl", env=hub.environment())
+        missing = mill_process(
             "decontaminate", "rows.jsonl", "-o", "x.jsonl", "--against", "org/none", env=hub.environment()
         )
     assert done.returncode == 0, done.stderr

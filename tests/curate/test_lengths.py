@@ -364,27 +364,27 @@ MODEL = "Qwen/Qwen3-30B-A3B-Thinking-2507"
 
 
 def test_the_default_tokenizer_comes_from_the_hub_at_one_commit(
-    tmp_path: Path, folder: Path, mill: Callable[..., Any]
+    tmp_path: Path, folder: Path, mill_process: Callable[..., Any]
 ) -> None:
     write_rows(tmp_path / "rows.jsonl", [row(reasoning=THOUGHTS)])
     with FakeHub() as hub:
         sha = hub.put("model", MODEL, {path.name: path.read_bytes() for path in folder.iterdir()})
-        done = mill("lengths", "rows.jsonl", "--json", "hub.json", env=hub.environment())
+        done = mill_process("lengths", "rows.jsonl", "--json", "hub.json", env=hub.environment())
         assert done.returncode == 0, done.stderr
         assert f"tokenizer   {MODEL} at {sha[:7]}" in done.stdout
-        pinned = mill("lengths", "rows.jsonl", "--tokenizer", f"{MODEL}@{sha}", env=hub.environment())
+        pinned = mill_process("lengths", "rows.jsonl", "--tokenizer", f"{MODEL}@{sha}", env=hub.environment())
         assert pinned.returncode == 0, pinned.stderr
     numbers = json.loads((tmp_path / "hub.json").read_text())
     assert numbers["tokenizer"]["revision"] == sha
     assert numbers["tokens"] == report(tmp_path, [row(reasoning=THOUGHTS)]).tokens
 
 
-def test_all_splits_of_a_hub_dataset_are_counted(tmp_path: Path, mill: Callable[..., Any]) -> None:
+def test_all_splits_of_a_hub_dataset_are_counted(tmp_path: Path, mill_process: Callable[..., Any]) -> None:
     lines = (json.dumps(row()) + "\n").encode()
     with FakeHub() as hub:
         hub.put("dataset", "org/evals", {"train.jsonl": lines * 3, "validation.jsonl": lines})
-        done = mill("lengths", "org/evals", "--tokenizer", "qwen-embedded", env=hub.environment())
-        one = mill(
+        done = mill_process("lengths", "org/evals", "--tokenizer", "qwen-embedded", env=hub.environment())
+        one = mill_process(
             "lengths",
             "org/evals",
             "--tokenizer",
@@ -413,13 +413,18 @@ def test_all_splits_of_a_hub_dataset_are_counted(tmp_path: Path, mill: Callable[
     ids=["missing", "slow", "revision", "broken", "refused"],
 )
 def test_trouble_with_the_hub_is_one_line_that_names_a_way_out(
-    name: str, faults: list[Fault], problem: str, tmp_path: Path, folder: Path, mill: Callable[..., Any]
+    name: str,
+    faults: list[Fault],
+    problem: str,
+    tmp_path: Path,
+    folder: Path,
+    mill_process: Callable[..., Any],
 ) -> None:
     write_rows(tmp_path / "rows.jsonl", [row()])
     with FakeHub(faults) as hub:
         hub.put("model", MODEL, {path.name: path.read_bytes() for path in folder.iterdir()})
         hub.put("model", "org/slow", {"vocab.model": b"x"})
-        done = mill("lengths", "rows.jsonl", "--tokenizer", name, env=hub.environment())
+        done = mill_process("lengths", "rows.jsonl", "--tokenizer", name, env=hub.environment())
     assert done.returncode == 1
     assert problem in done.stderr
     assert "--tokenizer qwen-embedded" in done.stderr

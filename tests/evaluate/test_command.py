@@ -153,11 +153,11 @@ def test_it_runs_from_a_copied_tree_where_nothing_else_is_installed() -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_one_pair_as_json_is_one_row_on_standard_output_and_leaves_no_process(mill: Mill) -> None:
+def test_one_pair_as_json_is_one_row_on_standard_output_and_leaves_no_process(mill_process: Mill) -> None:
     scratch = Path("scratch").resolve()
     scratch.mkdir()
     line = [*ONE, "--device", "cpu", "--json", "--reward", "default", "-o", "row.jsonl"]
-    done = mill("evaluate", *line, env={"TMPDIR": str(scratch)})
+    done = mill_process("evaluate", *line, env={"TMPDIR": str(scratch)})
     assert done.returncode == 0, done.stderr
     row = json.loads(done.stdout)
     assert done.stderr == ""
@@ -223,7 +223,7 @@ def test_the_page_has_the_programs_own_options_and_limits(monkeypatch: pytest.Mo
     assert table == UNSUPPORTED
 
 
-def test_doctor_says_what_the_evaluator_can_do_here_without_importing_torch(mill: Mill) -> None:
+def test_doctor_says_what_the_evaluator_can_do_here_without_importing_torch(mill_process: Mill) -> None:
     code = (
         "import sys; from kernelmill import doctor; doctor._gpu = lambda: doctor.Finding('GPU', 'no', '');"
         "doctor.main(['--json']); print([m for m in ('torch', 'triton') if m in sys.modules], file=sys.stderr)"

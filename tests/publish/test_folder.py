@@ -128,55 +128,55 @@ def test_a_dry_run_tells_rows_and_columns_and_writes_nothing(tmp_path: Path, mil
     assert sorted(os.listdir(tmp_path)) == [".out.kernelmill.lock", "out", "rows.jsonl"]
 
 
-def test_a_much_smaller_dataset_is_not_put_in_place_unasked(tmp_path: Path, mill: Mill) -> None:
+def test_a_much_smaller_dataset_is_not_put_in_place_unasked(tmp_path: Path, mill_process: Mill) -> None:
     write_rows(tmp_path / "rows.jsonl", [row(n) for n in range(20)])
-    mill("publish", "rows.jsonl", "--to", "folder:out")
+    mill_process("publish", "rows.jsonl", "--to", "folder:out")
     before = ours(tmp_path / "out")
     write_rows(tmp_path / "rows.jsonl", [row(n) for n in range(9)])
-    done = mill("publish", "rows.jsonl", "--to", "folder:out", stdin=subprocess.DEVNULL)
+    done = mill_process("publish", "rows.jsonl", "--to", "folder:out", stdin=subprocess.DEVNULL)
     assert done.returncode == 1
     assert done.stderr == (
         "kernelmill: out has 20 rows, and would have 9: nothing is changed; if that is meant, say --yes\n"
     )
     assert ours(tmp_path / "out") == before
-    assert mill("publish", "rows.jsonl", "--to", "folder:out", "--yes").returncode == 0
+    assert mill_process("publish", "rows.jsonl", "--to", "folder:out", "--yes").returncode == 0
     assert ours(tmp_path / "out") != before
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1), ("", 1)])
-def test_on_a_terminal_it_asks(tmp_path: Path, mill: Mill, answer: str, code: int) -> None:
+def test_on_a_terminal_it_asks(tmp_path: Path, mill_process: Mill, answer: str, code: int) -> None:
     write_rows(tmp_path / "rows.jsonl", [row(n) for n in range(20)])
-    mill("publish", "rows.jsonl", "--to", "folder:out")
+    mill_process("publish", "rows.jsonl", "--to", "folder:out")
     write_rows(tmp_path / "rows.jsonl", [row(n) for n in range(9)])
     keyboard, terminal = os.openpty()
     os.write(keyboard, f"{answer}\n".encode())
-    done = mill("publish", "rows.jsonl", "--to", "folder:out", stdin=terminal)
+    done = mill_process("publish", "rows.jsonl", "--to", "folder:out", stdin=terminal)
     os.close(keyboard)
     os.close(terminal)
     assert done.returncode == code
     assert "out has 20 rows, and would have 9. Go on? [y/N]" in done.stderr
 
 
-def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, mill: Mill) -> None:
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, mill_process: Mill) -> None:
     write_rows(tmp_path / "rows.jsonl", [row(1)])
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("precious")
-    done = mill("publish", "rows.jsonl", "--to", "folder:mine", "--yes")
+    done = mill_process("publish", "rows.jsonl", "--to", "folder:mine", "--yes")
     assert done.returncode == 1
     assert "mine holds files that kernelmill did not make (notes.txt)" in done.stderr
     (tmp_path / "empty").mkdir()
-    assert mill("publish", "rows.jsonl", "--to", "folder:empty").returncode == 0
+    assert mill_process("publish", "rows.jsonl", "--to", "folder:empty").returncode == 0
     (tmp_path / "empty/notes.txt").write_text("precious")
     write_rows(tmp_path / "rows.jsonl", [row(2)])
-    done = mill("publish", "rows.jsonl", "--to", "folder:empty", "--yes")
+    done = mill_process("publish", "rows.jsonl", "--to", "folder:empty", "--yes")
     assert "a file that kernelmill did not make (notes.txt)" in done.stderr
     (tmp_path / "empty/notes.txt").unlink()
     (tmp_path / "empty/README.md").write_text("written by hand")
-    done = mill("publish", "rows.jsonl", "--to", "folder:empty", stdin=subprocess.DEVNULL)
+    done = mill_process("publish", "rows.jsonl", "--to", "folder:empty", stdin=subprocess.DEVNULL)
     assert "README.md in empty was changed by hand, which would be lost" in done.stderr
-    assert mill("publish", "rows.jsonl", "--to", "folder:empty", "--yes").returncode == 0
+    assert mill_process("publish", "rows.jsonl", "--to", "folder:empty", "--yes").returncode == 0
     write_rows(tmp_path / "other.jsonl", [row(1)])
-    done = mill("publish", "rows.jsonl", "--to", "folder:other.jsonl")
+    done = mill_process("publish", "rows.jsonl", "--to", "folder:other.jsonl")
     assert "other.jsonl is a file: name a folder" in done.stderr
 
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,15 @@ from tests.conftest import command, write_rows
 from tests.publish.test_folder import row
 
 REPO = "org/name"
+Mill = Callable[..., Any]
 LOAD = """
 import json, sys, datasets
 loaded = datasets.load_dataset(sys.argv[1])
 print(json.dumps({name: split.to_list() for name, split in loaded.items()}))
 """
 OLD = {"train.jsonl": b'{"a": 1}\n{"a": 2}\n', "README.md": b"# old"}
+# huggingface_hub's own way of calling httpx.
+quiet_client = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 STEPS = {
     "looking": "/api/datasets/org/name$",
     "making": "/api/repos/create",
@@ -56,6 +59,32 @@ def publish(hub: FakeHub, *arguments: object, env: dict[str, str] | None = None)
     assert hub.token not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     return done
+
+
+@pytest.fixture
+def publish_here(hub: FakeHub, mill: Mill, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mill]:
+    """`publish` without a process, for the many ways in which one request of many can go wrong."""
+    from huggingface_hub import close_session, constants
+
+    variables = hub.environment()
+    # The client reads these when it is imported, which is once for all tests.
+    monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+    monkeypatch.setattr(
+        constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    for name in ("HF_HOME", "HF_HUB_CACHE"):
+        monkeypatch.setattr(constants, name, variables[name])
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+
+    def run(*arguments: object) -> Any:
+        done = mill("publish", *arguments, env=variables)
+        assert hub.token not in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    close_session()
+    yield run
+    close_session()
 
 
 def load(hub: FakeHub) -> dict[str, list[dict[str, Any]]]:
@@ -183,20 +212,21 @@ def test_a_much_smaller_dataset_is_refused_also_where_the_old_one_is_not_ours(
     assert "org/name has 10 rows, and would have 4" in publish(hub, "rows.jsonl", "--to", REPO).stderr
 
 
+@quiet_client
 @pytest.mark.parametrize(
     ("step", "action"),
     # A 404 when it is looked at is how the Hub says that there is none yet.
     [(s, a) for s in STEPS for a in (401, 403, 404, 409, 412) if (s, a) != ("looking", 404)],
 )
 def test_a_refusal_at_any_step_leaves_the_old_dataset_and_says_what_to_do(
-    hub: FakeHub, tmp_path: Path, step: str, action: int
+    hub: FakeHub, tmp_path: Path, publish_here: Mill, step: str, action: int
 ) -> None:
     write_rows(tmp_path / "rows.jsonl", rows_of(0, 20))
     if step != "making":
         hub.put("dataset", REPO, OLD)
     before = state(hub)
     hub.faults.append(Fault(STEPS[step], action=action))
-    done = publish(hub, "rows.jsonl", "--to", REPO)
+    done = publish_here("rows.jsonl", "--to", REPO)
     assert state(hub) == before
     if (step, action) == ("making", 409):
         assert "the Hub has org/name but does not show it to HF_TOKEN" in done.stderr
@@ -220,15 +250,16 @@ def test_after_a_refusal_the_same_command_finishes(hub: FakeHub, tmp_path: Path)
     assert whole(hub)
 
 
+@quiet_client
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("action", [429, 500, "drop", "lose"])
 def test_what_passes_is_waited_for_and_ends_in_one_whole_commit(
-    hub: FakeHub, tmp_path: Path, step: str, action: Any
+    hub: FakeHub, tmp_path: Path, publish_here: Mill, step: str, action: Any
 ) -> None:
     write_rows(tmp_path / "rows.jsonl", rows_of(0, 20))
     hub.faults.append(Fault(STEPS[step], action=action, retry_after=1 if action == 429 else None))
     started = time.monotonic()
-    done = publish(hub, "rows.jsonl", "--to", REPO)
+    done = publish_here("rows.jsonl", "--to", REPO)
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - started > (1 if action == 429 else 0)
     assert len(hub.commits("dataset", REPO)) == 2
