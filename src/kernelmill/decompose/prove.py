@@ -178,7 +178,7 @@ def _shape_faults(node: Node, shapes: dict[str, Any]) -> list[str]:
     return [
         f"its {which} are {_shown(shapes[which])}, the tree says {_shown(node.tensors(which))}"
         for which in ("inputs", "outputs")
-        if shapes[which] != node.tensors(which)
+        if [t for t in shapes[which] if t != [[], "bool"]] != node.tensors(which)
     ]
 
 
@@ -207,6 +207,7 @@ def _result(claim: Claim, tree: Tree, prover: Prover) -> dict[str, Any]:
             }
         )
         found = reply["result"] if reply["kind"] == "ok" else {"status": "ERROR", "lines": [_why(reply)]}
+        found["seconds"] = round(reply["seconds"], 2)
         if "shapes" in found and (wrong := _shape_faults(claim.node, found["shapes"])):
             found = found | {
                 "status": "FAIL",
@@ -219,8 +220,13 @@ def _verification(claim: Claim, found: dict[str, Any]) -> dict[str, Any]:
     runtime, parameters = found.get("runtime_violations", []), found.get("parameter_violations", [])
     cheats = bool(claim.violations or runtime or parameters)
     ran = "weight_transfer" in found
-    unmapped = {"status": "NOT_RUN", "mapped_count": 0, "unmapped_original": [], "unmapped_refactored": []}
-    uncompared = {
+    unmapped: dict[str, Any] = {
+        "status": "NOT_RUN",
+        "mapped_count": 0,
+        "unmapped_original": [],
+        "unmapped_refactored": [],
+    }
+    uncompared: dict[str, Any] = {
         "status": "NOT_RUN", "rtol": None, "atol": None, "input_dtype": None, "num_trials": 0,
         "max_diff_across_trials": None, "trials": [],
     }  # fmt: skip
@@ -239,6 +245,7 @@ def _verification(claim: Claim, found: dict[str, Any]) -> dict[str, Any]:
         "numerical_comparison": found.get("numerical_comparison", uncompared),
         "same_operations_and_arguments": found.get("same_operations_and_arguments"),
         "reasons": found["lines"],
+        "seconds": found.get("seconds"),
     }
 
 

@@ -7,6 +7,7 @@ A side is built anew for each trace: a module may keep what it computed.
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,13 @@ _FILLS = {
         "aten::add_",
     ),
 }
+
+
+_DRAWS = {"aten::uniform_", "aten::normal_"}
+BLOCK = 1_000_003
+"""Larger tensors repeat a block of this many numbers: drawing a gigabyte in each trial would take most of the time."""
+SHARED = 16 << 20
+"""Parameters of more bytes are not copied to the refactored side but shared with it, and must not be written."""
 
 
 class Broken(Exception):
@@ -96,19 +104,34 @@ def _model_class(names: dict[str, Any], entry_point: str | None) -> Any:
     return own[-1]
 
 
-class _NoFills(TorchDispatchMode):  # type: ignore[misc]
-    """Parameters of the refactored side are written over: to draw them first would only take time."""
+class _FewFills(TorchDispatchMode):  # type: ignore[misc]
+    """Weights are drawn anew before they are used, so a constructor need not draw all of a large one: its first numbers show the scale."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func._schema.name in _FILLS and isinstance(args[0], nn.Parameter):
+        if func._schema.name in _DRAWS and args[0].numel() > BLOCK and args[0].is_contiguous():
+            func(args[0].detach().view(-1)[:BLOCK], *args[1:], **(kwargs or {}))
             return args[0]
         return func(*args, **(kwargs or {}))
 
 
-def build_unfilled(side: Refactored) -> nn.Module:
-    with _NoFills():
+class _NoFills(TorchDispatchMode):  # type: ignore[misc]
+    """Parameters of the refactored side are written over or replaced: they need no numbers, and large ones no memory."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name, kwargs = func._schema.name, kwargs or {}
+        if name in _FILLS and isinstance(args[0], nn.Parameter):
+            return args[0]
+        if name == "aten::empty" and math.prod(args[0]) > SHARED:
+            return func([1] * len(args[0]), *args[1:], **kwargs).expand(args[0])
+        return func(*args, **kwargs)
+
+
+def build_for_numbers(side: Original | Refactored) -> nn.Module:
+    with _NoFills() if isinstance(side, Refactored) else _FewFills():
         return side.build()
 
 

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from kernelmill.decompose.prove_build import (
+    SHARED,
     Original,
     Refactored,
-    build_unfilled,
+    build_for_numbers,
     held_tensors,
     put,
     registered,
@@ -31,8 +32,6 @@ from kernelmill.problems.module_file import where
 
 SEEDS = (1729, 2718, 3141)
 SMALL_INPUTS = 0.01
-_SHARED = 16 << 20
-"""Parameters of more bytes are not copied but shared, and must not be written."""
 
 
 class Numbers:
@@ -156,14 +155,14 @@ class _Pair:
     def __init__(self, original: Original, refactored: Refactored, weight_map: dict[str, str]) -> None:
         torch.manual_seed(0)
         random.seed(0)
-        self._original, self._refactored = original.build(), build_unfilled(refactored)
+        self._original, self._refactored = build_for_numbers(original), build_for_numbers(refactored)
         self._state = State(self._original)
         self._map = weight_map
         self._shared: list[tuple[str, torch.Tensor]] = []
         parameters = dict(self._refactored.named_parameters(remove_duplicate=False))
         for name, source in weight_map.items():
             mine = resolve(self._original, source)
-            if mine is not None and name in parameters and mine.numel() * mine.element_size() > _SHARED:
+            if mine is not None and name in parameters and mine.numel() * mine.element_size() > SHARED:
                 put(self._refactored, name, mine)
                 self._shared.append((source, mine))
         held = held_tensors(self._refactored).values()

@@ -40,12 +40,15 @@ class Cost(NamedTuple):
         """How many times too dear it is for a run that is made for each seed and side."""
         return max(self.elements / ELEMENTS, self.flops / FLOPS, self.written / WRITTEN)
 
+    def most(self, other: Cost) -> Cost:
+        return Cost(*map(max, self, other))
+
     def bytes(self) -> int:
         """Of memory for both sides, generously: weights may be shared (`prove_worker`), inputs and outputs are there twice."""
         return 4 * 3 * self.elements + self.weights
 
 
-ELEMENTS, FLOPS, WRITTEN = 32_000_000, 5_000_000_000, 200_000_000
+ELEMENTS, FLOPS, WRITTEN = 16_000_000, 2_000_000_000, 100_000_000
 MAX_FLOPS = 400_000_000_000
 """The most for a run whose inputs cannot be made smaller."""
 

@@ -59,7 +59,6 @@ _BUILTINS = {
         "setattr",
         "delattr",
         "breakpoint",
-        "input",
     ),
     *("__builtins__", "__loader__", "__spec__"),
 }

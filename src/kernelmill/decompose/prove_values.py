@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from kernelmill.decompose.prove_build import held_tensors
+from kernelmill.decompose.prove_build import BLOCK, held_tensors
 from kernelmill.decompose.prove_record import tensors_in
 
 TOLERANCES = {
@@ -22,8 +22,6 @@ TOLERANCES = {
     torch.float16: 2e-3,
     torch.bfloat16: 2e-2,
 }
-_BLOCK = 1_000_003
-"""Larger tensors repeat a block of this many numbers: drawing a gigabyte in each trial would take most of the time."""
 _CHUNK = 1 << 22
 _SMALL = 1e-4
 """What the variances of normalisations are scaled by where inputs are small: an `eps` shows then."""
@@ -79,7 +77,7 @@ class State:
         self._snapshot.restore()
         generator = torch.Generator().manual_seed(seed)
         for tensor, mean, spread, sign, norm in self._drawn:
-            block = torch.randn(min(tensor.numel(), _BLOCK), generator=generator) * spread + mean
+            block = torch.randn(min(tensor.numel(), BLOCK), generator=generator) * spread + mean
             if sign:
                 block = block.abs().clamp_min(1e-3 * spread) * sign
             _fill(tensor.detach(), block * (_SMALL if small and norm and sign > 0 else 1.0))
@@ -97,7 +95,7 @@ def _is_mask(tensor: torch.Tensor) -> bool:
 
 def _scale(tensor: torch.Tensor) -> tuple[float, float, int]:
     """The mean and spread of numbers like the initial ones, and their sign where they have one."""
-    values = tensor.detach().flatten()[:_BLOCK].double()
+    values = tensor.detach().flatten()[:BLOCK].double()
     values = values[torch.isfinite(values)]
     if not values.numel():
         return 0.0, 0.1, 0

@@ -28,7 +28,7 @@ from kernelmill.decompose.prove_build import (
     ORIGINAL,
     Original,
     Refactored,
-    build_unfilled,
+    build_for_numbers,
     fake_tensors,
     held_tensors,
     registered,
@@ -105,13 +105,13 @@ def _traced(
 ) -> Run:
     torch.manual_seed(0)
     random.seed(0)
-    model = side.build() if real_weights else None
+    model = build_for_numbers(side) if real_weights else None
     with ExitStack() as stack:
         if fake:
             stack.enter_context(fake_tensors())
         args, kwargs = narrowed(original.inputs(), rules or [])
         if model is None:
-            model = build_unfilled(side) if isinstance(side, Refactored) else side.build()
+            model = side.build()
         model.train(train)
         children = {m: name for name, m in model.named_children()} if isinstance(side, Refactored) else {}
         recorder = Recorder(children, held_tensors(model))
@@ -253,9 +253,10 @@ class Claim:
                 )
             except Exception:  # noqa: BLE001  it does not run at this size, so this size is not used
                 return None
-            return small.cost() if small.form == also.form else None
+            return small.cost().most(also.cost()) if small.form == also.form else None
 
-        rules, cost = choose(one.cost(), shapes, estimate) if self._fake else ([], one.cost())
+        cost = one.cost().most(other.cost())
+        rules, cost = choose(cost, shapes, estimate) if self._fake else ([], cost)
         train, why = self._train_mode(one, other, rules)
         found = compare_numbers(
             self._original, self._refactored, self._map, shapes, rules, cost, train, self._request["memory"]
