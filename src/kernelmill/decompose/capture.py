@@ -109,7 +109,12 @@ def record_run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], road: 
         raise Refused("its forward calls nothing of torch")
     root.args, root.parent, root.output = given, None, recorder.tree(output)
     return Record(
-        root, recorder.inputs, road, recorder.notes, recorder.weights, {n for n, _ in model.named_parameters()}
+        root,
+        recorder.inputs,
+        road,
+        recorder.notes,
+        recorder.weights,
+        {n for n, _ in model.named_parameters()},
     )
 
 
@@ -176,7 +181,9 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
         self.inputs: list[Value] = []
         self.weights: dict[str, Value] = {}
         self.paths = {id(part): path for path, part in model.named_modules(remove_duplicate=True)}
-        self._known: dict[int, tuple[torch.Tensor, Value]] = {}  # holds the tensors, so that no id is used again
+        self._known: dict[
+            int, tuple[torch.Tensor, Value]
+        ] = {}  # holds the tensors, so that no id is used again
         self._storages: dict[int, list[torch.Tensor]] = {}
         self._stale: set[int] = set()
         self._ops = 0
@@ -195,7 +202,9 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
             if isinstance(value, torch.Tensor):
                 if id(value) not in self._known:
                     place = next(count)
-                    made = Value("input", name if not place else f"{name}_{place}", tuple(value.shape), _dtype(value))
+                    made = Value(
+                        "input", name if not place else f"{name}_{place}", tuple(value.shape), _dtype(value)
+                    )
                     self.inputs.append(made)
                     self._know(value, made)
                 return self._known[id(value)][1]
@@ -210,7 +219,9 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
 
     def as_given(self, tree: Any) -> Any:
         """The arguments with their numbers tracked."""
-        return tree_map(tree, lambda one: self._numbers.get(id(one), one) if type(one) in (int, float) else one)
+        return tree_map(
+            tree, lambda one: self._numbers.get(id(one), one) if type(one) in (int, float) else one
+        )
 
     def _know(self, tensor: torch.Tensor, value: Value) -> None:
         self._known[id(tensor)] = tensor, value
@@ -276,7 +287,12 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
         return torch.Size([Int(size, ("size", known[1], axis)) for axis, size in enumerate(found)])
 
     def call(
-        self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], leaf: Leaf | None
+        self,
+        name: str,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        leaf: Leaf | None,
     ) -> Any:
         """Make the call, and note it if a tensor comes of it."""
         before = {id(one): one._version for one in _flat((args, kwargs))}
@@ -310,7 +326,9 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
 
     # A call of a module.
 
-    def module(self, part: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def module(
+        self, part: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         with torch._C.DisableTorchFunction():  # what is done here is not the model's doing
             leaf = self._layer(part)
             if leaf is not None:
@@ -348,7 +366,17 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
 
 _LOOKS = {
     f"torch.Tensor.{name}"
-    for name in ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "equal", "__array__")
+    for name in (
+        "item",
+        "tolist",
+        "numpy",
+        "__bool__",
+        "__int__",
+        "__float__",
+        "__index__",
+        "equal",
+        "__array__",
+    )
 }
 
 
@@ -360,11 +388,11 @@ def _calls(recorder: _Recorder) -> Iterator[None]:
     def call(part: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return recorder.module(part, plain, args, kwargs)
 
-    nn.Module.__call__ = call  # type: ignore[method-assign]
+    nn.Module.__call__ = call
     try:
         yield
     finally:
-        nn.Module.__call__ = plain  # type: ignore[method-assign]
+        nn.Module.__call__ = plain
 
 
 @contextlib.contextmanager
@@ -383,12 +411,13 @@ def _whole_sequences(fake: bool) -> Iterator[None]:
 @contextlib.contextmanager
 def _open() -> Iterator[None]:
     """Inside, a composed function runs its own lines instead of asking the mode about itself."""
-    plain = F.has_torch_function
-    F.has_torch_function = lambda _: False  # type: ignore[assignment]
+    names: Any = F
+    plain = names.has_torch_function
+    names.has_torch_function = lambda _: False
     try:
         yield
     finally:
-        F.has_torch_function = plain
+        names.has_torch_function = plain
 
 
 def _flat(tree: Any) -> Iterator[torch.Tensor]:

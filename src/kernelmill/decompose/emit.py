@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.decompose.kinds import kind_of, short_of, snake, title_of
+from kernelmill.decompose.kinds import short_of, snake, title_of
 from kernelmill.decompose.partition import Part
 from kernelmill.decompose.record import Float, Int, Leaf, Op, Tree, Value, values_of
 
@@ -91,9 +91,18 @@ class Writer:
         lines = [line for op in self._part.ops for line in self._statement(op)]
         results = ", ".join(self._names[value] for value in self._part.outputs)
         signature = ", ".join(["self", *self._arguments])
-        init = [f"def __init__({signature}):", "    super().__init__()", *(f"    {line}" for line in self._init)]
+        init = [
+            f"def __init__({signature}):",
+            "    super().__init__()",
+            *(f"    {line}" for line in self._init),
+        ]
         forward = ", ".join(["self", *self._given.values()])
-        text = ["class Model(nn.Module):", *(f"    {line}" for line in init), "", f"    def forward({forward}):"]
+        text = [
+            "class Model(nn.Module):",
+            *(f"    {line}" for line in init),
+            "",
+            f"    def forward({forward}):",
+        ]
         text += [f"        {line}" for line in [*lines, f"return {results}"]]
         return Made("\n".join(text) + "\n", self._arguments, self._paths, self._imports)
 
@@ -137,7 +146,7 @@ class Writer:
 
     def _assignment(self, op: Op) -> list[str]:
         base, index, value = op.args
-        (made,) = {one for one in values_of(op.output)}
+        (made,) = set(values_of(op.output))
         text = self._text(base)
         name = self._target(op, made)
         return [f"{name} = {text}.clone()", f"{name}[{self._index(index)}] = {self._text(value)}"]
@@ -148,7 +157,11 @@ class Writer:
             name = self._names.get(source, "")
             if source.kind == "weight" or not name.isidentifier() or source.shape is None:
                 continue
-            if self._last.get(source) is op and source not in self._part.outputs and not self._read_size_later(source, op):
+            if (
+                self._last.get(source) is op
+                and source not in self._part.outputs
+                and not self._read_size_later(source, op)
+            ):
                 return self._name(value, name)
             break
         return self._fresh(op, value)
@@ -168,7 +181,7 @@ class Writer:
         base = re.sub(r"\W+", "_", base).strip("_") or "x"
         if keyword.iskeyword(base) or base[0].isdigit():
             base = f"{base}_" if keyword.iskeyword(base) else f"v{base}"
-        name = next(name for name in _numbered(base) if name not in self._taken)
+        name = next(name for name in numbered(base) if name not in self._taken)
         self._taken.add(name)
         return name
 
@@ -245,7 +258,11 @@ class Writer:
 
     def _operand(self, tree: Tree) -> str:
         text = self._text(tree)
-        return text if re.fullmatch(r"[\w.]+(\[[^\]]*\])?|-?[\d.e-]+", text) and not text.startswith("-") else f"({text})"
+        return (
+            text
+            if re.fullmatch(r"[\w.]+(\[[^\]]*\])?|-?[\d.e-]+", text) and not text.startswith("-")
+            else f"({text})"
+        )
 
     def _index(self, tree: Tree) -> str:
         if isinstance(tree, tuple):
@@ -338,7 +355,9 @@ class Writer:
     def _weight(self, path: str) -> str:
         weight = self._weights[path]
         name = self._attribute(path, path.rpartition(".")[2])
-        shape = self._argument(f"{name}_shape", name, weight.shape) if self._by_type else constant(weight.shape)
+        shape = (
+            self._argument(f"{name}_shape", name, weight.shape) if self._by_type else constant(weight.shape)
+        )
         dtype = "" if weight.dtype == "float32" else f", dtype=torch.{weight.dtype}"
         text = weight.text or f"torch.randn({shape}{dtype})"
         if weight.text and self._by_type:
@@ -357,7 +376,9 @@ class Writer:
         base = re.sub(r"\W+", "_", base).strip("_")
         base = f"layer_{base}" if base[:1].isdigit() else base
         name = next(
-            name for name in _numbered(base) if name not in self._attribute_names and not keyword.iskeyword(name)
+            name
+            for name in numbered(base)
+            if name not in self._attribute_names and not keyword.iskeyword(name)
         )
         self._attribute_names.add(name)
         self._attributes[path] = name
@@ -365,13 +386,13 @@ class Writer:
 
     def _argument(self, argument: str, owner: str, value: Any) -> str:
         """A constructor's argument with this value; one that has it already is shared by name."""
-        names = chain([argument], _numbered(f"{owner}_{argument}"))
+        names = chain([argument], numbered(f"{owner}_{argument}"))
         name = next(name for name in names if self._arguments.get(name, value) == value)
         self._arguments[name] = value
         return name
 
 
-def _numbered(base: str) -> Iterator[str]:
+def numbered(base: str) -> Iterator[str]:
     return chain([base], (f"{base}_{number}" for number in count(2)))
 
 
@@ -420,7 +441,11 @@ def names_of_inputs(part: Part) -> dict[Value, str]:
     if part.scope is not None:
         authors = {tree: name for name, tree in part.scope.args.items() if isinstance(tree, Value)}
     else:
-        authors = {value: value.name for value in part.inputs if value.kind == "input"} if part.level != "kernel" else {}
+        authors = (
+            {value: value.name for value in part.inputs if value.kind == "input"}
+            if part.level != "kernel"
+            else {}
+        )
     attention = next((op for op in part.ops if short_of(op) == "scaled_dot_product_attention"), None)
     if attention is not None:
         authors |= {
@@ -440,4 +465,4 @@ def names_of_inputs(part: Part) -> dict[Value, str]:
     return found
 
 
-__all__ = ["Made", "Weight", "Writer", "constant", "kind_of", "names_of_inputs"]
+__all__ = ["Made", "Weight", "Writer", "constant", "names_of_inputs", "numbered"]

@@ -7,16 +7,17 @@ is written.
 from __future__ import annotations
 
 import json
+import keyword
 import re
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from kernelmill.decompose.emit import Made, Weight, Writer, constant, names_of_inputs
+from kernelmill.decompose.emit import Made, Weight, Writer, constant, names_of_inputs, numbered
 from kernelmill.decompose.kinds import kind_of, title_of
 from kernelmill.decompose.partition import Level, Part
-from kernelmill.decompose.record import Record, Tree, Value
+from kernelmill.decompose.record import Record, Tree, Value, values_of
 from kernelmill.decompose.source_parts import own_inputs
 from kernelmill.decompose.values import given
 
@@ -74,8 +75,16 @@ class Source:
 
 
 class Files:
-    def __init__(self, record: Record, root: Part, weights: dict[str, Weight], source: Source, guess: bool) -> None:
-        self._record, self._root, self._weights, self._source, self._guess = record, root, weights, source, guess
+    def __init__(
+        self, record: Record, root: Part, weights: dict[str, Weight], source: Source, guess: bool
+    ) -> None:
+        self._record, self._root, self._weights, self._source, self._guess = (
+            record,
+            root,
+            weights,
+            source,
+            guess,
+        )
         self._nodes: dict[Any, Node] = {}
         self._of: dict[Part, Node] = {}
         self._made: dict[Part, Made] = {}
@@ -91,7 +100,9 @@ class Files:
             refactored, weights = self._refactored(node, node.part.children, "children")
             files[f"{node.step}/original.py"] = files[node.path]
             files[f"{node.step}/refactored.py"] = refactored
-            files[f"{node.step}/weight_map.json"] = _json({"refactored_to_original": self._as_named(node, weights)})
+            files[f"{node.step}/weight_map.json"] = _json(
+                {"refactored_to_original": self._as_named(node, weights)}
+            )
             for child in node.children:
                 files[f"{node.step}/children/{child.id}.py"] = files[child.path]
         composed, weights = self._refactored(root, self._root.leaves(), FOLDERS["kernel"], whole=True)
@@ -145,8 +156,13 @@ class Files:
         if part.level == "model":
             base = re.sub(r"\W+", "_", self._source.name)
         else:
-            pieces = [part.title if part is not self._root or part.level == "kernel" else _joined(part), _sizes(part, made)]
-            dtype = next((value.dtype for value in [*part.inputs, *part.outputs] if "float" in value.dtype), None)
+            pieces = [
+                part.title if part is not self._root or part.level == "kernel" else _joined(part),
+                _sizes(part, made),
+            ]
+            dtype = next(
+                (value.dtype for value in [*part.inputs, *part.outputs] if "float" in value.dtype), None
+            )
             dtype = dtype or next((value.dtype for value in [*part.inputs, *part.outputs]), "float32")
             base = "_".join(filter(None, [*pieces, _DTYPES.get(dtype, dtype)]))
         base = re.sub(r"\W+", "_", base)[:120].strip("_")
@@ -173,7 +189,11 @@ class Files:
             return node.text
         part = node.part
         names = names_of_inputs(part)
-        where = part.scope.path if part.scope and part.scope.path else next((op.module.path for op in part.ops if op.module), "")
+        where = (
+            part.scope.path
+            if part.scope and part.scope.path
+            else next((op.module.path for op in part.ops if op.module), "")
+        )
         times = "once" if node.instances == 1 else f"{node.instances} times"
         lines = [
             f'"""{node.id}: {", ".join(_operations(part))}',
@@ -192,7 +212,9 @@ class Files:
 
     # ------------------------------------------------------------------------------------------------ parents made of children
 
-    def _refactored(self, node: Node, children: list[Part], package: str, whole: bool = False) -> tuple[str, dict[str, str]]:
+    def _refactored(
+        self, node: Node, children: list[Part], package: str, whole: bool = False
+    ) -> tuple[str, dict[str, str]]:
         """A parent that does nothing but call its children, and which tensor of the model each weight is."""
         structured = whole or node.text is self._source.code
         classes: dict[Node, str] = {}
@@ -210,22 +232,36 @@ class Files:
             bound = (kind, tuple(made.weights.items()))
             if bound not in attributes:
                 taken[child.title] += 1
-                attributes[bound] = child.title if taken[child.title] == 1 else f"{child.title}_{taken[child.title]}"
+                attributes[bound] = (
+                    child.title if taken[child.title] == 1 else f"{child.title}_{taken[child.title]}"
+                )
                 arguments = ", ".join(constant(value) for value in kind.made.arguments.values())
                 init.append(f"self.{attributes[bound]} = {classes[kind]}({arguments})")
                 weights |= {f"{attributes[bound]}.{name}": path for name, path in made.weights.items()}
             body.append(names.call(attributes[bound], child))
         body.append(names.closing())
-        lines = [f'"""{self._source.name if whole else node.id} made of its {"kernels" if whole else "children"} alone."""', ""]
+        lines = [
+            f'"""{self._source.name if whole else node.id} made of its {"kernels" if whole else "children"} alone."""',
+            "",
+        ]
         if whole:
             lines += ["import sys", "from pathlib import Path", ""]
-            lines += ["import torch.nn as nn", "", "sys.path.insert(0, str(Path(__file__).resolve().parents[1]))", ""]
+            lines += [
+                "import torch.nn as nn",
+                "",
+                "sys.path.insert(0, str(Path(__file__).resolve().parents[1]))",
+                "",
+            ]
         else:
             lines += ["import torch.nn as nn", ""]
         lines += [f"from {package}.{kind.id} import Model as {name}" for kind, name in classes.items()]
         lines += ["", "", "class Model(nn.Module):", "    def __init__(self):", "        super().__init__()"]
         lines += [f"        {line}" for line in init]
-        lines += ["", f"    def forward({', '.join(['self', *names.signature])}):", *(f"        {line}" for line in body)]
+        lines += [
+            "",
+            f"    def forward({', '.join(['self', *names.signature])}):",
+            *(f"        {line}" for line in body),
+        ]
         return "\n".join(lines) + "\n" + (_COMPOSITION if whole else ""), weights
 
     def _as_named(self, node: Node, weights: dict[str, str]) -> dict[str, str]:
@@ -267,7 +303,9 @@ class Files:
             "level": part.level,
             "path": node.path,
             "children": [child.id for child in node.children],
-            "instances": [{"child": self._of[child].id, "source_path": _where(child)} for child in part.children],
+            "instances": [
+                {"child": self._of[child].id, "source_path": _where(child)} for child in part.children
+            ],
             "input_shapes": [list(value.shape) for value in part.inputs if value.shape is not None],
             "output_shapes": [list(value.shape or ()) for value in part.outputs],
             "input_dtypes": [value.dtype for value in part.inputs if value.shape is not None],
@@ -280,13 +318,13 @@ class Files:
         }
 
     def _flow(self) -> Any:
-        made: dict[Value, str] = {value: "input" for value in self._record.inputs}
+        made: dict[Value, str] = dict.fromkeys(self._record.inputs, "input")
         names = _Names(self._root, self._root.leaves(), True, self._record)
         for leaf in self._root.leaves():
             for value in (value for value in leaf.inputs if value.kind != "literal"):
                 yield _edge(made[value], self._of[leaf].id, value, names.of(value))
             names.call("", leaf)
-            made |= {value: self._of[leaf].id for value in leaf.outputs}
+            made |= dict.fromkeys(leaf.outputs, self._of[leaf].id)
         for value in self._root.outputs:
             yield _edge(made[value], "output", value, names.of(value))
 
@@ -341,7 +379,7 @@ class _Names:
     def __init__(self, part: Part, children: list[Part], structured: bool, record: Record) -> None:
         self._part, self._structured, self._output = part, structured, record.root.output
         self._names: dict[Value, str] = {}
-        self._taken: set[str] = {"self", "nn"}
+        self._taken: set[str] = {"self", "nn", *keyword.kwlist}
         self._last = {value: child for child in children for value in child.inputs}
         self._kept = set(part.outputs)
         self.opening: list[str] = []
@@ -359,14 +397,14 @@ class _Names:
         """Take what was given apart."""
         if isinstance(tree, Value):
             self._names.setdefault(tree, name)
-        elif isinstance(tree, list | tuple) and any(True for _ in _values(tree)):
+        elif isinstance(tree, list | tuple) and any(True for _ in values_of(tree)):
             parts = [self._new(f"{name}_{at}") for at in range(len(tree))]
             self.opening.append(f"{', '.join(parts)}{',' if len(parts) == 1 else ''} = {name}")
             for part, item in zip(parts, tree, strict=True):
                 self._open(part, item)
         elif isinstance(tree, dict):
             for key, item in tree.items():
-                if any(True for _ in _values(item)):
+                if any(True for _ in values_of(item)):
                     part = self._new(f"{name}_{key}")
                     self.opening.append(f"{part} = {name}[{key!r}]")
                     self._open(part, item)
@@ -375,7 +413,9 @@ class _Names:
         return self._names[value]
 
     def call(self, attribute: str, child: Part) -> str:
-        args = ", ".join(constant(value.example) if value.kind == "literal" else self._names[value] for value in child.inputs)
+        args = ", ".join(
+            self._names[value] if value in self._names else constant(value.example) for value in child.inputs
+        )
         free = [
             self._names[value]
             for value in child.inputs
@@ -406,21 +446,19 @@ class _Names:
         return constant(tree)
 
     def _new(self, base: str) -> str:
-        name, count = base, 2
-        while name in self._taken:
-            name, count = f"{base}_{count}", count + 1
+        name = next(name for name in numbered(base) if name not in self._taken)
         self._taken.add(name)
         return name
 
 
-def _values(tree: Tree) -> Any:
-    from kernelmill.decompose.record import values_of
-
-    return values_of(tree)
-
-
 def _edge(source: str, to: str, value: Value, name: str) -> dict[str, Any]:
-    return {"from": source, "to": to, "tensor_name": name, "shape": list(value.shape or ()), "dtype": value.dtype}
+    return {
+        "from": source,
+        "to": to,
+        "tensor_name": name,
+        "shape": list(value.shape or ()),
+        "dtype": value.dtype,
+    }
 
 
 def _small(part: Part) -> bool:
@@ -444,10 +482,7 @@ def _joined(part: Part) -> str:
 
 def _class(name: str, taken: set[str]) -> str:
     base = "".join(piece[:1].upper() + piece[1:] for piece in name.split("_"))
-    found, count = base, 2
-    while found in taken:
-        found, count = f"{base}V{count}", count + 1
-    return found
+    return next(name for name in numbered(base) if name not in taken)
 
 
 def _sizes(part: Part, made: Made) -> str:

@@ -6,7 +6,8 @@ import re
 
 from kernelmill.decompose.record import Op, Value, values_of
 
-_LAYOUT = """
+_TABLE = {
+    "layout": """
     view reshape flatten unflatten transpose permute movedim swapaxes t T mT H mH adjoint contiguous squeeze unsqueeze expand expand_as
     view_as reshape_as chunk split tensor_split unbind narrow select to type type_as float half bfloat16 double int long bool clone
     detach real imag view_as_real view_as_complex Flatten Unflatten Identity dropout Dropout Dropout1d Dropout2d Dropout3d
@@ -14,48 +15,42 @@ _LAYOUT = """
     swapdims ravel positive alias atleast_1d atleast_2d atleast_3d
     arange zeros ones full empty eye tensor as_tensor scalar_tensor linspace zeros_like ones_like full_like empty_like new_zeros
     new_ones new_full new_empty tril_indices triu_indices meshgrid rand randn randint randperm
-""".split()
-_HEAVY = """
+""",
+    "heavy": """
     Linear linear Bilinear bilinear LazyLinear matmul __matmul__ __rmatmul__ mm bmm mv dot addmm baddbmm addbmm addmv einsum tensordot
     inner outer chain_matmul multi_dot scaled_dot_product_attention lstm gru rnn_tanh rnn_relu LSTM GRU RNN LSTMCell GRUCell RNNCell
     lstm_cell gru_cell Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d conv1d conv2d conv3d conv_transpose1d
     conv_transpose2d conv_transpose3d cdist unfold fold Fold Unfold
-""".split()
-_ACTIVATION = """
+""",
+    "activation": """
     relu ReLU relu6 ReLU6 gelu GELU silu SiLU sigmoid Sigmoid tanh Tanh leaky_relu LeakyReLU elu ELU selu SELU celu CELU mish Mish
     hardswish Hardswish hardsigmoid Hardsigmoid hardtanh Hardtanh softplus Softplus softsign Softsign tanhshrink Tanhshrink prelu PReLU
     glu GLU logsigmoid LogSigmoid hardshrink Hardshrink softshrink Softshrink threshold Threshold rrelu RReLU
-""".split()
-_POINTWISE = """
+""",
+    "pointwise": """
     add sub mul div true_divide floor_divide remainder pow neg exp log log2 log10 log1p expm1 sqrt rsqrt abs sign clamp clamp_min
     clamp_max clip reciprocal sin cos tan asin acos atan atan2 sinh cosh erf erfc where masked_fill maximum minimum square floor ceil
     round trunc frac eq ne lt le gt ge logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not addcmul addcdiv
     lerp rsub __rsub__ __rtruediv__ __rdiv__ __rpow__ __radd__ __rmul__ __pow__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __and__ __or__
     __xor__ __invert__ __truediv__ __floordiv__ __mod__ __neg__ isnan isinf nan_to_num rand_like randn_like tril triu copy fill xlogy
     __setitem__ subtract multiply divide float_power heaviside fmod
-""".split()
-_NORM = """
+""",
+    "norm": """
     BatchNorm1d BatchNorm2d BatchNorm3d LayerNorm GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d RMSNorm LocalResponseNorm
     batch_norm layer_norm group_norm instance_norm rms_norm local_response_norm normalize SyncBatchNorm CrossMapLRN2d
-""".split()
-_SOFTMAX = "softmax Softmax log_softmax LogSoftmax softmin Softmin Softmax2d gumbel_softmax".split()
-_REDUCTION = """
+""",
+    "softmax": "softmax Softmax log_softmax LogSoftmax softmin Softmin Softmax2d gumbel_softmax",
+    "reduction": """
     sum mean max min amax amin argmax argmin prod var std norm logsumexp any all cumsum cumprod median var_mean std_mean count_nonzero
     nansum logcumsumexp cummax cummin vector_norm
-""".split()
-
-KINDS = {
-    name: kind
-    for kind, names in (
-        ("layout", _LAYOUT), ("heavy", _HEAVY), ("activation", _ACTIVATION), ("pointwise", _POINTWISE), ("norm", _NORM),
-        ("softmax", _SOFTMAX), ("reduction", _REDUCTION),
-    )
-    for name in names
-}  # fmt: skip
+""",
+}
+KINDS = {name: kind for kind, names in _TABLE.items() for name in names.split()}
 
 _NAMES = {
     "__rsub__": "sub", "__rtruediv__": "div", "__rdiv__": "div", "__rpow__": "pow", "__pow__": "pow", "__getitem__": "index",
     "__setitem__": "index_put", "__matmul__": "matmul", "__rmatmul__": "matmul", "__radd__": "add", "__rmul__": "mul",
+    "__or__": "bitwise_or", "__and__": "bitwise_and", "__xor__": "bitwise_xor", "__invert__": "bitwise_not", "__mod__": "remainder",
     "true_divide": "div", "__truediv__": "div", "scaled_dot_product_attention": "attention", "__floordiv__": "floor_divide",
 }  # fmt: skip
 

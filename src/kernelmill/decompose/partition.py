@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 from kernelmill.decompose.kinds import kind_of, short_of, snake, title_of
@@ -24,8 +25,9 @@ Level = Literal["kernel", "fusion", "layer", "model"]
 MAX_FUSED = 5
 _MODULE_KERNEL = 16
 """Calls that a module of the author's may make and still be one kernel."""
+_MOVES = ("cat", "stack", "concat", "repeat", "repeat_interleave", "roll", "flip", "pad")
 _MANY = 12
-_LOOP = 8
+_LOOP = 4
 """From so many times on, the same line with another index is a loop."""
 _FOLLOWS = ("activation", "pointwise", "norm", "softmax", "reduction")
 
@@ -53,15 +55,20 @@ class Part:
     @property
     def kind(self) -> str:
         kinds = [kind_of(op) for op in self.ops]
-        return next((kind for kind in ("heavy", "norm", "softmax", "reduction") if kind in kinds), kind_of(self.main))
+        return next(
+            (kind for kind in ("heavy", "norm", "softmax", "reduction") if kind in kinds), kind_of(self.main)
+        )
 
     def leaves(self) -> list[Part]:
-        return [self] if self.level == "kernel" else [leaf for child in self.children for leaf in child.leaves()]
+        return (
+            [self] if self.level == "kernel" else [leaf for child in self.children for leaf in child.leaves()]
+        )
 
 
 def partition(record: Record, source_level: int | None) -> Part:
     _count_loops(record)
     root = _Cutter(record).scope(record.root, source_level, True)
+    root.inputs = _without_literals(root.inputs)
     _check(record, root)
     return root
 
@@ -82,7 +89,13 @@ def _count_loops(record: Record) -> None:
 
 
 def _literal(item: Any) -> Any:
+    if isinstance(item, slice):
+        return slice(_literal(item.start), _literal(item.stop), item.step)
     return Value("literal", "index", None, "int", example=item) if type(item) is int else item
+
+
+def _without_literals(values: list[Value]) -> list[Value]:
+    return [value for value in values if value.kind != "literal"]
 
 
 class _Cutter:
@@ -110,20 +123,28 @@ class _Cutter:
             return self._whole(scope, "kernel", "one operation")
         layers = [part for part in parts if part.level in ("layer", "fusion")]
         heavy = sum(part.kind == "heavy" for part in parts)
-        if root and not layers and (
-            source_level == 2 or (source_level is None and len(parts) <= 2 * MAX_FUSED and heavy <= 2)
+        if (
+            root
+            and not layers
+            and (source_level == 2 or (source_level is None and len(parts) <= 2 * MAX_FUSED and heavy <= 2))
         ):
             why = "it is a level 2 problem" if source_level == 2 else "a few operations in a row"
-            return self._part("fusion", snake(scope.kind), self._merged(parts), scope, f"{why}, of {len(parts)} kernels")
+            return self._part(
+                "fusion", snake(scope.kind), self._merged(parts), scope, f"{why}, of {len(parts)} kernels"
+            )
         parts = self._fused(parts)
         if len(parts) == 1 and not root:
             return parts[0]
         if not root:
-            title = snake(scope.kind if scope.own else scope.path.rpartition(".")[2].strip("0123456789") or scope.kind)
+            title = snake(
+                scope.kind if scope.own else scope.path.rpartition(".")[2].strip("0123456789") or scope.kind
+            )
             return self._part("layer", title, parts, scope, f"{scope.kind} holds {len(parts)} parts")
         if any(part.level == "layer" for part in parts) or sum(len(part.leaves()) for part in parts) > _MANY:
             return self._part("model", snake(scope.kind), parts, scope, "it is made of layers")
-        return self._part("layer", snake(scope.kind), parts, scope, "a few kernels and fusions, and no layers inside")
+        return self._part(
+            "layer", snake(scope.kind), parts, scope, "a few kernels and fusions, and no layers inside"
+        )
 
     # ------------------------------------------------------------------------------------------------ kernels
 
@@ -131,12 +152,14 @@ class _Cutter:
         """A module written out of small operations, such as a norm or an activation of the author's own."""
         ops = list(scope.ops())
         kinds = [kind_of(op) for op in ops]
-        if not scope.own or any(isinstance(item, Scope) for item in scope.items) or len(ops) > _MODULE_KERNEL:
+        if not scope.own or any(isinstance(item, Scope) for item in scope.items):
             return False
         if any(op.module is not None and kind_of(op) != "activation" for op in ops):
             return False
         small = ("layout", "pointwise", "activation", "reduction")
-        return all(kind in small for kind in kinds) and sum(kind != "layout" for kind in kinds) > 1
+        if not all(kind in small or title_of(op) in _MOVES for kind, op in zip(kinds, ops, strict=True)):
+            return False
+        return 1 < sum(kind != "layout" for kind in kinds) <= _MODULE_KERNEL
 
     def _whole(self, scope: Scope, level: Level, why: str) -> Part:
         ops = sorted(scope.ops(), key=lambda op: op.index)
@@ -144,7 +167,9 @@ class _Cutter:
         title = named.pop() if len(named) == 1 else snake(scope.kind)
         return self._kernel(ops, title if title != "model" else title_of(_heaviest(ops)), scope, why)
 
-    def _kernel(self, ops: list[Op], title: str, scope: Scope | None = None, why: str = "one operation") -> Part:
+    def _kernel(
+        self, ops: list[Op], title: str, scope: Scope | None = None, why: str = "one operation"
+    ) -> Part:
         part = Part("kernel", title, sorted(ops, key=lambda op: op.index), scope=scope, why=why)
         self._close(part)
         return part
@@ -160,8 +185,8 @@ class _Cutter:
         inside = set(part.ops)
         read = dict.fromkeys(value for op in part.ops for value in op.inputs())
         part.inputs = [value for value in read if value.kind != "weight" and value.op not in inside]
-        if part.level != "kernel":
-            part.inputs = [value for value in part.inputs if value.kind != "literal"]
+        if part.level not in ("kernel", "fusion"):
+            part.inputs = _without_literals(part.inputs)
         part.outputs = [
             value
             for op in part.ops
@@ -210,13 +235,16 @@ class _Cutter:
             small = ("pointwise", "activation", "layout")
             pairs = [
                 (len(a.ops) + len(b.ops), at)
-                for at, (a, b) in enumerate(zip(parts, parts[1:], strict=False))
-                if (a.kind in small and b.kind in (*small, "reduction", "softmax")) or (a.kind == "reduction" and b.kind in small)
-            ] or [(len(a.ops) + len(b.ops), at) for at, (a, b) in enumerate(zip(parts, parts[1:], strict=False))]
+                for at, (a, b) in enumerate(pairwise(parts))
+                if (a.kind in small and b.kind in (*small, "reduction", "softmax"))
+                or (a.kind == "reduction" and b.kind in small)
+            ] or [(len(a.ops) + len(b.ops), at) for at, (a, b) in enumerate(pairwise(parts))]
             at = min(pairs)[1]
             first, second = parts[at : at + 2]
             parts[at : at + 2] = [
-                self._kernel(first.ops + second.ops, f"{first.title}_{second.title}", None, "small operations in a row")
+                self._kernel(
+                    first.ops + second.ops, f"{first.title}_{second.title}", None, "small operations in a row"
+                )
             ]
         return parts
 
@@ -262,7 +290,7 @@ def _attention(parts: list[Part]) -> bool:
     kinds = [part.kind for part in parts]
     return (
         kinds[0] == kinds[-1] == "heavy"
-        and {"softmax", "activation"} & set(kinds[1:-1])
+        and not {"softmax", "activation"}.isdisjoint(kinds[1:-1])
         and all(kind in ("softmax", "pointwise", "activation") for kind in kinds[1:-1])
         and parts[0].title != "linear"
         and parts[-1].title != "linear"
@@ -284,7 +312,7 @@ def _gated(parts: list[Part]) -> bool:
 
 
 def _in_a_row(parts: list[Part]) -> bool:
-    return all(set(a.outputs) & set(b.inputs) for a, b in zip(parts, parts[1:], strict=False))
+    return all(set(a.outputs) & set(b.inputs) for a, b in pairwise(parts))
 
 
 _KNOWN = (
@@ -316,8 +344,9 @@ def _named_groups(ops: list[Op]) -> list[tuple[str, list[Op]]]:
 
 
 def _feeds(ops: list[Op]) -> bool:
-    return all(set(a.outputs()) & set(b.inputs()) for a, b in zip(ops, ops[1:], strict=False)) and all(
-        len({scope for scope in (op.scope for op in ops)}) == 1 for op in ops
+    return (
+        all(set(a.outputs()) & set(b.inputs()) for a, b in pairwise(ops))
+        and len({op.scope for op in ops}) == 1
     )
 
 
@@ -341,7 +370,9 @@ def _check(record: Record, root: Part) -> None:
     """Every call is in one kernel, and every kernel reads what is there."""
     leaves = root.leaves()
     seen = [op for leaf in leaves for op in leaf.ops]
-    assert sorted(op.index for op in seen) == sorted(op.index for op in record.root.ops()), "a call is in no kernel, or in two"
+    assert sorted(op.index for op in seen) == sorted(op.index for op in record.root.ops()), (
+        "a call is in no kernel, or in two"
+    )
     _check_order(root, set(record.inputs))
 
 

@@ -44,7 +44,9 @@ class Op:
 
     @property
     def short(self) -> str:
-        return self.name.rpartition(".")[2] if not self.name.endswith(".__get__") else self.name.split(".")[-2]
+        return (
+            self.name.rpartition(".")[2] if not self.name.endswith(".__get__") else self.name.split(".")[-2]
+        )
 
     def inputs(self) -> list[Value]:
         """Tensors and numbers that it reads, weights too, each once; not those of which it reads a size only."""

@@ -5,7 +5,21 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-ALLOWED = frozenset(["torch", "math", "typing", "collections", "functools", "__future__", "dataclasses", "abc", "enum", "itertools", "copy"])
+ALLOWED = frozenset(
+    [
+        "torch",
+        "math",
+        "typing",
+        "collections",
+        "functools",
+        "__future__",
+        "dataclasses",
+        "abc",
+        "enum",
+        "itertools",
+        "copy",
+    ]
+)
 
 
 class Inputs(NamedTuple):

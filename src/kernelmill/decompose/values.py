@@ -12,7 +12,22 @@ from kernelmill.decompose.partition import Part
 from kernelmill.decompose.record import Value, values_of
 
 _LITERAL = 16
-_POSITIVE = ("relu", "ReLU", "relu6", "ReLU6", "sigmoid", "Sigmoid", "exp", "abs", "square", "softplus", "Softplus", "hardsigmoid", "sqrt", "rsqrt")
+_POSITIVE = (
+    "relu",
+    "ReLU",
+    "relu6",
+    "ReLU6",
+    "sigmoid",
+    "Sigmoid",
+    "exp",
+    "abs",
+    "square",
+    "softplus",
+    "Softplus",
+    "hardsigmoid",
+    "sqrt",
+    "rsqrt",
+)
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 
@@ -32,11 +47,19 @@ def held(tensor: torch.Tensor) -> str | None:
         if ones is not None and bool((tensor == ones).all()):
             square = f"torch.{name}(torch.ones({shape[-2]}, {shape[-1]}{typed}))"
             return square if len(shape) == 2 else f"{square}.expand({constant(shape)}).contiguous()"
-    upper = torch.triu(torch.full(shape[-2:], float("-inf")), 1) if len(shape) > 1 and dtype.is_floating_point else None
+    upper = (
+        torch.triu(torch.full(shape[-2:], float("-inf")), 1)
+        if len(shape) > 1 and dtype.is_floating_point
+        else None
+    )
     if upper is not None and bool((tensor == upper.to(dtype)).all()):
         return f'torch.triu(torch.full({constant(shape)}, float("-inf"){typed}), 1)'
     flat = tensor.flatten()
-    if not dtype.is_complex and dtype != torch.bool and bool((flat == torch.arange(flat.numel(), dtype=dtype)).all()):
+    if (
+        not dtype.is_complex
+        and dtype != torch.bool
+        and bool((flat == torch.arange(flat.numel(), dtype=dtype)).all())
+    ):
         return f"torch.arange({flat.numel()}{typed}).view({constant(shape)})"
     if dtype == torch.bool:
         return f"torch.rand({constant(shape)}) > 0.5"
@@ -91,17 +114,19 @@ def _bound(part: Part, value: Value) -> int:
 
 
 def _bound_of(op: Any, short: str, same: set[Value]) -> int | None:
+    others: list[Any] = [one for one in values_of(op.args) if one.shape is not None and one not in same]
     if op.module is not None and op.module.kind in ("Embedding", "EmbeddingBag"):
         return int(op.module.required["num_embeddings"])
-    tensors = [one for one in values_of(op.args) if one.shape is not None]
-    others = [one for one in tensors if one not in same]
     if short == "embedding" and others:
         return int(others[0].shape[0])
     if short == "__getitem__" and op.args[0] not in same:
         index = op.args[1] if isinstance(op.args[1], tuple) else (op.args[1],)
         at = next((n for n, item in enumerate(index) if isinstance(item, Value) and item in same), 0)
         return int(op.args[0].shape[min(at, len(op.args[0].shape) - 1)])
-    if short in ("gather", "index_select", "take_along_dim", "scatter", "scatter_add", "index_add") and others:
+    if (
+        short in ("gather", "index_select", "take_along_dim", "scatter", "scatter_add", "index_add")
+        and others
+    ):
         axis = next((one for one in op.args if isinstance(one, int)), op.kwargs.get("dim", 0))
         return int(others[0].shape[axis])
     if short in ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss") and others:

@@ -43,14 +43,22 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
     code = request["code"]
     record = capture(code, request.get("entry_point") or "Model")
     root = partition(record, request["source_level"])
-    source = Source(code, request["name"], request["source_file"], request["source_level"], self_contained(code))
+    source = Source(
+        code, request["name"], request["source_file"], request["source_level"], self_contained(code)
+    )
     files = Files(record, root, _weights(record, code), source, request.get("guess", True)).written()
     return {"files": files}
 
 
 def _weights(record: Record, code: str) -> dict[str, Weight]:
     """How each tensor that functions use is made; the values of those that are no parameters are looked at."""
-    used = {value.name for op in record.root.ops() if op.module is None for value in op.inputs() if value.kind == "weight"}
+    used = {
+        value.name
+        for op in record.root.ops()
+        if op.module is None
+        for value in op.inputs()
+        if value.kind == "weight"
+    }
     looked_at = {name for name in used if name not in record.parameters}
     real: dict[str, torch.Tensor] = {}
     if looked_at:
