@@ -80,6 +80,7 @@ def mill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., subpr
                 patch.setenv(name, value)
             patch.chdir(more.pop("cwd", tmp_path))
             assert not more, more
+            patch.setattr(sys, "stdin", io.StringIO())  # nobody to ask
             patch.setattr(sys, "stdout", said)
             patch.setattr(sys, "stderr", errors)
             config.environment.cache_clear()

@@ -175,41 +175,45 @@ def test_old_data_goes_in_the_same_commit_and_other_files_stay(hub: FakeHub, tmp
     assert len(load(hub)["train"]) == 40
 
 
-def test_a_dry_run_shows_what_would_change_and_writes_nothing(hub: FakeHub, tmp_path: Path) -> None:
+@quiet_client
+def test_a_dry_run_shows_what_would_change_and_writes_nothing(
+    hub: FakeHub, tmp_path: Path, publish_here: Mill
+) -> None:
     write_rows(tmp_path / "rows.jsonl", rows_of(0, 40))
-    done = publish(hub, "rows.jsonl", "--to", REPO, "--dry-run", "--split", "none")
+    done = publish_here("rows.jsonl", "--to", REPO, "--dry-run", "--split", "none")
     assert "nothing is there: it would be made" in done.stdout
     assert "train       0 -> 40 rows: 40 added" in done.stdout
     assert state(hub) is None
-    publish(hub, "rows.jsonl", "--to", REPO, "--split", "none")
+    publish_here("rows.jsonl", "--to", REPO, "--split", "none")
     before, asked = state(hub), len(hub.requests)
     write_rows(tmp_path / "rows.jsonl", [*rows_of(1, 3, reward=0.5), *rows_of(3, 50)])
-    done = publish(hub, "rows.jsonl", "--to", REPO, "--dry-run", "--split", "none")
+    done = publish_here("rows.jsonl", "--to", REPO, "--dry-run", "--split", "none")
     assert "train       40 -> 49 rows: 10 added, 1 removed, 2 changed, 37 unchanged" in done.stdout
     assert state(hub) == before
     assert {method for method, _ in hub.requests[asked:]} <= {"GET", "HEAD"}
     write_rows(tmp_path / "rows.jsonl", rows_of(0, 40))
-    done = publish(hub, "rows.jsonl", "--to", REPO, "--dry-run", "--split", "none")
+    done = publish_here("rows.jsonl", "--to", REPO, "--dry-run", "--split", "none")
     assert "40 -> 40 rows: 40 unchanged" in done.stdout
     assert "to send     nothing" in done.stdout
 
 
+@quiet_client
 def test_a_much_smaller_dataset_is_refused_also_where_the_old_one_is_not_ours(
-    hub: FakeHub, tmp_path: Path
+    hub: FakeHub, tmp_path: Path, publish_here: Mill
 ) -> None:
     old = "".join(json.dumps(found) + "\n" for found in rows_of(0, 40)).encode()
     hub.put("dataset", REPO, {"train.jsonl": old})
     write_rows(tmp_path / "rows.jsonl", rows_of(0, 10))
-    done = publish(hub, "rows.jsonl", "--to", REPO)
+    done = publish_here("rows.jsonl", "--to", REPO)
     assert done.returncode == 1
     assert (
         "org/name has 40 rows, and would have 10: nothing is changed; if that is meant, say --yes"
         in done.stderr
     )
     assert state(hub) == {"train.jsonl": old}
-    assert publish(hub, "rows.jsonl", "--to", REPO, "--yes").returncode == 0
+    assert publish_here("rows.jsonl", "--to", REPO, "--yes").returncode == 0
     write_rows(tmp_path / "rows.jsonl", rows_of(0, 4))
-    assert "org/name has 10 rows, and would have 4" in publish(hub, "rows.jsonl", "--to", REPO).stderr
+    assert "org/name has 10 rows, and would have 4" in publish_here("rows.jsonl", "--to", REPO).stderr
 
 
 @quiet_client
@@ -346,10 +350,13 @@ def test_ctrl_c_ends_it_at_once_and_nothing_is_published(hub: FakeHub, tmp_path:
     assert os.listdir(tmp_path) == ["rows.jsonl"]
 
 
-def test_a_commit_whose_answer_was_lost_is_not_made_twice(hub: FakeHub, tmp_path: Path) -> None:
+@quiet_client
+def test_a_commit_whose_answer_was_lost_is_not_made_twice(
+    hub: FakeHub, tmp_path: Path, publish_here: Mill
+) -> None:
     write_rows(tmp_path / "rows.jsonl", rows_of(0, 20))
     hub.faults.append(Fault("/commit/", action="lose"))
-    done = publish(hub, "rows.jsonl", "--to", REPO)
+    done = publish_here("rows.jsonl", "--to", REPO)
     assert done.returncode == 0, done.stderr
     assert len(hub.commits("dataset", REPO)) == 2
     assert sum("/commit/" in path for _, path in hub.requests) == 1
@@ -410,11 +417,14 @@ def test_public_only_on_request_and_a_word_goes_to_its_target(hub: FakeHub, tmp_
     assert raw["rows"] == {"train": 20}
 
 
-def test_a_card_changed_by_hand_is_told_in_a_dry_run(hub: FakeHub, tmp_path: Path) -> None:
+@quiet_client
+def test_a_card_changed_by_hand_is_told_in_a_dry_run(
+    hub: FakeHub, tmp_path: Path, publish_here: Mill
+) -> None:
     write_rows(tmp_path / "rows.jsonl", rows_of(0, 10))
-    publish(hub, "rows.jsonl", "--to", REPO)
+    publish_here("rows.jsonl", "--to", REPO)
     hub.put("dataset", REPO, {"README.md": b"mine now"})
-    done = publish(hub, "rows.jsonl", "--to", REPO, "--dry-run")
+    done = publish_here("rows.jsonl", "--to", REPO, "--dry-run")
     assert "README.md was changed by hand, and would be replaced" in done.stdout
 
 

@@ -60,10 +60,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_every_problem_becomes_a_row_and_a_second_run_writes_and_judges_nothing(
+def test_every_problem_becomes_a_row_in_one_turn_and_a_second_run_writes_and_judges_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good, bad = run(folder)
+    good, bad = run(folder, "--turns", "3")
+    # More turns are allowed, and the compiler would say the same again.
+    assert [row["num_turns"] for row in (good, bad)] == [1.0, 1.0]
+    assert [row["ended"] for row in (good, bad)] == ["correct", "the compiler"]
     assert (good["verdict"]["verdict"], good["reward"], good["extern"]) == ("correct", 1.0, [])
     assert "@triton.jit" in read_answer(good["completion"][0]["content"]).code
     assert good["answer"] == read_answer(good["completion"][0]["content"]).code
@@ -76,14 +79,8 @@ def test_every_problem_becomes_a_row_and_a_second_run_writes_and_judges_nothing(
         raise AssertionError("it is written already")
 
     monkeypatch.setattr(Teacher, "write", never)
-    assert run(folder) == [good, bad]
+    assert run(folder, "--turns", "3") == [good, bad]
     assert "2 whole already, 0 to do" in capsys.readouterr().err
-
-
-def test_turns_do_not_ask_the_compiler_again(folder: Path) -> None:
-    rows = run(folder, "--turns", "3")
-    assert [row["num_turns"] for row in rows] == [1.0, 1.0]
-    assert [row["ended"] for row in rows] == ["correct", "the compiler"]
 
 
 def test_a_dry_run_says_what_would_be_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
