@@ -7,6 +7,9 @@ DEV_STAMP := $(VENV)/.installed-dev
 EXTRAS := eval,serve,hub,offline,lengths
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# The tests start hundreds of short processes: where this is set, each would compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test test-all lint format bench clean
 
 help:  ## list the targets
