@@ -1,0 +1,196 @@
+"""`kernelmill decompose` on files: what is written, what is said, and what becomes of models that cannot be decomposed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelmill.cli import main
+from tests.conftest import ROOT, command
+from tests.decompose.models import KERNEL, NET, written
+
+Mill = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, decomposed without its layers' files, and a kernel beside it."""
+    folder = written(
+        tmp_path_factory.mktemp("decomposed"), {"set/level3/2_net.py": NET, "set/level1/10_gelu.py": KERNEL}
+    )
+    done = subprocess.run(
+        command(
+            "decompose", folder / "set", "-o", folder / "out", "--levels", "fusion,model", "--workers", "2"
+        ),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    (folder / "said").write_text(done.stdout + done.stderr)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_a_decomposed_model_is_proven_and_listed(result: Path) -> None:
+    assert (result / "out/manifest.txt").read_text() == "level1/10_gelu\nlevel3/2_net\n"
+    model = result / "out/level3/2_net"
+    tree = json.loads((model / "decomposition_tree.json").read_text())
+    assert tree["metadata"]["verification_status"] == "PASS"
+    assert json.loads((model / "verification/test_results.json").read_text())["status"] == "PASS"
+    said = (result / "said").read_text()
+    assert "level3/2_net  model  1 model, 1 layer, 2 fusions, 7 kernels  PASS  coverage 100%" in said
+    assert not [path for path in (result / "out").rglob(".*") if not path.name.endswith(".lock")]
+
+
+def test_the_source_stays_as_it_is_and_emitted_code_is_formatted(result: Path) -> None:
+    from ruff import find_ruff_bin
+
+    model = result / "out/level3/2_net"
+    sources = [file for file in model.rglob("*.py") if file.read_text() == NET]
+    assert sorted(str(file.relative_to(model)).partition("/")[0] for file in sources) == [
+        "level_3_model", "steps", "verification",
+    ]  # fmt: skip
+    emitted = [file for file in model.rglob("*.py") if file not in sources]
+    assert len(emitted) > 10
+    checked = [
+        find_ruff_bin(),
+        "format",
+        "--check",
+        "--isolated",
+        "--no-cache",
+        "--line-length",
+        "110",
+        *emitted,
+    ]
+    subprocess.run(checked, check=True, capture_output=True)
+
+
+def test_only_the_levels_asked_for_and_kernels_are_kept_and_the_rest_still_proves(
+    result: Path, mill: Mill
+) -> None:
+    model = result / "out/level3/2_net"
+    assert not (model / "level_2_layer").exists()
+    assert all((model / name).is_dir() for name in ("level_0_kernel", "level_1_fusion", "level_3_model"))
+    assert (
+        "Files were kept of these levels: model, fusion, kernel."
+        in (model / "decomposition_analysis.md").read_text()
+    )
+    done = mill("prove", model)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_analysis_tells_a_person_what_was_found(result: Path) -> None:
+    text = (result / "out/level3/2_net/decomposition_analysis.md").read_text()
+    assert "**model**: it is made of layers." in text
+    assert "`conv2d_4x4_k3_p1_fp32` | 4 |" in text
+    assert "**PASS** when it was decomposed:\n4 of 4 steps proven, composition PASS, coverage 100%." in text
+    assert "  \n" not in text
+
+
+def test_models_that_cannot_be_decomposed_are_a_line_each_and_the_batch_goes_on(
+    tmp_path: Path, mill: Mill
+) -> None:
+    call = "return torch.nn.functional.gelu(x)"
+    files = {
+        "good.py": KERNEL,
+        "parse.py": "def broken(:\n",
+        "none.py": "import torch\n",
+        "package.py": "import no_such_package_here\n",
+        "forever.py": KERNEL.replace(call, "\n        while True:\n            pass"),
+        "decides.py": KERNEL.replace(call, "return torch.relu(x) if x.sum() > 0 else x"),
+        "large.py": KERNEL.replace("def forward", "w = torch.ones(50_000_000_000)\n\n    def forward"),
+        "leaves.py": KERNEL.replace(call, "import os; os._exit(3)"),
+        "latin.py": "",
+    }
+    written(tmp_path / "set/level1", files)
+    (tmp_path / "set/level1/latin.py").write_bytes(b"# \xe4\n")
+    written(tmp_path / "set/level_1", {"good.py": KERNEL})
+    done = mill("decompose", "set", "-o", "out", "--timeout", 8)
+    assert done.returncode == 1
+    assert (tmp_path / "out/manifest.txt").read_text() == "level1/good\n"
+    assert [path.name for path in (tmp_path / "out/level1").iterdir()] == ["good"]
+    for name, reason in {
+        "level1/parse": "it does not parse: invalid syntax (line 1)",
+        "level1/none": "it defines no class Model that is an nn.Module",
+        "level1/package": "it needs no_such_package_here, which is not installed",
+        "level1/forever": "timeout: timed out after 8",
+        "level1/decides": "line 7: Python looks at a tensor's values",
+        "level1/large": "it needs more memory than the 5.4 GB that it has: it tried to allocate 200.0 GB",
+        "level1/leaves": "crashed: exited with status 3",
+        "level1/latin": "it is not UTF-8",
+        "level_1/good": "its place level1/good is that of set/level1/good.py",
+    }.items():
+        assert done.stderr.count(f"set/{name}.py: {reason}") == 1, (name, done.stderr)
+        assert done.stdout.count(f"set/{name}.py: {reason}") == 1, (name, done.stdout)
+
+
+def test_an_interrupted_batch_leaves_whole_folders_only(tmp_path: Path) -> None:
+    forever = KERNEL.replace("return torch.nn.functional.gelu(x)", "\n        while True:\n            pass")
+    written(tmp_path / "set", {"1_good.py": KERNEL, "2_forever.py": forever, "3_forever.py": forever})
+    running = subprocess.Popen(
+        command("decompose", "set", "-o", "out", "--workers", "1"),
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stderr is not None
+    assert "models/1_good" in running.stderr.readline()
+    time.sleep(0.5)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert said == "kernelmill: interrupted\n"
+    assert [path.name for path in (tmp_path / "out/models").iterdir()] == ["1_good"]
+
+
+def test_the_script_takes_a_part_of_a_level(tmp_path: Path) -> None:
+    written(
+        tmp_path / "data/kernelbench",
+        {f"level1/{n}_gelu.py": KERNEL for n in (1, 2, 10)} | {"level2/1_x.py": NET},
+    )
+    script = [sys.executable, str(ROOT / "scripts/batch_decompose.py"), "--level", "1", "--start"]
+    done = subprocess.run([*script, "2", "--count", "10"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "output/manifest.txt").read_text() == "level1/10_gelu\n"
+    done = subprocess.run(
+        [*script, "3", "--data", "data/kernelbench"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr == "kernelmill: there are 3 models of level 1: none from --start 3 on\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "nowhere: no such file or folder"),
+        (["empty"], "empty: no .py file in it"),
+        (["notes.txt"], "notes.txt: expected a .py file with a class Model"),
+        (["set", "--levels", "kernels"], "'kernels' is no level: kernel, fusion, layer, model"),
+        (["set", "-o", "problems"], "problems holds a set of problems: name another folder with -o"),
+        (["set", "-o", "notes.txt"], "notes.txt is no folder"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, mill: Mill, arguments: list[str], said: str) -> None:
+    written(tmp_path, {"set/a.py": KERNEL, "notes.txt": "", "problems/manifest.txt": "level1/1_ReLU.py\n"})
+    os.mkdir("empty")
+    done = mill("decompose", *arguments)
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["decompose", "--help"])
+    text = capsys.readouterr().out
+    assert all(
+        f"--{name}" in text for name in ("output", "workers", "timeout", "levels", "level", "start", "count")
+    )
