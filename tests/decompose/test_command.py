@@ -152,25 +152,24 @@ def test_an_interrupted_batch_leaves_whole_folders_only(tmp_path: Path) -> None:
 
 
 def test_the_script_takes_a_part_of_a_level(tmp_path: Path) -> None:
-    written(
-        tmp_path / "data/kernelbench",
-        {f"level1/{n}_gelu.py": KERNEL for n in (1, 2, 10)} | {"level2/1_x.py": NET},
-    )
+    files = {f"level1/{number}_net.py": "def (" for number in (1, 2, 10)} | {"level2/1_net.py": "def ("}
+    written(tmp_path / "data/kernelbench", files)
     script = [sys.executable, str(ROOT / "scripts/batch_decompose.py"), "--level", "1", "--start"]
-    done = subprocess.run([*script, "2", "--count", "10"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "output/manifest.txt").read_text() == "level1/10_gelu\n"
-    done = subprocess.run(
-        [*script, "3", "--data", "data/kernelbench"], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = subprocess.run([*script, "1", "--count", "1"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == "kernelmill: there are 3 models of level 1: none from --start 3 on\n"
+    assert done.stderr == "data/kernelbench/level1/2_net.py: it does not parse: invalid syntax (line 1)\n"
+    assert (tmp_path / "output/manifest.txt").read_text() == ""
+    done = subprocess.run([*script, "3", "--data", "data"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("kernelmill: data: no .py file in it")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["nowhere"], "nowhere: no such file or folder"),
+        (["set", "--start", "1"], "there are 1 models: none from --start 1 on"),
+        (["set", "--level", "2"], "there are 0 models of level 2: none from --start 0 on"),
         (["empty"], "empty: no .py file in it"),
         (["notes.txt"], "notes.txt: expected a .py file with a class Model"),
         (["set", "--levels", "kernels"], "'kernels' is no level: kernel, fusion, layer, model"),

@@ -66,9 +66,10 @@ def _in(folder: Path) -> list[Path]:
 
 
 def natural(path: Path | str) -> list[tuple[int, str]]:
-    """`2_b` before `10_a`."""
+    """`2_b` before `10_a`; different names are never equal."""
     pieces = re.split(r"(\d+)", str(path))
-    return [(int(piece), "") if piece.isdigit() and piece.isascii() else (-1, piece) for piece in pieces]
+    found = [(int(piece), "") if piece.isdigit() and piece.isascii() else (-1, piece) for piece in pieces]
+    return [*found, (-2, str(path))]
 
 
 def _level(file: Path) -> int | None:
