@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from kernelmill import cli, config
 from kernelmill.testing.example_rows import evals_row
@@ -25,7 +25,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # `make test` sets HYPOTHESIS_PROFILE=same: the examples follow from the test alone, so that a commit gives the same answer
 # every time, and what an earlier run found is not tried first. Without it, as in `make test-all`, they are drawn at random.
-settings.register_profile("same", derandomize=True, database=None)
+# How fast a busy machine draws them decides nothing either.
+settings.register_profile(
+    "same", derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
