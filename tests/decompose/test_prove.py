@@ -86,9 +86,10 @@ def mapped(where: str, **change: str | None) -> Mutation:
     )
 
 
-def replaced(path: str, text: str) -> Mutation:
+def both(*mutations: Mutation) -> Mutation:
     def mutate(folder: Path) -> None:
-        edit(folder, path, (folder / path).read_text(encoding="utf-8"), text)
+        for mutation in mutations:
+            mutation(folder)
 
     return mutate
 
@@ -130,18 +131,23 @@ WRONG: dict[str, tuple[Mutation, str]] = {
         changed(ADD, "x0 + x1", "x1.add_(x0)"),
         "input[0][0] differs",
     ),
+    "a constant stands for a weight that is still mapped": (
+        changed(LINEAR, "self.linear(x0)", "F.linear(x0, torch.full((8, 8), 0.5), self.linear.bias)"),
+        "differs in",
+    ),
     "a constant stands for a weight": (
-        lambda folder: (
-            edit(folder, LINEAR, "self.linear(x0)", "F.linear(x0, torch.full((8, 8), 0.5), self.linear.bias)"),
-            edit_map(folder, MLP, {"one.linear.weight": None}),
-        )[0],
-        "one.linear.weight of the refactored is not in the weight map",
+        both(
+            changed(LINEAR, "self.linear = nn.Linear(inner, outer)", "self.linear = torch.full((8, 8), 0.5)"),
+            changed(LINEAR, "self.linear(x0)", "F.linear(x0, self.linear, self.linear[0])"),
+            mapped(MLP, one__linear__weight=None, one__linear__bias=None, two__linear__weight=None, two__linear__bias=None),
+        ),
+        "the original reads one.weight, which is not in the weight map",
     ),
     "a weight that is read is not mapped": (
-        lambda folder: (
-            edit(folder, LINEAR, "nn.Linear(inner, outer)", "nn.Linear(inner, outer, bias=False)"),
-            edit_map(folder, MLP, {"one.linear.bias": None, "two.linear.bias": None}),
-        )[0],
+        both(
+            changed(LINEAR, "nn.Linear(inner, outer)", "nn.Linear(inner, outer, bias=False)"),
+            mapped(MLP, one__linear__bias=None, two__linear__bias=None),
+        ),
         "the original reads one.bias, which is not in the weight map",
     ),
     "the map lacks an entry": (
@@ -193,6 +199,12 @@ WRONG: dict[str, tuple[Mutation, str]] = {
     "a file is no node's": (
         lambda folder: write(folder / "level_0_kernel/more.py", problem("", "x0", "torch.rand(2)")),
         "level_0_kernel/more.py is no node's file",
+    ),
+    "the tree says another instance": (
+        lambda folder: _edit_tree(
+            folder, lambda nodes: nodes["net"].update(instances=[{"child": "mean_fp32", "attribute": "block"}])
+        ),
+        "block is conv_norm_act_fp32, the tree says mean_fp32",
     ),
     "a step is missing": (lambda folder: _edit_tree(folder, lambda nodes: nodes["net"].update(step="steps/none")), "no step"),
     "a kernel does not parse": (changed(ACT, "return F", "return return F"), "it does not parse"),

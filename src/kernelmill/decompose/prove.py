@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -57,6 +59,7 @@ class Prover:
 
     def __init__(self, workers: int = 2, timeout: float = TIMEOUT, memory_mb: int = MEMORY_MB) -> None:
         self.workers, self.timeout, self.memory_mb = workers, timeout, memory_mb
+        self._lock = threading.Lock()
         self._stack = ExitStack()
         self._plain: Isolate | None = None
         self._hub: Isolate | None = None
@@ -78,10 +81,11 @@ class Prover:
 
     def start(self, source: str) -> None:
         """Have a server that can run this source: one with models of the Hub takes longer to start and more memory."""
-        if self._plain is None:
-            self._plain = self._stack.enter_context(self._isolate({}))
-        if self._hub is None and offline_models.used_by(source):
-            self._hub = self._stack.enter_context(self._isolate(offline_models.environment("full")))
+        with self._lock:
+            if self._plain is None:
+                self._plain = self._stack.enter_context(self._isolate({}))
+            if self._hub is None and offline_models.used_by(source):
+                self._hub = self._stack.enter_context(self._isolate(offline_models.environment("full")))
 
     def _isolate(self, environment: dict[str, str]) -> Isolate:
         return Isolate(
@@ -174,10 +178,12 @@ def _level_files(tree: Tree, prover: Prover) -> list[str]:
     return faults
 
 
-def _shape_faults(node: Node, shapes: dict[str, Any]) -> list[str]:
+def _shape_faults(
+    node: Node, shapes: dict[str, Any], compared: Sequence[str] = ("inputs", "outputs")
+) -> list[str]:
     return [
         f"its {which} are {_shown(shapes[which])}, the tree says {_shown(node.tensors(which))}"
-        for which in ("inputs", "outputs")
+        for which in compared
         if [t for t in shapes[which] if t != [[], "bool"]] != node.tensors(which)
     ]
 
@@ -208,7 +214,8 @@ def _result(claim: Claim, tree: Tree, prover: Prover) -> dict[str, Any]:
         )
         found = reply["result"] if reply["kind"] == "ok" else {"status": "ERROR", "lines": [_why(reply)]}
         found["seconds"] = round(reply["seconds"], 2)
-        if "shapes" in found and (wrong := _shape_faults(claim.node, found["shapes"])):
+        which = ["inputs", "outputs"] if claim.of_the_node else ["outputs"]
+        if "shapes" in found and (wrong := _shape_faults(claim.node, found["shapes"], which)):
             found = found | {
                 "status": "FAIL",
                 "lines": [*found["lines"], *(f"the original: {w}" for w in wrong)],

@@ -47,6 +47,12 @@ class Broken(Exception):
     """A side of the claim does not load, build or run; the message is one line."""
 
 
+def unless_out_of_memory(error: Exception) -> None:
+    """Raises it again where memory ran out: that says nothing about the claim."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        raise error
+
+
 class Original:
     """The model as it was given: any class of `nn.Module`, its arguments and its inputs."""
 

@@ -24,6 +24,7 @@ from kernelmill.decompose.prove_build import (
     put,
     registered,
     resolve,
+    unless_out_of_memory,
 )
 from kernelmill.decompose.prove_record import Recorder, tensors_in
 from kernelmill.decompose.prove_sizes import MAX_FLOPS, Cost, Rule, Shape, reduced_inputs, target
@@ -89,9 +90,8 @@ def compare_numbers(
         return found
     try:
         pair = _Pair(original, refactored, weight_map)
-    except MemoryError:
-        raise
     except Exception as error:  # noqa: BLE001
+        unless_out_of_memory(error)
         found.error = (
             f"it cannot be built for real: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         )
@@ -188,9 +188,8 @@ class _Pair:
         _seed(seed)
         try:
             one = self._original(*args, **kwargs)
-        except MemoryError:
-            raise
         except Exception as error:  # noqa: BLE001
+            unless_out_of_memory(error)
             return trial, ("original", where(error, "original.py"))
         _seed(seed)
         children = {m: name for name, m in self._refactored.named_children()}
@@ -201,9 +200,8 @@ class _Pair:
                     other = self._refactored(*their_args, **their_kwargs)
             else:
                 other = self._refactored(*their_args, **their_kwargs)
-        except MemoryError:
-            raise
         except Exception as error:  # noqa: BLE001
+            unless_out_of_memory(error)
             return trial, ("refactored", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
         compared = trial.comparison
         trial.tolerance = max((TOLERANCES.get(t.dtype, 0.0) for t in tensors_in(one)), default=0.0)

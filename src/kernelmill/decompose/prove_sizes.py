@@ -49,6 +49,7 @@ class Cost(NamedTuple):
 
 
 ELEMENTS, FLOPS, WRITTEN = 16_000_000, 2_000_000_000, 100_000_000
+_STEP = 4
 MAX_FLOPS = 400_000_000_000
 """The most for a run whose inputs cannot be made smaller."""
 
@@ -63,13 +64,14 @@ def choose(
     for first, size in [*((True, s) for s in firsts), *((False, s) for s in sizes)]:
         if cost.over() <= 1:
             break
-        new = _smaller(size, cost.over())
-        if new >= size:
-            continue
-        tried = [*rules, Rule(first, size, new)]
-        found = estimate(tried)
-        if found is not None and found.over() < cost.over():
-            rules, cost = tried, found
+        ratio = cost.over()
+        while (new := _smaller(size, ratio)) < size:
+            tried = [*rules, Rule(first, size, new)]
+            found = estimate(tried)
+            if found is not None and found.over() < cost.over():
+                rules, cost = tried, found
+                break
+            ratio = min(ratio, size / 2) / _STEP  # too small for a kernel's window, say
     return rules, cost
 
 

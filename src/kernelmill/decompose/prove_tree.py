@@ -36,6 +36,11 @@ class Unreadable(Exception):
     """The folder is no decomposed model; the message is one line."""
 
 
+class Instance(msgspec.Struct):
+    child: str
+    attribute: str
+
+
 class Node(msgspec.Struct):
     level: str
     path: str
@@ -47,6 +52,7 @@ class Node(msgspec.Struct):
     input_dtypes: list[Any] = []
     output_dtypes: list[Any] = []
     step: str | None = None
+    instances: list[Instance] = []
 
     @property
     def module(self) -> str:
@@ -76,6 +82,8 @@ class Claim(msgspec.Struct):
     violations: list[str]
     node: Node
     single: bool = False
+    of_the_node: bool = True
+    """Whether the original is the node's own file. The source may take its inputs in another order, or more of them."""
 
 
 class Tree:
@@ -238,6 +246,10 @@ class Tree:
         parent = Parent(refactored, "children")
         violations += [f"refactored.py: {said}" for said in parent.violations]
         violations += _imports(parent, set(children))
+        for one in node.instances:
+            has = parent.imported.get(parent.built.get(one.attribute, ""))
+            if one.child not in self.nodes or has != self.nodes[one.child].module:
+                violations.append(f"{one.attribute} is {has}, the tree says {one.child}")
         return Claim(
             step,
             self.folder / step,
@@ -265,7 +277,7 @@ class Tree:
         weight_map = self._map("verification", violations)
         return Claim(
             "composition", self.folder / "verification", self.source, files, "verification/composition_test.py",
-            weight_map, violations, self.nodes[self.root], single,
+            weight_map, violations, self.nodes[self.root], single, self.source == self.texts[self.root],
         )  # fmt: skip
 
     def _map(self, folder: str, violations: list[str]) -> dict[str, str]:

@@ -33,6 +33,7 @@ from kernelmill.decompose.prove_build import (
     held_tensors,
     registered,
     resolve,
+    unless_out_of_memory,
 )
 from kernelmill.decompose.prove_numbers import compare_numbers
 from kernelmill.decompose.prove_record import Recorder, WholeSequences, tensors_in
@@ -127,9 +128,8 @@ def _first_trace(original: Original) -> tuple[tuple[bool, bool], Run]:
     for fake, real_weights in ((True, False), (True, True), (False, True)):
         try:
             return (fake, real_weights), _traced(original, original, fake, False, [], real_weights)
-        except MemoryError:
-            raise
         except Exception as error:  # noqa: BLE001  the last road shows whether it is the module's own
+            unless_out_of_memory(error)
             trouble = error
     assert trouble is not None
     raise trouble
@@ -146,17 +146,15 @@ class Claim:
         try:
             self._original = Original(self._request["original"], self._request.get("entry_point"))
             mode, eval_original = _first_trace(self._original)
-        except MemoryError:
-            raise
         except Exception as error:  # noqa: BLE001
+            unless_out_of_memory(error)
             return {"status": "ERROR", "lines": [f"the original does not run: {where(error, 'original.py')}"]}
         self._fake, self._real_weights = mode
         try:
             self._refactored = Refactored(self._request["refactored"], self._request["main"])
             eval_refactored = self._trace(self._refactored, False)
-        except MemoryError:
-            raise
         except Exception as error:  # noqa: BLE001
+            unless_out_of_memory(error)
             return {"status": "FAIL", "lines": [f"the refactored does not run: {_said(error)}"]}
         self._outputs(eval_original, eval_refactored)
         self._children(eval_refactored)
