@@ -23,17 +23,9 @@ from kernelmill.problems.module_file import init_inputs, inputs, load
 
 ORIGINAL, REFACTORED = "original", "refactored"
 _FILLS = {
-    *(
-        "aten::uniform_",
-        "aten::normal_",
-        "aten::fill_",
-        "aten::zero_",
-        "aten::erfinv_",
-        "aten::clamp_",
-        "aten::mul_",
-        "aten::add_",
-    ),
-}
+    "aten::uniform_", "aten::normal_", "aten::fill_", "aten::zero_", "aten::erfinv_", "aten::clamp_",
+    "aten::mul_", "aten::add_",
+}  # fmt: skip
 
 
 _DRAWS = {"aten::uniform_", "aten::normal_"}

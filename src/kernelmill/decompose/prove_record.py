@@ -26,16 +26,10 @@ from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
 _NO_OPERATION = {"aten.detach", "aten.lift_fresh", "aten.lift", "aten.alias"}
 _SHAPE_ONLY = {
-    *("aten.new_zeros", "aten.new_ones", "aten.new_full", "aten.new_empty", "aten.new_empty_strided"),
-    *(
-        "aten.zeros_like",
-        "aten.ones_like",
-        "aten.full_like",
-        "aten.empty_like",
-        "aten.rand_like",
-        "aten.randn_like",
-    ),
-}
+    "aten.new_zeros", "aten.new_ones", "aten.new_full", "aten.new_empty", "aten.new_empty_strided",
+    "aten.zeros_like", "aten.ones_like", "aten.full_like", "aten.empty_like", "aten.rand_like",
+    "aten.randn_like",
+}  # fmt: skip
 """They take a tensor's shape and type, not its numbers."""
 TRAINING = (_DropoutNd, _NormBase)
 """torch's modules that are different in train mode, and say so whoever looks at them in eval mode."""

@@ -19,77 +19,24 @@ PARENT_IMPORTS = {"torch", "torch.nn"}
 COMPOSITION_IMPORTS = PARENT_IMPORTS | {"sys", "json", "importlib", "importlib.util"}
 """Its `run_tests` may use these; its `forward` can use none of them."""
 CHILD_IMPORTS = {
-    *(
-        "__future__",
-        "collections",
-        "dataclasses",
-        "enum",
-        "functools",
-        "itertools",
-        "math",
-        "numbers",
-        "typing",
-    ),
-}
+    "__future__", "collections", "dataclasses", "enum", "functools", "itertools", "math", "numbers",
+    "typing",
+}  # fmt: skip
 _PATH_LINE = "sys.path.insert(0, str(Path(__file__).resolve().parents[1]))"
 _DTYPES = {
-    *(
-        "float64",
-        "float32",
-        "float16",
-        "bfloat16",
-        "float",
-        "double",
-        "half",
-        "complex64",
-        "complex128",
-        "bool",
-    ),
-    *("int8", "int16", "int32", "int64", "uint8", "int", "long"),
-}
+    "float64", "float32", "float16", "bfloat16", "float", "double", "half", "complex64", "complex128",
+    "bool", "int8", "int16", "int32", "int64", "uint8", "int", "long",
+}  # fmt: skip
 _BUILTINS = {
-    *(
-        "exec",
-        "eval",
-        "compile",
-        "open",
-        "__import__",
-        "globals",
-        "vars",
-        "setattr",
-        "delattr",
-        "breakpoint",
-    ),
-    *("__builtins__", "__loader__", "__spec__"),
-}
+    "exec", "eval", "compile", "open", "__import__", "globals", "vars", "setattr", "delattr", "breakpoint",
+    "__builtins__", "__loader__", "__spec__",
+}  # fmt: skip
 _MODULES = {
-    *(
-        "sys",
-        "os",
-        "importlib",
-        "builtins",
-        "inspect",
-        "gc",
-        "ctypes",
-        "subprocess",
-        "pickle",
-        "io",
-        "linecache",
-        "pathlib",
-    ),
-    *(
-        "shutil",
-        "runpy",
-        "threading",
-        "multiprocessing",
-        "hub",
-        "package",
-        "cpp_extension",
-        "load_library",
-        "overrides",
-    ),
-    *("_python_dispatch", "_subclasses", "_C", "_dynamo", "_inductor", "load", "save"),
-}
+    "sys", "os", "importlib", "builtins", "inspect", "gc", "ctypes", "subprocess", "pickle", "io",
+    "linecache", "pathlib", "shutil", "runpy", "threading", "multiprocessing", "hub", "package",
+    "cpp_extension", "load_library", "overrides", "_python_dispatch", "_subclasses", "_C", "_dynamo",
+    "_inductor", "load", "save",
+}  # fmt: skip
 """Attributes that lead out of a computation: torch has `torch.sys` and `torch.os`."""
 _DUNDERS = {"__init__", "__name__", "__class__", "__version__", "__file__"}
 
