@@ -61,6 +61,7 @@ def test_only_proven_models_are_taken_and_the_others_are_named(mill: Mill) -> No
     model("level1/2_bad", ("relu", "kernel", RELU, 1), verification_status="FAIL")
     model("level1/3_lost", ("relu", "kernel", RELU, 1))
     Path("out/level1/3_lost/level_0_kernel/relu.py").unlink()
+    model("level1/.4_killed.tmp", ("relu", "kernel", RELU, 1))
     done = mill("collect", "out")
     assert "left out: out/level1/2_bad: its proof is FAIL" in done.stdout
     assert "left out: out/level1/3_lost: " in done.stdout

@@ -36,11 +36,12 @@ from kernelmill.decompose.picture import svg
 from kernelmill.decompose.prove import Proof, Prover, prove_folder
 from kernelmill.decompose.prove_tree import TREE
 from kernelmill.decompose.tree_file import LEVELS, Level, TreeFile
-from kernelmill.errors import OutputError
+from kernelmill.errors import ConfigError, OutputError
 from kernelmill.evaluate import offline_models
 from kernelmill.isolate import Isolate, Reply
 from kernelmill.lock import take_lock
 from kernelmill.store.text_file import write_whole
+from kernelmill.teacher.tidy import NoFormatter, ruff_format
 from kernelmill.terminal import size
 
 MANIFEST = "manifest.txt"
@@ -87,6 +88,10 @@ class Decomposer:
         self._isolates: dict[bool, Isolate] = {}
 
     def __enter__(self) -> Decomposer:
+        try:
+            ruff_format()
+        except NoFormatter as error:
+            raise ConfigError(str(error)) from None
         if self._out.exists() and not self._out.is_dir():
             raise OutputError(f"{self._out} is no folder")
         if not ours(self._out):

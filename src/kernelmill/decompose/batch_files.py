@@ -62,6 +62,8 @@ def write_model(folder: Path, files: dict[str, str], source: str) -> None:
         place.write_bytes(text.encode("utf-8", "surrogatepass"))
         if path.endswith(".py") and text != source:
             first.setdefault(text, path)
+    if not first:
+        return  # without files it would format all that is there
     command = [*ruff_format(), "--no-cache", "--quiet", "--", *first.values()]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode != 0:

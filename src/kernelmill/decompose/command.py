@@ -101,7 +101,7 @@ def main(arguments: list[str]) -> int:
     with Decomposer(given.output, workers, float(given.timeout), given.levels) as decomposer:
         outcomes = decomposer.run(models, done)
     if len(outcomes) == 1 and outcomes[0].raw is not None:
-        Console().print(rich_tree(outcomes[0].raw))
+        Console().print(rich_tree(outcomes[0].raw), soft_wrap=True)
     print(summary(outcomes, time.monotonic() - started))
     for outcome in outcomes:
         if outcome.status != "PASS" and len(outcomes) > 1:
