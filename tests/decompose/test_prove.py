@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -600,6 +601,30 @@ def test_a_model_whose_inputs_cannot_be_smaller_is_an_error_where_it_does_not_fi
     proof = prove_folder(folder, prover)
     assert proof.status == "ERROR"
     assert all("numbers do not fit" in line for line in proof.lines)
+
+
+def test_a_claim_that_needs_more_memory_than_others_have_gets_it_alone(
+    folder: Path, prover: Prover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prover, "memory_mb", 0)
+    monkeypatch.setattr(
+        Prover, "run_alone", lambda self, request, memory: self.run({**request, "memory": memory})
+    )
+    proof = prove_folder(folder, prover)
+    assert (proof.status, proof.lines) == ("PASS", [])
+    monkeypatch.undo()
+    monkeypatch.setattr(prover, "memory_mb", 0)
+    monkeypatch.setattr("kernelmill.decompose.prove._free_memory", lambda: 0)
+    proof = prove_folder(folder, prover)
+    assert proof.status == "ERROR"
+    assert all("numbers do not fit" in line for line in proof.lines)
+
+
+def test_a_level_that_was_left_out_is_read_from_its_steps(folder: Path, prover: Prover) -> None:
+    shutil.rmtree(folder / "level_1_fusion")
+    assert prove_folder(folder, prover).status == "PASS"
+    edit(folder, f"{BLOCK}/original.py", "0.01", "0.02")
+    assert prove_folder(folder, prover).status == "FAIL"
 
 
 # ----------------------------------------------------------------------------------------------------------- command

@@ -32,6 +32,8 @@ MEMORY_MB, TIMEOUT = 5120, 300.0
 RESULTS = ("verification_result.json", "coverage_report.json")
 SUMMARIES = ("test_results.json", "step_verification_summary.json", "coverage_summary.json")
 _PARTIAL = 80.0
+_USED = 0.9
+"""Of a process's memory for tensors."""
 
 
 @dataclass
@@ -55,11 +57,14 @@ class Proof:
 
 
 class Prover:
-    """The confined processes that run claims, `workers` at once; each has `timeout` seconds and `memory_mb`."""
+    """The confined processes that run claims, `workers` at once; each has `timeout` seconds and `memory_mb`. A claim that needs more
+    has the machine to itself."""
 
     def __init__(self, workers: int = 2, timeout: float = TIMEOUT, memory_mb: int = MEMORY_MB) -> None:
         self.workers, self.timeout, self.memory_mb = workers, timeout, memory_mb
         self._lock = threading.Lock()
+        self._gate = threading.Condition()
+        self._running, self._alone = 0, False
         self._stack = ExitStack()
         self._plain: Isolate | None = None
         self._hub: Isolate | None = None
@@ -77,7 +82,31 @@ class Prover:
         hub = offline_models.used_by(request.get("original", ""))
         isolate = self._hub if hub else self._plain
         assert isolate is not None, "start was not called"
-        return isolate.run_sync(request)
+        with self._gate:
+            self._gate.wait_for(lambda: not self._alone)
+            self._running += 1
+        try:
+            return isolate.run_sync(request)
+        finally:
+            with self._gate:
+                self._running -= 1
+                self._gate.notify_all()
+
+    def run_alone(self, request: dict[str, Any], memory: int) -> Reply:
+        """With so many bytes, while nothing else runs."""
+        with self._gate:
+            self._gate.wait_for(lambda: not self._alone)
+            self._alone = True
+            self._gate.wait_for(lambda: not self._running)
+        try:
+            hub = offline_models.used_by(request["original"])
+            environment = offline_models.environment("full") if hub else {}
+            with Isolate(WORKER, 1, self.timeout, memory >> 20, environment=environment) as isolate:
+                return isolate.run_sync(request | {"memory": int(memory * _USED)})
+        finally:
+            with self._gate:
+                self._alone = False
+                self._gate.notify_all()
 
     def start(self, source: str) -> None:
         """Have a server that can run this source: one with models of the Hub takes longer to start and more memory."""
@@ -201,17 +230,19 @@ def _result(claim: Claim, tree: Tree, prover: Prover) -> dict[str, Any]:
     if (
         not claim.violations
     ):  # a file that breaks the form is not run: it could do anything to the rest of its claim
-        reply = prover.run(
-            {
-                "original": claim.original,
-                "entry_point": tree.metadata.get("model_name"),
-                "refactored": claim.files,
-                "main": claim.main,
-                "weight_map": claim.weight_map,
-                "single": claim.single,
-                "memory": int(prover.memory_mb * 0.8) << 20,
-            }
-        )
+        request = {
+            "original": claim.original,
+            "entry_point": tree.metadata.get("model_name"),
+            "refactored": claim.files,
+            "main": claim.main,
+            "weight_map": claim.weight_map,
+            "single": claim.single,
+            "memory": int(prover.memory_mb * _USED) << 20,
+        }
+        reply = prover.run(request)
+        needs, most = reply["result"].get("needs", 0), _free_memory()
+        if reply["kind"] == "ok" and 0 < needs <= most * _USED:
+            reply = prover.run_alone(request, most)
         found = reply["result"] if reply["kind"] == "ok" else {"status": "ERROR", "lines": [_why(reply)]}
         found["seconds"] = round(reply["seconds"], 2)
         which = ["inputs", "outputs"] if claim.of_the_node else ["outputs"]
@@ -287,6 +318,15 @@ def _coverage(operations: dict[str, Any] | None) -> dict[str, Any]:
             "op_details": details,
         },
     }
+
+
+def _free_memory() -> int:
+    """Bytes that one process could have, with some left for everybody else."""
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+    free = int(lines["MemAvailable"].split()[0]) << 10
+    limit = Path("/sys/fs/cgroup/memory.max")
+    said = limit.read_text(encoding="ascii").strip() if limit.exists() else "max"
+    return int(0.9 * min(free, int(said) if said.isdigit() else free))
 
 
 def _why(reply: Reply) -> str:

@@ -43,6 +43,8 @@ class Numbers:
         self.trials: list[dict[str, Any]] = []
         self.faults: list[str] = []
         self.error: str | None = None
+        self.needs = 0
+        """Bytes, where there is not so much memory."""
         self.bitwise = True
         self.train = ""
         self.rtol = 0.0
@@ -87,6 +89,7 @@ def compare_numbers(
     if cost.bytes() > memory or cost.flops > MAX_FLOPS:
         need = f"about {cost.bytes() / 2**30:.1f} GiB and {cost.flops / 1e9:.0f} GFLOP a run"
         found.error = f"numbers do not fit, at the smallest inputs that both sides take: {need}"
+        found.needs = cost.bytes() if cost.flops <= MAX_FLOPS else 0
         return found
     try:
         pair = _Pair(original, refactored, weight_map)

@@ -38,7 +38,7 @@ class Unreadable(Exception):
 
 class Instance(msgspec.Struct):
     child: str
-    attribute: str
+    attribute: str | None = None
 
 
 class Node(msgspec.Struct):
@@ -159,7 +159,8 @@ class Tree:
             return self._read(
                 f"{node.step}/original.py"
             )  # decomposed with --levels: the step has the only copy
-        return self._read(node.path)
+        left_out = not (self.folder / parts[0]).exists() and node.step
+        return self._read(f"{node.step}/original.py" if left_out else node.path)
 
     def _walk(self) -> None:
         """Every node is reached, and none from below itself."""
@@ -247,6 +248,8 @@ class Tree:
         violations += [f"refactored.py: {said}" for said in parent.violations]
         violations += _imports(parent, set(children))
         for one in node.instances:
+            if one.attribute is None:  # the tree does not say
+                continue
             has = parent.imported.get(parent.built.get(one.attribute, ""))
             if one.child not in self.nodes or has != self.nodes[one.child].module:
                 violations.append(f"{one.attribute} is {has}, the tree says {one.child}")

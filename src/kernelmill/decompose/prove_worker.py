@@ -262,6 +262,7 @@ class Claim:
         self.faults += found.faults
         if found.error is not None:
             self.result["status"] = "ERROR"
+            self.result["needs"] = found.needs
             self.faults.append(found.error)
         elif found.constant and not self._same_calls and not found.faults:
             # The numbers cannot tell, so the operations have to.
