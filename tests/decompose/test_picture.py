@@ -55,6 +55,20 @@ def test_a_picture_has_every_part_with_its_level_sizes_and_counts() -> None:
     assert "block x2" in texts
     assert texts.count("relu") == 2
     assert "2x3 float32 -> 2x3 float32, scalar int64, 4 in all" in texts
+    assert "nothing -> 3 float32" in shown(
+        svg(
+            tree(
+                node(
+                    "ones",
+                    "kernel",
+                    input_shapes=[],
+                    input_dtypes=[],
+                    output_shapes=[[3]],
+                    output_dtypes=["float32"],
+                )
+            )
+        )
+    )
 
 
 @pytest.mark.parametrize("of", [small(), large()], ids=["small", "large"])

@@ -76,7 +76,7 @@ def _facts(node: Node) -> str:
     """Sizes in and out, and how often it occurs in the whole model."""
     into, out = shapes(node.input_shapes, node.input_dtypes), shapes(node.output_shapes, node.output_dtypes)
     times = f", {node.instance_count} in all" if node.instance_count > 1 else ""
-    return f"{_cut(into)} -> {_cut(out)}{times}"
+    return f"{_cut(into) or 'nothing'} -> {_cut(out)}{times}"
 
 
 def _cut(text: str) -> str:
