@@ -67,21 +67,22 @@ class Stub:
         return f"http://{host}:{port}"
 
     async def _answer(self, request: web.Request) -> web.Response:
-        body = json.loads(await request.text())
-        self.bodies.append(body)
+        asked = json.loads(await request.text())
+        self.bodies.append(asked)
         self.headers.append(dict(request.headers))
         self.open += 1
         self.most_open = max(self.most_open, self.open)
         try:
             await asyncio.sleep(self.latency)
-            told = self.script.pop(0) if self.script else self.always(body)
+            told = self.script.pop(0) if self.script else self.always(asked)
             if told == "hang":
                 await self._ended.wait()
             if isinstance(told, str):
                 assert request.transport is not None
                 request.transport.abort()
                 return web.Response()
-            text = told[1] if isinstance(told[1], str) else json.dumps(told[1])
-            return web.Response(status=told[0], text=text, headers=told[2] if len(told) > 2 else None)
+            body = told[1] if isinstance(told[1], str | bytes) else json.dumps(told[1])
+            raw = body.encode() if isinstance(body, str) else body
+            return web.Response(status=told[0], body=raw, headers=told[2] if len(told) > 2 else None)
         finally:
             self.open -= 1

@@ -74,7 +74,18 @@ def test_a_correct_candidate_that_was_not_timed_is_masked_where_the_reward_needs
     assert (found.masked, found.verdict, found.why) == (True, "correct", "correct, but nothing was timed")
 
 
-@pytest.mark.parametrize("bad", [STARTING, BUG, TROUBLE, NOT_OURS, "reset", (200, verdict(float("nan")))])
+ODD: list[Answer] = [
+    (200, verdict(float("nan"))),
+    (200, verdict(True)),
+    (200, verdict(10**400)),
+    (200, {**verdict(), "status": None}),
+    (200, "[" * 100_000),
+    (200, b"\xff\xfe"),
+    (503, "", {"Retry-After": "\u00b2"}),
+]
+
+
+@pytest.mark.parametrize("bad", [STARTING, BUG, TROUBLE, NOT_OURS, "reset", *ODD])
 def test_whatever_goes_wrong_on_the_way_is_asked_again(bad: Answer) -> None:
     with Stub(bad, bad) as stub:
         found = grade(stub.url)

@@ -25,6 +25,7 @@ import concurrent.futures
 import json
 import math
 import random
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -195,7 +196,9 @@ class _Asking:
                 if self._failures > self._options.retries:
                     return self._given_up(str(again))
                 if time.monotonic() + wait >= end:
-                    return self._given_up(f"{again}, and {self._options.patience:g} s are over")
+                    return self._given_up(
+                        f"{again}, and to wait {wait:.0f} s more is past the {self._options.patience:g} s"
+                    )
             await asyncio.sleep(wait)
 
     async def _once(self) -> Reward:
@@ -205,7 +208,8 @@ class _Asking:
                 data=self._body,
                 headers={"Content-Type": "application/json"},
             ) as answer:
-                text = await answer.text()
+                # What is no UTF-8 is no answer of ours, and no error of its own.
+                text = (await answer.read()).decode("utf-8", "replace")
                 if answer.status != 200:
                     raise self._not_answered(answer.status, answer.headers.get("Retry-After"), text)
         except aiohttp.ClientConnectorError as error:
@@ -221,20 +225,22 @@ class _Asking:
     def _read(self, text: str) -> Reward:
         try:
             record = json.loads(text)
-            reward, status, _ = record["reward"], record["status"], record["verdict"]
-        except (ValueError, KeyError, TypeError) as error:
+            reward, status, verdict = record["reward"], record["status"], record["verdict"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise _Again(f"not an answer of `kernelmill serve`: {text[:100]!r}") from error
+        if not (isinstance(status, str) and isinstance(verdict, str)):
+            raise _Again(f"not an answer of `kernelmill serve`: {text[:100]!r}")
         if status == "INFRA_ERROR":
             raise _Again(f"the service has trouble of its own: {record.get('error')}")
-        if reward is not None and not (isinstance(reward, int | float) and math.isfinite(reward)):
-            raise _Again(f"not a reward: {reward!r}")
+        if reward is not None and not _is_reward(reward):
+            raise _Again(f"not a reward: {reward!r:.100}")
         return Reward.of(record, reward, self._attempts)
 
     def _not_answered(self, status: int, retry_after: str | None, text: str) -> Exception:
         said = f"{status} {text[:300]}".strip()
         if status in _REFUSALS:
             return RewardRefused(f"{self._options.url}: {said}")
-        wait = float(retry_after) if retry_after and retry_after.isdigit() else None
+        wait = float(retry_after) if retry_after and re.fullmatch("[0-9]{1,9}", retry_after) else None
         # Not all at the same moment.
         wait = None if wait is None else wait * (1 + random.random() / 4)
         return _Again(said, counts=status not in _BUSY, wait=wait)
@@ -327,4 +333,11 @@ def _is_read_as_itself(code: str) -> bool:
     try:
         return code_of(code) == code
     except NoAnswer:
+        return False
+
+
+def _is_reward(value: object) -> bool:
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
         return False
