@@ -31,6 +31,8 @@ class Played:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *statuses: str) -> None:
         self.requests: list[dict[str, Any]] = []
         self.files: Any = worker_files(KERNEL)
+        self.plain: dict[str, str] = {}
+        """What differs where no size is guessed."""
         self.kind = "ok"
         self._statuses = list(statuses)
         monkeypatch.setattr(batch, "Isolate", lambda *_, **__: self)
@@ -51,7 +53,8 @@ class Played:
 
     def run_sync(self, request: dict[str, Any]) -> dict[str, Any]:
         self.requests.append(request)
-        return {"kind": self.kind, "result": packed(self.files), "type": "Refused", "message": "it will not"}
+        files = self.files if request["guess"] else self.files | self.plain
+        return {"kind": self.kind, "result": packed(files), "type": "Refused", "message": "it will not"}
 
     def _prove(self, folder: Path, _: object) -> Proof:
         status = self._statuses.pop(0)
@@ -74,15 +77,17 @@ def source(name: str = "net.py", code: str = KERNEL) -> ModelFile:
 
 def test_a_proof_that_fails_is_tried_once_more_with_sizes_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played(monkeypatch, "FAIL", "PASS")
+    played.plain = {"level_0_kernel/gelu_fp32.py": "x = 2\n"}
     assert decompose(source())[0].status == "PASS"
     assert [request["guess"] for request in played.requests] == [True, False]
+    assert Path("out/models/net/level_0_kernel/gelu_fp32.py").read_text() == "x = 2\n"
     assert Path("out/manifest.txt").read_text() == "models/net\n"
 
 
 def test_a_model_whose_proof_fails_keeps_its_folder_and_is_not_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Played(monkeypatch, "FAIL", "FAIL")
+    Played(monkeypatch, "FAIL")  # and no second proof: no size was guessed
     outcome = decompose(source())[0]
     assert outcome.status == "FAIL"
     assert "**FAIL**" in Path("out/models/net/decomposition_analysis.md").read_text()

@@ -193,9 +193,13 @@ class Decomposer:
 
     def _decomposed(self, model: ModelFile, code: str, folder: Path) -> Outcome:
         """In its temporary folder, with its proof."""
-        proof = self._tried(model, code, folder, guess=True)
+        files = self._files(model, code, guess=True)
+        proof = self._proven(folder, files, code)
         if proof.status != "PASS" and not self._stopped.is_set():
-            proof = self._tried(model, code, folder, guess=False)
+            plain = self._files(model, code, guess=False)
+            # The trees differ by their time. Where no size was guessed, the proof would be the same.
+            if any(files.get(path) != text for path, text in plain.items() if path != TREE):
+                proof = self._proven(folder, plain, code)
         try:
             if set(self._levels) != set(LEVELS):
                 keep_levels(folder, self._levels)
@@ -207,8 +211,7 @@ class Decomposer:
         status: Literal["PASS", "FAIL"] = "PASS" if proof.status == "PASS" else "FAIL"
         return Outcome(model, status, "", tree, raw, proof)
 
-    def _tried(self, model: ModelFile, code: str, folder: Path, guess: bool) -> Proof:
-        assert self._prover is not None
+    def _files(self, model: ModelFile, code: str, guess: bool) -> dict[str, str]:
         reply = self._isolates[offline_models.used_by(code)].run_sync(
             {
                 "code": code,
@@ -221,7 +224,10 @@ class Decomposer:
         )
         if reply["kind"] != "ok":
             raise Unusable(_why(reply, self._memory_mb))
-        files = unpacked(reply["result"])
+        return unpacked(reply["result"])
+
+    def _proven(self, folder: Path, files: dict[str, str], code: str) -> Proof:
+        assert self._prover is not None
         shutil.rmtree(folder, ignore_errors=True)
         write_model(folder, files, code)
         return prove_folder(folder, self._prover)
