@@ -22,6 +22,7 @@ from typing import Any
 os.environ.setdefault("PYTORCH_JIT", "0")  # a scripted function would hide what it calls
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -61,7 +62,59 @@ def capture(code: str, entry_point: str = "Model") -> Record:
     raise Refused(failed[-1].partition(": ")[2])
 
 
-def _capture(code: str, entry_point: str, road: str) -> Record:
+def other_shapes(record: Record, code: str, entry_point: str = "Model") -> dict[Value, tuple[int, ...]]:
+    """The shape of every tensor of the record when the inputs have other sizes, wherever the model takes others.
+
+    Two sizes that are equal by chance are not equal there. Empty where no size can be changed, or where the model then does otherwise.
+    """
+    shapes = [value.shape for value in record.inputs if value.shape is not None]
+    changes: dict[tuple[int, int], int] = {}
+    found: Record | None = None
+    for axis in range(max((len(shape) for shape in shapes), default=0)):
+        for size in dict.fromkeys(shape[axis] for shape in shapes if axis < len(shape)):
+            places = [at for at, shape in enumerate(shapes) if axis < len(shape) and shape[axis] == size]
+            for new in (2 * size, size // 2):
+                tried = changes | {(at, axis): new for at in places}
+                other = _tried(code, entry_point, record, tried) if new else None
+                if other is not None:
+                    changes, found = tried, other
+                    break
+    if found is None:
+        return {}
+    pairs = list(zip(record.inputs, found.inputs, strict=True))
+    for op, other_op in zip(record.root.ops(), found.root.ops(), strict=True):
+        pairs += zip(op.outputs(), other_op.outputs(), strict=True)
+    return {value: other.shape for value, other in pairs if other.shape is not None}
+
+
+def _tried(code: str, entry_point: str, record: Record, sizes: dict[tuple[int, int], int]) -> Record | None:
+    try:
+        other = _capture(code, entry_point, record.road, sizes)
+    except Exception:  # noqa: BLE001  the model does not take these sizes, which is what is asked here
+        return None
+    finally:
+        forget(NAME)
+    same = [(op.name, len(op.outputs())) for op in record.root.ops()] == [
+        (op.name, len(op.outputs())) for op in other.root.ops()
+    ]
+    return other if same else None
+
+
+def _resized(args: list[Any], kwargs: dict[str, Any], sizes: dict[tuple[int, int], int]) -> Any:
+    count = iter(range(1_000_000))
+
+    def change(one: Any) -> Any:
+        if not isinstance(one, torch.Tensor):
+            return one
+        at = next(count)
+        return one.new_empty([sizes.get((at, axis), size) for axis, size in enumerate(one.shape)])
+
+    return tree_map((args, kwargs), change)
+
+
+def _capture(
+    code: str, entry_point: str, road: str, sizes: dict[tuple[int, int], int] | None = None
+) -> Record:
     torch.manual_seed(0)
     module = load(code, NAME, FILE)
     kind: Any = getattr(module, entry_point, None)
@@ -79,6 +132,8 @@ def _capture(code: str, entry_point: str, road: str) -> Record:
             _make_fake(model, fake)
             args, kwargs = tree_map((args, kwargs), lambda one: _faked(one, fake))
         with contextlib.nullcontext() if road == "real" else fake:
+            if sizes:
+                args, kwargs = _resized(args, kwargs, sizes)
             return record_run(model, args, kwargs, road)
 
 
@@ -88,7 +143,7 @@ def build(code: str, entry_point: str = "Model") -> list[tuple[str, torch.Tensor
     try:
         module = load(code, NAME, FILE)
         _, init_args, init_kwargs = init_inputs(module)
-        with _Unfilled():
+        with _empty_parameters():
             return list(_tensors_of(getattr(module, entry_point)(*init_args, **init_kwargs)))
     finally:
         forget(NAME)
@@ -160,16 +215,21 @@ def _bound(forward: Callable[..., Any], args: list[Any], kwargs: dict[str, Any])
 # ------------------------------------------------------------------------------------------------------------- recording
 
 
-class _Unfilled(TorchFunctionMode):  # type: ignore[misc]
-    """Large weights stay as they were allocated, which costs nothing: nobody looks at them."""
+@contextlib.contextmanager
+def _empty_parameters() -> Iterator[None]:
+    """Parameters lose their memory as soon as a module has them: only the other tensors are looked at."""
+    plain = nn.Module.register_parameter
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        name = getattr(func, "__name__", "")
-        if name in ("uniform_", "normal_", "trunc_normal_") and args and args[0].numel() > 1 << 16:
-            return args[0]
-        return func(*args, **kwargs or {})
+    def register(part: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        plain(part, name, parameter)
+        if parameter is not None and not nn.parameter.is_lazy(parameter):
+            part._parameters[name] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+
+    nn.Module.register_parameter = register
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = plain
 
 
 class _Recorder(TorchFunctionMode):  # type: ignore[misc]
@@ -186,6 +246,7 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
         ] = {}  # holds the tensors, so that no id is used again
         self._storages: dict[int, list[torch.Tensor]] = {}
         self._stale: set[int] = set()
+        self._views: dict[int, tuple[torch.Tensor, Op]] = {}
         self._ops = 0
         self._numbers: dict[int, Any] = {}
         self._layers: dict[str, tuple[dict[str, Any], dict[str, Any]] | None] = {}
@@ -239,6 +300,8 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
             if id(one) in self._stale:
                 raise Refused(f"{self._here()}a tensor is read after it was written to through a view")
             return known[1]
+        if isinstance(one, np.ndarray | np.generic):
+            return one.tolist()
         return one
 
     def _constant(self, tensor: torch.Tensor) -> Any:
@@ -300,6 +363,8 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
         output = func(*args, **kwargs)
         made = list(_flat(output))
         written = [one for one in _flat((args, kwargs)) if one._version != before[id(one)]]
+        if args and any(one is args[0] for one in written):
+            written = [args[0]]  # views of it count as written, too
         if not made and not written:
             if name in _LOOKS:
                 raise Refused(f"{self._here()}Python looks at a tensor's values ({name.rpartition('.')[2]})")
@@ -322,7 +387,41 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
                     self._know(tensor, Value("result", op.short, tuple(tensor.shape), _dtype(tensor), op))
         # `x[:, 0] = y` gives nothing: what comes of it is x.
         op.output = self.tree(output if made else (written[0] if len(written) == 1 else written))
+        for tensor in written:
+            self._write_back(tensor)
+        for tensor in made:
+            if (
+                args
+                and isinstance(args[0], torch.Tensor)
+                and tensor is not args[0]
+                and _storage(tensor) == _storage(args[0])
+            ):
+                self._views[id(tensor)] = args[0], op
         return output
+
+    def _write_back(self, view: torch.Tensor) -> None:
+        """What was written into a view is in the tensor that it is a view of."""
+        if id(view) not in self._views:
+            return
+        base, made_by = self._views[id(view)]
+        now, before = self._known[id(view)][1], self._known[id(base)][1]
+        short = made_by.short
+        if short == "__getitem__":
+            name, args = "torch.Tensor.__setitem__", (before, made_by.args[1], now)
+        elif short in _SHAPING:
+            name, args = "torch.Tensor.reshape", (now, tuple(base.shape))
+        elif short in ("transpose", "t", "mT", "T") and (short != "transpose" or not made_by.kwargs):
+            name, args = (
+                f"torch.Tensor.{short}" + (".__get__" if short in ("mT", "T") else ""),
+                (now, *made_by.args[1:]),
+            )
+        else:
+            return
+        op = Op(self._next(), name, args, {}, self.scope, _line())
+        self.scope.items.append(op)
+        op.output = Value("result", op.short, tuple(base.shape), _dtype(base), op)
+        self._know(base, op.output)
+        self._write_back(base)
 
     # A call of a module.
 
@@ -364,6 +463,7 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
         return Leaf(path, type(part).__name__, *known, weights, other)
 
 
+_SHAPING = ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as")
 _LOOKS = {
     f"torch.Tensor.{name}"
     for name in (

@@ -33,9 +33,11 @@ _REFLECTED = {
 }  # fmt: skip
 _HIDDEN = ("_stacklevel", "inplace", "out")
 _RESERVED = frozenset(["F", "torch", "nn", "math", "self", *dir(builtins)])
-_SMALL = 8
 _FEW = 5
 """Results of one call that get a name each; of more, the list has one."""
+
+
+Shapes = dict[Value, tuple[int, ...]]
 
 
 @dataclass
@@ -49,6 +51,8 @@ class Made:
     weights: dict[str, str]
     """The path of each weight in the class, and in the model."""
     imports: set[str] = field(default_factory=set)
+    unknown: bool = False
+    """Whether it has a size of a tensor that it does not have."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,11 @@ class Weight:
 
 
 class Writer:
-    def __init__(self, part: Part, weights: dict[str, Weight], guess: bool = True) -> None:
-        """`guess`: a size that was read from a tensor that is not in this part is taken from one that is; else it is a number."""
+    def __init__(self, part: Part, weights: dict[str, Weight], other: Shapes | None = None) -> None:
+        """`other`: shapes with other inputs. A size that was read from a tensor that is not in this part is taken from one that is, if the
+        two are equal there as well; without these shapes, and where there is no such tensor, it is a number."""
         self._part = part
-        self._guess = guess
+        self._other = other
         self._weights = weights
         self._by_type = part.level in ("kernel", "fusion")
         self._prefix = part.scope.path if part.scope and not self._by_type else ""
@@ -77,6 +82,8 @@ class Writer:
         self._arguments: dict[str, Any] = {}
         self._paths: dict[str, str] = {}
         self._imports: set[str] = set()
+        self.unknown = False
+        """Whether a size was asked for of a tensor that is not here."""
         self._names: dict[Value, str] = {}
         self._held: dict[str, Value] = {}
         """What each variable holds at this point."""
@@ -104,7 +111,7 @@ class Writer:
             f"    def forward({forward}):",
         ]
         text += [f"        {line}" for line in [*lines, f"return {results}"]]
-        return Made("\n".join(text) + "\n", self._arguments, self._paths, self._imports)
+        return Made("\n".join(text) + "\n", self._arguments, self._paths, self._imports, self.unknown)
 
     # ---------------------------------------------------------------------------------------------- statements
 
@@ -313,26 +320,28 @@ class Writer:
         if sign == "size":
             value, axis = parts
             name = self._names.get(value, "")
-            if self._held.get(name) is value or not self._guess:
-                return f"{name}.shape[{axis}]" if name else str(int(number))
-            return self._same_size(int(number), axis)
+            if self._held.get(name) is value:
+                return f"{name}.shape[{axis}]"
+            self.unknown = True
+            return self._same_size(value, axis)
         sides = [self._number(part, True) if isinstance(part, Int | Float) else repr(part) for part in parts]
         if not any(".shape[" in side for side in sides) and isinstance(number, int) and not _is_given(number):
             return str(int(number))
         text = f"{sides[0]} {sign} {sides[1]}"
         return f"({text})" if inside else text
 
-    def _same_size(self, size: int, axis: int) -> str:
-        """A size of a tensor that is not here: that of one that is, at the same place or, where it is no small number, at another."""
-        here = [(name, value.shape) for name, value in self._held.items() if value.shape is not None]
-        for name, shape in here:
-            if axis < len(shape) and shape[axis] == size:
-                return f"{name}.shape[{axis}]"
-        if size > _SMALL:
-            for name, shape in here:
-                if size in shape:
-                    return f"{name}.shape[{shape.index(size)}]"
-        return str(size)
+    def _same_size(self, value: Value, axis: int) -> str:
+        """A size of a tensor that is not here."""
+        assert value.shape is not None
+        if self._other:
+            wanted = value.shape[axis], self._other.get(value, value.shape)[axis]
+            for name, held in self._held.items():
+                for place, size in enumerate(held.shape or ()):
+                    if (size, self._other.get(held, held.shape or ())[place]) == wanted and wanted[
+                        0
+                    ] != wanted[1]:
+                        return f"{name}.shape[{place}]"
+        return str(int(value.shape[axis]))
 
     # ---------------------------------------------------------------------------------------------- what the class holds
 
@@ -465,4 +474,4 @@ def names_of_inputs(part: Part) -> dict[Value, str]:
     return found
 
 
-__all__ = ["Made", "Weight", "Writer", "constant", "names_of_inputs", "numbered"]
+__all__ = ["Made", "Shapes", "Weight", "Writer", "constant", "names_of_inputs", "numbered"]

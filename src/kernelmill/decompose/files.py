@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from kernelmill.decompose.emit import Made, Weight, Writer, constant, names_of_inputs, numbered
+from kernelmill.decompose.emit import Made, Shapes, Weight, Writer, constant, names_of_inputs, numbered
 from kernelmill.decompose.kinds import kind_of, title_of
 from kernelmill.decompose.partition import Level, Part
 from kernelmill.decompose.record import Record, Tree, Value, values_of
@@ -76,20 +76,19 @@ class Source:
 
 class Files:
     def __init__(
-        self, record: Record, root: Part, weights: dict[str, Weight], source: Source, guess: bool
+        self, record: Record, root: Part, weights: dict[str, Weight], source: Source, other: Shapes | None
     ) -> None:
-        self._record, self._root, self._weights, self._source, self._guess = (
-            record,
-            root,
-            weights,
-            source,
-            guess,
-        )
+        self._record, self._root, self._source = record, root, source
+        self._weights, self._other = weights, other
         self._nodes: dict[Any, Node] = {}
         self._of: dict[Part, Node] = {}
         self._made: dict[Part, Made] = {}
         self._ids: Counter[str] = Counter()
         self._steps: list[Node] = []
+
+    def unknown_sizes(self) -> bool:
+        """Whether a part needs a size of a tensor that it does not have."""
+        return any(made.unknown for made in self._made.values())
 
     def written(self) -> dict[str, str]:
         root = self._node(self._root)
@@ -125,11 +124,15 @@ class Files:
         if node is None:
             node = self._nodes[key] = Node(self._name(part, made), part, made, "")
             node.children = list(dict.fromkeys(self._node(child) for child in part.children))
-            if part is self._root and part.level == "model" and self._source.self_contained:
+            if (
+                part is self._root
+                and self._source.self_contained
+                and (part.level == "model" or self._single())
+            ):
                 node.text = self._source.code
             else:
                 node.text = self._problem(part, made)
-            if part.children:
+            if part.children and not (part is self._root and self._single()):
                 self._steps.insert(0, node)
         else:
             for child, known in zip(part.children, node.part.children, strict=True):
@@ -137,9 +140,13 @@ class Files:
         self._of[part] = node
         return node
 
+    def _single(self) -> bool:
+        """Whether the whole holds one kernel and nothing else: the composition proves all that a step could."""
+        return self._root.level != "kernel" and self._root.children == self._root.leaves()[:1]
+
     def _written(self, part: Part) -> Made:
         if part not in self._made:
-            self._made[part] = Writer(part, self._weights, self._guess).made()
+            self._made[part] = Writer(part, self._weights, self._other).made()
         return self._made[part]
 
     def _same(self, part: Part, known: Part) -> None:

@@ -18,9 +18,9 @@ Shape = tuple[int, ...]
 
 
 class Rule(NamedTuple):
-    """One size and what it becomes: in the first dimension of every input, or in all."""
+    """One size and what it becomes: in one dimension of every input, or in all (None)."""
 
-    first: bool
+    dimension: int | None
     size: int
     new: int
 
@@ -61,12 +61,14 @@ def choose(
     rules: list[Rule] = []
     firsts = dict.fromkeys(shape[0] for shape in shapes if shape)
     sizes = sorted({size for shape in shapes for size in shape}, reverse=True)
-    for first, size in [*((True, s) for s in firsts), *((False, s) for s in sizes)]:
+    # A number may be a width of the model in one place and a free size in another.
+    single = dict.fromkeys((index, size) for shape in shapes for index, size in enumerate(shape) if index)
+    for dimension, size in [*((0, size) for size in firsts), *((None, size) for size in sizes), *single]:
         if cost.over() <= 1:
             break
         ratio = cost.over()
         while (new := _smaller(size, ratio)) < size:
-            tried = [*rules, Rule(first, size, new)]
+            tried = [*rules, Rule(dimension, size, new)]
             found = estimate(tried)
             if found is not None and found.over() < cost.over():
                 rules, cost = tried, found
@@ -86,7 +88,7 @@ def target(shape: Iterable[int], rules: list[Rule]) -> Shape:
     found = list(shape)
     for rule in rules:
         for index, size in enumerate(found):
-            if size == rule.size and (index == 0 or not rule.first):
+            if size == rule.size and rule.dimension in (None, index):
                 found[index] = rule.new
     return tuple(found)
 

@@ -194,7 +194,7 @@ class Tree:
         folders = sorted(p.name for p in (self.folder / "steps").glob("*") if p.is_dir())
         claims, used = [], set()
         for name, node in self.nodes.items():
-            if not node.children:
+            if not node.children or (name == self.root and self._is_single()):
                 continue
             original = self.texts[name]
             step = PurePosixPath(node.step).name if node.step else self._step_of(name, folders)
@@ -211,6 +211,11 @@ class Tree:
                 )
         self.faults += [f"steps/{step} is no node's step" for step in folders if step not in used]
         return sorted(claims, key=lambda claim: _number(claim.name))
+
+    def _is_single(self) -> bool:
+        """Whether the whole is one kernel: then the composition, which has one part, says all that a step could."""
+        children = self.nodes[self.root].children
+        return not children or (len(children) == 1 and self.nodes[children[0]].level == "kernel")
 
     def _step_of(self, name: str, folders: list[str]) -> str | None:
         """For a tree that does not say which step is whose."""
@@ -268,7 +273,7 @@ class Tree:
         code, violations = self._read("verification/composition_test.py"), []
         leaves = {node.module: name for name, node in self.nodes.items() if not node.children}
         files = {"verification/composition_test.py": code}
-        single = not self.nodes[self.root].children
+        single = self._is_single()
         for module, name in leaves.items():
             files[f"{KERNELS}/{module}.py"] = self.texts[name]
             violations += [f"{KERNELS}/{module}.py: {said}" for said in self._checked.get(name, ())]

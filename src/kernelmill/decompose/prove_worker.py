@@ -285,11 +285,13 @@ class Claim:
         except Exception as error:  # noqa: BLE001
             self.faults.append(f"the refactored does not run in train mode: {_said(error)}")
             return False, "FAIL"
+        # What stands for writing in place is there in both modes.
+        original.operations += other.recorder.operations - one.recorder.operations
         if original.operations == refactored.operations:
-            changes = original.operations != one.recorder.operations or bool(original.of_training_modules)
+            changes = original.operations != other.recorder.operations or bool(original.of_training_modules)
             return (True, None) if changes else (False, "not needed (the same operations as in eval mode)")
         lost = original.of_training_modules - refactored.operations
-        if lost or original.operations == one.recorder.operations:
+        if lost or original.operations == other.recorder.operations:
             other_ops = Counter(original.operations)
             other_ops.subtract(refactored.operations)
             named = ", ".join(f"{op} {-n:+}" for op, n in sorted(other_ops.items()) if n)
@@ -297,7 +299,7 @@ class Claim:
                 f"in train mode the refactored has other operations than the original: {named}"
             )
             return False, "FAIL"
-        changed = sorted((original.operations - one.recorder.operations).keys())
+        changed = sorted((original.operations - other.recorder.operations).keys())
         return False, f"not compared (the original does other operations in train mode: {', '.join(changed)})"
 
 

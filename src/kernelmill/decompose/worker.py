@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.decompose.capture import Refused, build, capture
+from kernelmill.decompose.capture import Refused, build, capture, other_shapes
 from kernelmill.decompose.emit import Weight
 from kernelmill.decompose.files import Files, Source
 from kernelmill.decompose.partition import partition
@@ -46,7 +46,11 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
     source = Source(
         code, request["name"], request["source_file"], request["source_level"], self_contained(code)
     )
-    files = Files(record, root, _weights(record, code), source, request.get("guess", True)).written()
+    weights = _weights(record, code)
+    made = Files(record, root, weights, source, None)
+    files = made.written()
+    if made.unknown_sizes() and request.get("guess", True):
+        files = Files(record, root, weights, source, other_shapes(record, code)).written()
     return {"files": files}
 
 
@@ -62,7 +66,7 @@ def _weights(record: Record, code: str) -> dict[str, Weight]:
     looked_at = {name for name in used if name not in record.parameters}
     real: dict[str, torch.Tensor] = {}
     if looked_at:
-        real = {name: tensor for name, tensor in build(code) if name in looked_at}
+        real = {name: tensor for name, tensor in build(code) if name in looked_at and not tensor.is_meta}
     found = {}
     for name, value in record.weights.items():
         text = held(real[name]) if name in real else None
