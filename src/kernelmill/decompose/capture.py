@@ -407,7 +407,8 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
         now, before = self._known[id(view)][1], self._known[id(base)][1]
         short = made_by.short
         if short == "__getitem__":
-            name, args = "torch.Tensor.__setitem__", (before, made_by.args[1], now)
+            name: str = "torch.Tensor.__setitem__"
+            args: tuple[Any, ...] = (before, made_by.args[1], now)
         elif short in _SHAPING:
             name, args = "torch.Tensor.reshape", (now, tuple(base.shape))
         elif short in ("transpose", "t", "mT", "T") and (short != "transpose" or not made_by.kwargs):

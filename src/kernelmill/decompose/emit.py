@@ -53,6 +53,8 @@ class Made:
     imports: set[str] = field(default_factory=set)
     unknown: bool = False
     """Whether it has a size of a tensor that it does not have."""
+    sizes: list[tuple[Value, int]] = field(default_factory=list)
+    """Sizes that are given to it after its inputs: of which tensor, at which place."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Writer:
         """`other`: shapes with other inputs. A size that was read from a tensor that is not in this part is taken from one that is, if the
         two are equal there as well; without these shapes, and where there is no such tensor, it is a number."""
         self._part = part
-        self._other = other
+        self._other = other or {}
         self._weights = weights
         self._by_type = part.level in ("kernel", "fusion")
         self._prefix = part.scope.path if part.scope and not self._by_type else ""
@@ -82,6 +84,7 @@ class Writer:
         self._arguments: dict[str, Any] = {}
         self._paths: dict[str, str] = {}
         self._imports: set[str] = set()
+        self._sizes: dict[tuple[Value, int], str] = {}
         self.unknown = False
         """Whether a size was asked for of a tensor that is not here."""
         self._names: dict[Value, str] = {}
@@ -103,7 +106,7 @@ class Writer:
             "    super().__init__()",
             *(f"    {line}" for line in self._init),
         ]
-        forward = ", ".join(["self", *self._given.values()])
+        forward = ", ".join(["self", *self._given.values(), *self._sizes.values()])
         text = [
             "class Model(nn.Module):",
             *(f"    {line}" for line in init),
@@ -111,7 +114,14 @@ class Writer:
             f"    def forward({forward}):",
         ]
         text += [f"        {line}" for line in [*lines, f"return {results}"]]
-        return Made("\n".join(text) + "\n", self._arguments, self._paths, self._imports, self.unknown)
+        return Made(
+            "\n".join(text) + "\n",
+            self._arguments,
+            self._paths,
+            self._imports,
+            self.unknown,
+            list(self._sizes),
+        )
 
     # ---------------------------------------------------------------------------------------------- statements
 
@@ -332,16 +342,16 @@ class Writer:
 
     def _same_size(self, value: Value, axis: int) -> str:
         """A size of a tensor that is not here."""
-        assert value.shape is not None
-        if self._other:
-            wanted = value.shape[axis], self._other.get(value, value.shape)[axis]
+        wanted = both(value, axis, self._other)
+        if wanted[0] != wanted[1]:
             for name, held in self._held.items():
-                for place, size in enumerate(held.shape or ()):
-                    if (size, self._other.get(held, held.shape or ())[place]) == wanted and wanted[
-                        0
-                    ] != wanted[1]:
+                for place in range(len(held.shape or ())):
+                    if both(held, place, self._other) == wanted:
                         return f"{name}.shape[{place}]"
-        return str(int(value.shape[axis]))
+            if (value, axis) not in self._sizes:
+                self._sizes[value, axis] = self._new("size")
+            return self._sizes[value, axis]
+        return str(wanted[0])
 
     # ---------------------------------------------------------------------------------------------- what the class holds
 
@@ -423,6 +433,12 @@ def _sized(tree: Tree) -> set[Value]:
     return set()
 
 
+def both(value: Value, axis: int, other: Shapes) -> tuple[int, int]:
+    """A size, and what it is with other inputs."""
+    assert value.shape is not None
+    return int(value.shape[axis]), int(other.get(value, value.shape)[axis])
+
+
 def constant(value: Any) -> str:
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return f'float("{value}")'
@@ -474,4 +490,4 @@ def names_of_inputs(part: Part) -> dict[Value, str]:
     return found
 
 
-__all__ = ["Made", "Shapes", "Weight", "Writer", "constant", "names_of_inputs", "numbered"]
+__all__ = ["Made", "Shapes", "Weight", "Writer", "both", "constant", "names_of_inputs", "numbered"]

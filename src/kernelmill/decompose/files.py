@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from kernelmill.decompose.emit import Made, Shapes, Weight, Writer, constant, names_of_inputs, numbered
+from kernelmill.decompose.emit import Made, Shapes, Weight, Writer, both, constant, names_of_inputs, numbered
 from kernelmill.decompose.kinds import kind_of, title_of
 from kernelmill.decompose.partition import Level, Part
 from kernelmill.decompose.record import Record, Tree, Value, values_of
@@ -184,7 +184,9 @@ class Files:
             inputs = own.text
             imports += [line for line in own.imports if line not in imports]
         else:
-            listed = [given(part, value) for value in part.inputs]
+            listed = [given(part, value) for value in part.inputs] + [
+                str(both(*one, {})[0]) for one in made.sizes
+            ]
             inputs = f"def get_inputs():\n    return [{', '.join(listed)}]\n"
         init = f"def get_init_inputs():\n    return {constant(list(made.arguments.values()))}\n"
         expected = ", ".join(f"({constant(value.shape)}, torch.{value.dtype})" for value in part.outputs)
@@ -229,7 +231,10 @@ class Files:
         taken: Counter[str] = Counter()
         init: list[str] = []
         weights: dict[str, str] = {}
-        names = _Names(node.part, children, structured, self._record)
+        sizes = {child: self._written(child).sizes for child in children}
+        names = _Names(node.part, sizes, structured, self._record, self._other or {})
+        if not structured:
+            names.add_sizes(node.made.sizes)
         body = list(names.opening)
         for child in children:
             made = self._written(child)
@@ -326,7 +331,7 @@ class Files:
 
     def _flow(self) -> Any:
         made: dict[Value, str] = dict.fromkeys(self._record.inputs, "input")
-        names = _Names(self._root, self._root.leaves(), True, self._record)
+        names = _Names(self._root, {leaf: [] for leaf in self._root.leaves()}, True, self._record, {})
         for leaf in self._root.leaves():
             for value in (value for value in leaf.inputs if value.kind != "literal"):
                 yield _edge(made[value], self._of[leaf].id, value, names.of(value))
@@ -383,11 +388,25 @@ if __name__ == "__main__":
 class _Names:
     """Variables of a parent's `forward`."""
 
-    def __init__(self, part: Part, children: list[Part], structured: bool, record: Record) -> None:
+    def __init__(
+        self,
+        part: Part,
+        sizes: dict[Part, list[tuple[Value, int]]],
+        structured: bool,
+        record: Record,
+        other: Shapes,
+    ) -> None:
+        """`sizes`: what the children, in their order, are given besides their inputs."""
         self._part, self._structured, self._output = part, structured, record.root.output
+        self._sizes, self._other = sizes, other
+        self._given_sizes: dict[tuple[Value, int], str] = {}
         self._names: dict[Value, str] = {}
         self._taken: set[str] = {"self", "nn", *keyword.kwlist}
-        self._last = {value: child for child in children for value in child.inputs}
+        self._last = {
+            value: child
+            for child, asked in sizes.items()
+            for value in [*child.inputs, *(value for value, _ in asked)]
+        }
         self._kept = set(part.outputs)
         self.opening: list[str] = []
         if structured:
@@ -416,13 +435,32 @@ class _Names:
                     self.opening.append(f"{part} = {name}[{key!r}]")
                     self._open(part, item)
 
+    def add_sizes(self, sizes: list[tuple[Value, int]]) -> None:
+        """Those that the part itself is given, after its inputs."""
+        self._given_sizes = {one: self._new("size") for one in sizes}
+        self.signature += self._given_sizes.values()
+
+    def _size(self, value: Value, axis: int) -> str:
+        if (value, axis) in self._given_sizes:
+            return self._given_sizes[value, axis]
+        held = {name: one for one, name in self._names.items()}  # the last one that has the name
+        if held.get(self._names.get(value, "")) is value:
+            return f"{self._names[value]}.shape[{axis}]"
+        wanted = both(value, axis, self._other)
+        for name, one in held.items():
+            for place in range(len(one.shape or ())):
+                if both(one, place, self._other) == wanted:
+                    return f"{name}.shape[{place}]"
+        return str(wanted[0])
+
     def of(self, value: Value) -> str:
         return self._names[value]
 
     def call(self, attribute: str, child: Part) -> str:
-        args = ", ".join(
+        given = [
             self._names[value] if value in self._names else constant(value.example) for value in child.inputs
-        )
+        ]
+        args = ", ".join([*given, *(self._size(value, axis) for value, axis in self._sizes[child])])
         free = [
             self._names[value]
             for value in child.inputs

@@ -203,6 +203,10 @@ class Parent:
                         self._refuse(key, f"a key that is no literal: {_text(key)}")
                     self._value(value, names)
                 return
+            case ast.Subscript(
+                value=ast.Attribute(value=ast.Name(id=name), attr="shape"), slice=ast.Constant(value=int())
+            ) if name in names:
+                return
             case ast.Subscript(value=inner, slice=index) if _is_index(index):
                 self._value(inner, names)
                 return
