@@ -361,6 +361,8 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
         before = {id(one): one._version for one in _flat((args, kwargs))}
         noted = self.tree(args), self.tree(kwargs)
         output = func(*args, **kwargs)
+        if "dropout" in name.lower() and isinstance(output, torch.Tensor) and id(output) in before:
+            output = output.view_as(output)  # it does nothing now, and something in training
         made = list(_flat(output))
         written = [one for one in _flat((args, kwargs)) if one._version != before[id(one)]]
         if args and any(one is args[0] for one in written):

@@ -224,6 +224,8 @@ class Writer:
         if method and short == "__invert__":
             return f"~{self._operand(args[0])}"
         kwargs = self._kept(op)
+        if "dropout" in short and len(args) > 2 and isinstance(args[2], bool):
+            args, kwargs = args[:2], kwargs | {"training": args[2]}
         if method:
             if short == "copy":
                 return f"{self._operand(args[1])}.expand_as({self._text(args[0])}).to({self._operand(args[0])}.dtype)"

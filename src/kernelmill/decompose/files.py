@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any
 
 from kernelmill.decompose.emit import Made, Shapes, Weight, Writer, both, constant, names_of_inputs, numbered
@@ -57,6 +58,8 @@ class Node:
     text: str
     instances: int = 0
     children: list[Node] = field(default_factory=list)
+    attributes: list[str] = field(default_factory=list)
+    """What each instance of a child is called in the step's parent."""
     step: str | None = None
 
     @property
@@ -250,6 +253,8 @@ class Files:
                 arguments = ", ".join(constant(value) for value in kind.made.arguments.values())
                 init.append(f"self.{attributes[bound]} = {classes[kind]}({arguments})")
                 weights |= {f"{attributes[bound]}.{name}": path for name, path in made.weights.items()}
+            if not whole:
+                node.attributes.append(attributes[bound])
             body.append(names.call(attributes[bound], child))
         body.append(names.closing())
         lines = [
@@ -546,7 +551,7 @@ def _sizes(part: Part, made: Made) -> str:
         return "_".join(filter(None, found))
     shapes = [value for name, value in made.arguments.items() if name.endswith("_shape")]
     if shapes:
-        return _flat(shapes[0])
+        return _flat(shapes[0][::-1] if part.title == "linear" else shapes[0])
     if part.level == "kernel" and _small(part):
         return ""
     tensors = [value for value in [*part.inputs, *part.outputs] if value.shape is not None]

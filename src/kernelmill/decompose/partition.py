@@ -68,7 +68,8 @@ class Part:
 def partition(record: Record, source_level: int | None) -> Part:
     _count_loops(record)
     root = _Cutter(record).scope(record.root, source_level, True)
-    root.inputs = _without_literals(root.inputs)
+    root.inputs = [value for value in record.inputs if value in root.inputs]
+    root.outputs = list(dict.fromkeys(values_of(record.root.output))) or root.outputs
     _check(record, root)
     return root
 
@@ -333,7 +334,11 @@ def _named_groups(ops: list[Op]) -> list[tuple[str, list[Op]]]:
             fits = len(some) == len(names) and all(
                 title_of(op) in name.split("|") for op, name in zip(some, names, strict=True)
             )
-            if fits and _feeds(some):
+            if (
+                fits
+                and _feeds(some)
+                and (title not in _GATED or set(some[0].inputs()) <= set(some[-1].inputs()))
+            ):
                 found.append((title, some))
                 break
         else:
@@ -341,6 +346,10 @@ def _named_groups(ops: list[Op]) -> list[tuple[str, list[Op]]]:
             found.append((title_of(ops[at]), some))
         at += len(some)
     return found
+
+
+_GATED = ("silu", "mish")
+"""x times a function of x."""
 
 
 def _feeds(ops: list[Op]) -> bool:
