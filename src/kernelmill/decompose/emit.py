@@ -320,10 +320,7 @@ class Writer:
             return constant(value.example)
         if value.kind != "weight":
             return self._names[value]
-        attribute = self._attributes.get(value.name)
-        if attribute is None:
-            attribute = self._weight(value.name)
-        return f"self.{attribute}"
+        return f"self.{self._place(value.name) or self._weight(value.name)}"
 
     def _number(self, number: Any, inside: bool = False) -> str:
         sign, *parts = number.expression
@@ -370,8 +367,16 @@ class Writer:
             args.append(f"dtype=torch.{leaf.dtype}")
         self._init.append(f"self.{name} = nn.{leaf.kind}({', '.join(args)})")
         for weight, value in leaf.weights.items():
-            self._paths[f"{name}.{weight}"] = value.name
+            tied = self._place(value.name)
+            if tied is not None:
+                self._init.append(f"self.{name}.{weight} = self.{tied}")
+            else:
+                self._paths[f"{name}.{weight}"] = value.name
         return name
+
+    def _place(self, path: str) -> str | None:
+        """Where this class has a weight of the model already."""
+        return next((place for place, one in self._paths.items() if one == path), None)
 
     def _weight(self, path: str) -> str:
         weight = self._weights[path]

@@ -321,7 +321,8 @@ class Files:
             "path": node.path,
             "children": [child.id for child in node.children],
             "instances": [
-                {"child": self._of[child].id, "source_path": _where(child)} for child in part.children
+                {"child": self._of[child].id, "attribute": attribute, "source_path": _where(child)}
+                for child, attribute in zip_longest(part.children, node.attributes)
             ],
             "input_shapes": [list(value.shape) for value in part.inputs if value.shape is not None],
             "output_shapes": [list(value.shape or ()) for value in part.outputs],
