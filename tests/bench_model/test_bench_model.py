@@ -108,6 +108,11 @@ def test_a_model_over_two_levels_is_graded_and_a_second_call_asks_nothing(
     shown = capsys.readouterr().out
     assert "Nothing was timed" in shown
     assert "fast_0" in shown
+    # Answers to a benchmark are no training data.
+    rows = [json.loads(line) for line in (tmp_path / "runs/fake/level1/evals.jsonl").read_text().splitlines()]
+    assert all(one["benchmark"] is True for one in rows)
+    assert main(["publish", "runs/fake/level1/evals.jsonl", "--to", "folder:out"]) == 1
+    assert "--allow-benchmark" in capsys.readouterr().err
 
 
 def test_a_problem_without_an_answer_counts_and_a_line_separator_in_an_answer_ends_no_row(

@@ -14,6 +14,7 @@ from kernelmill.problem_sets.folder import read_set
 from kernelmill.problem_sets.problem import Checked, Problem, read_problems
 from kernelmill.store.text_file import write_whole
 from tests.conftest import write_rows
+from tests.decompose.trees import write_tree
 from tests.problem_sets.sets import REFERENCE, rl_row
 
 CONSTANT = """import torch
@@ -197,6 +198,24 @@ def test_list_show_and_stats_tell_what_the_checks_found(
     assert stats["sizes"]["100M and more"] == 1
     assert main(["problems", "stats", str(imported)]) == 0
     assert main(["problems", "show", "Nobody", str(imported)]) == 2
+
+
+def test_the_kernels_and_fusions_of_a_decomposed_model_are_problems_once_it_is_proven(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_tree(tmp_path / "output/level3/net")
+    assert main(["problems", "import", "output", "--into", "parts"]) == 1
+    assert "its proof is NOT_RUN" in capsys.readouterr().err
+    tree = json.loads((folder / "decomposition_tree.json").read_text())
+    tree["metadata"] |= {"verification_status": "PASS", "source_file": "data/kernelbench/level3/net.py"}
+    (folder / "decomposition_tree.json").write_text(json.dumps(tree))
+    assert main(["problems", "import", "output", "--into", "parts"]) == 0
+    record = read_set(tmp_path / "parts")
+    levels = [node["level"] for node in tree["nodes"].values()]
+    assert [one.level for one in record.problems].count(1) == levels.count("kernel")
+    assert [one.level for one in record.problems].count(2) == levels.count("fusion")
+    assert record.source == {"kind": "decomposition", "path": "output"}
+    assert record.benchmark
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(checkout: Path, tmp_path: Path) -> None:

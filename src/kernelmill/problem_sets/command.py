@@ -16,8 +16,9 @@ from kernelmill.problem_sets.distribution import distribution_of
 from kernelmill.problem_sets.levels import PREFIX, asked_levels, levels_of, merged_file
 from kernelmill.problem_sets.listing import list_set, show_problem, stats_lines, stats_of
 from kernelmill.problem_sets.merge import ORDERS, SEED, Order, merged, parse_weights, read_levels, written
-from kernelmill.problem_sets.problem import KERNELBENCH, encoded
+from kernelmill.problem_sets.problem import encoded
 from kernelmill.problem_sets.verify import Verified, Wanted, verify
+from kernelmill.publish.hygiene import KERNELBENCH
 from kernelmill.store.text_file import write_whole
 from kernelmill.terminal import plain, say
 

@@ -30,9 +30,10 @@ from kernelmill.problem_sets.levels import (
     merged_file,
 )
 from kernelmill.problem_sets.merge import merged, read_levels, written
-from kernelmill.problem_sets.problem import KERNELBENCH, Checked, encoded
+from kernelmill.problem_sets.problem import Checked, encoded
 from kernelmill.problem_sets.rl_rows import TASK_TYPE
 from kernelmill.prompts import Prompt
+from kernelmill.publish.hygiene import KERNELBENCH
 from kernelmill.store.text_file import write_whole
 
 Format = Literal["slime", "trl", "verl", "prime", "verifiers"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
 
 from kernelmill.config import secret
+from kernelmill.decompose.collect import collect, write
+from kernelmill.decompose.prove_command import model_folders
+from kernelmill.decompose.prove_tree import TREE
 from kernelmill.errors import SourceError
 from kernelmill.problem_sets.checks import check_all
 from kernelmill.problem_sets.folder import (
@@ -18,7 +22,9 @@ from kernelmill.problem_sets.folder import (
     noted_checks,
     write_set,
 )
-from kernelmill.problem_sets.problem import read_problems
+from kernelmill.problem_sets.problem import ReadSet, Rejected, read_from, read_problems
+from kernelmill.problems.benchmark import open_problems
+from kernelmill.publish.hygiene import is_benchmark_set
 from kernelmill.terminal import duration, plain, say
 
 _SHOWN = 10
@@ -34,7 +40,7 @@ def import_problems(
     force: bool,
 ) -> int:
     started = time.monotonic()
-    name, source, problems, rejected, marked = read_problems(spec, secret("HF_TOKEN"), level)
+    name, source, problems, rejected, marked = _read(spec, level)
     if not problems:
         why = f": {rejected[0].where}: {rejected[0].reason}" if rejected else ""
         raise SourceError(f"{spec}: no problem in it{why}")
@@ -70,3 +76,22 @@ def import_problems(
         print(f"{'benchmark':<12}yes: what is exported from it says so")
     print(f"{'time':<12}{duration(time.monotonic() - started)}\n{'output':<12}{folder}")
     return 0
+
+
+def _read(spec: str, level: int | None) -> ReadSet:
+    """The problems of a source; of decomposed models the kernels and fusions, as `collect` takes them."""
+    token = secret("HF_TOKEN")
+    if not (Path(spec).is_dir() and any(Path(spec).rglob(TREE))):
+        return read_problems(spec, token, level)
+    found = collect(model_folders(Path(spec)), ("kernel", "fusion"))
+    if not found.works:
+        raise SourceError(f"{spec}: no model in it is proven; the first: {found.left_out[0]}")
+    with tempfile.TemporaryDirectory() as temporary:
+        target = Path(temporary) / Path(spec).resolve().name
+        write(found, target)
+        name, source = open_problems(str(target), token)
+        source.name, source.origin = spec, {"kind": "decomposition", "path": spec}
+        read = read_from(name, source, level)
+    benchmark = any(is_benchmark_set({"path": file}) for file in found.models.values())
+    left_out = [Rejected(spec, reason) for reason in found.left_out]
+    return read._replace(rejected=[*read.rejected, *left_out], benchmark=read.benchmark or benchmark)

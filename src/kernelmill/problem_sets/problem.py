@@ -11,7 +11,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -21,11 +20,10 @@ from kernelmill.errors import BadRow, SourceError
 from kernelmill.problems.benchmark import ProblemRow, open_problems, problem_code
 from kernelmill.problems.module_file import Convention
 from kernelmill.problems.source import read_source
-from kernelmill.publish.hygiene import is_benchmark
+from kernelmill.publish.hygiene import KERNELBENCH, is_benchmark, is_benchmark_set
 from kernelmill.rows import Info, Label, RowReader
 from kernelmill.store import Source
 
-KERNELBENCH = "kernelbench"
 _UNNUMBERED = -1
 """The id of a problem that has none, until the others have theirs."""
 _NUMBERED = re.compile(r"^(\d+)_(.+)$", re.DOTALL)
@@ -118,7 +116,10 @@ class ReadSet(NamedTuple):
 
 
 def read_problems(spec: str, token: str | None, level: int | None) -> ReadSet:
-    name, source = open_problems(spec, token)
+    return read_from(*open_problems(spec, token), level)
+
+
+def read_from(name: str, source: Source, level: int | None) -> ReadSet:
     read = RowReader(ProblemRow)
     found: list[Problem] = []
     rejected: list[Rejected] = []
@@ -145,14 +146,9 @@ def read_problems(spec: str, token: str | None, level: int | None) -> ReadSet:
             free = next(number for number in numbers[one.level] if (one.level, number) not in taken)
             taken[one.level, free] = msgspec.structs.replace(one, problem_id=free)
     problems = [taken[key] for key in sorted(taken)]
-    return ReadSet(name, source, problems, rejected, marked or _is_kernelbench(name, source))
-
-
-def _is_kernelbench(name: str, source: Source) -> bool:
-    """By its name, or by where it stands: a folder of its checkout, its Hub dataset under another name."""
-    origin = source.origin
-    place = Path(str(origin.get("repo") or Path(str(origin.get("path", ""))).resolve()))
-    return KERNELBENCH in (name, *(part.lower() for part in place.parts[-3:]))
+    return ReadSet(
+        name, source, problems, rejected, marked or name == KERNELBENCH or is_benchmark_set(source.origin)
+    )
 
 
 def _problem(given: ProblemRow, code: str, where: str, level: int | None) -> Problem:

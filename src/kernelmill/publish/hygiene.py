@@ -1,13 +1,15 @@
 """Rows of a benchmark stay out of what models are trained on.
 
-A row is known for one by its column `benchmark: true`, which exports of imported benchmarks have, or by a `data_source` of
-KernelBench's prompts, which those that were made elsewhere have. Does not compare code: `decontaminate` does.
+A row is known for one by its column `benchmark: true`, which exports of imported benchmarks and answers to their problems have, or by a
+`data_source` of KernelBench's prompts, which those that were made elsewhere have. A set is known by its name, by where it stands, or by
+what its import says. Does not compare code: `decontaminate` does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +20,14 @@ from kernelmill.store import Source
 
 _MARK = re.compile(rb'"benchmark"|"kernel_bench_')
 """Looked for first: hardly any row has it, and most bytes are never decoded."""
+
+
+KERNELBENCH = "kernelbench"
+_IMPORTED = "problems.json"
+
+
+class _Set(msgspec.Struct):
+    benchmark: bool = False
 
 
 class _Marked(msgspec.Struct):
@@ -43,6 +53,25 @@ class NoBenchmark(Source):
                     f"{row.where}: a row of a benchmark, which no training set should hold: leave it out, or say --allow-benchmark"
                 )
             yield row
+
+
+def is_benchmark_set(origin: Mapping[str, Any]) -> bool:
+    """Whether a source is KernelBench (its Hub dataset, a checkout or a part of one), or was imported as a benchmark."""
+    if origin.get("kind") == "several":
+        return any(map(is_benchmark_set, origin["sources"]))
+    if repository := origin.get("repo"):
+        return KERNELBENCH in str(repository).lower().split("/")
+    place = Path(str(origin.get("path", ""))).resolve()
+    if KERNELBENCH in [part.lower() for part in place.parts[-3:]]:
+        return True
+    for folder in (place, place.parent):
+        try:
+            return msgspec.json.decode((folder / _IMPORTED).read_bytes(), type=_Set).benchmark
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except msgspec.DecodeError:
+            return False  # another program's file of that name
+    return False
 
 
 def is_benchmark(row: Row) -> bool:

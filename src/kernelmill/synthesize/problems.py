@@ -17,6 +17,7 @@ from kernelmill.curate.specs import Module, Specs
 from kernelmill.errors import SourceError
 from kernelmill.llm.engine import Messages
 from kernelmill.prompts import Prompt
+from kernelmill.publish.hygiene import is_benchmark, is_benchmark_set
 from kernelmill.rows import Drop, Row
 from kernelmill.store import Source, open_source
 from kernelmill.synthesize.settings import ProblemSet, SynthesizeSettings
@@ -33,6 +34,7 @@ class Rollout(Row, frozen=True, gc=False):
     sample: int = 0
     samples: int = 1
     task: str = ""
+    benchmark: bool = False
 
 
 class Problem(NamedTuple):
@@ -46,6 +48,8 @@ class Problem(NamedTuple):
     module: Module
     messages: Messages
     """The prompt."""
+    benchmark: bool = False
+    """Whether it measures models: answers to it must stay out of what they are trained on."""
 
     @property
     def key(self) -> str:
@@ -69,11 +73,13 @@ class Rollouts(Source):
     def rows(self) -> Iterator[Rollout]:
         index = example = 0
         for one, source in self._sets:
+            benchmark = is_benchmark_set(source.origin)
             end = None if one.num_examples < 0 else one.skip_first + one.num_examples
             for row in islice(source.rows(), one.skip_first, end):
                 for sample in range(one.rollouts_per_example):
                     yield Rollout(
-                        index, row.where, row.raw, row.fault, example, sample, one.rollouts_per_example, one.task
+                        index, row.where, row.raw, row.fault, example, sample, one.rollouts_per_example, one.task,
+                        benchmark or is_benchmark(row),
                     )  # fmt: skip
                     index += 1
                 example += 1
@@ -102,7 +108,9 @@ class Asked:
         module = self._modules.take(row)
         if isinstance(module, Drop):
             return module
-        return Problem(row.example_id, row.sample, row.samples, row.task, module, self._messages(module))
+        return Problem(
+            row.example_id, row.sample, row.samples, row.task, module, self._messages(module), row.benchmark
+        )
 
     def _messages(self, module: Module) -> Messages:
         text = self._prompt.render(

@@ -97,6 +97,8 @@ def evals_row(
         if value is not msgspec.UNSET:
             row[f"problem_{name.removeprefix('problem_')}"] = value
     row |= final.written.said
+    if problem.benchmark:
+        row["benchmark"] = True
     return msgspec.json.encode(row)
 
 
