@@ -35,7 +35,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         found = decomposed(folders, Path(temporary))
     save("decompose", found | {"holds": holds(found)})
-    print(json.dumps(found | {"holds": holds(found)}, indent=2))
     return 0 if all(holds(found).values()) else 1
 
 

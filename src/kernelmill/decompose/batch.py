@@ -35,6 +35,7 @@ from kernelmill.decompose.batch_sources import ModelFile, natural
 from kernelmill.decompose.picture import svg
 from kernelmill.decompose.prove import Proof, Prover, prove_folder
 from kernelmill.decompose.prove_tree import TREE
+from kernelmill.decompose.sources_local import with_local_modules
 from kernelmill.decompose.tree_file import LEVELS, Level, TreeFile
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.evaluate import offline_models
@@ -115,7 +116,7 @@ class Decomposer:
             try:
                 if first is not model:
                     raise Unusable(f"its place {model.place} is that of {first.path}")
-                owed.append((model, _read(model.path)))
+                owed.append((model, source_of(model)))
             except Unusable as error:
                 found[model] = Outcome(model, "ERROR", str(error))
                 done(found[model])
@@ -220,6 +221,7 @@ class Decomposer:
                 "source_file": str(model.path),
                 "source_level": model.level,
                 "guess": guess,
+                "assumptions": list(model.assumptions),
             }
         )
         if reply["kind"] != "ok":
@@ -231,6 +233,13 @@ class Decomposer:
         shutil.rmtree(folder, ignore_errors=True)
         write_model(folder, files, code)
         return prove_folder(folder, self._prover)
+
+
+def source_of(model: ModelFile) -> str:
+    """The text of a model: that of its file, with what that imports from beside it."""
+    if model.code is not None:
+        return model.code
+    return with_local_modules(_read(model.path), model.path.parent, model.path.name)
 
 
 def _read(path: Path) -> str:

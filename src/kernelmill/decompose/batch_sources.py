@@ -18,10 +18,14 @@ UNKNOWN = "models"
 class ModelFile(NamedTuple):
     path: Path
     level: int | None
+    code: str | None = None
+    """Of a model that has no file (`sources`), which `path` only names."""
+    assumptions: tuple[str, ...] = ()
+    """What was chosen for it, for want of anybody saying so."""
 
     @property
     def name(self) -> str:
-        return _NOT_IN_NAMES.sub("_", self.path.stem)
+        return _NOT_IN_NAMES.sub("_", self.path.stem if self.code is None else str(self.path))
 
     @property
     def place(self) -> str:

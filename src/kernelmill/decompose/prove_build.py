@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,11 @@ BLOCK = 1_000_003
 """Larger tensors repeat a block of this many numbers: drawing a gigabyte in each trial would take most of the time."""
 SHARED = 16 << 20
 """Parameters of more bytes are not copied to the refactored side but shared with it, and must not be written."""
+IN_BLOCKS = 1 << 20
+"""The same where weights are in blocks (`_Blocks`): then also the least bytes of a tensor that is part of one."""
+_PARTS, _APART = 1024, 272
+_blocks: dict[int, torch.Tensor] = {}
+"""By where their memory begins; a process proves one claim."""
 
 
 class Broken(Exception):
@@ -114,22 +119,80 @@ class _FewFills(TorchDispatchMode):  # type: ignore[misc]
         return func(*args, **(kwargs or {}))
 
 
+class _Blocks(_FewFills):
+    """Large tensors of one shape are parts of one block of memory, each a little further on: a model of any depth fits, and still no
+    two of its weights are the same numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: dict[tuple[Any, ...], tuple[torch.Tensor, int]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func._schema.name != "aten::empty":
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        shape, numbers = tuple(args[0]), math.prod(args[0])
+        probe = func([0], *args[1:], **(kwargs or {}))
+        if numbers * probe.element_size() <= IN_BLOCKS:
+            return func(*args, **(kwargs or {}))
+        block, part = self._open.get((shape, probe.dtype), (probe, _PARTS))
+        if part == _PARTS:
+            block, part = func([numbers + _PARTS * _APART], *args[1:], **(kwargs or {})).zero_(), 0
+            _blocks[block.data_ptr()] = block
+        self._open[shape, probe.dtype] = block, part + 1
+        return block[part * _APART :][:numbers].view(shape)
+
+
+def block_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The block that a tensor is part of, or the tensor."""
+    return _blocks.get(tensor.untyped_storage().data_ptr(), tensor)
+
+
+def bytes_in_blocks(tensors: Iterable[torch.Tensor]) -> int:
+    """What tensors take where large ones of one shape are in one block."""
+    small = 0
+    large: dict[tuple[Any, ...], int] = {}
+    for tensor in tensors:
+        size = tensor.numel() * tensor.element_size()
+        if size > IN_BLOCKS:
+            large[tensor.shape, tensor.dtype] = size + _PARTS * _APART * tensor.element_size()
+        else:
+            small += size
+    return small + sum(large.values())
+
+
 class _NoFills(TorchDispatchMode):  # type: ignore[misc]
     """Parameters of the refactored side are written over or replaced: they need no numbers, and large ones no memory."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name, kwargs = func._schema.name, kwargs or {}
-        if name in _FILLS and isinstance(args[0], nn.Parameter):
+        if name in _FILLS and (isinstance(args[0], nn.Parameter) or overlaps(args[0])):
             return args[0]
-        if name == "aten::empty" and math.prod(args[0]) > SHARED:
-            return func([1] * len(args[0]), *args[1:], **kwargs).expand(args[0])
+        if name == "aten::empty":
+            one = func([1] * len(args[0]), *args[1:], **kwargs)
+            if math.prod(args[0]) * one.element_size() > self._most:
+                return one.expand(args[0])
         return func(*args, **kwargs)
 
 
-def build_for_numbers(side: Original | Refactored) -> nn.Module:
-    with _NoFills() if isinstance(side, Refactored) else _FewFills():
+def overlaps(tensor: torch.Tensor) -> bool:
+    """Whether one number in memory is several of the tensor, which cannot be written then."""
+    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def build_for_numbers(side: Original | Refactored, in_blocks: bool = False) -> nn.Module:
+    if isinstance(side, Refactored):
+        mode: TorchDispatchMode = _NoFills(IN_BLOCKS if in_blocks else SHARED)
+    else:
+        mode = _Blocks() if in_blocks else _FewFills()
+    with mode:
         return side.build()
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from kernelmill.decompose.prove_build import (
+    IN_BLOCKS,
     SHARED,
     Original,
     Refactored,
@@ -33,13 +34,15 @@ from kernelmill.problems.module_file import where
 
 SEEDS = (1729, 2718, 3141)
 SMALL_INPUTS = 0.01
+_IN_BLOCKS = "large ones of one shape are parts of one block of numbers, each at its own place in it"
 
 
 class Numbers:
     """What the trials found."""
 
-    def __init__(self, reduced: dict[str, Any] | None) -> None:
+    def __init__(self, reduced: dict[str, Any] | None, in_blocks: bool) -> None:
         self.reduced = reduced
+        self.weights = _IN_BLOCKS if in_blocks else None
         self.trials: list[dict[str, Any]] = []
         self.faults: list[str] = []
         self.error: str | None = None
@@ -71,6 +74,7 @@ class Numbers:
             "trials": self.trials,
             "bitwise_equal": self.bitwise and not self.error,
             "reduced": self.reduced,
+            "weights": self.weights,
         }
 
 
@@ -85,14 +89,15 @@ def compare_numbers(
     memory: int,
 ) -> Numbers:
     small = [list(target(shape, rules)) for shape in shapes]
-    found = Numbers({"from": [list(s) for s in shapes], "to": small} if rules else None)
+    reduced = {"from": [list(s) for s in shapes], "to": small} if rules else None
+    found = Numbers(reduced, cost.large())
     if cost.bytes() > memory or cost.flops > MAX_FLOPS:
         need = f"about {cost.bytes() / 2**30:.1f} GiB and {cost.flops / 1e9:.0f} GFLOP a run"
         found.error = f"numbers do not fit, at the smallest inputs that both sides take: {need}"
         found.needs = cost.bytes() if cost.flops <= MAX_FLOPS else 0
         return found
     try:
-        pair = _Pair(original, refactored, weight_map)
+        pair = _Pair(original, refactored, weight_map, cost.large())
     except Exception as error:  # noqa: BLE001
         unless_out_of_memory(error)
         found.error = (
@@ -155,17 +160,21 @@ class _Trial:
 class _Pair:
     """Both sides for real, with weights that are mapped."""
 
-    def __init__(self, original: Original, refactored: Refactored, weight_map: dict[str, str]) -> None:
+    def __init__(
+        self, original: Original, refactored: Refactored, weight_map: dict[str, str], in_blocks: bool
+    ) -> None:
         torch.manual_seed(0)
         random.seed(0)
-        self._original, self._refactored = build_for_numbers(original), build_for_numbers(refactored)
+        self._original = build_for_numbers(original, in_blocks)
+        self._refactored = build_for_numbers(refactored, in_blocks)
+        shared = IN_BLOCKS if in_blocks else SHARED
         self._state = State(self._original)
         self._map = weight_map
         self._shared: list[tuple[str, torch.Tensor]] = []
         parameters = dict(self._refactored.named_parameters(remove_duplicate=False))
         for name, source in weight_map.items():
             mine = resolve(self._original, source)
-            if mine is not None and name in parameters and mine.numel() * mine.element_size() > SHARED:
+            if mine is not None and name in parameters and mine.numel() * mine.element_size() > shared:
                 put(self._refactored, name, mine)
                 self._shared.append((source, mine))
         held = held_tensors(self._refactored).values()

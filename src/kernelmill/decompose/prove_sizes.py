@@ -35,6 +35,8 @@ class Cost(NamedTuple):
     """Elements that operations write, all together."""
     weights: int
     """Bytes of parameters, buffers and other tensors of one side."""
+    in_blocks: int
+    """The same where large ones of one shape share a block (`prove_build`)."""
 
     def over(self) -> float:
         """How many times too dear it is for a run that is made for each seed and side."""
@@ -45,11 +47,17 @@ class Cost(NamedTuple):
 
     def bytes(self) -> int:
         """Of memory for both sides, generously: weights may be shared (`prove_worker`), inputs and outputs are there twice."""
-        return 4 * 3 * self.elements + self.weights
+        return 4 * 3 * self.elements + (self.in_blocks if self.large() else self.weights)
+
+    def large(self) -> bool:
+        """Whether its weights are put into blocks."""
+        return self.weights > MAX_WEIGHTS
 
 
 ELEMENTS, FLOPS, WRITTEN = 16_000_000, 2_000_000_000, 100_000_000
 _STEP = 4
+MAX_WEIGHTS = 1 << 30
+"""The most bytes of weights that have memory of their own each."""
 MAX_FLOPS = 400_000_000_000
 """The most for a run whose inputs cannot be made smaller."""
 

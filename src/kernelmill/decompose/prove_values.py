@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from kernelmill.decompose.prove_build import BLOCK, held_tensors
+from kernelmill.decompose.prove_build import BLOCK, block_of, held_tensors, overlaps
 from kernelmill.decompose.prove_record import tensors_in
 
 TOLERANCES = {
@@ -37,7 +37,7 @@ class Snapshot:
         self._attributes = [
             (m, dict(vars(m)), dict(m._parameters), dict(m._buffers)) for m in model.modules()
         ]
-        self._kept = [(tensor, tensor.detach().clone()) for tensor in kept if not _overlaps(tensor)]
+        self._kept = [(tensor, tensor.detach().clone()) for tensor in kept if not overlaps(tensor)]
 
     def restore(self) -> None:
         for module, attributes, parameters, buffers in self._attributes:
@@ -66,8 +66,8 @@ class State:
                 continue
             seen.add(memory)
             free = id(tensor) in parameters or id(tensor) in norms
-            if tensor.is_floating_point() and not _overlaps(tensor) and (free or not _is_mask(tensor)):
-                self._drawn.append((tensor, *_scale(tensor), id(tensor) in norms))
+            if tensor.is_floating_point() and not overlaps(tensor) and (free or not _is_mask(tensor)):
+                self._drawn.append((block_of(tensor), *_scale(tensor), id(tensor) in norms))
             else:
                 kept.append(tensor)
         self._snapshot = Snapshot(model, kept)
@@ -81,11 +81,6 @@ class State:
             if sign:
                 block = block.abs().clamp_min(1e-3 * spread) * sign
             _fill(tensor.detach(), block * (_SMALL if small and norm and sign > 0 else 1.0))
-
-
-def _overlaps(tensor: torch.Tensor) -> bool:
-    """Whether one number in memory is several of the tensor, which cannot be written then."""
-    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _is_mask(tensor: torch.Tensor) -> bool:
@@ -139,7 +134,7 @@ def _cloned(value: Any, made: dict[int, torch.Tensor]) -> Any:
 
 def scale_floats(value: Any, factor: float) -> None:
     for tensor in tensors_in(value):
-        if tensor.is_floating_point() and not _overlaps(tensor):
+        if tensor.is_floating_point() and not overlaps(tensor):
             tensor.mul_(factor)
 
 

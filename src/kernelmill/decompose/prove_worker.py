@@ -29,6 +29,7 @@ from kernelmill.decompose.prove_build import (
     Original,
     Refactored,
     build_for_numbers,
+    bytes_in_blocks,
     fake_tensors,
     held_tensors,
     registered,
@@ -88,12 +89,14 @@ class Run:
     def __init__(self, model: nn.Module, given: Any, output: Any, recorder: Recorder) -> None:
         self.model, self.given, self.output, self.recorder = model, given, output, recorder
         self.form = form(output)
-        held = {id(t): t for t in held_tensors(model).values()}.values()
-        self.weights = sum(t.numel() * t.element_size() for t in held)
+        self._held = list({id(t): t for t in held_tensors(model).values()}.values())
 
     def cost(self) -> Cost:
         elements = elements_of(self.given) + elements_of(self.output) + 2 * self.recorder.largest
-        return Cost(elements, self.recorder.flops, self.recorder.written, self.weights)
+        weights = sum(t.numel() * t.element_size() for t in self._held)
+        return Cost(
+            elements, self.recorder.flops, self.recorder.written, weights, bytes_in_blocks(self._held)
+        )
 
 
 def _traced(
