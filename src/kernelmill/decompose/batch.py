@@ -26,6 +26,7 @@ from kernelmill.decompose.batch_files import (
     Unusable,
     keep_levels,
     may_replace,
+    opened,
     put_in_place,
     read_tree,
     unpacked,
@@ -131,13 +132,7 @@ class Decomposer:
         self._prover = self._stack.enter_context(Prover(self._workers, self._timeout, self._memory_mb))
         for hub in sorted({offline_models.used_by(code) for code in codes}):
             self._prover.start(next(code for code in codes if offline_models.used_by(code) is hub))
-            isolate = Isolate(
-                _WORKER,
-                workers=self._workers,
-                timeout=self._timeout,
-                memory_mb=self._memory_mb,
-                environment=offline_models.environment("full") if hub else {},
-            )
+            isolate = _isolate(self._workers, self._timeout, self._memory_mb, hub)
             self._isolates[hub] = self._stack.enter_context(isolate)
         for isolate in self._isolates.values():
             isolate.what_is_missing()  # waits until it is ready: what that takes is no model's time
@@ -233,6 +228,24 @@ class Decomposer:
         shutil.rmtree(folder, ignore_errors=True)
         write_model(folder, files, code)
         return prove_folder(folder, self._prover)
+
+
+def graph(model: ModelFile, timeout: float, memory_mb: int = MEMORY_MB) -> dict[str, Any]:
+    """What a model calls, recorded and not taken apart. Raises `Unusable`."""
+    code = source_of(model)
+    with _isolate(1, timeout, memory_mb, offline_models.used_by(code)) as isolate:
+        isolate.what_is_missing()
+        reply = isolate.run_sync({"graph": True, "code": code, "entry_point": "Model"})
+    if reply["kind"] != "ok":
+        raise Unusable(_why(reply, memory_mb))
+    return {"model": model.name, "source": code, "assumptions": list(model.assumptions)} | opened(
+        reply["result"]
+    )
+
+
+def _isolate(workers: int, timeout: float, memory_mb: int, hub: bool) -> Isolate:
+    environment = offline_models.environment("full") if hub else {}
+    return Isolate(_WORKER, workers, timeout, memory_mb, environment=environment)
 
 
 def source_of(model: ModelFile) -> str:

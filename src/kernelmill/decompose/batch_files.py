@@ -35,6 +35,19 @@ class Unusable(Exception):
 
 def unpacked(result: dict[str, Any]) -> dict[str, str]:
     """The files of a reply of `batch_worker`."""
+    found = opened(result)
+    if not all(isinstance(text, str) for text in found.values()):
+        raise Unusable("what came back are no files")
+    for path in found:
+        if not _PLACES.fullmatch(path):
+            raise Unusable(f"a file called {path[:100]!r} is none of a decomposed model")
+    if TREE not in found or ORIGINAL not in found:
+        raise Unusable("what came back has no tree")
+    return found
+
+
+def opened(result: dict[str, Any]) -> dict[str, Any]:
+    """What a reply of `batch_worker` holds."""
     unpack = zlib.decompressobj()
     try:
         text = unpack.decompress(base64.b64decode(str(result.get("packed")), validate=True), MAX_FILES)
@@ -43,13 +56,8 @@ def unpacked(result: dict[str, Any]) -> dict[str, str]:
         found = json.loads(text)
     except (zlib.error, ValueError, RecursionError) as error:
         raise Unusable(f"its files came back torn: {error}") from None
-    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+    if not isinstance(found, dict):
         raise Unusable("what came back are no files")
-    for path in found:
-        if not _PLACES.fullmatch(path):
-            raise Unusable(f"a file called {path[:100]!r} is none of a decomposed model")
-    if TREE not in found or ORIGINAL not in found:
-        raise Unusable("what came back has no tree")
     return found
 
 

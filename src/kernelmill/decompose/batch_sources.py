@@ -25,7 +25,9 @@ class ModelFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        return _NOT_IN_NAMES.sub("_", self.path.stem if self.code is None else str(self.path))
+        return _NOT_IN_NAMES.sub(
+            "_", self.path.stem if self.code is None else str(self.path).rpartition(":")[2]
+        )
 
     @property
     def place(self) -> str:

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import base64
 import json
+import warnings
 import zlib
 from typing import Any
 
 from kernelmill.decompose import worker
+from kernelmill.decompose.capture import capture
+from kernelmill.decompose.graph import graph_of
+from kernelmill.decompose.prove_tree import TREE
 from kernelmill.evaluate import offline_models
 
 
@@ -20,5 +24,17 @@ def prepare() -> None:
 
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
-    files = json.dumps(worker.handle(request)["files"]).encode("ascii")
-    return {"packed": base64.b64encode(zlib.compress(files)).decode("ascii")}
+    """As `worker.handle`, with `assumptions` for the tree; `graph` asks for the record alone."""
+    if request.get("graph"):
+        warnings.simplefilter("ignore")
+        return _packed(graph_of(capture(request["code"], request["entry_point"])))
+    files = worker.handle(request)["files"]
+    if request.get("assumptions"):
+        tree = json.loads(files[TREE])
+        tree["metadata"]["assumptions"] += request["assumptions"]
+        files[TREE] = json.dumps(tree, indent=2) + "\n"
+    return _packed(files)
+
+
+def _packed(value: dict[str, Any]) -> dict[str, Any]:
+    return {"packed": base64.b64encode(zlib.compress(json.dumps(value).encode("ascii"))).decode("ascii")}

@@ -6,6 +6,7 @@ The exit code is 1 where a model could not be decomposed or its proof failed; ev
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import time
@@ -15,11 +16,15 @@ from pathlib import Path
 from rich.console import Console
 
 from kernelmill.arguments import Parser, at_least
-from kernelmill.decompose.batch import Decomposer, Outcome
+from kernelmill.decompose.batch import Decomposer, Outcome, graph
+from kernelmill.decompose.batch_files import Unusable
 from kernelmill.decompose.batch_sources import ModelFile, model_files
 from kernelmill.decompose.picture import rich_tree
+from kernelmill.decompose.sources_hf import hf_source
+from kernelmill.decompose.sources_module import keyword, module_source
 from kernelmill.decompose.tree_file import LEVELS, Level
 from kernelmill.errors import SourceError
+from kernelmill.store.text_file import write_whole
 from kernelmill.terminal import duration, plain, say
 
 TIMEOUT = 300
@@ -36,7 +41,7 @@ def parser() -> Parser:
     )
     made.add_argument(
         "sources",
-        nargs="+",
+        nargs="*",
         type=Path,
         metavar="FILE|DIR",
         help="a .py file with a class Model, or a folder of them (or of level1/, level2/ …)",
@@ -75,6 +80,38 @@ def parser() -> Parser:
         help="the first model, counted from 0 (default: 0)",
     )
     made.add_argument("--count", type=at_least(1), metavar="N", help="how many models (default: all)")
+    made.add_argument(
+        "--module",
+        metavar="MODULE:CLASS",
+        help="a class to import, from this folder or from Python's packages",
+    )
+    made.add_argument(
+        "--init",
+        default="",
+        metavar="ARGUMENTS",
+        help="of --module: what its constructor gets, as Python literals: '(64, heads=8)'",
+    )
+    made.add_argument(
+        "--inputs",
+        default="",
+        metavar="INPUTS",
+        help="of --module: what goes in: 'x=float32[batch,seq,64], ids=int64[batch,seq]<1000'",
+    )
+    made.add_argument(
+        "--hf-config",
+        metavar="NAME",
+        help="a model of transformers by its type (bert, llama, vit), with random weights",
+    )
+    made.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of --hf-config: a field of the configuration, such as num_hidden_layers=2 (may be repeated)",
+    )
+    made.add_argument(
+        "--graph", type=Path, metavar="FILE", help="write what the model calls as JSON, and do nothing else"
+    )
     return made
 
 
@@ -89,7 +126,9 @@ def main(arguments: list[str]) -> int:
     """Raises `MillError` where there is nothing to read, or nothing can be written."""
     given = parser().parse_args(arguments)
     started = time.monotonic()
-    models = _asked(model_files(given.sources), given.level, given.start, given.count)
+    models = _asked(_models(given), given.level, given.start, given.count)
+    if given.graph is not None:
+        return _graph(models, given.graph, float(given.timeout))
     number = 0
 
     def done(outcome: Outcome) -> None:
@@ -108,6 +147,35 @@ def main(arguments: list[str]) -> int:
             print(line(outcome))
     print(f"{'output':<12}{given.output}")
     return 0 if all(outcome.status == "PASS" for outcome in outcomes) else 1
+
+
+def _models(given: argparse.Namespace) -> list[ModelFile]:
+    """Files, or the one model that was named otherwise."""
+    ways = [bool(given.sources), given.module is not None, given.hf_config is not None]
+    if sum(ways) != 1:
+        raise SourceError("name files or folders, or one of --module and --hf-config")
+    if given.module is None and (given.init or given.inputs):
+        raise SourceError("--init and --inputs belong to --module")
+    if given.hf_config is None and given.set:
+        raise SourceError("--set belongs to --hf-config")
+    if given.module is not None:
+        return [module_source(given.module, given.init, given.inputs, Path.cwd())]
+    if given.hf_config is not None:
+        return [hf_source(given.hf_config, dict(keyword(text) for text in given.set))]
+    return model_files(given.sources)
+
+
+def _graph(models: list[ModelFile], file: Path, timeout: float) -> int:
+    if len(models) != 1:
+        raise SourceError(f"--graph writes one model, these are {len(models)}")
+    try:
+        found = graph(models[0], timeout)
+    except Unusable as error:
+        print(plain(f"{models[0].path}: {error}"))
+        return 1
+    write_whole(file, (json.dumps(found, indent=1) + "\n").encode())
+    print(f"{file}: {len(found['calls'])} calls in {len(found['modules'])} modules")
+    return 0
 
 
 def _asked(models: list[ModelFile], level: int | None, start: int, count: int | None) -> list[ModelFile]:

@@ -66,25 +66,28 @@ def module_source(named: str, init: str, inputs: str, folder: Path) -> ModelFile
     given = parsed_inputs(inputs, assumptions)
     floats = {one.dtype for one in given if one.dtype in ("float64", "float16", "bfloat16", "float32")}
     cast = floats.pop() if len(floats) == 1 else "float32"
-    lines = [f'"""{name} of {module}."""', "", "import torch", ""]
-    if cast == "float32":
-        lines += [f"from {module} import {name} as Model"]
-    else:
+    names = [one.name or f"x{number}" for number, one in enumerate(given)]
+    body = [f"from {module} import {name}", "", "", f"class Model({name}):"]
+    if cast != "float32":
         assumptions.append(f"weights are {cast}, as the inputs are")
-        lines += [
-            f"from {module} import {name}", "", "",
-            f"class Model({name}):",
+        body += [
             "    def __init__(self, *args, **kwargs):",
             "        super().__init__(*args, **kwargs)",
             f"        self.to(torch.{cast})",
-        ]  # fmt: skip
-    plain = [one.drawn for one in given if one.name is None]
-    named_ones = [f"{one.name!r}: {one.drawn}" for one in given if one.name is not None]
-    lines += ["", "", "def get_inputs():", f"    return [{', '.join(plain)}]"]
-    if named_ones:
-        lines += ["", "", "def get_input_kwargs():", f"    return {{{', '.join(named_ones)}}}"]
-    lines += ["", "", "def get_init_inputs():", f"    return [[{positional}], {{{keywords}}}]", ""]
-    code = with_local_modules("\n".join(lines), folder, f"{name} of {module}")
+            "",
+        ]
+    passed = ", ".join(
+        f"{one.name}={one.name}" if one.name else said for one, said in zip(given, names, strict=True)
+    )
+    body += [
+        f"    def forward({', '.join(['self', *names])}):", f"        return super().forward({passed})", "", "",
+        "def get_inputs():", f"    return [{', '.join(one.drawn for one in given)}]", "", "",
+        "def get_init_inputs():", f"    return [[{positional}], {{{keywords}}}]", "",
+    ]  # fmt: skip
+    text = "\n".join(["import torch", "", *body])
+    code = with_local_modules(text, folder, f"{name} of {module}")
+    if code == text:
+        code = f'"""{name} of {module}."""\n\n{text}'
     return ModelFile(Path(named), None, code, tuple(assumptions))
 
 

@@ -1,0 +1,140 @@
+"""A model of `transformers` by its configuration, as a source: random weights, nothing is downloaded.
+
+The name is a type of model (`bert`, `llama`, `vit`), with the sizes that the configuration has by itself, or a name of the table in
+`evaluate.offline_models` (`facebook/opt-1.3b`). The file that is written says all of it: which class, which sizes, which inputs.
+Inputs by what the model is for: token ids, pixel values, sounds or their features; batch and lengths are chosen here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kernelmill.decompose.batch_sources import ModelFile
+from kernelmill.errors import SourceError
+from kernelmill.evaluate import offline_models
+
+BATCH, SEQUENCE, SAMPLES, IMAGE = 2, 32, 16_000, 224
+_HEADS = (
+    ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", "image"),
+    ("AutoModelForSpeechSeq2Seq", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", "features"),
+    ("AutoModelForCTC", "MODEL_FOR_CTC_MAPPING_NAMES", "sound"),
+    ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", "two texts"),
+    ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "text"),
+    ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "text"),
+)
+"""The first that knows the type is taken; without one it is the bare model."""
+
+
+class Input(NamedTuple):
+    name: str
+    drawn: str
+    chosen: str
+
+
+def hf_source(name: str, changes: dict[str, Any]) -> ModelFile:
+    """The model as a source. Raises `SourceError` where there is no such configuration."""
+    if importlib.util.find_spec("transformers") is None:
+        raise SourceError(f"--hf-config {name}: it needs transformers, which is not installed")
+    entry = offline_models.table().get(name)
+    kind, fields = (entry["type"], {**entry["full"], **changes}) if entry else (name, changes)
+    auto: Any = importlib.import_module("transformers.models.auto.modeling_auto")
+    configs: Any = importlib.import_module("transformers.models.auto.configuration_auto")
+    if kind not in configs.CONFIG_MAPPING_NAMES:
+        table = ", ".join(offline_models.table())
+        raise SourceError(
+            f"--hf-config {name}: no type of model of transformers, nor one of {table}; nothing is downloaded"
+        )
+    try:
+        config = configs.AutoConfig.for_model(kind, **fields)
+    except Exception as error:  # noqa: BLE001  a configuration checks its fields in many ways
+        said = " ".join(str(error).split())[:300]
+        raise SourceError(f"--hf-config {name}: {type(error).__name__}: {said}") from None
+    known = {*configs.CONFIG_MAPPING[kind]().to_dict(), *config.attribute_map}
+    if unknown := [key for key in changes if key not in known]:
+        raise SourceError(f"--set {unknown[0]}=…: the configuration of {kind} has no such field")
+    made_by, given = _kind(kind, config, auto)
+    assumptions = tuple(one.chosen for one in given)
+    return ModelFile(
+        Path(f"transformers:{name}"), None, _text(name, kind, fields, made_by, given, config), assumptions
+    )
+
+
+def _kind(kind: str, config: Any, auto: Any) -> tuple[str, list[Input]]:
+    for made_by, mapping, what in _HEADS:
+        if kind in getattr(auto, mapping, {}):
+            return made_by, _inputs(what, config)
+    if kind not in auto.MODEL_MAPPING_NAMES:
+        raise SourceError(f"--hf-config {kind}: transformers has no model of it that stands alone")
+    if getattr(config, "vocab_size", None):
+        return "AutoModel", _inputs("text", config)
+    if getattr(config, "num_channels", None):
+        return "AutoModel", _inputs("image", config)
+    raise SourceError(
+        f"--hf-config {kind}: what goes into it is not known here: write a file with a class Model"
+    )
+
+
+def _inputs(what: str, config: Any) -> list[Input]:
+    ids = f"torch.randint(0, {getattr(config, 'vocab_size', 0)}, ({BATCH}, {SEQUENCE}))"
+    tokens = f"batch {BATCH}, sequence {SEQUENCE}"
+    if what == "image":
+        size = getattr(config, "image_size", None) or IMAGE
+        height, width = size if isinstance(size, list | tuple) else (size, size)
+        shape = f"({BATCH}, {getattr(config, 'num_channels', 3)}, {height}, {width})"
+        return [Input("pixel_values", f"torch.rand{shape}", f"pixel_values: batch {BATCH}, {height}x{width}")]
+    if what == "sound":
+        return [
+            Input(
+                "input_values",
+                f"torch.randn({BATCH}, {SAMPLES})",
+                f"input_values: batch {BATCH}, {SAMPLES} samples",
+            )
+        ]
+    if what == "features":
+        bins, length = getattr(config, "num_mel_bins", 80), 2 * getattr(config, "max_source_positions", 1500)
+        said = f"input_features: batch {BATCH}, {length} frames"
+        return [
+            Input("input_features", f"torch.randn({BATCH}, {bins}, {length})", said),
+            Input("decoder_input_ids", ids, f"decoder_input_ids: {tokens}"),
+        ]
+    first = Input("input_ids", ids, f"input_ids: {tokens}")
+    return (
+        [first, Input("decoder_input_ids", ids, f"decoder_input_ids: {tokens}")]
+        if what == "two texts"
+        else [first]
+    )
+
+
+def _text(name: str, kind: str, fields: dict[str, Any], made_by: str, given: list[Input], config: Any) -> str:
+    said = ", ".join([repr(kind), *(f"{key}={value!r}" for key, value in fields.items())])
+    names = ", ".join(one.name for one in given)
+    passed = [f"{one.name}={one.name}" for one in given]
+    if hasattr(config, "use_cache"):
+        passed.append("use_cache=False")
+    return f'''"""{name}, built from its configuration with random weights."""
+
+import torch
+from torch import nn
+from transformers import AutoConfig, {made_by}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        config = AutoConfig.for_model({said})
+        self.model = {made_by}.from_config(config)
+
+    def forward(self, {names}):
+        return self.model({", ".join(passed)})[0]
+
+
+def get_inputs():
+    return [{", ".join(one.drawn for one in given)}]
+
+
+def get_init_inputs():
+    return []
+'''
