@@ -117,6 +117,7 @@ def _capture(
 ) -> Record:
     torch.manual_seed(0)
     module = load(code, NAME, FILE)
+    vars(module)["int"] = _TrackedInt
     kind: Any = getattr(module, entry_point, None)
     if nn.Module not in getattr(kind, "__mro__", ()):
         raise Refused(f"it defines no class {entry_point} that is an nn.Module")
@@ -171,6 +172,20 @@ def record_run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], road: 
         recorder.weights,
         {n for n, _ in model.named_parameters()},
     )
+
+
+class _IsInt(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, int)
+
+
+class _TrackedInt(int, metaclass=_IsInt):
+    """`int` as the author's file sees it: a whole number that was computed from sizes remembers from which."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        made = int(*args, **kwargs)
+        known = args and isinstance(args[0], Int | Float)
+        return Int(made, ("int", args[0])) if known else made
 
 
 def _make_fake(model: nn.Module, fake: FakeTensorMode) -> None:

@@ -228,7 +228,7 @@ class Writer:
             args, kwargs = args[:2], kwargs | {"training": args[2]}
         if method:
             if short == "copy":
-                return f"{self._operand(args[1])}.expand_as({self._text(args[0])}).to({self._operand(args[0])}.dtype)"
+                return f"{self._operand(args[0])}.clone().copy_({self._text(args[1])})"
             if short == "fill":
                 return f"torch.full_like({self._text(args[0])}, {self._text(args[1])})"
             if short == "zero":
@@ -333,6 +333,8 @@ class Writer:
                 return f"{name}.shape[{axis}]"
             self.unknown = True
             return self._same_size(value, axis)
+        if sign == "int":
+            return f"int({self._number(parts[0])})"
         sides = [self._number(part, True) if isinstance(part, Int | Float) else repr(part) for part in parts]
         if not any(".shape[" in side for side in sides) and isinstance(number, int) and not _is_given(number):
             return str(int(number))

@@ -36,7 +36,7 @@ from kernelmill.decompose.prove_build import (
     resolve,
     unless_out_of_memory,
 )
-from kernelmill.decompose.prove_numbers import compare_numbers
+from kernelmill.decompose.prove_numbers import Numbers, compare_numbers
 from kernelmill.decompose.prove_record import Recorder, WholeSequences, tensors_in
 from kernelmill.decompose.prove_sizes import Cost, Rule, Shape, choose, elements_of, narrowed
 from kernelmill.decompose.prove_values import Comparison, State, form
@@ -217,7 +217,8 @@ class Claim:
         lines: list[str] = []
         mapped: set[int] = set()
         for name, source in self._map.items():
-            to, of = resolve(other.model, name), resolve(one.model, source)
+            # A model may put another tensor in the place of one that it has read.
+            to, of = resolve(other.model, name), tensors.get(source, resolve(one.model, source))
             if of is not None:
                 mapped.add(id(of))
             if to is None or of is None:
@@ -256,13 +257,29 @@ class Claim:
                 return None
             return small.cost().most(also.cost()) if small.form == also.form else None
 
-        cost = one.cost().most(other.cost())
-        rules, cost = choose(cost, shapes, estimate) if self._fake else ([], cost)
-        train, why = self._train_mode(one, other, rules)
-        found = compare_numbers(
-            self._original, self._refactored, self._map, shapes, rules, cost, train, self._request["memory"]
-        )
-        self.faults += found.faults
+        def compared(rules: list[Rule], cost: Cost) -> tuple[Numbers, str | None, list[str]]:
+            train, why, faults = self._train_mode(one, other, rules)
+            found = compare_numbers(
+                self._original,
+                self._refactored,
+                self._map,
+                shapes,
+                rules,
+                cost,
+                train,
+                self._request["memory"],
+            )
+            return found, why, faults + found.faults
+
+        full = one.cost().most(other.cost())
+        rules, cost = choose(full, shapes, estimate) if self._fake else ([], full)
+        found, why, faults = compared(rules, cost)
+        if faults and rules:
+            # A size that a part has as a number is right at the model's own sizes, and those are what the claim is about.
+            at_full_size = compared([], full)
+            if at_full_size[0].error is None:
+                found, why, faults = at_full_size
+        self.faults += faults
         if found.error is not None:
             self.result["status"] = "ERROR"
             self.result["needs"] = found.needs
@@ -274,36 +291,42 @@ class Claim:
             )
         self.result["numerical_comparison"] = found.as_json() | {"train": why or found.train}
 
-    def _train_mode(self, one: Run, other: Run, rules: list[Rule]) -> tuple[bool, str | None]:
-        """Whether train mode is compared too; if not, why. Faults are noted."""
+    def _train_mode(self, one: Run, other: Run, rules: list[Rule]) -> tuple[bool, str | None, list[str]]:
+        """Whether train mode is compared too; if not, why; and what is wrong already."""
         try:
             original = self._trace(self._original, True, rules).recorder
         except Exception as error:  # noqa: BLE001
             return (
                 False,
                 f"not compared (the original does not run in train mode: {where(error, 'original.py')})",
+                [],
             )
         try:
             refactored = self._trace(self._refactored, True, rules).recorder
         except Exception as error:  # noqa: BLE001
-            self.faults.append(f"the refactored does not run in train mode: {_said(error)}")
-            return False, "FAIL"
+            return False, "FAIL", [f"the refactored does not run in train mode: {_said(error)}"]
         # What stands for writing in place is there in both modes.
         original.operations += other.recorder.operations - one.recorder.operations
         if original.operations == refactored.operations:
             changes = original.operations != other.recorder.operations or bool(original.of_training_modules)
-            return (True, None) if changes else (False, "not needed (the same operations as in eval mode)")
+            return (
+                (True, None, [])
+                if changes
+                else (False, "not needed (the same operations as in eval mode)", [])
+            )
         lost = original.of_training_modules - refactored.operations
         if lost or original.operations == other.recorder.operations:
             other_ops = Counter(original.operations)
             other_ops.subtract(refactored.operations)
             named = ", ".join(f"{op} {-n:+}" for op, n in sorted(other_ops.items()) if n)
-            self.faults.append(
-                f"in train mode the refactored has other operations than the original: {named}"
+            return (
+                False,
+                "FAIL",
+                [f"in train mode the refactored has other operations than the original: {named}"],
             )
-            return False, "FAIL"
         changed = sorted((original.operations - other.recorder.operations).keys())
-        return False, f"not compared (the original does other operations in train mode: {', '.join(changed)})"
+        why = f"not compared (the original does other operations in train mode: {', '.join(changed)})"
+        return False, why, []
 
 
 def _first_difference(one: list[str], other: list[str]) -> tuple[str, str]:
