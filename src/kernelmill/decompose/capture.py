@@ -5,8 +5,8 @@ call into torch as the author wrote it, and `nn.Module.__call__` is replaced for
 other modules are scopes. Nothing is compiled and no Python is interpreted, so whatever runs can be recorded. Where the constructor
 looks at numbers it runs for real, and only the run is fake; where `forward` looks at numbers all of it is real.
 
-Not covered: Python that decides by a tensor's values (`Refused` names the place), and a view that is read after its base was written
-to through another one.
+A module that one run does not describe (see `kept`) is one call, and the model runs for real. Not covered: a view that is read after
+its base was written to through another one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from kernelmill.decompose.kept import Keep, looks, made_with, note_constructors, sized_by_values
 from kernelmill.decompose.layers import arguments
 from kernelmill.decompose.record import Float, Int, Leaf, Op, Record, Scope, Tree, Value, tracked, tree_map
+from kernelmill.decompose.shortcuts import no_shortcuts
 from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
@@ -47,17 +49,25 @@ class Refused(Exception):
 def capture(code: str, entry_point: str = "Model") -> Record:
     """The record of the model in a source, by the first road that works."""
     failed: list[str] = []
-    for road in ("fake", "real constructor", "real"):
+    kept: dict[str, str] = {}
+    roads = ["real", "real constructor", "fake"]
+    while roads:
+        road = roads.pop()
         try:
-            record = _capture(code, entry_point, road)
+            record = _capture(code, entry_point, road, kept=kept)
         except Refused:
             raise
+        except Keep as found:
+            kept[found.path] = found.why
+            roads = ["real"]
+            continue
         except Exception as error:  # noqa: BLE001  a stranger's: the next road shows whether it is the model's own
             failed.append(f"{road}: {where(error, FILE)}")
             continue
         finally:
             forget(NAME)
         record.notes.extend(failed)
+        record.notes.extend(f"{path or 'the model'} is kept whole: {why}" for path, why in kept.items())
         return record
     raise Refused(failed[-1].partition(": ")[2])
 
@@ -113,11 +123,16 @@ def _resized(args: list[Any], kwargs: dict[str, Any], sizes: dict[tuple[int, int
 
 
 def _capture(
-    code: str, entry_point: str, road: str, sizes: dict[tuple[int, int], int] | None = None
+    code: str,
+    entry_point: str,
+    road: str,
+    sizes: dict[tuple[int, int], int] | None = None,
+    kept: dict[str, str] | None = None,
 ) -> Record:
     torch.manual_seed(0)
     module = load(code, NAME, FILE)
     vars(module)["int"] = _TrackedInt
+    note_constructors(module)
     kind: Any = getattr(module, entry_point, None)
     if nn.Module not in getattr(kind, "__mro__", ()):
         raise Refused(f"it defines no class {entry_point} that is an nn.Module")
@@ -128,6 +143,7 @@ def _capture(
         with fake if road == "fake" else contextlib.nullcontext():
             _, init_args, init_kwargs = init_inputs(module)
             model = kind(*init_args, **init_kwargs).eval()
+            torch.manual_seed(0)  # as the proof does, where sizes depend on values
             args, kwargs = inputs(module)
         if road == "real constructor":
             _make_fake(model, fake)
@@ -135,7 +151,9 @@ def _capture(
         with contextlib.nullcontext() if road == "real" else fake:
             if sizes:
                 args, kwargs = _resized(args, kwargs, sizes)
-            return record_run(model, args, kwargs, road)
+            if any(map(nn.parameter.is_lazy, (*model.parameters(), *model.buffers()))):
+                model(*args, **kwargs)  # gives them their shapes
+            return record_run(model, args, kwargs, road, kept)
 
 
 def build(code: str, entry_point: str = "Model") -> list[tuple[str, torch.Tensor]]:
@@ -150,17 +168,22 @@ def build(code: str, entry_point: str = "Model") -> list[tuple[str, torch.Tensor
         forget(NAME)
 
 
-def record_run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], road: str) -> Record:
-    """Run a model that is built, on inputs of its own kind, fake or real."""
-    recorder = _Recorder(model)
+def record_run(
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], road: str, kept: dict[str, str] | None = None
+) -> Record:
+    """Run a model that is built, on inputs of its own kind, fake or real. `kept`: paths of modules that are one call, and why."""
+    recorder = _Recorder(model, kept or {})
     names = _bound(model.forward, args, kwargs)
     given = {name: tree_map(value, recorder.given(name)) for name, value in names.items()}
     args, kwargs = recorder.as_given(args), recorder.as_given(kwargs)
     recorder.root.args = given
-    with _calls(recorder), _whole_sequences(road != "real"), recorder:
+    with _calls(recorder), _whole_sequences(road != "real"), no_shortcuts(), recorder:
         output = model(*args, **kwargs)
+    recorder.see_that_state_stays()
     root = recorder.root.items[0]
-    assert isinstance(root, Scope)
+    if isinstance(root, Op):  # all of it is kept whole
+        root.scope = Scope("", type(model).__name__, None, [root])
+        root = root.scope
     if not any(True for _ in root.ops()):
         raise Refused("its forward calls nothing of torch")
     root.args, root.parent, root.output = given, None, recorder.tree(output)
@@ -248,13 +271,17 @@ def _empty_parameters() -> Iterator[None]:
 
 
 class _Recorder(TorchFunctionMode):  # type: ignore[misc]
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, kept: dict[str, str]) -> None:
         super().__init__()
         self.root = Scope("", "", None)
+        self._kept, self._modules = kept, dict(model.named_modules())
+        self._inside = False
+        """Whether a module that is kept whole runs."""
         self.scope = self.root
         self.notes: list[str] = []
         self.inputs: list[Value] = []
         self.weights: dict[str, Value] = {}
+        self._held: dict[str, torch.Tensor] = {}
         self.paths = {id(part): path for path, part in model.named_modules(remove_duplicate=True)}
         self._known: dict[
             int, tuple[torch.Tensor, Value]
@@ -269,6 +296,7 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
             if id(tensor) not in self._known:
                 self._know(tensor, Value("weight", path, tuple(tensor.shape), _dtype(tensor)))
             self.weights[path] = self._known[id(tensor)][1]
+            self._held[path] = tensor
 
     def given(self, name: str) -> Callable[[Any], Any]:
         """Make inputs of the model's arguments."""
@@ -329,6 +357,28 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
         self._know(tensor, value)
         return value
 
+    def _keep(self, why: str, scope: Scope | None = None) -> Keep:
+        """The smallest module around this place that can be made again."""
+        why = f"{self._here()}{why}"
+        inside: Scope | None = scope or self.scope
+        while inside is not None and inside.path:
+            part = self._modules.get(inside.path)
+            if part is not None and made_with(part) is not None:
+                return Keep(inside.path, why)
+            inside = inside.parent
+        if made_with(self._modules[""]) is None:
+            raise Refused(f"{why}, and the model is not made from constants")
+        return Keep("", why)
+
+    def see_that_state_stays(self) -> None:
+        """What is written into a weight or a buffer stays there, which no part with a copy of it could do."""
+        for path, value in self.weights.items():
+            now = next(
+                (known for _, (tensor, known) in self._known.items() if tensor is self._held[path]), value
+            )
+            if now.op is not None and "" not in self._kept:
+                raise self._keep(f"it writes into {path}", now.op.scope)
+
     def _here(self) -> str:
         line = _line()
         return f"line {line}: " if line else ""
@@ -383,14 +433,16 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
         if args and any(one is args[0] for one in written):
             written = [args[0]]  # views of it count as written, too
         if not made and not written:
-            if name in _LOOKS:
-                raise Refused(f"{self._here()}Python looks at a tensor's values ({name.rpartition('.')[2]})")
+            if looks(name):
+                raise self._keep(f"Python looks at a tensor's values ({name.rpartition('.')[2]})")
             return output
         same = [one for one in made if id(one) in before]
         if made and len(same) == len(made) and not written:
             return output  # nothing happened: `x.contiguous()`, `x.to(x.dtype)`
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            raise Refused(f"{self._here()}it changes types by autocast")
+            raise self._keep("autocast changes types")
+        if leaf is None and sized_by_values(name, args):
+            raise self._keep(f"a size depends on a tensor's values ({name.rpartition('.')[2]})")
         op = Op(self._next(), name, *noted, self.scope, _line(), module=leaf)
         self.scope.items.append(op)
         for tensor in written:
@@ -446,10 +498,16 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
     def module(
         self, part: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        if self._inside:
+            return plain(part, *args, **kwargs)
         with torch._C.DisableTorchFunction():  # what is done here is not the model's doing
-            leaf = self._layer(part)
+            leaf = self._layer(part) or self._kept_whole(part)
             if leaf is not None:
-                return self.call(f"torch.nn.{leaf.kind}", partial(plain, part), args, kwargs, leaf)
+                self._inside = bool(leaf.kept)
+                try:
+                    return self.call(f"torch.nn.{leaf.kind}", partial(plain, part), args, kwargs, leaf)
+                finally:
+                    self._inside = False
             own = not type(part).__module__.startswith("torch.nn")
             scope = Scope(self.paths.get(id(part)) or "", type(part).__name__, self.scope, own=own)
             given = _bound(part.forward, list(args), kwargs)
@@ -463,6 +521,13 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
         with torch._C.DisableTorchFunction():
             scope.output = self.tree(output)
         return output
+
+    def _kept_whole(self, part: nn.Module) -> Leaf | None:
+        path = self.paths.get(id(part))
+        if path not in self._kept or self._modules[path] is not part:
+            return None
+        weights = {name: self._known[id(tensor)][1] for name, tensor in _tensors_of(part)}
+        return Leaf(path, type(part).__name__, made_with(part) or {}, {}, weights, None, self._kept[path])
 
     def _layer(self, part: nn.Module) -> Leaf | None:
         path = self.paths.get(id(part))
@@ -482,20 +547,6 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
 
 
 _SHAPING = ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as")
-_LOOKS = {
-    f"torch.Tensor.{name}"
-    for name in (
-        "item",
-        "tolist",
-        "numpy",
-        "__bool__",
-        "__int__",
-        "__float__",
-        "__index__",
-        "equal",
-        "__array__",
-    )
-}
 
 
 @contextlib.contextmanager

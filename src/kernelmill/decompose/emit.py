@@ -53,6 +53,8 @@ class Made:
     imports: set[str] = field(default_factory=set)
     unknown: bool = False
     """Whether it has a size of a tensor that it does not have."""
+    kept: list[str] = field(default_factory=list)
+    """Classes of the source that it uses as they are."""
     sizes: list[tuple[Value, int]] = field(default_factory=list)
     """Sizes that are given to it after its inputs: of which tensor, at which place."""
 
@@ -84,6 +86,7 @@ class Writer:
         self._arguments: dict[str, Any] = {}
         self._paths: dict[str, str] = {}
         self._imports: set[str] = set()
+        self._kept_classes: list[str] = []
         self._sizes: dict[tuple[Value, int], str] = {}
         self.unknown = False
         """Whether a size was asked for of a tensor that is not here."""
@@ -120,6 +123,7 @@ class Writer:
             self._paths,
             self._imports,
             self.unknown,
+            self._kept_classes,
             list(self._sizes),
         )
 
@@ -227,12 +231,10 @@ class Writer:
         if "dropout" in short and len(args) > 2 and isinstance(args[2], bool):
             args, kwargs = args[:2], kwargs | {"training": args[2]}
         if method:
-            if short == "copy":
-                return f"{self._operand(args[0])}.clone().copy_({self._text(args[1])})"
-            if short == "fill":
-                return f"torch.full_like({self._text(args[0])}, {self._text(args[1])})"
-            if short == "zero":
-                return f"torch.zeros_like({self._text(args[0])})"
+            if not hasattr(
+                torch.Tensor, short
+            ):  # it only exists as one that writes in place: `fill_`, `copy_`
+                short = f"clone().{op.short}"
             return f"{self._operand(args[0])}.{short}({self._arguments_text(args[1:], kwargs)})"
         return f"{self._function(name, short)}({self._arguments_text(args, kwargs)})"
 
@@ -367,7 +369,9 @@ class Writer:
         args += [f"{option}={constant(value)}" for option, value in leaf.options.items()]
         if leaf.dtype:
             args.append(f"dtype=torch.{leaf.dtype}")
-        self._init.append(f"self.{name} = nn.{leaf.kind}({', '.join(args)})")
+        made = leaf.kind if leaf.kept else f"nn.{leaf.kind}"
+        self._kept_classes += [leaf.kind] if leaf.kept else []
+        self._init.append(f"self.{name} = {made}({', '.join(args)})")
         for weight, value in leaf.weights.items():
             tied = self._place(value.name)
             if tied is not None:

@@ -19,7 +19,7 @@ from kernelmill.decompose.emit import Made, Shapes, Weight, Writer, both, consta
 from kernelmill.decompose.kinds import kind_of, title_of
 from kernelmill.decompose.partition import Level, Part
 from kernelmill.decompose.record import Record, Tree, Value, values_of
-from kernelmill.decompose.source_parts import own_inputs
+from kernelmill.decompose.source_parts import own_classes, own_inputs
 from kernelmill.decompose.values import given
 
 FOLDERS: dict[Level, str] = {
@@ -130,7 +130,7 @@ class Files:
             if (
                 part is self._root
                 and self._source.self_contained
-                and (part.level == "model" or self._single())
+                and (part.level == "model" or self._single() or self._kept())
             ):
                 node.text = self._source.code
             else:
@@ -142,6 +142,10 @@ class Files:
                 self._same(child, known)
         self._of[part] = node
         return node
+
+    def _kept(self) -> bool:
+        """Whether the whole model is one call of its own source."""
+        return any(op.module is not None and op.module.path == "" for op in self._root.ops)
 
     def _single(self) -> bool:
         """Whether the whole holds one kernel and nothing else: the composition proves all that a step could."""
@@ -194,7 +198,14 @@ class Files:
         init = f"def get_init_inputs():\n    return {constant(list(made.arguments.values()))}\n"
         expected = ", ".join(f"({constant(value.shape)}, torch.{value.dtype})" for value in part.outputs)
         run = _RUN.replace("EXPECTED", f"[{expected}]")
-        return "\n".join(imports) + f"\n\n\n{made.body}\n\n{inputs}\n\n{init}{run}"
+        body = made.body
+        if made.kept:
+            source = own_classes(self._source.code, made.kept)
+            if source is None:
+                raise ValueError(f"{made.kept[0]} looks at values and needs more than torch")
+            imports += [line for line in source.imports if line not in imports]
+            body = f"{source.text}\n\n{body}"
+        return "\n".join(imports) + f"\n\n\n{body}\n\n{inputs}\n\n{init}{run}"
 
     def _with_header(self, node: Node) -> str:
         if node.text is self._source.code:
@@ -257,6 +268,11 @@ class Files:
                 node.attributes.append(attributes[bound])
             body.append(names.call(attributes[bound], child))
         body.append(names.closing())
+        if whole and self._kept():  # it takes and gives what the model does
+            (attribute,) = attributes.values()
+            weights = {f"{attribute}.{path}": path for path in weights.values()}
+            given = ", ".join(f"{name}={name}" for name in names.signature)
+            body = [f"return self.{attribute}({given})"]
         lines = [
             f'"""{self._source.name if whole else node.id} made of its {"kernels" if whole else "children"} alone."""',
             "",

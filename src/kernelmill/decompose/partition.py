@@ -110,6 +110,8 @@ class _Cutter:
     def scope(self, scope: Scope, source_level: int | None = None, root: bool = False) -> Part:
         own = [item for item in scope.items if isinstance(item, Op)]
         inner = [item for item in scope.items if isinstance(item, Scope) and any(True for _ in item.ops())]
+        if root and len(own) == 1 and own[0].module and own[0].module.path == "":
+            return self._whole(scope, "kernel", "")
         if root and source_level == 1:
             return self._whole(scope, "kernel", "it is a level 1 problem: one operation")
         if self._is_kernel(scope) and (not root or source_level is None):
@@ -171,6 +173,8 @@ class _Cutter:
     def _kernel(
         self, ops: list[Op], title: str, scope: Scope | None = None, why: str = "one operation"
     ) -> Part:
+        kept = next((op.module.kept for op in ops if op.module and op.module.kept), None)
+        why = f"kept whole: {kept}" if kept else why
         part = Part("kernel", title, sorted(ops, key=lambda op: op.index), scope=scope, why=why)
         self._close(part)
         return part

@@ -38,8 +38,9 @@ from kernelmill.decompose.prove_build import (
 )
 from kernelmill.decompose.prove_numbers import Numbers, compare_numbers
 from kernelmill.decompose.prove_record import Recorder, WholeSequences, tensors_in
-from kernelmill.decompose.prove_sizes import Cost, Rule, Shape, choose, elements_of, narrowed
+from kernelmill.decompose.prove_sizes import Cost, Rule, Shape, choose, elements_of, narrowed, numbers_in
 from kernelmill.decompose.prove_values import Comparison, State, form
+from kernelmill.decompose.shortcuts import no_shortcuts
 from kernelmill.evaluate import offline_models
 from kernelmill.problems import trace_worker
 from kernelmill.problems.module_file import forget, where
@@ -65,7 +66,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
     (the parent's path), `weight_map`, `memory` (bytes for numbers)."""
     warnings.simplefilter("ignore")
     torch.backends.mha.set_fastpath_enabled(False)  # a fused road that only eval mode without gradients takes
-    with torch.no_grad():
+    with torch.no_grad(), no_shortcuts():
         if "files" in request:
             return {"files": {name: look(code) for name, code in request["files"].items()}}
         return Claim(request).prove()
@@ -113,6 +114,7 @@ def _traced(
     with ExitStack() as stack:
         if fake:
             stack.enter_context(fake_tensors())
+        torch.manual_seed(0)  # the same inputs for both sides, whatever making a model drew
         args, kwargs = narrowed(original.inputs(), rules or [])
         if model is None:
             model = side.build()
@@ -272,7 +274,7 @@ class Claim:
             return found, why, faults + found.faults
 
         full = one.cost().most(other.cost())
-        rules, cost = choose(full, shapes, estimate) if self._fake else ([], full)
+        rules, cost = choose(full, shapes, numbers_in(one.given), estimate) if self._fake else ([], full)
         found, why, faults = compared(rules, cost)
         if faults and rules:
             # A size that a part has as a number is right at the model's own sizes, and those are what the claim is about.

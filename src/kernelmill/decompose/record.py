@@ -25,7 +25,7 @@ class Value:
     shape: tuple[int, ...] | None
     """None for a number."""
     dtype: str
-    op: Op | None = None
+    op: Op | None = field(default=None, repr=False)
     example: Any = None
     """A number's value, or what is known of a tensor's values."""
 
@@ -70,6 +70,8 @@ class Leaf:
     """By their name in the layer."""
     dtype: str | None = None
     """Of its parameters, where that is not float32."""
+    kept: str | None = None
+    """Why it is one call, where it is a module of the author's and not a layer of torch."""
 
 
 @dataclass(eq=False)

@@ -44,35 +44,56 @@ def self_contained(code: str) -> bool:
 
 def own_inputs(code: str) -> Inputs | None:
     """`get_inputs` as the author wrote it, with what it needs; None where it cannot be taken out of the file."""
-    tree = ast.parse(code)
+    needed = _needed(code, ["get_inputs"])
+    if not needed or any(isinstance(node, ast.ClassDef) for node in needed):
+        return None
+    imports, rest = _parted(needed)
+    if imports is None:
+        return None
+    assigned = [_text(code, node) for node in rest if not isinstance(node, ast.FunctionDef)]
+    functions = [_text(code, node) for node in rest if isinstance(node, ast.FunctionDef)]
+    top = "\n".join(assigned)
+    return Inputs(imports, (f"{top}\n\n\n" if top else "") + "\n\n\n".join(functions) + "\n")
+
+
+def own_classes(code: str, names: list[str]) -> Inputs | None:
+    """Classes as the author wrote them, with what they need; None where that cannot be taken out of the file."""
+    needed = _needed(code, names)
+    imports, rest = _parted(needed)
+    if not needed or imports is None:
+        return None
+    return Inputs(imports, "\n\n\n".join(_text(code, node) for node in rest) + "\n")
+
+
+def _needed(code: str, names: list[str]) -> list[ast.stmt]:
+    """The statements of a file that define these names, and all that those use, in their order."""
     places: dict[str, ast.stmt] = {}
-    for node in tree.body:
+    for node in ast.parse(code).body:
         for name in _defined(node):
             places[name] = node
-    wanted = places.get("get_inputs")
-    if not isinstance(wanted, ast.FunctionDef):
-        return None
     needed: dict[ast.stmt, None] = {}
-    todo: list[ast.stmt] = [wanted]
+    todo: list[ast.stmt] = [places[name] for name in names if name in places]
     while todo:
         node = todo.pop()
         if node in needed:
             continue
         needed[node] = None
-        names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-        todo += [places[name] for name in names if name in places]
-    if any(isinstance(node, ast.ClassDef) for node in needed):
-        return None
-    ordered = sorted(needed, key=lambda node: node.lineno)
-    imports = [ast.unparse(node) for node in ordered if isinstance(node, ast.Import | ast.ImportFrom)]
-    if any(not _harmless(node) for node in ordered if isinstance(node, ast.Import | ast.ImportFrom)):
-        return None
-    rest = [node for node in ordered if not isinstance(node, ast.Import | ast.ImportFrom)]
-    lines = [ast.get_source_segment(code, node) or "" for node in rest]
-    assigned = [line for node, line in zip(rest, lines, strict=True) if not isinstance(node, ast.FunctionDef)]
-    functions = [line for node, line in zip(rest, lines, strict=True) if isinstance(node, ast.FunctionDef)]
-    top = "\n".join(assigned)
-    return Inputs(imports, (f"{top}\n\n\n" if top else "") + "\n\n\n".join(functions) + "\n")
+        used = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+        todo += [places[name] for name in used if name in places]
+    return sorted(needed, key=lambda node: node.lineno)
+
+
+def _parted(nodes: list[ast.stmt]) -> tuple[list[str] | None, list[ast.stmt]]:
+    """The imports, None where there are others than of torch and the like, and the rest."""
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    rest = [node for node in nodes if not isinstance(node, ast.Import | ast.ImportFrom)]
+    return ([ast.unparse(node) for node in imports] if all(map(_harmless, imports)) else None), rest
+
+
+def _text(code: str, node: ast.stmt) -> str:
+    """As it stands in the file, decorators too."""
+    first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+    return "\n".join(code.splitlines()[first - 1 : node.end_lineno])
 
 
 def _harmless(node: ast.Import | ast.ImportFrom) -> bool:

@@ -1,0 +1,98 @@
+"""Modules that are kept whole, because a run of them does not say what another run does.
+
+Such is a module whose Python looks at a tensor's values, whose calls give tensors of a size that depends on values, that writes into
+its own state, or that runs under autocast. The smallest module of the author's that does it is one call in the record, if it can be
+made again from constants; otherwise the whole model is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+_MADE = "_kernelmill_made_with"
+_CONSTANTS = (int, float, str, bool, type(None))
+_LOOKS = frozenset(
+    f"torch.Tensor.{name}"
+    for name in [
+        "item",
+        "tolist",
+        "numpy",
+        "__bool__",
+        "__int__",
+        "__float__",
+        "__index__",
+        "__array__",
+        "equal",
+    ]
+)
+_SIZED_BY_VALUES = frozenset(
+    ["nonzero", "unique", "unique_consecutive", "masked_select", "_pack_padded_sequence"]
+)
+
+
+class Keep(Exception):
+    """Start again with this module as one call."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(why)
+        self.path, self.why = path, why
+
+
+def looks(name: str) -> bool:
+    """Whether a call that gives no tensor gives what a tensor holds."""
+    return name in _LOOKS or name.rpartition(".")[2] in ("equal", "allclose", "is_nonzero")
+
+
+def sized_by_values(name: str, args: tuple[Any, ...]) -> bool:
+    short = name.rpartition(".")[2]
+    if short == "where":
+        return len(args) == 1
+    if short == "__getitem__":
+        index = args[1] if isinstance(args[1], tuple) else (args[1],)
+        return any(isinstance(one, torch.Tensor) and one.dtype in (torch.bool, torch.uint8) for one in index)
+    return short in _SIZED_BY_VALUES or short.startswith("_unique")
+
+
+def note_constructors(module: ModuleType) -> None:
+    """Every module of the source remembers what it was made with."""
+    for kind in list(vars(module).values()):
+        if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == module.__name__:
+            kind.__init__ = _noting(kind.__init__)  # type: ignore[misc]
+
+
+def _noting(plain: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(plain)
+    def init(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        vars(self).setdefault(_MADE, (args, kwargs))  # of the class itself, not of the one it is derived from
+        plain(self, *args, **kwargs)
+
+    return init
+
+
+def made_with(part: nn.Module) -> dict[str, Any] | None:
+    """The constructor's arguments by name; None where they are no constants, or not known."""
+    known = vars(part).get(_MADE)
+    if known is None:
+        return None
+    try:
+        bound = inspect.signature(type(part)).bind(*known[0], **known[1])
+    except TypeError:
+        return None
+    kinds = [parameter.kind for parameter in bound.signature.parameters.values()]
+    if any(kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) for kind in kinds):
+        return None
+    found = dict(bound.arguments)
+    return found if all(map(_is_constant, found.values())) else None
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_constant, value))
+    return isinstance(value, _CONSTANTS)

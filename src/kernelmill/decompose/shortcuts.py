@@ -1,0 +1,24 @@
+"""Shortcuts that torch takes in runs without gradients, switched off: they say nothing about the model and hide what it does."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@contextlib.contextmanager
+def no_shortcuts() -> Iterator[None]:
+    """`torch.inference_mode` does nothing (gradients are off anyway), and `nn.Transformer` does not look whether a mask is causal."""
+    mode: Any = torch.inference_mode
+    transformer: Any = nn.modules.transformer
+    plain = mode.__enter__, mode.__exit__, transformer._detect_is_causal_mask
+    mode.__enter__, mode.__exit__ = (lambda self: None), (lambda self, *error: None)
+    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
+    try:
+        yield
+    finally:
+        mode.__enter__, mode.__exit__, transformer._detect_is_causal_mask = plain
