@@ -17,6 +17,10 @@ from kernelmill.decompose.prove_record import tensors_in
 Shape = tuple[int, ...]
 
 
+NUMBER = -1
+"""The dimension of a rule for inputs that are whole numbers: a part may be given a size."""
+
+
 class Rule(NamedTuple):
     """One size and what it becomes: in one dimension of every input, or in all (None)."""
 
@@ -63,20 +67,28 @@ MAX_FLOPS = 400_000_000_000
 
 
 def choose(
-    cost: Cost, shapes: list[Shape], estimate: Callable[[list[Rule]], Cost | None]
+    cost: Cost, shapes: list[Shape], numbers: list[int], estimate: Callable[[list[Rule]], Cost | None]
 ) -> tuple[list[Rule], Cost]:
-    """Rules that make a run cheap, as far as there are any. `estimate` gives None where a side does not run with some rules."""
+    """Rules that make a run cheap, as far as there are any. `numbers` are the inputs that are whole numbers. `estimate` gives None
+    where a side does not run with some rules."""
     rules: list[Rule] = []
     firsts = dict.fromkeys(shape[0] for shape in shapes if shape)
     sizes = sorted({size for shape in shapes for size in shape}, reverse=True)
     # A number may be a width of the model in one place and a free size in another.
     single = dict.fromkeys((index, size) for shape in shapes for index, size in enumerate(shape) if index)
-    for dimension, size in [*((0, size) for size in firsts), *((None, size) for size in sizes), *single]:
+    for dimension, size in [
+        *((0, size) for size in firsts),
+        *((None, size) for size in sizes),
+        *single,
+        *((NUMBER, number) for number in dict.fromkeys(numbers)),
+    ]:
         if cost.over() <= 1:
             break
         ratio = cost.over()
         while (new := _smaller(size, ratio)) < size:
             tried = [*rules, Rule(dimension, size, new)]
+            if dimension == NUMBER:  # `x.view(batch, length, -1)` of what has batch * length rows
+                tried += [Rule(0, rows, rows // size * new) for rows in firsts if rows % size == 0]
             found = estimate(tried)
             if found is not None and found.over() < cost.over():
                 rules, cost = tried, found
@@ -102,7 +114,9 @@ def target(shape: Iterable[int], rules: list[Rule]) -> Shape:
 
 
 def narrowed(value: Any, rules: list[Rule]) -> Any:
-    """Tensors cut to their target shapes, copied; everything else as it is."""
+    """Tensors cut to their target shapes, copied, and whole numbers that have a rule; everything else as it is."""
+    if type(value) is int:
+        return next((rule.new for rule in rules if rule.dimension == NUMBER and rule.size == value), value)
     if isinstance(value, torch.Tensor):
         wanted = target(value.shape, rules)
         if wanted == tuple(value.shape):
@@ -160,9 +174,18 @@ def reduced_inputs(
     except RuntimeError:  # it puts tensors together that were not all made smaller
         made = [], {}
     if [tuple(t.shape) for t in tensors_in(made)] == wanted:
-        return made
+        return narrowed(made, [rule for rule in rules if rule.dimension == NUMBER])  # type: ignore[no-any-return]
     del made
     return narrowed(draw(), rules)  # type: ignore[no-any-return]
+
+
+def numbers_in(value: Any) -> list[int]:
+    """Whole numbers inside tuples, lists and dicts."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [number for item in value for number in numbers_in(item)]
+    return [value] if type(value) is int else []
 
 
 def elements_of(value: Any) -> int:
