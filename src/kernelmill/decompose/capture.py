@@ -428,6 +428,12 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]
         output = func(*args, **kwargs)
         if "dropout" in name.lower() and isinstance(output, torch.Tensor) and id(output) in before:
             output = output.view_as(output)  # it does nothing now, and something in training
+        if leaf is not None and leaf.kept and any(id(one) in before for one in _flat(output)):
+            # It may give back what it was given, this time.
+            output = tree_map(
+                output,
+                lambda one: one.view_as(one) if isinstance(one, torch.Tensor) and id(one) in before else one,
+            )
         made = list(_flat(output))
         written = [one for one in _flat((args, kwargs)) if one._version != before[id(one)]]
         if args and any(one is args[0] for one in written):

@@ -167,7 +167,7 @@ class Files:
             self._count(child)
 
     def _name(self, part: Part, made: Made) -> str:
-        if part.level == "model":
+        if part.level == "model" or (part is self._root and self._kept()):
             base = re.sub(r"\W+", "_", self._source.name)
         else:
             pieces = [

@@ -80,8 +80,8 @@ def title_of(op: Op) -> str:
 
 
 def snake(name: str) -> str:
-    """`LayerNorm` → layernorm, `MultiHeadAttention` → multi_head_attention; names of torch's layers in one word, as people write them."""
+    """`LayerNorm` → layernorm, `MultiHeadAttention` → multi_head_attention, `MoE` → moe; names of torch's layers in one word, as people write them."""
     if name in KINDS:
         return name.lower()
-    parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z](?!$))|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
     return re.sub(r"\W+", "_", parts).lower()

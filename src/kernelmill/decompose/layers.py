@@ -60,7 +60,7 @@ def _signature(kind: type[nn.Module]) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """(3, 3) as 3, as people write it."""
-    if isinstance(value, tuple) and len(value) > 1 and len(set(value)) == 1 and isinstance(value[0], int):
+    if isinstance(value, tuple) and len(set(value)) == 1 and isinstance(value[0], int):
         return value[0]
     return value
 

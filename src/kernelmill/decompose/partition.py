@@ -290,6 +290,9 @@ def _qkv(parts: list[Part]) -> bool:
     return all(part.title == "linear" for part in parts) and len({tuple(part.inputs) for part in parts}) == 1
 
 
+_PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")
+
+
 def _attention(parts: list[Part]) -> bool:
     """Scores, what is done to them, softmax, values."""
     kinds = [part.kind for part in parts]
@@ -297,8 +300,8 @@ def _attention(parts: list[Part]) -> bool:
         kinds[0] == kinds[-1] == "heavy"
         and not {"softmax", "activation"}.isdisjoint(kinds[1:-1])
         and all(kind in ("softmax", "pointwise", "activation") for kind in kinds[1:-1])
-        and parts[0].title != "linear"
-        and parts[-1].title != "linear"
+        and parts[0].title in _PRODUCTS
+        and parts[-1].title in _PRODUCTS
         and _in_a_row(parts)
     )
 

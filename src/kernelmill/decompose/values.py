@@ -82,6 +82,10 @@ def given(part: Part, value: Value) -> str:
         if maker in ("softmax", "Softmax"):
             return f"torch.softmax(torch.randn({shape}{typed}), dim=-1)"
         return f"torch.{'rand' if maker in _POSITIVE else 'randn'}({shape}{typed})"
+    if bags := next((op for op in part.ops if op.module and op.module.kind == "EmbeddingBag"), None):
+        indices, *offsets = bags.args
+        if offsets and offsets[0] is value:  # from 0 on, in order
+            return f"torch.arange({value.shape[0]}) * {indices.shape[0] // value.shape[0]}"
     if value.dtype.startswith("complex"):
         return f"torch.randn({shape}{typed})"
     return f"torch.randint(0, {_bound(part, value)}, {sizes}{'' if value.dtype == 'int64' else typed})"
@@ -104,7 +108,7 @@ def _bound(part: Part, value: Value) -> int:
         if not same & set(op.inputs()):
             continue
         short = short_of(op)
-        if kind_of(op) == "layout" and short != "__getitem__":
+        if kind_of(op) == "layout":
             same |= set(op.outputs())
             continue
         found = _bound_of(op, short, same)

@@ -1,0 +1,133 @@
+"""Emitted files: they run by themselves, on inputs that make sense, and put together they are the model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from .small import composed, files, module, run_by_itself, source
+
+CASES = {
+    "fills in place": ("pass", "return torch.empty(3).fill_(2) + x.clone().zero_() + x", "torch.randn(2, 3)"),
+    "writes into views": ("pass", "y = x.clone(); y[:, 0] = 1; y[:, 1:] *= 2; return y.relu()", "torch.randn(2, 3)"),
+    "shares a layer": ("self.fc = nn.Linear(3, 3)", "return self.fc(self.fc(x).relu())", "torch.randn(2, 3)"),
+    "takes a dict": ("self.fc = nn.Linear(3, 3)", "return self.fc(x['a']) + x['b']", "{'a': torch.randn(2, 3), 'b': torch.randn(3)}"),
+    "gives a structure": ("pass", "return {'a': x.relu(), 'b': (x.exp(), None, [x.tanh()])}", "torch.randn(2, 3)"),
+    "complex numbers": ("pass", "y = torch.view_as_complex(x); return torch.view_as_real(y * y).flatten(1)", "torch.randn(2, 3, 2)"),
+    "weights of functions": ("self.w = nn.ParameterList([nn.Parameter(torch.randn(3, 3)) for _ in range(2)])", "return (x @ self.w[0]).relu() @ self.w[1]", "torch.randn(2, 3)"),
+    "looks at values": ("self.fc = nn.Linear(3, 3)", "return {'y': self.fc(x) if x.sum() > 0 else x}", "torch.randn(2, 3)"),
+    "keeps a part": ("self.a, self.b = nn.Linear(3, 3), Halt(0.5)", "return self.b(self.a(x)).relu()", "torch.randn(2, 3)"),
+}  # fmt: skip
+HALT = """
+def shrink(x, by):
+    return x * by
+
+class Halt(nn.Module):
+    def __init__(self, by):
+        super().__init__()
+        self.by, self.fc = by, nn.Linear(3, 3)
+
+    def forward(self, x):
+        return shrink(self.fc(x), self.by) if x.mean() > 0 else self.fc(x)
+"""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_file_runs_by_itself_and_all_together_are_the_model(case: str, tmp_path: Path) -> None:
+    init, forward, inputs = CASES[case]
+    made = files(source(init, forward, inputs, before=HALT if "Halt" in init else ""))
+    for path, text in made.items():
+        if path.startswith("level_") and "def run_tests" in text:
+            run_by_itself(text)
+    composed(made, tmp_path)
+
+
+def test_a_part_that_is_kept_whole_carries_the_source_that_it_needs_and_no_more() -> None:
+    init, forward, inputs = CASES["keeps a part"]
+    made = files(source(init, forward, inputs, before=HALT + "\nclass Other(nn.Module):\n    pass\n"))
+    (path,) = [path for path in made if path.startswith("level_0_kernel/halt")]
+    assert "def shrink" in made[path]
+    assert "class Halt" in made[path]
+    assert "class Other" not in made[path]
+    notes = json.loads(made["decomposition_tree.json"])["metadata"]["capture"]["notes"]
+    assert any(note.startswith("b is kept whole") for note in notes)
+
+
+def test_a_model_that_is_kept_whole_is_its_own_source() -> None:
+    code = source(*CASES["looks at values"])
+    made = files(code, 3)
+    assert made["level_0_kernel/tiny.py"] == code
+    assert not any(path.startswith("steps/") for path in made)
+
+
+def test_indices_are_in_range_and_offsets_of_bags_in_order() -> None:
+    gather = files(source("pass", "i = x.topk(2)[1]; return torch.gather(x, 1, i[..., None].expand(-1, -1, 1).squeeze(-1))", "torch.randn(3, 9)"))  # fmt: skip
+    (text,) = [text for path, text in gather.items() if path.startswith("level_0_kernel/gather")]
+    assert "torch.randint(0, 9, (3, 2))" in text
+    bags = files(source("self.e = nn.EmbeddingBag(20, 4)", "return self.e(x, more[0]).relu()", "torch.randint(0, 20, (6,)), torch.tensor([0, 2, 4])"))  # fmt: skip
+    (text,) = [text for path, text in bags.items() if path.startswith("level_0_kernel/embedding_bag")]
+    indices, offsets = module(text).get_inputs()
+    assert offsets.tolist() == [0, 2, 4]
+    assert int(indices.max()) < 20
+
+
+def test_a_layer_is_named_for_what_is_not_the_default() -> None:
+    made = files(source("self.c = nn.Conv1d(2, 3, 5)", "return self.c(x).relu()", "torch.randn(1, 2, 9)"))
+    assert "level_0_kernel/conv1d_2x3_k5_fp32.py" in made
+
+
+def test_the_same_work_is_written_once() -> None:
+    made = files(
+        source(
+            "self.fc = nn.ModuleList(nn.Linear(4, 4) for _ in range(6))",
+            "\n        for fc in self.fc:\n            x = fc(x).relu()\n        return x",
+            "torch.randn(2, 4)",
+        )
+    )
+    assert sorted(path for path in made if path.startswith("level_0_kernel/")) == [
+        "level_0_kernel/linear_4x4_fp32.py",
+        "level_0_kernel/relu_fp32.py",
+    ]
+
+
+_FUSED = """
+import torch, sys
+sys.path.insert(0, "verification")
+import composition_test
+torch.manual_seed(0)
+model, x = composition_test.Model().eval(), torch.randn(2, 3, 8, 8)
+with torch.no_grad():
+    torch.testing.assert_close(torch.compile(model)(x), model(x))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
+def test_kernels_of_a_level_2_problem_fused_again_by_inductor_give_the_same(tmp_path: Path) -> None:
+    made = files(
+        source("self.c = nn.Conv2d(3, 4, 3)", "return torch.sigmoid(F.relu(self.c(x)) * 2 + 1)", "torch.randn(2, 3, 8, 8)"), 2
+    )  # fmt: skip
+    composed(made, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", _FUSED], cwd=tmp_path, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_bfloat16_stays_bfloat16() -> None:
+    made = files(
+        source(
+            "self.n = nn.LayerNorm(4, dtype=torch.bfloat16)",
+            "return self.n(x).relu()",
+            "torch.randn(2, 4, dtype=torch.bfloat16)",
+        )
+    )
+    (text,) = [text for path, text in made.items() if path.startswith("level_0_kernel/layernorm")]
+    loaded = module(text)
+    assert loaded.Model(*loaded.get_init_inputs())(*loaded.get_inputs()).dtype is torch.bfloat16
