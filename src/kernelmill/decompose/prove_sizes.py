@@ -62,7 +62,7 @@ ELEMENTS, FLOPS, WRITTEN = 16_000_000, 2_000_000_000, 100_000_000
 _STEP = 4
 MAX_WEIGHTS = 1 << 30
 """The most bytes of weights that have memory of their own each."""
-MAX_FLOPS = 400_000_000_000
+MAX_FLOPS = 1_000_000_000_000
 """The most for a run whose inputs cannot be made smaller."""
 
 
