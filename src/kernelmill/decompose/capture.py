@@ -12,38 +12,25 @@ its base was written to through another one.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
-import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
-os.environ.setdefault("PYTORCH_JIT", "0")  # a scripted function would hide what it calls
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from kernelmill.decompose.kept import Keep, looks, made_with, note_constructors, sized_by_values
-from kernelmill.decompose.layers import arguments
-from kernelmill.decompose.record import Float, Int, Leaf, Op, Record, Scope, Tree, Value, tracked, tree_map
+from kernelmill.decompose.kept import Keep, note_constructors
+from kernelmill.decompose.record import Float, Int, Op, Record, Scope, Value, tree_map
+from kernelmill.decompose.recorder import FILE, Recorder, Refused, bound_arguments, tensors_of
 from kernelmill.decompose.shortcuts import no_shortcuts
 from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
 NAME = "kernelmill_decomposed"
-FILE = "decomposed_model.py"
-MAX_OPS = 20_000
-_SMALL = 64
-
-
-class Refused(Exception):
-    """This model cannot be recorded; the message is one line."""
+torch.jit._state.disable()  # a scripted function would hide what it calls
 
 
 def capture(code: str, entry_point: str = "Model") -> Record:
@@ -163,7 +150,7 @@ def build(code: str, entry_point: str = "Model") -> list[tuple[str, torch.Tensor
         module = load(code, NAME, FILE)
         _, init_args, init_kwargs = init_inputs(module)
         with _empty_parameters():
-            return list(_tensors_of(getattr(module, entry_point)(*init_args, **init_kwargs)))
+            return list(tensors_of(getattr(module, entry_point)(*init_args, **init_kwargs)))
     finally:
         forget(NAME)
 
@@ -172,8 +159,8 @@ def record_run(
     model: nn.Module, args: list[Any], kwargs: dict[str, Any], road: str, kept: dict[str, str] | None = None
 ) -> Record:
     """Run a model that is built, on inputs of its own kind, fake or real. `kept`: paths of modules that are one call, and why."""
-    recorder = _Recorder(model, kept or {})
-    names = _bound(model.forward, args, kwargs)
+    recorder = Recorder(model, kept or {})
+    names = bound_arguments(model.forward, args, kwargs)
     given = {name: tree_map(value, recorder.given(name)) for name, value in names.items()}
     args, kwargs = recorder.as_given(args), recorder.as_given(kwargs)
     recorder.root.args = given
@@ -235,21 +222,6 @@ def _faked(one: Any, fake: FakeTensorMode) -> Any:
     return fake.from_tensor(one) if isinstance(one, torch.Tensor) else one
 
 
-def _bound(forward: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """What is given to `forward`, by name; further positional ones as x1, x2 …"""
-    bound = inspect.signature(forward).bind(*args, **kwargs)
-    found: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        kind = inspect.signature(forward).parameters[name].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            found |= {f"{name}_{at}": one for at, one in enumerate(value)}
-        elif kind is inspect.Parameter.VAR_KEYWORD:
-            found |= value
-        else:
-            found[name] = value
-    return found
-
-
 # ------------------------------------------------------------------------------------------------------------- recording
 
 
@@ -270,293 +242,8 @@ def _empty_parameters() -> Iterator[None]:
         nn.Module.register_parameter = plain
 
 
-class _Recorder(TorchFunctionMode):  # type: ignore[misc]
-    def __init__(self, model: nn.Module, kept: dict[str, str]) -> None:
-        super().__init__()
-        self.root = Scope("", "", None)
-        self._kept, self._modules = kept, dict(model.named_modules())
-        self._inside = False
-        """Whether a module that is kept whole runs."""
-        self.scope = self.root
-        self.notes: list[str] = []
-        self.inputs: list[Value] = []
-        self.weights: dict[str, Value] = {}
-        self._held: dict[str, torch.Tensor] = {}
-        self.paths = {id(part): path for path, part in model.named_modules(remove_duplicate=True)}
-        self._known: dict[
-            int, tuple[torch.Tensor, Value]
-        ] = {}  # holds the tensors, so that no id is used again
-        self._storages: dict[int, list[torch.Tensor]] = {}
-        self._stale: set[int] = set()
-        self._views: dict[int, tuple[torch.Tensor, Op]] = {}
-        self._ops = 0
-        self._numbers: dict[int, Any] = {}
-        self._layers: dict[str, tuple[dict[str, Any], dict[str, Any]] | None] = {}
-        for path, tensor in _tensors_of(model):
-            if id(tensor) not in self._known:
-                self._know(tensor, Value("weight", path, tuple(tensor.shape), _dtype(tensor)))
-            self.weights[path] = self._known[id(tensor)][1]
-            self._held[path] = tensor
-
-    def given(self, name: str) -> Callable[[Any], Any]:
-        """Make inputs of the model's arguments."""
-        count = iter(range(1_000_000))
-
-        def one(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                if id(value) not in self._known:
-                    place = next(count)
-                    made = Value(
-                        "input", name if not place else f"{name}_{place}", tuple(value.shape), _dtype(value)
-                    )
-                    self.inputs.append(made)
-                    self._know(value, made)
-                return self._known[id(value)][1]
-            if type(value) in (int, float):
-                made = Value("input", name, None, type(value).__name__, example=value)
-                self.inputs.append(made)
-                self._numbers[id(value)] = tracked(value, ("given", made))
-                return made
-            return value
-
-        return one
-
-    def as_given(self, tree: Any) -> Any:
-        """The arguments with their numbers tracked."""
-        return tree_map(
-            tree, lambda one: self._numbers.get(id(one), one) if type(one) in (int, float) else one
-        )
-
-    def _know(self, tensor: torch.Tensor, value: Value) -> None:
-        self._known[id(tensor)] = tensor, value
-        self._stale.discard(id(tensor))
-        self._storages.setdefault(_storage(tensor), []).append(tensor)
-
-    def tree(self, tree: Any) -> Tree:
-        return tree_map(tree, self._leaf)
-
-    def _leaf(self, one: Any) -> Any:
-        if isinstance(one, torch.Tensor):
-            known = self._known.get(id(one))
-            if known is None:
-                return self._constant(one)
-            if id(one) in self._stale:
-                raise Refused(f"{self._here()}a tensor is read after it was written to through a view")
-            return known[1]
-        if isinstance(one, np.ndarray | np.generic):
-            return one.tolist()
-        return one
-
-    def _constant(self, tensor: torch.Tensor) -> Any:
-        if isinstance(tensor, FakeTensor) or tensor.numel() > _SMALL:
-            raise Refused(f"{self._here()}a tensor of {tuple(tensor.shape)} comes from outside the model")
-        op = Op(self._next(), "torch.tensor", (tensor.tolist(),), {"dtype": tensor.dtype}, self.scope, None)
-        value = Value("result", "constant", tuple(tensor.shape), _dtype(tensor), op)
-        op.output = value
-        self.scope.items.append(op)
-        self._know(tensor, value)
-        return value
-
-    def _keep(self, why: str, scope: Scope | None = None) -> Keep:
-        """The smallest module around this place that can be made again."""
-        why = f"{self._here()}{why}"
-        inside: Scope | None = scope or self.scope
-        while inside is not None and inside.path:
-            part = self._modules.get(inside.path)
-            if part is not None and made_with(part) is not None:
-                return Keep(inside.path, why)
-            inside = inside.parent
-        if made_with(self._modules[""]) is None:
-            raise Refused(f"{why}, and the model is not made from constants")
-        return Keep("", why)
-
-    def see_that_state_stays(self) -> None:
-        """What is written into a weight or a buffer stays there, which no part with a copy of it could do."""
-        for path, value in self.weights.items():
-            now = next(
-                (known for _, (tensor, known) in self._known.items() if tensor is self._held[path]), value
-            )
-            if now.op is not None and "" not in self._kept:
-                raise self._keep(f"it writes into {path}", now.op.scope)
-
-    def _here(self) -> str:
-        line = _line()
-        return f"line {line}: " if line else ""
-
-    def _next(self) -> int:
-        self._ops += 1
-        if self._ops > MAX_OPS:
-            raise Refused(f"it makes more than {MAX_OPS:,} calls")
-        return self._ops - 1
-
-    # A call into torch.
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = _name(func)
-        if func is F.multi_head_attention_forward:
-            with _open(), self:
-                return func(*args, **kwargs)
-        if name in ("torch.Tensor.size", "torch.Tensor.shape.__get__"):
-            return self._sizes(func(*args, **kwargs), args, kwargs)
-        if name == "torch.Tensor.data.__get__" or name == "torch.Tensor.detach":
-            return args[0]
-        return self.call(name, func, args, kwargs, None)
-
-    def _sizes(self, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        known = self._known.get(id(args[0]))
-        if known is None:
-            return found
-        if isinstance(found, int):
-            axis = args[1] if len(args) > 1 else kwargs["dim"]
-            return Int(found, ("size", known[1], axis % args[0].dim()))
-        return torch.Size([Int(size, ("size", known[1], axis)) for axis, size in enumerate(found)])
-
-    def call(
-        self,
-        name: str,
-        func: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        leaf: Leaf | None,
-    ) -> Any:
-        """Make the call, and note it if a tensor comes of it."""
-        before = {id(one): one._version for one in _flat((args, kwargs))}
-        noted = self.tree(args), self.tree(kwargs)
-        output = func(*args, **kwargs)
-        if "dropout" in name.lower() and isinstance(output, torch.Tensor) and id(output) in before:
-            output = output.view_as(output)  # it does nothing now, and something in training
-        if leaf is not None and leaf.kept and any(id(one) in before for one in _flat(output)):
-            # It may give back what it was given, this time.
-            output = tree_map(
-                output,
-                lambda one: one.view_as(one) if isinstance(one, torch.Tensor) and id(one) in before else one,
-            )
-        made = list(_flat(output))
-        written = [one for one in _flat((args, kwargs)) if one._version != before[id(one)]]
-        if args and any(one is args[0] for one in written):
-            written = [args[0]]  # views of it count as written, too
-        if not made and not written:
-            if looks(name):
-                raise self._keep(f"Python looks at a tensor's values ({name.rpartition('.')[2]})")
-            return output
-        same = [one for one in made if id(one) in before]
-        if made and len(same) == len(made) and not written:
-            return output  # nothing happened: `x.contiguous()`, `x.to(x.dtype)`
-        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            raise self._keep("autocast changes types")
-        if leaf is None and sized_by_values(name, args):
-            raise self._keep(f"a size depends on a tensor's values ({name.rpartition('.')[2]})")
-        op = Op(self._next(), name, *noted, self.scope, _line(), module=leaf)
-        self.scope.items.append(op)
-        for tensor in written:
-            for other in self._storages.get(_storage(tensor), []):
-                if other is not tensor:
-                    self._stale.add(id(other))
-        for tensor in [*made, *written]:
-            if id(tensor) not in before or any(tensor is one for one in written):
-                known = self._known.get(id(tensor))
-                if known is None or known[1].op is not op:
-                    self._know(tensor, Value("result", op.short, tuple(tensor.shape), _dtype(tensor), op))
-        # `x[:, 0] = y` gives nothing: what comes of it is x.
-        op.output = self.tree(output if made else (written[0] if len(written) == 1 else written))
-        for tensor in written:
-            self._write_back(tensor)
-        for tensor in made:
-            if (
-                args
-                and isinstance(args[0], torch.Tensor)
-                and tensor is not args[0]
-                and _storage(tensor) == _storage(args[0])
-            ):
-                self._views[id(tensor)] = args[0], op
-        return output
-
-    def _write_back(self, view: torch.Tensor) -> None:
-        """What was written into a view is in the tensor that it is a view of."""
-        if id(view) not in self._views:
-            return
-        base, made_by = self._views[id(view)]
-        now, before = self._known[id(view)][1], self._known[id(base)][1]
-        short = made_by.short
-        if short == "__getitem__":
-            name: str = "torch.Tensor.__setitem__"
-            args: tuple[Any, ...] = (before, made_by.args[1], now)
-        elif short in _SHAPING:
-            name, args = "torch.Tensor.reshape", (now, tuple(base.shape))
-        elif short in ("transpose", "t", "mT", "T") and (short != "transpose" or not made_by.kwargs):
-            name, args = (
-                f"torch.Tensor.{short}" + (".__get__" if short in ("mT", "T") else ""),
-                (now, *made_by.args[1:]),
-            )
-        else:
-            return
-        op = Op(self._next(), name, args, {}, self.scope, _line())
-        self.scope.items.append(op)
-        op.output = Value("result", op.short, tuple(base.shape), _dtype(base), op)
-        self._know(base, op.output)
-        self._write_back(base)
-
-    # A call of a module.
-
-    def module(
-        self, part: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        if self._inside:
-            return plain(part, *args, **kwargs)
-        with torch._C.DisableTorchFunction():  # what is done here is not the model's doing
-            leaf = self._layer(part) or self._kept_whole(part)
-            if leaf is not None:
-                self._inside = bool(leaf.kept)
-                try:
-                    return self.call(f"torch.nn.{leaf.kind}", partial(plain, part), args, kwargs, leaf)
-                finally:
-                    self._inside = False
-            own = not type(part).__module__.startswith("torch.nn")
-            scope = Scope(self.paths.get(id(part)) or "", type(part).__name__, self.scope, own=own)
-            given = _bound(part.forward, list(args), kwargs)
-            scope.args = {name: self.tree(value) for name, value in given.items()}
-        self.scope.items.append(scope)
-        outer, self.scope = self.scope, scope
-        try:
-            output = plain(part, *args, **kwargs)
-        finally:
-            self.scope = outer
-        with torch._C.DisableTorchFunction():
-            scope.output = self.tree(output)
-        return output
-
-    def _kept_whole(self, part: nn.Module) -> Leaf | None:
-        path = self.paths.get(id(part))
-        if path not in self._kept or self._modules[path] is not part:
-            return None
-        weights = {name: self._known[id(tensor)][1] for name, tensor in _tensors_of(part)}
-        return Leaf(path, type(part).__name__, made_with(part) or {}, {}, weights, None, self._kept[path])
-
-    def _layer(self, part: nn.Module) -> Leaf | None:
-        path = self.paths.get(id(part))
-        if path and path not in self._layers:
-            self._layers[path] = arguments(part)
-        known = self._layers.get(path) if path else None
-        if not path or known is None:
-            return None
-        weights = {
-            name: self._known[id(tensor)][1]
-            for name, tensor in (*part.named_parameters(), *part.named_buffers())
-            if id(tensor) in self._known
-        }
-        dtypes = {value.dtype for value in weights.values() if "float" in value.dtype}
-        other = next(iter(dtypes)) if len(dtypes) == 1 and dtypes != {"float32"} else None
-        return Leaf(path, type(part).__name__, *known, weights, other)
-
-
-_SHAPING = ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as")
-
-
 @contextlib.contextmanager
-def _calls(recorder: _Recorder) -> Iterator[None]:
+def _calls(recorder: Recorder) -> Iterator[None]:
     """Every call of a module goes through the recorder."""
     plain = nn.Module.__call__
 
@@ -581,64 +268,6 @@ def _whole_sequences(fake: bool) -> Iterator[None]:
     finally:
         for name in SEQUENCES if fake else ():
             del vars(table)[name]
-
-
-@contextlib.contextmanager
-def _open() -> Iterator[None]:
-    """Inside, a composed function runs its own lines instead of asking the mode about itself."""
-    names: Any = F
-    plain = names.has_torch_function
-    names.has_torch_function = lambda _: False
-    try:
-        yield
-    finally:
-        names.has_torch_function = plain
-
-
-def _flat(tree: Any) -> Iterator[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, list | tuple | dict):
-        for item in tree.values() if isinstance(tree, dict) else tree:
-            yield from _flat(item)
-
-
-def _tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters, buffers, and tensors that are mere attributes, by their path."""
-    yield from model.named_parameters(remove_duplicate=False)
-    yield from model.named_buffers(remove_duplicate=False)
-    for path, part in model.named_modules():
-        for name, value in vars(part).items():
-            if name.startswith("_"):
-                continue
-            found = {name: value} if isinstance(value, torch.Tensor) else {}
-            if isinstance(value, list | tuple):
-                found = {f"{name}.{at}": one for at, one in enumerate(value) if isinstance(one, torch.Tensor)}
-            elif isinstance(value, dict):
-                found = {f"{name}.{key}": one for key, one in value.items() if isinstance(one, torch.Tensor)}
-            for inner, tensor in found.items():
-                yield f"{path}.{inner}" if path else inner, tensor
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def _name(func: Any) -> str:
-    found: str | None = resolve_name(func)
-    return found or f"{getattr(func, '__module__', '')}.{getattr(func, '__name__', func)}"
-
-
-def _line() -> int | None:
-    """Where the author's file is now."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename != FILE:
-        frame = frame.f_back
-    return frame.f_lineno if frame else None
 
 
 __all__ = ["Float", "Refused", "capture", "record_run"]

@@ -62,6 +62,10 @@ class Original:
     def build(self) -> nn.Module:
         _, args, kwargs = init_inputs(self._module)
         made: nn.Module = self._kind(*args, **kwargs)
+        if any(map(nn.parameter.is_lazy, (*made.parameters(), *made.buffers()))):
+            given, named = self.inputs()
+            made.eval()(*given, **named)  # lazy layers get their weights in the first run
+            made.train()
         return made
 
     def inputs(self) -> tuple[list[Any], dict[str, Any]]:

@@ -1,0 +1,120 @@
+"""Variables of a parent that does nothing but call its children: what each value is called, and how each child is called."""
+
+from __future__ import annotations
+
+import keyword
+
+from kernelmill.decompose.emit import Shapes, both, constant, names_of_inputs, numbered
+from kernelmill.decompose.partition import Part
+from kernelmill.decompose.record import Record, Tree, Value, values_of
+
+
+class Names:
+    """Variables of a parent's `forward`."""
+
+    def __init__(
+        self,
+        part: Part,
+        sizes: dict[Part, list[tuple[Value, int]]],
+        structured: bool,
+        record: Record,
+        other: Shapes,
+    ) -> None:
+        """`sizes`: what the children, in their order, are given besides their inputs."""
+        self._part, self._structured, self._output = part, structured, record.root.output
+        self._sizes, self._other = sizes, other
+        self._given_sizes: dict[tuple[Value, int], str] = {}
+        self._names: dict[Value, str] = {}
+        self._taken: set[str] = {"self", "nn", *keyword.kwlist}
+        self._last = {
+            value: child
+            for child, asked in sizes.items()
+            for value in [*child.inputs, *(value for value, _ in asked)]
+        }
+        self._kept = set(part.outputs)
+        self.opening: list[str] = []
+        if structured:
+            self.signature = list(record.root.args)
+            self._taken |= set(self.signature)
+            for name, tree in record.root.args.items():
+                self._open(name, tree)
+        else:
+            self._names = dict(names_of_inputs(part))
+            self.signature = list(self._names.values())
+            self._taken |= set(self.signature)
+
+    def _open(self, name: str, tree: Tree) -> None:
+        """Take what was given apart."""
+        if isinstance(tree, Value):
+            self._names.setdefault(tree, name)
+        elif isinstance(tree, list | tuple) and any(True for _ in values_of(tree)):
+            parts = [self._new(f"{name}_{at}") for at in range(len(tree))]
+            self.opening.append(f"{', '.join(parts)}{',' if len(parts) == 1 else ''} = {name}")
+            for part, item in zip(parts, tree, strict=True):
+                self._open(part, item)
+        elif isinstance(tree, dict):
+            for key, item in tree.items():
+                if any(True for _ in values_of(item)):
+                    part = self._new(f"{name}_{key}")
+                    self.opening.append(f"{part} = {name}[{key!r}]")
+                    self._open(part, item)
+
+    def add_sizes(self, sizes: list[tuple[Value, int]]) -> None:
+        """Those that the part itself is given, after its inputs."""
+        self._given_sizes = {one: self._new("size") for one in sizes}
+        self.signature += self._given_sizes.values()
+
+    def _size(self, value: Value, axis: int) -> str:
+        if (value, axis) in self._given_sizes:
+            return self._given_sizes[value, axis]
+        held = {name: one for one, name in self._names.items()}  # the last one that has the name
+        if held.get(self._names.get(value, "")) is value:
+            return f"{self._names[value]}.shape[{axis}]"
+        wanted = both(value, axis, self._other)
+        for name, one in held.items():
+            for place in range(len(one.shape or ())):
+                if both(one, place, self._other) == wanted:
+                    return f"{name}.shape[{place}]"
+        return str(wanted[0])
+
+    def of(self, value: Value) -> str:
+        return self._names[value]
+
+    def call(self, attribute: str, child: Part) -> str:
+        given = [
+            self._names[value] if value in self._names else constant(value.example) for value in child.inputs
+        ]
+        args = ", ".join([*given, *(self._size(value, axis) for value, axis in self._sizes[child])])
+        free = [
+            self._names[value]
+            for value in child.inputs
+            if self._last[value] is child and value not in self._kept and value.shape is not None
+        ]
+        targets = []
+        for value in child.outputs:
+            used = value in self._last or value in self._kept
+            name = (free.pop(0) if free else self._new(child.title)) if used else "_"
+            self._names[value] = name
+            targets.append(name)
+        return f"{', '.join(targets)} = self.{attribute}({args})"
+
+    def closing(self) -> str:
+        if self._structured:
+            return f"return {self._tree(self._output)}"
+        return f"return {', '.join(self._names[value] for value in self._part.outputs)}"
+
+    def _tree(self, tree: Tree) -> str:
+        if isinstance(tree, Value):
+            return self._names[tree]
+        if isinstance(tree, tuple):
+            return f"({', '.join(self._tree(item) for item in tree)}{',' if len(tree) == 1 else ''})"
+        if isinstance(tree, list):
+            return f"[{', '.join(self._tree(item) for item in tree)}]"
+        if isinstance(tree, dict):
+            return "{" + ", ".join(f"{key!r}: {self._tree(item)}" for key, item in tree.items()) + "}"
+        return constant(tree)
+
+    def _new(self, base: str) -> str:
+        name = next(name for name in numbered(base) if name not in self._taken)
+        self._taken.add(name)
+        return name
