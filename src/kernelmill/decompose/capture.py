@@ -30,7 +30,6 @@ from kernelmill.problems.module_file import forget, init_inputs, inputs, load, w
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
 NAME = "kernelmill_decomposed"
-torch.jit._state.disable()  # a scripted function would hide what it calls
 
 
 def capture(code: str, entry_point: str = "Model") -> Record:
@@ -117,7 +116,7 @@ def _capture(
     kept: dict[str, str] | None = None,
 ) -> Record:
     torch.manual_seed(0)
-    module = load(code, NAME, FILE)
+    module = _loaded(code)
     vars(module)["int"] = _TrackedInt
     note_constructors(module)
     kind: Any = getattr(module, entry_point, None)
@@ -143,11 +142,22 @@ def _capture(
             return record_run(model, args, kwargs, road, kept)
 
 
+def _loaded(code: str) -> Any:
+    """The source as a module. What it scripts stays Python: a scripted function would hide what it calls."""
+    scripted = torch.jit._state._enabled.enabled
+    torch.jit._state.disable()
+    try:
+        return load(code, NAME, FILE)
+    finally:
+        if scripted:
+            torch.jit._state.enable()
+
+
 def build(code: str, entry_point: str = "Model") -> list[tuple[str, torch.Tensor]]:
     """Every tensor of the model, for real, by its path."""
     torch.manual_seed(0)
     try:
-        module = load(code, NAME, FILE)
+        module = _loaded(code)
         _, init_args, init_kwargs = init_inputs(module)
         with _empty_parameters():
             return list(tensors_of(getattr(module, entry_point)(*init_args, **init_kwargs)))
