@@ -69,7 +69,7 @@ def test_a_size_that_is_given_is_made_smaller_with_the_rows_that_it_counts() -> 
     assert narrowed([torch.empty(4096, 1), 512, True], rules)[1:] == [rules[0].new, True]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_two_weights_that_are_swapped_show_in_a_model_that_is_proven_in_blocks(
     tmp_path: Path, mill: Mill
 ) -> None:
