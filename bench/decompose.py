@@ -79,6 +79,11 @@ def decomposed(folders: list[Path], output: Path) -> dict[str, Any]:
         }
     return {
         "levels": levels,
+        "not_proven": [
+            tree["metadata"]["model_name"]
+            for tree in trees
+            if tree["metadata"]["verification_status"] != "PASS"
+        ],
         "full_coverage": sum(one["status"] == "FULL_COVERAGE" for one in coverages),
         "numbers_at_full_size": sum(one["numerical_comparison"].get("reduced") is None for one in sizes),
         "wall_s": round(time.monotonic() - start),

@@ -31,6 +31,12 @@ class Names:
             for child, asked in sizes.items()
             for value in [*child.inputs, *(value for value, _ in asked)]
         }
+        self._asked_later: dict[Part, set[tuple[int, int]]] = {}
+        """Sizes that children after this one are given: what has them keeps its name."""
+        later: set[tuple[int, int]] = set()
+        for child, asked in reversed(sizes.items()):
+            self._asked_later[child] = later
+            later = later | {both(value, axis, other) for value, axis in asked}
         self._kept = set(part.outputs)
         self.opening: list[str] = []
         if structured:
@@ -89,6 +95,9 @@ class Names:
             self._names[value]
             for value in child.inputs
             if self._last[value] is child and value not in self._kept and value.shape is not None
+            if not any(
+                both(value, axis, self._other) in self._asked_later[child] for axis in range(len(value.shape))
+            )
         ]
         targets = []
         for value in child.outputs:
