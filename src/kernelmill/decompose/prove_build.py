@@ -24,7 +24,7 @@ from kernelmill.problems.module_file import init_inputs, inputs, load
 ORIGINAL, REFACTORED = "original", "refactored"
 _FILLS = {
     "aten::uniform_", "aten::normal_", "aten::fill_", "aten::zero_", "aten::erfinv_", "aten::clamp_",
-    "aten::mul_", "aten::add_",
+    "aten::mul_", "aten::add_", "aten::copy_",
 }  # fmt: skip
 
 
