@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kernelmill.arguments import Parser, at_least
+from kernelmill.decompose.batch_sources import natural
 from kernelmill.decompose.prove import MEMORY_MB, TIMEOUT, Proof, Prover, prove_folder
 from kernelmill.decompose.prove_tree import TREE
 from kernelmill.errors import SourceError
@@ -72,18 +73,10 @@ def model_folders(source: Path) -> list[Path]:
     """The decomposed models at or below a path, in natural order."""
     if not source.is_dir():
         raise SourceError(f"{source}: no such folder")
-    found = sorted((file.parent for file in source.rglob(TREE)), key=_natural)
+    found = sorted((file.parent for file in source.rglob(TREE)), key=natural)
     if not found:
         raise SourceError(f"{source}: no {TREE} at or below it, so nothing to prove")
     return found
-
-
-def _natural(path: Path) -> list[tuple[int, int, str]]:
-    parts: list[tuple[int, int, str]] = []
-    for part in path.parts:
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        parts.append((0, int(digits), part) if digits else (1, 0, part))
-    return parts
 
 
 def table(proofs: Sequence[Proof]) -> str:

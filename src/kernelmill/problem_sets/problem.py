@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from kernelmill.errors import BadRow, SourceError
+from kernelmill.evaluate.offline_models import wanted_by
 from kernelmill.problems.benchmark import ProblemRow, open_problems, problem_code
 from kernelmill.problems.module_file import Convention
 from kernelmill.problems.source import read_source
@@ -28,7 +29,6 @@ _UNNUMBERED = -1
 """The id of a problem that has none, until the others have theirs."""
 _NUMBERED = re.compile(r"^(\d+)_(.+)$", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^\w.+-]")
-_USES_HUB = re.compile(r"^\s*(?:from|import)\s+transformers\b", re.MULTILINE)
 
 
 class Tensor(Struct, frozen=True):
@@ -78,7 +78,7 @@ class Problem(Struct, frozen=True):
     @property
     def uses_hub(self) -> bool:
         """Whether it takes a model from `transformers`."""
-        return _USES_HUB.search(self.code) is not None
+        return wanted_by(self.code)
 
 
 class Checked(Struct, frozen=True):
