@@ -100,3 +100,48 @@ def test_a_transformer_is_recorded_without_a_look_at_its_mask() -> None:
     record = capture(code)
     assert record.road != "real"
     assert titles(record).count("attention") == 2
+
+
+def test_python_may_look_at_what_is_made_from_constants_alone() -> None:
+    code = source(
+        "pass",
+        "last = torch.arange(x.shape[1]).max().item(); steps = torch.zeros(3); steps += last; return x * last + int(steps[0])",
+        "torch.randn(2, 4)",
+    )
+    record = capture(code)
+    assert (record.road, record.notes) == ("fake", [])
+    assert [op.args[1] for op in record.root.ops() if title_of(op) in ("mul", "add")] == [3, 3, 3]
+    assert titles(record)[2:4] == [
+        "zeros",
+        "add",
+    ]  # what is written into a tensor that has a value is recorded
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return x * self.scale.sum().item()",
+        "return x * torch.ones(3).mul(self.scale).sum().item()",
+        "return x * torch.zeros(2, 4).add_(x).sum().item()",
+        "return x * torch.rand(()).item()",
+        "y = torch.zeros(2, 4); z = y[0]; z.copy_(x[0]); return x * y.sum().item()",
+    ],
+)
+def test_what_depends_on_weights_inputs_or_chance_is_not_looked_at(forward: str) -> None:
+    record = capture(source("self.scale = nn.Parameter(torch.ones(3))", forward, "torch.randn(2, 4)"))
+    (op,) = record.root.ops()
+    assert op.module is not None
+    assert "looks at a tensor's values" in (op.module.kept or "")
+
+
+@pytest.mark.parametrize(
+    ("forward", "whole"),
+    [
+        ("self.seen.copy_(x); return self.seen.relu()", False),
+        ("y = self.seen.relu(); self.seen.copy_(x); return y", True),
+        ("self.seen.add_(x); return self.seen.relu()", True),
+    ],
+)
+def test_an_attribute_that_each_run_first_writes_over_is_no_state(forward: str, whole: bool) -> None:
+    record = capture(source("self.seen = torch.zeros(2, 4)", forward, "torch.randn(2, 4)"))
+    assert any(op.module is not None and op.module.kept for op in record.root.ops()) is whole

@@ -20,8 +20,8 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
+from kernelmill.decompose.fake import Fakes
 from kernelmill.decompose.kept import Keep, note_constructors
 from kernelmill.decompose.record import Float, Int, Op, Record, Scope, Value, tree_map
 from kernelmill.decompose.recorder import FILE, Recorder, Refused, bound_arguments, tensors_of
@@ -124,7 +124,7 @@ def _capture(
         raise Refused(f"it defines no class {entry_point} that is an nn.Module")
     if not callable(getattr(module, "get_inputs", None)):
         raise Refused("it defines no get_inputs()")
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = Fakes()
     with torch.no_grad():
         with fake if road == "fake" else contextlib.nullcontext():
             _, init_args, init_kwargs = init_inputs(module)
@@ -139,7 +139,8 @@ def _capture(
                 args, kwargs = _resized(args, kwargs, sizes)
             if any(map(nn.parameter.is_lazy, (*model.parameters(), *model.buffers()))):
                 model(*args, **kwargs)  # gives them their shapes
-            return record_run(model, args, kwargs, road, kept)
+            with fake.knowing():
+                return record_run(model, args, kwargs, road, kept)
 
 
 def _loaded(code: str) -> Any:
@@ -208,7 +209,7 @@ class _TrackedInt(int, metaclass=_IsInt):
         return Int(made, ("int", args[0])) if known else made
 
 
-def _make_fake(model: nn.Module, fake: FakeTensorMode) -> None:
+def _make_fake(model: nn.Module, fake: Fakes) -> None:
     memo: dict[int, Any] = {}
 
     def change(one: Any) -> Any:
@@ -228,7 +229,7 @@ def _make_fake(model: nn.Module, fake: FakeTensorMode) -> None:
                     table[name] = tree_map(one, change)
 
 
-def _faked(one: Any, fake: FakeTensorMode) -> Any:
+def _faked(one: Any, fake: Fakes) -> Any:
     return fake.from_tensor(one) if isinstance(one, torch.Tensor) else one
 
 

@@ -338,8 +338,10 @@ class Writer:
         if sign == "int":
             return f"int({self._number(parts[0])})"
         sides = [self._number(part, True) if isinstance(part, Int | Float) else repr(part) for part in parts]
-        if not any(".shape[" in side for side in sides) and isinstance(number, int) and not _is_given(number):
+        if isinstance(number, int) and all(side.lstrip("-").isdigit() for side in sides):
             return str(int(number))
+        if sign == "+" and "0" in sides:  # `past_length + x.shape[1]`
+            return sides[1 - sides.index("0")]
         text = f"{sides[0]} {sign} {sides[1]}"
         return f"({text})" if inside else text
 
@@ -426,10 +428,6 @@ class Writer:
 
 def numbered(base: str) -> Iterator[str]:
     return chain([base], (f"{base}_{number}" for number in count(2)))
-
-
-def _is_given(number: Any) -> bool:
-    return any(True for _ in values_of(number))
 
 
 def _sized(tree: Tree) -> set[Value]:

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelmill.problems.module_file import init_inputs, inputs, load
@@ -198,12 +197,6 @@ def build_for_numbers(side: Original | Refactored, in_blocks: bool = False) -> n
         mode = _Blocks() if in_blocks else _FewFills()
     with mode:
         return side.build()
-
-
-@contextmanager
-def fake_tensors() -> Iterator[FakeTensorMode]:
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        yield mode
 
 
 # ------------------------------------------------------------------------------------------------ tensors by name

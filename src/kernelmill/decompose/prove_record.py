@@ -1,7 +1,7 @@
 """Sees every ATen operation of a run, and whether it happens inside a child. A stranger's module runs under it, so use it in a
 confined process and nowhere else.
 
-An operation that only asks a tensor for its device, or makes an alias without a meaning of its own (`detach`), is none. A recurrent
+An operation that only asks a tensor for its device or for a number, or makes an alias without a meaning of its own (`detach`), is none. A recurrent
 layer (`nn.LSTM`) is one operation: torch would take it apart into thousands.
 """
 
@@ -24,7 +24,9 @@ from torch.utils.flop_counter import flop_registry
 
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
-_NO_OPERATION = {"aten.detach", "aten.lift_fresh", "aten.lift", "aten.alias"}
+_NO_OPERATION = {
+    "aten.detach", "aten.lift_fresh", "aten.lift", "aten.alias", "aten._local_scalar_dense", "aten.equal",
+}  # fmt: skip
 _SHAPE_ONLY = {
     "aten.new_zeros", "aten.new_ones", "aten.new_full", "aten.new_empty", "aten.new_empty_strided",
     "aten.zeros_like", "aten.ones_like", "aten.full_like", "aten.empty_like", "aten.rand_like",

@@ -24,13 +24,13 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"  # a `@torch.compile` would start compil
 import torch
 from torch import nn
 
+from kernelmill.decompose.fake import Fakes
 from kernelmill.decompose.prove_build import (
     ORIGINAL,
     Original,
     Refactored,
     build_for_numbers,
     bytes_in_blocks,
-    fake_tensors,
     held_tensors,
     registered,
     resolve,
@@ -112,8 +112,7 @@ def _traced(
     random.seed(0)
     model = build_for_numbers(side) if real_weights else None
     with ExitStack() as stack:
-        if fake:
-            stack.enter_context(fake_tensors())
+        fakes = stack.enter_context(Fakes()) if fake else None
         torch.manual_seed(0)  # the same inputs for both sides, whatever making a model drew
         args, kwargs = narrowed(original.inputs(), rules or [])
         if model is None:
@@ -124,6 +123,8 @@ def _traced(
         stack.enter_context(recorder)
         stack.enter_context(WholeSequences(recorder, fake))
         stack.enter_context(recorder.following())
+        if fakes is not None:
+            stack.enter_context(fakes.knowing())
         return Run(model, (args, kwargs), model(*args, **kwargs), recorder)
 
 

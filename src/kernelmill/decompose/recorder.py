@@ -20,6 +20,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from kernelmill.decompose.fake import has_value
 from kernelmill.decompose.kept import Keep, looks, made_with, sized_by_values
 from kernelmill.decompose.layers import arguments
 from kernelmill.decompose.record import Int, Leaf, Op, Scope, Tree, Value, tracked, tree_map
@@ -38,6 +39,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self.root = Scope("", "", None)
         self._kept, self._modules = kept, dict(model.named_modules())
+        self._attributes = {path for path, _ in _attributes(model)}
         self._inside = False
         """Whether a module that is kept whole runs."""
         self.scope = self.root
@@ -134,13 +136,20 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         return Keep("", why)
 
     def see_that_state_stays(self) -> None:
-        """What is written into a weight or a buffer stays there, which no part with a copy of it could do."""
+        """What is written into a weight or a buffer stays there, which no part with a copy of it could do.
+
+        An attribute that each run first writes over (`self.hidden.copy_(hidden)`) carries nothing from run to run.
+        """
         for path, value in self.weights.items():
             now = next(
                 (known for _, (tensor, known) in self._known.items() if tensor is self._held[path]), value
             )
-            if now.op is not None and "" not in self._kept:
+            if now.op is not None and "" not in self._kept and not self._begun_anew(path, value):
                 raise self._keep(f"it writes into {path}", now.op.scope)
+
+    def _begun_anew(self, path: str, value: Value) -> bool:
+        first = next(op for op in self.root.ops() if value in op.inputs())
+        return path in self._attributes and first.short in _OVERWRITING and first.args[0] is value
 
     def _here(self) -> str:
         line = _line()
@@ -202,7 +211,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         if args and any(one is args[0] for one in written):
             written = [args[0]]  # views of it count as written, too
         if not made and not written:
-            if looks(name):
+            if looks(name) and not all(map(has_value, _flat((args, kwargs)))):
                 raise self._keep(f"Python looks at a tensor's values ({name.rpartition('.')[2]})")
             return output
         same = [one for one in made if id(one) in before]
@@ -315,6 +324,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         return Leaf(path, type(part).__name__, *known, weights, other)
 
 
+_OVERWRITING = ("copy_", "zero_", "fill_")
 _SHAPING = ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as")
 
 
@@ -357,6 +367,10 @@ def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters, buffers, and tensors that are mere attributes, by their path."""
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
+    yield from _attributes(model)
+
+
+def _attributes(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for path, part in model.named_modules():
         for name, value in vars(part).items():
             if name.startswith("_"):

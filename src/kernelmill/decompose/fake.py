@@ -1,0 +1,92 @@
+"""Tensors without memory, some of which have values nevertheless: those that a model makes from constants alone while it runs.
+
+`torch.arange(n).max().item()` says the same whatever the model is given, so Python may look at it. torch's own fake tensors know this of
+single numbers made with `torch.tensor`; here every constructor counts, up to `MOST` elements. Weights and inputs have no values: they
+are made before `knowing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_impls import _is_tensor_constructor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.graph import increment_version
+from torch.utils._mode_utils import no_dispatch
+
+MOST = 1 << 16
+_NO_VALUES = ("aten::empty", "aten::empty_strided", "aten::empty_permuted")
+
+
+class Fakes(FakeTensorMode):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self._knowing = False
+
+    @contextmanager
+    def knowing(self) -> Iterator[None]:
+        """Inside, what is made from constants has values."""
+        self._knowing = True
+        try:
+            yield
+        finally:
+            self._knowing = False
+
+    def may_turn_const(self, t: torch.Tensor) -> bool:
+        return (
+            self._knowing
+            and t.numel() <= MOST
+            and t.layout is torch.strided
+            and t.device.type == "cpu"
+            and not isinstance(t, FakeTensor)
+        )
+
+    def dispatch(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._knowing and _makes_values(func):
+            made: Any = super().dispatch(func, types, args, kwargs)
+            if isinstance(made, FakeTensor) and made.device.type == "cpu" and made.numel() <= MOST:
+                with no_dispatch():
+                    real = func(*args, **kwargs)
+                return self.fake_tensor_converter.from_real_tensor(self, real, make_constant=True)
+            return made
+        written = _written(func, args, kwargs)
+        before = [one._version for one in written]
+        output = super().dispatch(func, types, args, kwargs)
+        for one, version in zip(written, before, strict=True):
+            if one._version == version:  # its value was written to, and nothing else
+                increment_version(one)
+        return output
+
+
+def has_value(tensor: object) -> bool:
+    return isinstance(tensor, FakeTensor) and tensor.constant is not None
+
+
+def _makes_values(func: Any) -> bool:
+    return (
+        isinstance(func, torch._ops.OpOverload)
+        and _is_tensor_constructor(func)
+        and torch.Tag.nondeterministic_seeded not in func.tags
+        and func._schema.name not in _NO_VALUES
+    )
+
+
+def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[FakeTensor]:
+    """Arguments with values that this call writes into."""
+    if not isinstance(func, torch._ops.OpOverload) or not func._schema.is_mutable:
+        return []
+    found = []
+    for at, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            one = args[at] if at < len(args) else kwargs.get(argument.name)
+            found += [one] if has_value(one) else []
+    return found
+
+
+__all__ = ["Fakes", "has_value"]
