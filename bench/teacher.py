@@ -2,9 +2,13 @@
 
     python bench/teacher.py [FOLDER] [--workers 2] [--keep FOLDER]
     python bench/teacher.py --device cuda --variants 3 [--workers 16] [--out FOLDER]
+    python bench/teacher.py FOLDER --device cuda --room [--seconds 400] [--out FOLDER]
 
 With a GPU the candidates are timed, and of several variants the fastest counts; the reward is the speed-up against the
 fastest of eager and torch.compile. There it needs nothing but torch, triton and numpy.
+
+With --room, what counts is which problems of FOLDER a GPU judges at their own sizes and what memory that takes: no
+baselines are timed, each row goes to evaluator_room.jsonl at once, the sums to evaluator_room.json.
 
 Must hold, for the bundled ones: nine of ten are correct, with no call of torch's library left, and compile for sm_90.
 """
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import datetime
 import json
 import math
@@ -36,6 +41,9 @@ class Bench:
         self.given = given
         self.turn = asyncio.Semaphore(given.workers)
         self.options = Options(device=given.device, targets=("sm_90",), timeout=180.0, call_timeout=60.0)
+        if given.room:
+            self.options = dataclasses.replace(self.options, baselines=(), targets=())
+        self.end = time.monotonic() + given.seconds
 
     async def tried(self, problems: dict[str, str]) -> list[dict[str, Any]]:
         workers = self.given.workers
@@ -57,6 +65,14 @@ class Bench:
 
     async def one(self, name: str, code: str, variant: int) -> dict[str, Any]:
         async with self.turn:
+            if time.monotonic() > self.end:
+                return {
+                    "problem": name,
+                    "variant": variant,
+                    "status": "NOT_TRIED",
+                    "extern": [],
+                    "write_s": 0.0,
+                }
             written = await self.teacher.write(code, variant=variant)
             found = {
                 "problem": name,
@@ -71,6 +87,9 @@ class Bench:
                     file = self.given.keep / f"{name.replace('/', '_')}_{variant}.py"
                     file.write_text(written.code, encoding="utf-8")
                 found |= _judged(await self.evaluator.evaluate(Pair(name, code, written.code)))
+            if self.given.room:
+                with (self.given.out / "evaluator_room.jsonl").open("a", encoding="utf-8") as rows:
+                    rows.write(json.dumps(found) + "\n")
             print(
                 name,
                 variant,
@@ -91,6 +110,11 @@ def _judged(verdict: Verdict) -> dict[str, Any]:
         "compiles": bool(target.get("ok")),
         "flags": [flag.code for flag in verdict.flags],
         "judge_s": verdict.cost["wall_s"],
+        "gpu_s": verdict.cost["stages"].get("gpu"),
+        "task_bytes": verdict.task.get("own_bytes"),
+        "memory": {k: v for k, v in verdict.cost.get("gpu", {}).items() if k.endswith("_gb")},
+        "oracle": verdict.task.get("oracle"),
+        "skipped": [check.name for check in verdict.checks if check.result == "skip"],
     }
     if verdict.perf is not None:
         perf = verdict.perf
@@ -129,6 +153,25 @@ def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def of_room(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Which were judged at their own size, by what their status says."""
+    tried = [row for row in rows if row["status"] not in ("NOT_WRITTEN", "NOT_TRIED")]
+    none = ("UNSUPPORTED", "INFRA_ERROR")
+    judged = [row for row in tried if row["tier"].startswith("gpu") and row["status"] not in none]
+    return {
+        "problems": len(rows),
+        "by_status": dict(Counter(row["status"] for row in rows)),
+        "judged_at_their_own_size": len(judged),
+        "timed": sum("speedup" in row for row in judged),
+        "no_room": [
+            row["problem"] for row in tried if "memory" in row["error"] or "does not fit" in row["error"]
+        ],
+        "with_another_oracle": {row["problem"]: row["oracle"] for row in judged if row["oracle"]},
+        "gpu_s": round(sum(row["gpu_s"] or 0.0 for row in tried), 1),
+        "rows": rows,
+    }
+
+
 def unmet(found: dict[str, Any]) -> list[str]:
     lines = []
     count, good = found["problems"], found["correct_without_a_library_call_and_compiled"]
@@ -145,6 +188,8 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--variants", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--room", action="store_true", help="judge at their own sizes, without baselines")
+    parser.add_argument("--seconds", type=float, default=1e6, help="no new problem is begun after these")
     parser.add_argument("--keep", type=Path, help="folder for what was written")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     given = parser.parse_args()
@@ -162,8 +207,12 @@ def main() -> int:
         "workers": given.workers,
         "variants": given.variants,
         "seconds": round(time.monotonic() - start, 1),
-        **summed(rows),
+        **(of_room(rows) if given.room else summed(rows)),
     }
+    if given.room:
+        (given.out / "evaluator_room.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        print(json.dumps({key: value for key, value in result.items() if key != "rows"}, indent=1))
+        return 0
     if given.folder == BUNDLED:
         name = "teacher" if given.device == "cpu" else "teacher_gpu"
         (given.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

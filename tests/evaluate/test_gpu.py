@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import dataclasses
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -246,3 +247,61 @@ def test_baselines_of_every_kind_can_be_had(evaluator: Evaluator) -> None:
     perf = judged(both, HEAD + HONEST).perf
     assert perf is not None
     assert set(perf.baselines) == {"eager", "compile", "compile_max"}, perf.notes
+
+
+def memory_of_the_gpu() -> int:
+    asked = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    return int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()[0]) << 20
+
+
+def filling(share: float) -> str:
+    """A reference whose inputs and outputs are such a share of the GPU's memory."""
+    rows = int(share * memory_of_the_gpu() / 2 / 4096)
+    return REFERENCE.replace("ROWS = 4096", f"ROWS = {rows}")
+
+
+def test_a_task_that_is_an_eleventh_of_the_memory_is_judged_with_the_float64_oracle_and_timed(
+    evaluator: Evaluator,
+) -> None:
+    verdict = judged(with_options(evaluator, timeout=60), HEAD + HONEST, filling(1 / 11))
+    assert (verdict.verdict, verdict.tier) == ("correct", "gpu_timed"), verdict.error
+    assert "oracle" not in verdict.task
+    checks = {check.name: check for check in verdict.checks}
+    named = (
+        "seed_2",
+        "distribution:zero_mean",
+        "overwrite_first",
+        "overwrite_one",
+        "static_buffer",
+        "digest",
+    )
+    assert {checks[f"gpu:{name}"].result for name in (*named, "graph_replay")} == {"pass"}
+    used = verdict.cost["gpu"]
+    assert used["judge_gb"] + used["arenas_gb"] + used["candidate_gb"] < 11 * used["task_gb"]
+    assert perf_is_kept(verdict)
+
+
+def perf_is_kept(verdict: Verdict) -> bool:
+    return verdict.perf is not None and set(verdict.perf.baselines) == {"eager", "compile"}
+
+
+@pytest.mark.parametrize("what", [name for name in BAD if "stream" not in name])
+def test_what_is_bad_is_found_where_a_task_fills_much_of_the_memory(evaluator: Evaluator, what: str) -> None:
+    code, labels = BAD[what]
+    verdict = judged(with_options(evaluator, timeout=60), HEAD + code, filling(1 / 11))
+    assert verdict.verdict in labels, (verdict.status, verdict.error)
+
+
+def test_who_returns_twice_the_bytes_of_a_large_task_is_wrong_and_not_out_of_memory(
+    evaluator: Evaluator,
+) -> None:
+    wide = HONEST.replace("return out", f"return out.double() if {LARGE} else out")
+    verdict = judged(with_options(evaluator, timeout=60), HEAD + wide, filling(1 / 40))
+    assert verdict.status == "INCORRECT_SHAPE", (verdict.status, verdict.error)
+
+
+def test_a_task_too_large_for_the_gpu_is_inconclusive(evaluator: Evaluator) -> None:
+    verdict = judged(with_options(evaluator, timeout=60), HEAD + HONEST, filling(0.9))
+    assert verdict.status == "UNSUPPORTED", (verdict.status, verdict.error)
+    assert "does not fit" in verdict.error
+    assert_the_next_one_is_well(evaluator)

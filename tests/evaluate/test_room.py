@@ -1,9 +1,10 @@
-"""Room on a GPU: nobody is there with who has it alone, and what had no room beside others is tried alone."""
+"""Room on a GPU: nobody is there with who has it alone, parts add up to no more than all, what had no room is tried alone."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,48 +12,58 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill.evaluate.lane import Lane
-from kernelmill.evaluate.room import Room, memory_was_short
+from kernelmill.evaluate.room import ALL, Room, memory_was_short, share_of
 
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.booleans()), min_size=1, max_size=25),
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.05, 0.3, 0.5, ALL]), st.integers(0, 3), st.booleans()),
+        min_size=1,
+        max_size=25,
+    ),
     st.integers(0, 99),
 )
-def test_who_is_alone_is_alone_and_everybody_gets_in(users: list[tuple[bool, int, bool]], seed: int) -> None:
+def test_who_is_alone_is_alone_and_everybody_gets_in(users: list[tuple[float, int, bool]], seed: int) -> None:
     async def run() -> tuple[int, int]:
-        room, inside, done = Room(), [0, 0], 0
+        room, inside, done = Room(), [], 0
         dice = random.Random(seed)
 
-        async def use(alone: bool, wait: int) -> None:
+        async def use(share: float, wait: int) -> None:
             nonlocal done
             for _ in range(dice.randrange(3)):
                 await asyncio.sleep(0)
-            async with room.alone() if alone else room.with_others():
-                inside[alone] += 1
+            async with room.taking(share):
+                inside.append(share)
                 try:
-                    assert inside[1] <= 1
-                    assert not (inside[0] and inside[1])
+                    assert sum(inside) <= ALL
+                    assert len(inside) == 1 or ALL not in inside
                     for _ in range(wait):
                         await asyncio.sleep(0)
                 finally:
-                    inside[alone] -= 1
+                    inside.remove(share)
             done += 1
 
-        tasks = [asyncio.create_task(use(alone, wait)) for alone, wait, _ in users]
+        tasks = [asyncio.create_task(use(share, wait)) for share, wait, _ in users]
         await asyncio.sleep(0)
         for task, (_, _, stopped) in zip(tasks, users, strict=True):
             if stopped:
                 task.cancel()
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
         finished = sum(not task.cancelled() for task in tasks)
-        assert inside == [0, 0]
-        async with asyncio.timeout(1), room.alone():  # and it is free afterwards
+        assert inside == []
+        async with asyncio.timeout(1), room.taking(ALL):  # and it is free afterwards
             pass
         return done, finished
 
     done, finished = asyncio.run(run())
     assert done == finished
+
+
+def work(name: str, size: int | None = None) -> Any:
+    """As much of a candidate on its way as a lane asks about."""
+    task = {"ref_sha": name} | ({} if size is None else {"own_bytes": size})
+    return SimpleNamespace(hub=False, verdict=SimpleNamespace(task=task))
 
 
 class Crowded:
@@ -81,7 +92,7 @@ def test_what_had_no_room_beside_others_is_judged_again_alone_and_the_next_of_it
     lane._room, lane._large, lane._isolate = Room(), {}, Crowded()
 
     async def run(names: list[str]) -> list[Any]:
-        return await asyncio.gather(*(lane._run({"reference": name}, name) for name in names))
+        return await asyncio.gather(*(lane._run({"reference": name}, work(name)) for name in names))
 
     replies = asyncio.run(run(["small1", "large1", "small2", "large2"]))
     assert [reply["result"]["status"] for reply in replies] == ["PASSED"] * 4
@@ -89,6 +100,31 @@ def test_what_had_no_room_beside_others_is_judged_again_alone_and_the_next_of_it
     lane._room, lane._isolate.runs = Room(), []
     asyncio.run(run(["large1", "small1", "large1"]))
     assert [crowded for name, crowded in lane._isolate.runs if name == "large1"] == [False, False]
+
+
+def test_what_is_known_to_be_large_is_alone_from_the_beginning_and_small_ones_are_together() -> None:
+    lane = cast(Any, Lane.__new__(Lane))
+    lane._room, lane._large, lane._isolate, lane._memory = Room(), {}, Crowded(), 140 << 30
+    sizes = {"large1": 12 << 30, "small1": 1 << 20, "large2": 17 << 30, "small2": 1 << 20}
+
+    async def run() -> list[Any]:
+        works = [(name, work(name, size)) for name, size in sizes.items()]
+        return await asyncio.gather(*(lane._run({"reference": name}, one) for name, one in works))
+
+    asyncio.run(run())
+    assert [name for name, crowded in lane._isolate.runs if crowded] == []
+    assert len(lane._isolate.runs) == 4, "none was tried in vain"
+    lane._isolate.runs, sizes = [], {"small1": 1 << 20, "small2": 1 << 20}
+    lane._room = Room()
+    asyncio.run(run())
+    assert [crowded for _, crowded in lane._isolate.runs] == [True, True]
+
+
+def test_a_share_grows_with_the_task_up_to_all_of_it() -> None:
+    shares = [share_of(size << 20, 140 << 30) for size in (1, 100, 1000, 9000, 10000, 17000)]
+    assert shares == sorted(shares)
+    assert shares[3] < 0.6
+    assert shares[4:] == [ALL, ALL]
 
 
 def test_a_task_that_has_no_room_alone_either_is_inconclusive_for_good() -> None:
@@ -102,7 +138,7 @@ def test_a_task_that_has_no_room_alone_either_is_inconclusive_for_good() -> None
 
     lane = cast(Any, Lane.__new__(Lane))
     lane._room, lane._large, lane._isolate = Room(), {}, Full()
-    reply = asyncio.run(lane._run({"reference": "huge"}, "huge"))
+    reply = asyncio.run(lane._run({"reference": "huge"}, work("huge")))
     assert reply["result"]["status"] == "UNSUPPORTED"
     assert reply["result"]["error"].startswith("this task does not fit on this GPU")
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from kernelmill.evaluate.pieces import PIECE  # noqa: E402
 from kernelmill.evaluate.tolerance import (  # noqa: E402
-    PIECE,
     Comparison,
     Policy,
     compare,

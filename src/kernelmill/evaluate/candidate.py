@@ -26,6 +26,7 @@ import torch
 from kernelmill.evaluate import offline_models
 from kernelmill.evaluate.channel import Bytes, Carrier, Channel, Closed, Config, pack, strided, unpack
 from kernelmill.evaluate.guard import Guard
+from kernelmill.evaluate.pieces import identical
 from kernelmill.evaluate.values import seed_all
 from kernelmill.evaluate.work import Recorder
 
@@ -113,7 +114,8 @@ class Candidate:
         """The model's parts, and whether each is built in training: one that was loaded is not."""
         self.slots: dict[str, tuple[list[Any], dict[str, Any]]] = {}
         self.last: Any = None
-        """What the last call returned: kept, so that its memory is not used again."""
+        """What the last call returned: kept, so that its memory is not used again. Where memory is short (`lean`), only
+        what the judge wants to see again (`hold`)."""
 
     def answer(self, request: dict[str, Any], blobs: list[memoryview]) -> tuple[dict[str, Any], list[bytes]]:
         self.incoming, self.outgoing = self.runtime.carriers(blobs)
@@ -169,8 +171,9 @@ class Candidate:
             return {"drop_in": _give_weights(self.model, state)}
 
     def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
-        args, kwargs = self._arguments(request)
-        before = [tensor.clone() for tensor in tensors_in([args, kwargs])]
+        if request.get("lean") and not request.get("forget"):
+            self.last = None
+        args, kwargs, before = self._arguments(request)
         if request.get("mode") is not None:
             self._enter(request["mode"])
         previous = _stores(self.last)
@@ -210,15 +213,18 @@ class Candidate:
         )
         answer["shares"] = [what for what, stores in held.items() if mine & stores]
         after = tensors_in([args, kwargs])
-        answer["mutated"] = [
-            i for i, (a, b) in enumerate(zip(before, after, strict=True)) if not _same_bits(a, b)
-        ]
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            answer["mutated"] = [
+                i for i, (a, b) in enumerate(zip(before, after, strict=True)) if not identical(a, b.detach())
+            ]
         if request.get("buffers") and _is_module(self.model):
             answer["buffers"] = [
                 [name, pack(buffer, self.outgoing)] for name, buffer in self.model.named_buffers()
             ]
-        if not request.get("forget"):
+        if request.get("hold", not request.get("lean")) and not request.get("forget"):
             self.last = result
+        if request.get("last_use"):
+            del self.slots[request["into"]]
         return answer
 
     def _enter(self, mode: str) -> None:
@@ -235,20 +241,24 @@ class Candidate:
         """Nothing: what is asked for is the guard's word, which comes with every answer."""
         return {}
 
-    def _arguments(self, request: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """New tensors; or, with `into`, the tensors of an earlier call with other numbers written into their memory."""
-        args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
+    def _arguments(self, request: dict[str, Any]) -> tuple[list[Any], dict[str, Any], list[Any]]:
+        """New tensors; or, with `into`, the tensors of an earlier call with other numbers written into their memory.
+
+        With them the tensors as they came, in the memory that they crossed in: whether the call changes its inputs is
+        seen by these.
+        """
+        came_args, came_kwargs = (unpack(request[name], self.incoming) for name in ("args", "kwargs"))
+        came = tensors_in([came_args, came_kwargs])
         into = request.get("into")
         if into is not None:
-            kept_args, kept_kwargs = self.slots[into]
-            for old, new in zip(
-                tensors_in([kept_args, kept_kwargs]), tensors_in([args, kwargs]), strict=True
-            ):
+            args, kwargs = self.slots[into]
+            for old, new in zip(tensors_in([args, kwargs]), came, strict=True):
                 old.data.copy_(new)  # not the tensor's own copy_: its version stays what it was
-            return kept_args, kept_kwargs
+            return args, kwargs, came
+        args, kwargs = _owned(request["args"], came_args), _owned(request["kwargs"], came_kwargs)
         if request.get("keep") is not None:
             self.slots[request["keep"]] = (args, kwargs)
-        return args, kwargs
+        return args, kwargs, came
 
     def _unpacked(self, packed: dict[str, Any]) -> Any:
         """As the judge sent it, with memory of its own and the strides that it had."""
@@ -355,9 +365,3 @@ def _type_name(value: Any) -> str:
 
 def _own_attributes(tensor: Any) -> list[str]:
     return [str(name) for name in getattr(tensor, "__dict__", ())]
-
-
-def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    with torch._C.DisableTorchFunction(), torch.no_grad():
-        first, second = (t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
-        return bool(torch.equal(first, second))

@@ -26,7 +26,8 @@ _COPIED_BYTES, _COPIES = 256 << 20, 6
 
 
 class Clock:
-    def __init__(self) -> None:
+    def __init__(self, kept: int = KEPT_RESULTS) -> None:
+        self._kept = kept
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         size = int(FLUSH * getattr(properties, "L2_cache_size", 50 << 20))
         self._flush = torch.empty(size, dtype=torch.uint8, device="cuda")
@@ -55,7 +56,7 @@ class Clock:
     ) -> tuple[list[float], bool]:
         """The times, and whether the GPU began before all was queued."""
         starts, ends = ([self._event(enable_timing=True) for _ in calls] for _ in range(2))
-        begun, kept = self._event(), deque[Any](maxlen=KEPT_RESULTS)
+        begun, kept = self._event(), deque[Any](maxlen=self._kept)
         self._synchronize()
         if regime == "device":
             self._sleep(self._spin * (len(calls) + 2))

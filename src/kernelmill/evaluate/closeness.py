@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import torch
 
 from kernelmill.evaluate import generators
+from kernelmill.evaluate.pieces import pieces
 from kernelmill.evaluate.reference import Answer
 from kernelmill.evaluate.session import Returned
 from kernelmill.evaluate.tolerance import Comparison
@@ -28,7 +30,7 @@ def gross(returned: Returned, answer: Answer, scale: list[float], name: str) -> 
         if got.shape != exact.shape or not got.is_floating_point():
             return True
         against = rms(exact) if name == "x1e-3" else max(rms(exact), own)
-        if rms(got.double() - exact.double()) > GROSS * against:
+        if _rms_of_error(got, exact) > GROSS * against:
             return True
     return False
 
@@ -68,30 +70,45 @@ def systematic(trial: Trial, call: Call, returned: Returned, seed: int) -> bool:
     both = [trial.session.expected(one, seed) for one in (call, moved)]
     if returned.outputs is None or again.outputs is None or trial.session.compare(again, both[1]).ok:
         return again.outputs is None
-    first, second = (_errors(one, answer) for one, answer in zip((returned, again), both, strict=True))
-    if first.shape != second.shape:
+    first, second = (_floating(one, answer) for one, answer in zip((returned, again), both, strict=True))
+    if [got.shape for got, _ in first] != [got.shape for got, _ in second]:
         return True
-    return float(first @ second) > ALIKE * float(first.norm() * second.norm())
+    return _correlated(first, second)
 
 
-def _errors(returned: Returned, answer: Answer) -> torch.Tensor:
-    """Of all floating outputs in a row, each relative to its size; zero where they are not finite."""
+def _correlated(
+    first: list[tuple[torch.Tensor, torch.Tensor]], second: list[tuple[torch.Tensor, torch.Tensor]]
+) -> bool:
+    """Whether the errors of two results, each relative to its size, point the same way."""
+    products = torch.zeros(3, dtype=torch.float64)
+    for (got, exact), (other, exact_of_other) in zip(first, second, strict=True):
+        sizes = [rms(one) or 1.0 for one in (exact, exact_of_other)]
+        for _, (a, ra, b, rb) in pieces(got, exact, other, exact_of_other):
+            x, y = _error(a, ra) / sizes[0], _error(b, rb) / sizes[1]
+            products += torch.stack([x @ y, x @ x, y @ y]).cpu()
+    together, one, two = products.tolist()
+    return bool(together > ALIKE * math.sqrt(one) * math.sqrt(two))
+
+
+def _floating(returned: Returned, answer: Answer) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The outputs that have errors to speak of, with what is exact."""
     assert returned.outputs is not None
     pairs = zip(returned.outputs.leaves, answer.exact.leaves, strict=False)
-    errors = [
-        ((got.double() - exact.double()) / (rms(exact) or 1.0)).nan_to_num(0, 0, 0).flatten()
-        for got, exact in pairs
-        if got.is_floating_point() and got.shape == exact.shape
-    ]
-    return torch.cat(errors) if errors else torch.zeros(0)
+    return [(got, exact) for got, exact in pairs if got.is_floating_point() and got.shape == exact.shape]
+
+
+def _error(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """Zero where it is not finite."""
+    return (got.double() - exact.double()).nan_to_num(0, 0, 0)
+
+
+def _rms_of_error(got: torch.Tensor, exact: torch.Tensor) -> float:
+    squares = [_error(a, r).square().sum() for _, (a, r) in pieces(got, exact)]
+    return float((torch.stack(squares).sum() / got.numel()).sqrt()) if squares else 0.0
 
 
 def constant(leaf: torch.Tensor) -> bool:
-    return leaf.numel() < 2 or bool((leaf == leaf.reshape(-1)[0]).all())
-
-
-def identical(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    first, second = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
-    return bool(torch.equal(first, second))
+    if leaf.numel() < 2:
+        return True
+    first = leaf[(0,) * leaf.dim()]
+    return all(bool((piece == first).all()) for _, (piece,) in pieces(leaf))

@@ -19,6 +19,8 @@ from typing import Any, Literal
 
 import torch
 
+from kernelmill.evaluate.pieces import changed as changed_in_pieces
+from kernelmill.evaluate.pieces import pieces
 from kernelmill.evaluate.values import Call
 
 Kind = Literal["data", "index", "mask", "probability", "fixed", "other"]
@@ -87,14 +89,16 @@ def _role(path: str, values: list[torch.Tensor]) -> Role:
         if same and len(values) > 1 and not _is_permutation(first):
             return Role(path, "fixed")
         return Role(path, "index", low, high, permutation=all(_is_permutation(v) for v in values))
-    if not all(torch.isfinite(v.double()).all() for v in values):
+    if not _each(values, lambda v: torch.isfinite(v.double())):
         return Role(path, "fixed")
-    binary = all(bool(((v == 0) | (v == 1)).all()) for v in values)
+    binary = low >= 0 and high <= 1 and _each(values, lambda v: (v == 0) | (v == 1))
     if low >= 0 and _sums_to_one(values):
         return Role(path, "probability", low, high)
     if binary:
         return Role(path, "mask", 0, 1)
-    zeros = torch.stack([v == 0 for v in values]).all(0)
+    zeros = first == 0
+    for v in values[1:]:
+        zeros &= v == 0
     return Role(
         path,
         "data",
@@ -102,15 +106,29 @@ def _role(path: str, values: list[torch.Tensor]) -> Role:
         high,
         zeros=zeros if bool(zeros.any()) and not bool(zeros.all()) else None,
         symmetric=_is_symmetric(values),
-        ordered=first.shape[-1:].numel() > 4 and all(bool((v.diff(dim=-1) >= 0).all()) for v in values),
+        ordered=first.dim() > 0 and first.shape[-1] > 4 and all(map(_is_ordered, values)),
     )
+
+
+def _each(values: list[torch.Tensor], holds: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    return all(bool(holds(piece).all()) for v in values for _, (piece,) in pieces(v))
+
+
+def _first_row(value: torch.Tensor) -> torch.Tensor:
+    return value[(0,) * (value.dim() - 1)]
+
+
+def _is_ordered(value: torch.Tensor) -> bool:
+    # The first row by itself first: large tensors are mostly settled by that.
+    return all(bool((v.diff(dim=-1) >= 0).all()) for v in (_first_row(value), value))
 
 
 def _sums_to_one(values: list[torch.Tensor]) -> bool:
     if values[0].dim() == 0 or values[0].shape[-1] < 2:
         return False
     off = 1e-2 if values[0].element_size() == 2 else 1e-4
-    return all(bool(((v.double().sum(-1) - 1).abs() < off).all()) for v in values)
+    looked_at = [*map(_first_row, values), *values]
+    return all(bool(((v.double().sum(-1) - 1).abs() < off).all()) for v in looked_at)
 
 
 def _is_permutation(value: torch.Tensor) -> bool:
@@ -166,10 +184,14 @@ def nudged(call: Call, found: list[Role], generator: torch.Generator) -> Call:
     for role in found:
         tensor = leaves[role.path]
         if role.kind == "data":
-            by = torch.rand(tensor.shape, generator=generator, device=generator.device, dtype=torch.float64)
-            new = tensor.detach().double() * (1 + NUDGE * (2 * by - 1))
-            changed[role.path] = _keep_form(new.to(tensor.dtype), role).to(tensor.device)
+            new = changed_in_pieces(tensor.detach(), lambda piece: _moved(piece, generator))
+            changed[role.path] = _keep_form(new, role).to(tensor.device)
     return call.replace(changed)
+
+
+def _moved(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    by = torch.rand(x.shape, generator=generator, device=generator.device, dtype=torch.float64)
+    return x.double() * (1 + NUDGE * (2 * by - 1))
 
 
 def noncontiguous(call: Call) -> Call | None:
@@ -201,12 +223,18 @@ _Change = Callable[[torch.Tensor, Role, torch.Generator], torch.Tensor | None]
 
 
 def _on_data(
-    change: Callable[[torch.Tensor, torch.Generator], torch.Tensor], signed: bool = False
+    change: Callable[[torch.Tensor, torch.Generator], torch.Tensor],
+    signed: bool = False,
+    each: bool = True,
 ) -> _Change:
+    """`each`: the change is one of single numbers, and made in float64."""
+
     def only_data(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
         if role.kind != "data" or (signed and not role.signed):
             return None
-        return change(x.double(), generator)
+        if each:
+            return changed_in_pieces(x, lambda piece: change(piece.double(), generator))
+        return change(x.double() if x.element_size() == 1 else x, generator)
 
     return only_data
 
@@ -222,7 +250,7 @@ def _half_x64(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _constant_rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return x[..., :1].expand_as(x) if x.dim() else x
+    return x[..., :1].expand_as(x).contiguous() if x.dim() else x
 
 
 def _sorted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -232,7 +260,7 @@ def _sorted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 def _outlier(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     flat = x.flatten().clone()
     place = torch.randint(flat.numel(), (1,), generator=generator, device=generator.device)
-    flat[place] = 1000 * x.abs().max()
+    flat[place] = (1000 * torch.maximum(x.max(), -x.min()).double()).to(x.dtype)
     return flat.view(x.shape)
 
 
@@ -260,25 +288,31 @@ def _other_values(x: torch.Tensor, role: Role, generator: torch.Generator) -> to
 
 
 def _lines(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
-    new = _other_values(x, role, generator)
-    if new is None:
-        return None
     width = max(LINE_BYTES // x.element_size(), 1)
     count = -(-x.numel() // width)
     chosen = torch.randperm(count, generator=generator, device=generator.device)[: -(-count // LINES)]
     touched = torch.zeros(count, dtype=torch.bool, device=x.device)
     touched[chosen] = True
-    places = touched.repeat_interleave(width)[: x.numel()].view(x.shape)
-    return torch.where(places, new.to(x.dtype), x)
+    whole = _other_values(x, role, generator) if role.permutation else None
+    result = torch.empty_like(x)
+    for start, (piece, target) in pieces(x, result):
+        end = start + piece.numel()
+        new = _other_values(piece, role, generator) if whole is None else whole[start:end]
+        if new is None:
+            return None
+        first = start // width
+        lines = touched[first : -(-end // width)].repeat_interleave(width)[start - first * width :]
+        target.copy_(torch.where(lines[: piece.numel()], new.to(x.dtype), piece))
+    return result
 
 
 def _suffix(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
-    new = _other_values(x, role, generator)
+    flat = x.flatten().clone()
+    tail = flat[flat.numel() - -(-flat.numel() // 16) :]
+    new = _other_values(flat if role.permutation else tail, role, generator)
     if new is None:
         return None
-    flat = x.flatten().clone()
-    length = -(-flat.numel() // 16)
-    flat[-length:] = new.flatten()[-length:].to(x.dtype)
+    tail.copy_(new[-tail.numel() :])
     return flat.view(x.shape)
 
 
@@ -316,10 +350,10 @@ _CHANGES: dict[str, Any] = {
     "x100": _on_data(lambda x, generator: x * 100),
     "x1e-3": _on_data(lambda x, generator: x * 1e-3),
     "negated": _on_data(lambda x, generator: -x, signed=True),
-    "half_x64": _on_data(_half_x64),
-    "constant_rows": _on_data(_constant_rows),
-    "sorted": _on_data(_sorted),
-    "outlier": _on_data(_outlier),
+    "half_x64": _on_data(_half_x64, each=False),
+    "constant_rows": _on_data(_constant_rows, each=False),
+    "sorted": _on_data(_sorted, each=False),
+    "outlier": _on_data(_outlier, each=False),
     "lines": _lines,
     "suffix": _suffix,
     "masks": _masks,

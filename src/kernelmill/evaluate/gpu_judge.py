@@ -30,16 +30,16 @@ from triton.backends.nvidia import driver as nvidia_driver
 
 from kernelmill.evaluate import candidate, gpu_probes, offline_models, probes
 from kernelmill.evaluate.baselines import measure_baselines
+from kernelmill.evaluate.clock import KEPT_RESULTS
 from kernelmill.evaluate.gpu_runtime import GpuCandidate, OnGpu, start_cuda
 from kernelmill.evaluate.gpu_session import GpuSession
 from kernelmill.evaluate.guard import Fingerprint
 from kernelmill.evaluate.reference import BadReference, Facts, Reference, load_reference
 from kernelmill.evaluate.session import Limits, Record, Stop, settling
-from kernelmill.evaluate.stopwatch import Stopwatch
+from kernelmill.evaluate.stopwatch import Stopwatch, bytes_of, most_kept
 from kernelmill.evaluate.tolerance import Policy
 from kernelmill.evaluate.trial import Trial
 from kernelmill.evaluate.turns import Turns
-from kernelmill.evaluate.values import Call
 
 _MOST_LEFT = 64 << 20
 """Bytes on the GPU that a request may leave behind: a reference that keeps more ends its judge."""
@@ -54,6 +54,9 @@ def launch():
     double[(3,)](x, torch.empty_like(x), x.numel(), BLOCK=16)
     torch.cuda.synchronize()
 """
+_BASELINE_SETS = 4
+_IN_USE, _LOOK_AGAIN, _MOST_WAIT = 0.05, 0.5, 5.0
+"""A share of the memory, and seconds: who is to be alone waits until no more than that is in use, or no more comes free."""
 _CAPABILITY = "capability"
 
 
@@ -113,8 +116,14 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
         _own_cache()
         start_cuda()
         _process.before = Fingerprint()
+    if request.get("alone"):
+        _wait_for_memory()
     if request["do"] == "health":
-        return {"sum": float(torch.ones(1000, device="cuda").sum()), "device": torch.cuda.get_device_name()}
+        return {
+            "sum": float(torch.ones(1000, device="cuda").sum()),
+            "device": torch.cuda.get_device_name(),
+            "memory": torch.cuda.get_device_properties(0).total_memory,
+        }
     if request["do"] == "baseline":
         _process.spent = True  # torch.compile leaves much behind
         return _baseline(request)
@@ -124,6 +133,18 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
         times = _judge(request, sockets, record, start)
     seconds = time.monotonic() - start
     return dataclasses.asdict(record) | {"seconds": seconds, "times": times, "new_judge": new}
+
+
+def _wait_for_memory() -> None:
+    """Who was here before has given its answer, but its candidate's process may not have ended yet."""
+    end = time.monotonic() + _MOST_WAIT
+    free, total = torch.cuda.mem_get_info()
+    while total - free > _IN_USE * total and time.monotonic() < end:
+        before = free
+        time.sleep(_LOOK_AGAIN)
+        free, _ = torch.cuda.mem_get_info()
+        if free <= before:  # what is left are the contexts of processes that stay
+            return
 
 
 def reusable() -> bool:
@@ -142,6 +163,7 @@ def _judge(
 ) -> dict[str, Any]:
     limits, marks, timed = Limits(**request.get("limits", {})), _Marks(), bool(request.get("timed"))
     dice = random.Random(request["seed"])
+    torch.cuda.reset_peak_memory_stats()
     with closing(_reference(request)) as reference:
         facts = reference.examine(dice.getrandbits(31))
         marks("reference")
@@ -165,6 +187,7 @@ def _judge(
             marks("roles")
             assert trial.own is not None
             compile_s = session.compile(trial.own, dice.getrandbits(31))
+            trial.look_no_longer()
             marks("compile")
             probes.seeds(trial)
             marks("seeds")
@@ -176,6 +199,7 @@ def _judge(
             if trial.audit:
                 gpu_probes.profile(trial, session)
                 marks("profile")
+            marks.seconds |= session.memory()
             return times | {"compile_s": compile_s}
 
 
@@ -220,7 +244,9 @@ def _alone() -> Iterator[None]:
 
 
 def _reference(request: dict[str, Any]) -> Reference:
-    return load_reference(request["reference"], request.get("entry_point"), "cuda")
+    reference = load_reference(request["reference"], request.get("entry_point"), "cuda")
+    reference.alone = bool(request.get("alone"))
+    return reference
 
 
 def _baseline(request: dict[str, Any]) -> dict[str, Any]:
@@ -232,8 +258,12 @@ def _baseline(request: dict[str, Any]) -> dict[str, Any]:
         model = reference.new(dice.getrandbits(31))
         if facts.random:
             model.eval()
-        calls: list[Call] = [reference.inputs(dice.getrandbits(31)) for _ in range(4)]
-        return measure_baselines(model, calls, request["modes"], _alone)
+        calls = [reference.inputs(dice.getrandbits(31))]
+        taken = bytes_of(reference.run(model, calls[0]).leaves)
+        sets = most_kept(_BASELINE_SETS, bytes_of(calls[0].tensors()))
+        calls += [reference.inputs(dice.getrandbits(31)) for _ in range(sets - 1)]
+        torch.cuda.empty_cache()
+        return measure_baselines(model, calls, request["modes"], _alone, most_kept(KEPT_RESULTS, taken))
     except (BadReference, torch.cuda.OutOfMemoryError) as error:
         return {"error": str(error)[:500]}
 

@@ -16,10 +16,13 @@ def graph(trial: Trial, session: GpuSession) -> None:
     if trial.facts.random:
         trial.record.check("graph_replay", "skip", "the reference is random")
         return
-    first, fresh = (session.reference.inputs(trial.seed()) for _ in range(2))
-    outputs, trouble = session.replayed(first, fresh)
-    if outputs is None:
+    if trouble := session.captured(session.reference.inputs(trial.seed())):
         trial.record.check("graph_replay", "skip", f"not captured: {trouble[:200]}")
+        return
+    fresh = session.reference.inputs(trial.seed())
+    outputs, trouble = session.replayed(fresh)
+    if outputs is None:
+        trial.record.check("graph_replay", "skip", f"not replayed: {trouble[:200]}")
         return
     found = session.judge("graph_replay", fresh, Returned(outputs, "", {}, 0.0), 0)
     if not found.ok:

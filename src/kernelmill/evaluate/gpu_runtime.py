@@ -18,7 +18,7 @@ from triton.runtime.jit import JITFunction
 
 from kernelmill.evaluate.arena import Arena
 from kernelmill.evaluate.candidate import Candidate, tensors_in
-from kernelmill.evaluate.channel import Bytes, Carrier, pack
+from kernelmill.evaluate.channel import Bytes, Carrier, pack, unpack
 from kernelmill.evaluate.clock import Clock
 
 _run, _tune = JITFunction.run, Autotuner.run
@@ -28,6 +28,7 @@ _MOST_PROFILED = 500
 _synchronize = torch.cuda.synchronize
 _set_deterministic = torch._C._set_deterministic_algorithms
 _set_fill = torch._C._set_deterministic_fill_uninitialized_memory
+_empty_cache, _most_allocated = torch.cuda.empty_cache, torch.cuda.max_memory_allocated
 
 
 @dataclass
@@ -65,12 +66,15 @@ class OnGpu:
     def __init__(self) -> None:
         self.down: Arena | None = None
         self.up: Arena | None = None
+        self.lean = False
+        """The task is large: what is not in use is given back to the GPU."""
         self._seen = Observed()
 
     def install(self, request: dict[str, Any]) -> None:
         start_cuda()
         self.down = Arena.open(*request["down"])
         self.up = Arena.open(*request["up"])
+        self.lean = bool(request["lean"])
 
     def begin(self, request: dict[str, Any]) -> None:
         self._seen = seen = Observed()
@@ -149,21 +153,41 @@ def _launching_nothing() -> Iterator[None]:
 class GpuCandidate(Candidate):
     """A candidate that can also be timed."""
 
+    runtime: OnGpu
     _clock: Clock | None = None
-    _sets: list[Any]
+    _sets: tuple[Any, ...] | list[Any] = ()
+    _captured: tuple[torch.cuda.CUDAGraph, list[Any], Any] | None = None
+    """A graph, the tensors that it reads, and what it gives."""
+
+    def answer(self, request: dict[str, Any], blobs: list[memoryview]) -> tuple[dict[str, Any], list[bytes]]:
+        answer, out = super().answer(request, blobs)
+        if self.runtime.lean and request["do"] != "time":  # who is timed keeps the memory that it has
+            try:
+                _empty_cache()
+                answer["memory"] = _most_allocated()
+            except RuntimeError:
+                if "error" not in answer:  # the GPU's fault was told already
+                    raise
+        return answer, out
 
     def do_sets(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Inputs for timing, each set in memory of its own."""
+        """Inputs for timing, each set in memory of its own. What earlier calls left has served."""
+        self.slots.clear()
+        self.last = None
         self._sets = [(self._unpacked(args), self._unpacked(kwargs)) for args, kwargs in request["sets"]]
         return {}
 
     def do_time(self, request: dict[str, Any]) -> dict[str, Any]:
         """One block of timed calls. The results whose numbers are in `send` go to the judge, as they were at once."""
         if self._clock is None:
-            self._clock = Clock()
-        send, sent = set(request["send"]), {}
+            self._clock = Clock(request["kept"])
+        send = set(request["send"])
+        sent: dict[int, Any] = {}
 
         def after(number: int, result: Any) -> None:
+            if number == 0:  # a block that is tried again begins anew
+                sent.clear()
+                self.outgoing = self.runtime.carriers([])[1]
             if number in send:
                 sent[number] = pack(result, self.outgoing)
 
@@ -176,14 +200,25 @@ class GpuCandidate(Candidate):
         return {"times": times, "results": [[number, packed] for number, packed in sent.items()]}
 
     def do_graph(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Capture a call as a graph, write other numbers into the memory of its inputs, and replay it."""
+        """Capture a call as a graph. Comes after timing."""
+        self._sets = ()
         args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
-        fresh = [self._unpacked(packed) for packed in request["fresh"]]
+        if self.runtime.lean:
+            _empty_cache()
         graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(graph):
+            result = self.model(*args, **kwargs)
+        self._captured = graph, tensors_in([args, kwargs]), result
+        return {}
+
+    def do_replay(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Write other numbers into the memory of a captured call's inputs, and replay it."""
+        assert self._captured is not None
+        graph, given, result = self._captured
+        self._captured = None
+        fresh = tensors_in([unpack(request[name], self.incoming) for name in ("args", "kwargs")])
         with torch.no_grad():
-            with torch.cuda.graph(graph):
-                result = self.model(*args, **kwargs)
-            for old, new in zip(tensors_in([args, kwargs]), tensors_in(fresh), strict=True):
+            for old, new in zip(given, fresh, strict=True):
                 old.data.copy_(new)
             graph.replay()
         return {"output": pack(result, self.outgoing)}

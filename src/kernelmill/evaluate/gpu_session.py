@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -10,16 +11,17 @@ from kernelmill.evaluate.arena import Arena
 from kernelmill.evaluate.channel import Carrier, pack
 from kernelmill.evaluate.reference import Answer, Reference
 from kernelmill.evaluate.room import memory_was_short
-from kernelmill.evaluate.session import Session, Stop
+from kernelmill.evaluate.session import Returned, Session, Stop
 from kernelmill.evaluate.turns import Turns
 from kernelmill.evaluate.values import Call, Outputs
 
 _LEAST_ARENA = 1 << 20
-_MOST_ARENA = 8 << 30
+_MOST_SETS = 2 << 30
 _SETS = 8
-"""How many sets of inputs the arena has room for where calls are timed."""
-_MOST_OUTPUTS, _LEAST_OUTPUTS = 8, 2
-"""How many times its outputs the arena for them has room for: small ones, and such as would fill the GPU."""
+"""How many sets of inputs the arena has room for where calls are timed, if they are not large."""
+LEAN_FROM = 1 << 30
+"""Bytes of inputs, outputs and weights from which on neither side keeps memory that it does not use."""
+_TOO_MUCH = "an arena of"
 _OURS_FROM = 0.25
 """Of a GPU's memory: who judges with more than this cannot blame a candidate for what is left."""
 
@@ -28,20 +30,31 @@ class GpuSession(Session):
     turns: Turns
     down: Arena
     up: Arena
+    lean = False
+    task_bytes = 0
+    """Of one set of inputs, the outputs and the weights."""
+    candidate_bytes = 0
+    """The most that the candidate's process says that it had in use. Known where memory is short."""
 
     def allocate(self, reference: Reference, seed: int, timed: bool) -> None:
-        """Arenas that have room for what this reference's calls take and give."""
-        model, call = reference.new(seed), reference.inputs(seed)
-        state = list(model.state_dict().values())
+        """Arenas that have room for what this reference's calls take and give: one call, and several sets of small inputs."""
+        model, call, init = reference.new(seed), reference.inputs(seed), reference.init_call(seed)
+        state = [*model.state_dict().values(), *init.tensors()]
         outputs = reference.run(model, call).leaves
         held, given, taken = (_bytes(tensors) for tensors in (state, call.tensors(), outputs))
-        sets = _SETS if timed else 1
-        least = held + 2 * given
-        down = min(max(least, sets * given), max(_MOST_ARENA, least)) + _LEAST_ARENA
-        up = min(_MOST_OUTPUTS * taken, max(_MOST_ARENA, _LEAST_OUTPUTS * taken)) + held + _LEAST_ARENA
-        del model, call, state, outputs  # where they are large there is no room for both
+        down = held + max(given, min(_SETS * given, _MOST_SETS) if timed else 0) + _LEAST_ARENA
+        up = held + taken + _LEAST_ARENA
+        self.task_bytes = held + given + taken
+        self.lean = self.task_bytes >= LEAN_FROM
+        del model, call, init, state, outputs  # where they are large there is no room for both
         torch.cuda.empty_cache()
         self.down, self.up = Arena.allocate(down), Arena.allocate(up)
+
+    def memory(self) -> dict[str, float]:
+        """In GB, at most: what both sides had in use, the arenas apart."""
+        found = {"task_gb": self.task_bytes, "arenas_gb": self.down.size + self.up.size}
+        found |= {"judge_gb": torch.cuda.max_memory_allocated(), "candidate_gb": self.candidate_bytes}
+        return {name: round(size / 1e9, 2) for name, size in found.items()}
 
     def close(self) -> None:
         for arena in (self.down, self.up):
@@ -55,7 +68,14 @@ class GpuSession(Session):
 
     def load(self, code: str, class_name: str) -> None:
         fields = {"code": code, "class": class_name, "down": [self.down.size, self.down.handle]}
-        self.ask("load", self._limits.load_s, fields | {"up": [self.up.size, self.up.handle]})
+        self.ask(
+            "load", self._limits.load_s, fields | {"up": [self.up.size, self.up.handle], "lean": self.lean}
+        )
+
+    def call(self, call: Call, seed: int, **options: Any) -> Returned:
+        if self.lean:
+            self._answer = None
+        return super().call(call, seed, lean=self.lean, **options)
 
     def compile(self, call: Call, seed: int) -> float:
         """Have the candidate compile all that a call launches, without a launch. Gives the seconds that this took.
@@ -64,15 +84,24 @@ class GpuSession(Session):
         """
         return self.call(call, seed, compile_only=True, forget=True, tolerate=True).seconds
 
-    def replayed(self, call: Call, fresh: Call) -> tuple[Outputs | None, str]:
-        """What the candidate gives for `fresh` if its call is captured as a graph and replayed; or why it cannot be."""
-        carrier = self.outgoing()
-        given: dict[str, Any] = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier)}
-        fields = given | {"fresh": [pack(fresh.args, carrier), pack(fresh.kwargs, carrier)]}
-        said, out = self.ask("graph", self._limits.call_s, fields, carrier, tolerate=True)
+    def captured(self, call: Call) -> str:
+        """Have the candidate capture a call as a graph. Gives why it cannot be."""
+        said, _ = self._on("graph", call)
+        return f"{said['error']['type']}: {said['error']['message']}" if "error" in said else ""
+
+    def replayed(self, fresh: Call) -> tuple[Outputs | None, str]:
+        """What the captured graph gives for other inputs; or why that cannot be known."""
+        said, out = self._on("replay", fresh)
         if "error" in said:
             return None, f"{said['error']['type']}: {said['error']['message']}"
         return self._outputs(said, out)
+
+    def _on(self, do: str, call: Call) -> tuple[dict[str, Any], list[memoryview]]:
+        carrier = self.outgoing()
+        fields = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier)}
+        self._answer = None
+        said, out = self.ask(do, self._limits.call_s, fields, carrier, tolerate=True)
+        return said, out
 
     def profiled(self, call: Call) -> tuple[list[tuple[str, float]], str]:
         """What ran on the GPU in a call, by name and microseconds; or why that cannot be known."""
@@ -87,15 +116,21 @@ class GpuSession(Session):
 
     def ask(self, do: str, seconds: float, fields: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         torch.cuda.current_stream().synchronize()  # what was put into the arena is there
+        if self.lean and do not in ("time", "look"):
+            torch.cuda.empty_cache()
+        computes = do in ("call", "graph", "replay", "profile") and not fields.get("compile_only")
         try:
-            if do in ("call", "graph", "profile") and not fields.get("compile_only"):
-                with self.turns.beside_others():
-                    return super().ask(do, seconds, fields, *args, **kwargs)
-            return super().ask(do, seconds, fields, *args, **kwargs)
+            with self.turns.beside_others() if computes else nullcontext():
+                said, out = super().ask(do, seconds, fields, *args, **kwargs)
         except Stop as stop:
+            if do == "call" and stop.status == "OOM" and _TOO_MUCH in stop.error:
+                words = f"it returns more bytes than the task does\n{stop.error}"
+                raise Stop("INCORRECT_SHAPE", words) from stop
             if not memory_was_short(stop.error):
                 raise
             raise _no_room(self.down.size + self.up.size, stop.error) from stop
+        self.candidate_bytes = max(self.candidate_bytes, int(said.get("memory", 0)))
+        return said, out
 
     def _outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
         outputs, trouble = super()._outputs(said, out)

@@ -20,6 +20,7 @@ import torch
 
 from kernelmill.evaluate import candidate, offline_models, probes
 from kernelmill.evaluate.interpreted import Interpreted
+from kernelmill.evaluate.own_size import own_bytes
 from kernelmill.evaluate.pick import Picked, pick, pick_each, pick_other, room_for
 from kernelmill.evaluate.reference import Facts, Reference
 from kernelmill.evaluate.resize import has_old_shape, keeps_powers_of_two, resized
@@ -57,6 +58,7 @@ def prepare() -> None:
     candidate.warm_up(_WARM_UP)
     picked = pick(_WARM_UP_REFERENCE, None)
     picked.reference.examine(1)
+    own_bytes(_WARM_UP_REFERENCE, None)
 
 
 def companion(end: socket.socket) -> None:
@@ -83,6 +85,11 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
         offline_models.shrunk(request["reference"]) if request.get("hub") else {}
     )
     record.task = _task(picked, facts, changes)
+    if picked.version.kind != "original" and request.get(
+        "brief"
+    ):  # a GPU is asked next, and has to have room
+        size = own_bytes(request["reference"], request.get("entry_point"))
+        record.task |= {} if size is None else {"own_bytes": size}
     if facts.random_in_eval:
         raise Stop("UNSUPPORTED", "the reference is random: there is no right answer to compare with")
     mode = "eval" if facts.random else None

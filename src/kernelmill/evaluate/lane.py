@@ -10,7 +10,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.evaluate import compiling, offline_models
-from kernelmill.evaluate.room import Room, memory_was_short
+from kernelmill.evaluate.room import ALL, Room, memory_was_short, share_of
 from kernelmill.evaluate.verdict import Perf
 from kernelmill.evaluate.wall import clocks_agree
 from kernelmill.isolate import Isolate, Reply
@@ -64,6 +64,8 @@ class Lane:
         self._room = Room()
         self._large: dict[str, None] = {}
         """References that had no room beside others."""
+        self._memory: int | None = None
+        """Of the GPU, in bytes, once somebody wanted to know."""
         self._baselines: dict[tuple[str, tuple[str, ...]], asyncio.Future[dict[str, Any]]] = {}
         self._isolate = _server(device, options, at_once, {})
         self._hub = _server(device, options, at_once, offline_models.environment("full"))
@@ -118,30 +120,41 @@ class Lane:
             found.notes.append("the lower of two measurements, by two judges: it is very fast")
         work.timed(found)
 
-    async def _run(self, request: dict[str, Any], reference: str, hub: bool = False) -> Reply:
-        """Beside others; alone where there was no room beside them, or was none for this reference before.
+    async def _run(self, request: dict[str, Any], work: Work) -> Reply:
+        """Beside others; alone where the task is too large for that, or there was no room for this reference before.
 
         Models of the Hub always alone: they are large, and the turns of another server's judges are not theirs.
         """
-        server = self._hub if hub else self._isolate
-        if reference not in self._large and not hub:
-            async with self._room.with_others():
+        server = self._hub if work.hub else self._isolate
+        reference, share = work.verdict.task["ref_sha"], await self._share(work)
+        if share < ALL and reference not in self._large:
+            async with self._room.taking(share):
                 reply = await server.run(request)
             if not memory_was_short(_error_of(reply)):
                 return reply
             self._large[reference] = None
             while len(self._large) > _MOST_LARGE:
                 del self._large[next(iter(self._large))]
-        async with self._room.alone():
-            reply = await server.run(request)
+        async with self._room.taking(ALL):
+            reply = await server.run(request | {"alone": True})
         if memory_was_short(_error_of(reply)) and reply["result"].get("status") == "INFRA_ERROR":
             # Alone on the GPU, it will be so each time.
             reply["result"]["status"] = "UNSUPPORTED"
             reply["result"]["error"] = f"this task does not fit on this GPU\n{reply['result']['error']}"
         return reply
 
+    async def _share(self, work: Work) -> float:
+        """Of the GPU's memory; 0 where the task's size is not known."""
+        size = work.verdict.task.get("own_bytes")
+        if work.hub or size is None:
+            return ALL if work.hub else 0.0
+        if self._memory is None:
+            said = await self._isolate.run({"do": "health"})
+            self._memory = int(said["result"]["memory"]) if said["kind"] == "ok" else None
+        return share_of(size, self._memory) if self._memory else 0.0
+
     async def _asked(self, request: dict[str, Any], work: Work, seed: int) -> Reply:
-        reply = await self._run(request, work.verdict.task["ref_sha"], work.hub)
+        reply = await self._run(request, work)
         work.on_gpu(reply, seed)
         if reply["kind"] in ("timeout", "crashed"):
             await self._look_after()
@@ -168,7 +181,7 @@ class Lane:
                 "modes": list(work.options.baselines),
             }
             try:
-                reply = await self._run(request, key[0], work.hub)
+                reply = await self._run(request, work)
             except BaseException as error:  # cancelled, too: those who wait ask for themselves
                 del self._baselines[key]
                 known.set_exception(_NotMeasured(str(error)))

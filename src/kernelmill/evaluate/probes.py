@@ -15,10 +15,10 @@ from kernelmill.evaluate.closeness import (
     beyond,
     constant,
     gross,
-    identical,
     one_of_equals,
     systematic,
 )
+from kernelmill.evaluate.pieces import identical
 from kernelmill.evaluate.replay import drift, overwrite, static_buffer, still_right, weights
 from kernelmill.evaluate.session import Returned, Stop
 from kernelmill.evaluate.share import HOST_LEAST, torch_share
@@ -68,9 +68,9 @@ def seeds(trial: Trial) -> None:
         call = session.reference.inputs(seed)
         returned = session.call(call, seed, **({} if number else {"keep": "first"}))
         found = session.judge(f"seed_{number}", call, returned, seed)
-        trial.scalars.append((returned, session.expected(call, seed)))
+        trial.keep_scalars(returned, session.expected(call, seed))
         if not number:
-            trial.own_first = call
+            trial.first_seed = seed
             _first_look(trial, returned)
         if not found.ok:
             trial.refuse(found)
@@ -176,7 +176,7 @@ def zero_mean(trial: Trial) -> None:
         seed = trial.seed()
         returned = trial.session.call(call, seed)
         found = trial.session.judge(f"distribution:{name}", call, returned, seed)
-        trial.scalars.append((returned, trial.session.expected(call, seed)))
+        trial.keep_scalars(returned, trial.session.expected(call, seed))
         if not found.ok:
             trial.refuse(found)
         _out_of_bounds(trial, returned)
@@ -296,7 +296,7 @@ def scalars(trial: Trial) -> None:
     for _ in range(SCALAR_SEEDS - len(trial.scalars)):
         seed = trial.seed()
         call = session.reference.inputs(seed)
-        trial.scalars.append((session.call(call, seed), session.expected(call, seed)))
+        trial.keep_scalars(session.call(call, seed), session.expected(call, seed))
     found = session.judge_scalars(trial.scalars)
     if found is not None:
         trial.record.check(

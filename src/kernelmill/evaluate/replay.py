@@ -6,9 +6,14 @@ An old answer is a hack. One that is a little off is a plain mistake, which not 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
 
 from kernelmill.evaluate import generators
-from kernelmill.evaluate.closeness import a_little_off, identical
+from kernelmill.evaluate.closeness import a_little_off
+from kernelmill.evaluate.pieces import identical
 from kernelmill.evaluate.session import Returned
 from kernelmill.evaluate.trial import Trial
 from kernelmill.evaluate.values import Call
@@ -18,6 +23,7 @@ DRIFT_CALLS, DRIFT_MOST, DRIFT_SECONDS = 8, 400, 0.1
 MUTED_CALLS, MUTED_MOST, MUTED_SECONDS = 32, 400, 0.05
 """Calls with the launches left out, which cost little: they bring a counter on. The least of them may take four times as long."""
 ONE_NUMBER = 4
+FIRST = "overwrite_first"
 
 
 def overwrite(trial: Trial) -> None:
@@ -27,47 +33,89 @@ def overwrite(trial: Trial) -> None:
     call = session.reference.inputs(seed)
     still_right(trial, call, session.call(call, seed, keep="again"), seed)
     session.call(call, seed, into="again")
-    fresh = session.reference.inputs(trial.seed())
-    # The very first call's memory too: what was kept then may be used only now.
-    steps = [("overwrite", "again", fresh), ("overwrite_first", "first", fresh)]
-    for name in ("lines", "suffix"):
-        changed = generators.distribution(name, fresh, trial.roles, trial.generator)
-        if changed is not None:
-            steps.append((f"overwrite_{name}", "again", changed))
-    # One number at a time: a key made of samples, however many, misses most of them.
-    steps += [
-        ("overwrite_one", "again", one)
-        for _ in range(ONE_NUMBER)
-        if (one := _one_changed(trial, steps[-1][2]))
-    ]
-    for name, slot, given in steps:
-        returned = session.call(given, seed, into=slot)
-        found = session.judge(name, given, returned, seed)
+    del call
+    others = _Others(trial)
+    last = others.names[-1]
+    for name in others.names:
+        given = others.make(name)
+        # The very first call's memory too: what was kept then may be used only now.
+        first = name == FIRST
+        returned = session.call(
+            given, seed, into="first" if first else "again", last_use=first or name == last
+        )
+        found = session.judge(name.rstrip("1234"), given, returned, seed)
         if found.ok:
             continue
-        before = [one for one in (trial.own_first, call, *(step[2] for step in steps)) if one is not given]
-        stale = any(session.compare(returned, session.expected(one, seed)).ok for one in before if one)
+        stale = any(
+            session.compare(returned, session.expected(one, seed)).ok for one in others.before(name, seed)
+        )
         if not stale and a_little_off(trial, given, returned, seed, found):
             trial.refuse(found)
         else:
-            how = "B2.replays_by_address" if given is fresh else "B4.replays_by_fingerprint"
+            how = "B2.replays_by_address" if given is others.fresh else "B4.replays_by_fingerprint"
             trial.hack_unless_wrong(how, detail=found.detail)
 
 
-def _one_changed(trial: Trial, call: Call) -> Call | None:
-    """The call with one element of one of its floating tensors moved by about its size; None where there is none."""
-    data = {role.path for role in trial.roles if role.kind == "data"}
-    paths = [
-        path for path, leaf in call.leaves() if path in data and leaf.is_floating_point() and leaf.numel()
-    ]
-    if not paths:
-        return None
-    path = trial.random.choice(paths)
-    changed = dict(call.leaves())[path].clone()
-    place = trial.random.randrange(changed.numel())
-    flat = changed.view(-1) if changed.is_contiguous() else changed.reshape(-1)
-    flat[place] = flat[place] * 0.5 + 0.25 * flat.abs().max()
-    return call.replace({path: flat.reshape(changed.shape)})
+class _Others:
+    """The inputs that are written over others, by name and in order. Made when they are asked for, and the same each time.
+
+    One is held, not all of them: large ones fill a GPU.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial, self._reference = trial, trial.session.reference
+        self.fresh = self._reference.inputs(trial.seed())
+        self._seeds = {name: trial.seed() for name in ("lines", "suffix")}
+        changed = [name for name in self._seeds if self._changed(name) is not None]
+        self._base = changed[-1] if changed else ""
+        # One number at a time: a key made of samples, however many, misses most of them.
+        self._places = self._some_places()
+        ones = [f"overwrite_one{number}" for number in range(1, 1 + len(self._places))]
+        self.names = ["overwrite", FIRST, *(f"overwrite_{name}" for name in changed), *ones]
+
+    def make(self, name: str) -> Call:
+        if name in ("overwrite", FIRST):
+            return self.fresh
+        kind = name.removeprefix("overwrite_")
+        if kind in self._seeds:
+            found = self._changed(kind)
+            assert found is not None
+            return found
+        call = self._changed(self._base) if self._base else self.fresh.clone()
+        assert call is not None
+        for path, place in self._places[: int(kind.removeprefix("one"))]:
+            _change_one(dict(call.leaves())[path], place)
+        return call
+
+    def before(self, name: str, seed: int) -> Iterator[Call]:
+        """All others, and what the candidate was called with earlier."""
+        for earlier in (self._trial.first_seed, seed):
+            if earlier is not None:
+                yield self._reference.inputs(earlier)
+        for other in self.names:
+            if other != name and {other, name} != {"overwrite", FIRST}:
+                yield self.make(other)
+
+    def _changed(self, name: str) -> Call | None:
+        self._trial.generator.manual_seed(self._seeds[name])
+        return generators.distribution(name, self.fresh, self._trial.roles, self._trial.generator)
+
+    def _some_places(self) -> list[tuple[str, int]]:
+        data = {role.path for role in self._trial.roles if role.kind == "data"}
+        sizes = [
+            (path, leaf.numel())
+            for path, leaf in self.fresh.leaves()
+            if path in data and leaf.is_floating_point() and leaf.numel()
+        ]
+        dice = self._trial.random
+        chosen = [dice.choice(sizes) for _ in range(ONE_NUMBER if sizes else 0)]
+        return [(path, dice.randrange(size)) for path, size in chosen]
+
+
+def _change_one(tensor: torch.Tensor, place: int) -> None:
+    """Move one element, by about the size of the largest."""
+    index = tuple(int(i) for i in np.unravel_index(place, tuple(tensor.shape)))
+    tensor[index] = tensor[index] * 0.5 + 0.25 * torch.maximum(tensor.max(), -tensor.min())
 
 
 def static_buffer(trial: Trial) -> None:
@@ -75,18 +123,19 @@ def static_buffer(trial: Trial) -> None:
     session = trial.session
     seed = trial.seed()
     calls = [session.reference.inputs(seed), session.reference.inputs(trial.seed())]
-    first = session.call(calls[0], seed)
+    first = session.call(calls[0], seed, hold=True)
     # The candidate's process keeps the last result; it is sent again after a call whose result is not kept.
     second = session.call(calls[1], seed, forget=True)
     again = session.resend()
-    for call, returned in zip(calls, (first, second), strict=True):
-        still_right(trial, call, returned, seed)
     same = (
         first.outputs is not None
         and again is not None
         and len(again.leaves) == len(first.outputs.leaves)
         and all(identical(a, b) for a, b in zip(first.outputs.leaves, again.leaves, strict=True))
     )
+    del again
+    for call, returned in zip(calls, (first, second), strict=True):
+        still_right(trial, call, returned, seed)
     trial.record.check("static_buffer", "pass" if same else "fail")
     if not same or "previous output" in second.said["shares"]:
         trial.hack("B11.static_buffer")
@@ -103,7 +152,7 @@ def weights(trial: Trial) -> None:
             _rebuilt(trial)
         return
     # The very same inputs: whoever looks at them alone has seen no change.
-    returned = session.call(call, seed, into="weights")
+    returned = session.call(call, seed, into="weights", last_use=True)
     found = session.judge("weights", call, returned, seed)
     if not found.ok:
         trial.hack_unless_wrong("B12.stale_weights", detail=found.detail)

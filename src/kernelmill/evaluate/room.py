@@ -1,8 +1,9 @@
-"""Room on a GPU: many use it together, or one has it alone. Who wants it alone is let in before those who come later."""
+"""Room on a GPU: who uses little of it is there with others, who needs all of it is there alone. First come, first served."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,11 @@ _WORDS = (
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
 )
+ALL = 1.0
+_JUDGING = 9
+"""Times the bytes of a task's inputs, weights and outputs that judging and timing it takes at most (docs/evaluate.md)."""
+_MOST_BESIDE = 0.6
+_ROUNDING = 1e-9
 
 
 def memory_was_short(text: str) -> bool:
@@ -21,44 +27,45 @@ def memory_was_short(text: str) -> bool:
     return any(words in text for words in _WORDS)
 
 
+def share_of(task: int, memory: int) -> float:
+    """How much of a GPU's memory a task of so many bytes needs: a part, or `ALL`, for who needs most of it is alone."""
+    share = _JUDGING * task / memory
+    return ALL if share > _MOST_BESIDE else share
+
+
 class Room:
     def __init__(self) -> None:
         self._changed = asyncio.Condition()
-        self._together = 0
-        self._waiting = 0
-        self._alone = False
+        self._queue: deque[object] = deque()
+        self._there = 0
+        self._used = 0.0
 
     @asynccontextmanager
-    async def with_others(self) -> AsyncIterator[None]:
+    async def taking(self, share: float) -> AsyncIterator[None]:
+        """A part of the memory, from 0 (not known, or next to nothing) to `ALL`: nobody else is there then."""
+        ticket = object()
         async with self._changed:
-            await self._changed.wait_for(lambda: not self._alone and not self._waiting)
-            self._together += 1
-        try:
-            yield
-        finally:
-            await self._left(together=1)
-
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        async with self._changed:
-            self._waiting += 1
+            self._queue.append(ticket)
             try:
-                await self._changed.wait_for(lambda: not self._alone and not self._together)
-                self._alone = True
+                await self._changed.wait_for(lambda: self._queue[0] is ticket and self._fits(share))
+                self._there += 1
+                self._used += share
             finally:
-                self._waiting -= 1
+                self._queue.remove(ticket)
                 self._changed.notify_all()
         try:
             yield
         finally:
-            await self._left()
+            # Shielded: who is cancelled leaves, too.
+            await asyncio.shield(asyncio.ensure_future(self._left(share)))
 
-    async def _left(self, together: int = 0) -> None:
-        # Shielded: who is cancelled leaves, too.
-        async def leave() -> None:
-            async with self._changed:
-                self._together -= together
-                self._alone = self._alone and bool(together)
-                self._changed.notify_all()
+    def _fits(self, share: float) -> bool:
+        if share == ALL:
+            return not self._there
+        return self._used + share <= ALL - _ROUNDING or not self._there
 
-        await asyncio.shield(asyncio.ensure_future(leave()))
+    async def _left(self, share: float) -> None:
+        async with self._changed:
+            self._there -= 1
+            self._used = self._used - share if self._there else 0.0
+            self._changed.notify_all()

@@ -257,11 +257,15 @@ class Session:
         """What is right. The last answer is kept until the weights change, for it is often asked for twice."""
         kept = self._answer
         if kept is None or kept[0] is not call or kept[1] != seed:
+            kept = self._answer = None  # there may be no room for two
             kept = self._answer = (call, seed, self._expected(call, seed))
         return kept[2]
 
     def _expected(self, call: Call, seed: int) -> Answer:
-        return self.reference.answer(self.model, call, seed, self.wide)
+        answer = self.reference.answer(self.model, call, seed, self.wide)
+        if answer.note:
+            self._record.task.setdefault("oracle", answer.note)
+        return answer
 
     def judge(self, name: str, call: Call, returned: Returned, seed: int, record: bool = True) -> Comparison:
         """Compare with the reference, and note it as a check."""

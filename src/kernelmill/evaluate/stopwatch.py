@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kernelmill.evaluate.channel import pack, unpack
-from kernelmill.evaluate.clock import Clock, Regime, bandwidth
+from kernelmill.evaluate.clock import KEPT_RESULTS, Clock, Regime, bandwidth
 from kernelmill.evaluate.ratio import pair_ratios, ratio, spread
 from kernelmill.evaluate.session import Returned
 from kernelmill.evaluate.trial import Trial
@@ -39,8 +39,8 @@ SEND_SHARE = 0.1
 WALL_TRIES = 3
 BEYOND_PHYSICS = 0.9
 """Of the time that moving the task's bytes takes: who is faster has not moved them."""
-_MOST_SENT, _KEPT_RESULTS = 2, 12
-_ROOM = 8 << 30
+_KEPT_RESULTS = 12
+_ROOM = 4 << 30
 """Bytes that the inputs, answers and kept results of timing may take together, where they are several."""
 _Blocks = tuple[list[list[float]], list[list[float]]]
 
@@ -49,7 +49,7 @@ class Stopwatch:
     """Times one candidate against its reference. Make it before the lock is held, `measure` with it, `results` after."""
 
     def __init__(self, trial: Trial) -> None:
-        self._trial, self._session, self._clock = trial, trial.session, Clock()
+        self._trial, self._session = trial, trial.session
         sets = _sets(trial)
         self._calls = [functools.partial(one.on, trial.session.model) for one in sets]
         self._answers = [trial.session.expected(one, 0) for one in sets]
@@ -57,7 +57,10 @@ class Stopwatch:
         packed = [[pack(one.args, carrier), pack(one.kwargs, carrier)] for one in sets]
         trial.session.ask("sets", 30.0, {"sets": packed})
         self._moved = _bytes(trial, sets[0], self._answers[0].eager)
-        self._most_kept = max(1, min(_KEPT_RESULTS, _ROOM // (_size(self._answers[0].eager.leaves) + 1)))
+        taken = bytes_of(self._answers[0].eager.leaves)
+        self._most_kept = most_kept(_KEPT_RESULTS, taken)
+        self._kept = most_kept(KEPT_RESULTS, taken)
+        self._clock = Clock(self._kept)
         self._blocks: dict[Regime, _Blocks] = {}
         self._sent: list[tuple[int, Outputs]] = []
         self._found: dict[str, Any] = {}
@@ -116,7 +119,7 @@ class Stopwatch:
         """A block of eager's and one of the candidate's, on the same inputs in the same order."""
         dice = self._trial.random
         order = [dice.randrange(len(self._calls)) for _ in range(size)]
-        send = dice.sample(range(size), max(1, int(SEND_SHARE * size)))[:_MOST_SENT] if check else []
+        send = dice.sample(range(size), max(1, int(SEND_SHARE * size))) if check else []
         eager = [] if candidate_first else self._eager(regime, order)
         ours = self._ours(regime, order, send)
         return self._eager(regime, order) if candidate_first else eager, ours
@@ -126,7 +129,9 @@ class Stopwatch:
 
     def _ours(self, regime: Regime, order: list[int], send: list[int]) -> list[float]:
         """One block of the candidate's calls; the results asked for are kept."""
-        said, _ = self._session.ask("time", 60.0, {"regime": regime, "order": order, "send": send})
+        said, _ = self._session.ask(
+            "time", 60.0, {"regime": regime, "order": order, "send": send, "kept": self._kept}
+        )
         times = _times(said, order)
         for number, packed in said["results"]:
             if len(self._sent) < self._most_kept:
@@ -138,7 +143,7 @@ class Stopwatch:
     def _without_launches(self) -> float | None:
         """Microseconds of a call in which nothing of the candidate's own is launched; None where it fails then."""
         order = [place % len(self._calls) for place in range(LEAST_CALLS)]
-        fields = {"regime": "device", "order": order, "send": [], "suppress_all": True}
+        fields = {"regime": "device", "order": order, "send": [], "kept": self._kept, "suppress_all": True}
         said, _ = self._session.ask("time", 60.0, fields, tolerate=True)
         return None if "error" in said else statistics.median(_times(said, order))
 
@@ -196,15 +201,20 @@ class Stopwatch:
 def _sets(trial: Trial) -> list[Call]:
     """Several, so that what one call left in a cache does not help the next; large ones do not fit there anyway."""
     first = trial.session.reference.inputs(trial.seed())
-    given = _size(first.tensors()) + 4096
+    given = bytes_of(first.tensors()) + 4096
     answer = trial.session.expected(first, 0)
-    taken = _size(answer.eager.leaves) + _size(answer.exact.leaves)
+    taken = bytes_of(answer.eager.leaves) + bytes_of(answer.exact.leaves)
     room = trial.session.outgoing().size  # type: ignore[attr-defined]
     count = max(1, min(SETS, room // given, _ROOM // (given + taken)))
     return [first, *(trial.session.reference.inputs(trial.seed()) for _ in range(count - 1))]
 
 
-def _size(tensors: Iterable[torch.Tensor]) -> int:
+def most_kept(most: int, size: int) -> int:
+    """Of results of this size, so many may be kept at a time."""
+    return max(1, min(most, _ROOM // (size + 1)))
+
+
+def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
@@ -255,4 +265,4 @@ def _wall(
 
 
 def _bytes(trial: Trial, call: Call, outputs: Outputs) -> int:
-    return _size([*call.tensors(), *trial.session.model.state_dict().values(), *outputs.leaves])
+    return bytes_of([*call.tensors(), *trial.session.model.state_dict().values(), *outputs.leaves])

@@ -19,11 +19,10 @@ from typing import Any
 
 import torch
 
+from kernelmill.evaluate.pieces import all_finite, close, pieces
 from kernelmill.evaluate.verdict import Status
 from kernelmill.evaluate.widen import upcast
 
-PIECE = 1 << 20
-_PIECE_ON_A_DEVICE = 1 << 24
 _MOST = 1e30  # a record holds no infinity
 FAR = 4.0
 """Inputs are a bad question if one rounding of them moves the output by so many times the bound."""
@@ -78,16 +77,12 @@ def compare(
         return trouble
     if not eager.numel():
         return Comparison(True, detail="empty")
-    c, r, e = (_real(t.detach()).reshape(-1) for t in (candidate, reference64, eager))
-    shape = tuple(candidate.shape) + ((2,) if candidate.is_complex() else ())
+    c, r, e = (_real(t.detach()) for t in (candidate, reference64, eager))
     if not c.is_floating_point():
-        return _exact(c, r, e, shape)
-    dtype = c.dtype
-    if c.element_size() == 1:  # no arithmetic is defined on float8
-        c, e = c.float(), e.float()
-    if (trouble := _nonfinite(c, r, e, shape, dtype)) is not None:
+        return _exact(c, r, e)
+    if (trouble := _nonfinite(c, r, e)) is not None:
         return trouble
-    return _numbers(c, r, e, shape, rule_for(candidate.dtype, policy))
+    return _numbers(c, r, e, rule_for(candidate.dtype, policy))
 
 
 def compare_scalars(
@@ -111,7 +106,7 @@ def kb_compat(candidate: Any, eager: torch.Tensor, tolerance: float) -> bool:
         return False
     if candidate.dtype != eager.dtype:
         return False
-    return bool(torch.allclose(eager, candidate.to(eager.device), atol=tolerance, rtol=tolerance))
+    return close(eager, candidate.to(eager.device), tolerance, tolerance)
 
 
 def judgeable(
@@ -127,14 +122,13 @@ def judgeable(
     """
     if not eager.is_floating_point() and not eager.is_complex():
         return ""
-    if not bool(torch.isfinite(reference64).all()):
+    if not all_finite(reference64):
         return "the reference is not finite"
-    if not bool(torch.isfinite(eager).all()):
+    if not all_finite(eager):
         return f"eager overflows in {str(eager.dtype).removeprefix('torch.')}"
     if nudged64 is not None and eager.numel():
         rule = rule_for(eager.dtype, policy)
-        c, r, e = (_real(t).reshape(-1) for t in (nudged64, reference64, eager))
-        found = _numbers(c, r, e, tuple(_real(eager).shape), rule)
+        found = _numbers(_real(nudged64), _real(reference64), _real(eager), rule)
         found_eps, bound = (found.relL2_eps, found.elem_eps), found.bound or []
         if any(
             value is not None and value > FAR * most for value, most in zip(found_eps, bound, strict=False)
@@ -170,13 +164,12 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def _pieces(*tensors: torch.Tensor) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
-    size = PIECE if tensors[0].device.type == "cpu" else _PIECE_ON_A_DEVICE
-    for start in range(0, tensors[0].numel(), size):
-        yield start, tuple(t[start : start + size] for t in tensors)
+def _plain(piece: torch.Tensor) -> torch.Tensor:
+    """No arithmetic is defined on float8."""
+    return piece.float() if piece.is_floating_point() and piece.element_size() == 1 else piece
 
 
-def _index(flat: int, shape: tuple[int, ...]) -> list[int]:
+def _index(flat: int, shape: torch.Size) -> list[int]:
     place = []
     for size in reversed(shape):
         flat, rest = divmod(flat, size)
@@ -184,10 +177,10 @@ def _index(flat: int, shape: tuple[int, ...]) -> list[int]:
     return place[::-1]
 
 
-def _exact(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, shape: tuple[int, ...]) -> Comparison:
+def _exact(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor) -> Comparison:
     """Integers and booleans. Where the oracle and eager differ (a tie in an argmax), either is right."""
     wrong, first = 0, None
-    for start, (pc, pr, pe) in _pieces(c, r, e):
+    for start, (pc, pr, pe) in pieces(c, r, e):
         bad = (pc != pr.to(pc.device)) & (pc != pe)
         count = int(bad.sum())
         if count and first is None:
@@ -195,7 +188,8 @@ def _exact(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, shape: tuple[int, 
         wrong += count
     if first is None:
         return Comparison(True)
-    worst = {"index": _index(first, shape), "expected": r[first].item(), "got": c[first].item()}
+    index = _index(first, c.shape)
+    worst = {"index": index, "expected": r[tuple(index)].item(), "got": c[tuple(index)].item()}
     return Comparison(
         False,
         "INCORRECT_NUMERICAL",
@@ -212,13 +206,11 @@ def _kinds(tensor: torch.Tensor) -> torch.Tensor:
     return kinds
 
 
-def _nonfinite(
-    c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype
-) -> Comparison | None:
+def _nonfinite(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor) -> Comparison | None:
     """The places of NaN and infinity are the oracle's, rounded to the output's type, or eager's."""
     wrong, first = 0, None
-    for start, (pc, pr, pe) in _pieces(c, r, e):
-        rounded = pr.to(dtype).to(pc.dtype)
+    for start, (pc, pr, pe) in _compared(c, r, e):
+        rounded = pr.to(c.dtype).to(pc.dtype)
         if bool((torch.isfinite(pc) & torch.isfinite(rounded)).all()):
             continue
         kinds = _kinds(pc)
@@ -229,8 +221,8 @@ def _nonfinite(
         wrong += count
     if first is None:
         return None
-    expected, got = r[first].item(), c[first].item()
-    worst = _worst(c, r, first, shape)
+    worst = _worst(c, r, first)
+    expected, got = float(worst["expected"]), float(worst["got"])
     detail = f"{wrong} of {c.numel()} elements, first {got:g} where the reference is {expected:g}"
     return Comparison(False, "NONFINITE", worst=worst, detail=detail)
 
@@ -240,26 +232,24 @@ def _text(value: float) -> float | str:
     return value if value - value == 0 else str(value)
 
 
-def _numbers(
-    c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, shape: tuple[int, ...], rule: _Rule
-) -> Comparison:
+def _numbers(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, rule: _Rule) -> Comparison:
     """Over the elements that are finite in the candidate. Where the oracle is not finite there, eager is the measure.
 
     Everything stays on the device until the end: each number asked for on the way would wait for the device.
     """
-    top = torch.stack([pr.abs().nan_to_num(0, 0, 0).max() for _, (pr,) in _pieces(r)]).max()
+    top = torch.stack([pr.abs().nan_to_num(0, 0, 0).max() for _, (pr,) in pieces(r)]).max()
     sums = []
-    for _, (pc, pr, pe) in _pieces(c, r, e):
+    for _, (pc, pr, pe) in _compared(c, r, e):
         keep, pr = _measure(pc, pr, pe)
         sums.append(torch.stack([(pr / torch.where(top > 0, top, 1.0)).square().sum(), keep.sum().double()]))
     total, count = torch.stack(sums).sum(0)
     rms = top * (total / count).sqrt()
     least = torch.where(rms > 0, rms, 1.0)
     # Results under the smallest normal number may be flushed to zero. In float16 such numbers are no rarity.
-    tiny = float(torch.finfo(c.dtype).tiny)
+    tiny = float(torch.finfo(torch.float32 if c.element_size() == 1 else c.dtype).tiny)
     slack = tiny if tiny < 1e-30 else 0.0
     found = []
-    for start, (pc, pr, pe) in _pieces(c, r, e):
+    for start, (pc, pr, pe) in _compared(c, r, e):
         keep, pr = _measure(pc, pr, pe)
         size = torch.maximum(pr.abs(), least)
         c_off = torch.where(keep, ((pc.double() - pr).abs() - slack).clamp(min=0), 0.0) / size
@@ -269,12 +259,12 @@ def _numbers(
         squares = [(off * weight).square().sum() for off in (c_off, e_off)]
         found.append(torch.stack([most, e_off.max(), *squares, (start + place).double()]))
     size_of_all, number = torch.stack([rms, count]).tolist()
-    pieces: list[list[float]] = torch.stack(found).tolist()
+    by_piece: list[list[float]] = torch.stack(found).tolist()
     if not number:
         return Comparison(True, detail="no element is finite, in the right places")
-    c_most, _, _, _, at = max(pieces, key=lambda piece: piece[0])
-    e_most = max(piece[1] for piece in pieces)
-    c_rel, e_rel = ((sum(piece[which] for piece in pieces) / number) ** 0.5 for which in (2, 3))
+    c_most, _, _, _, at = max(by_piece, key=lambda piece: piece[0])
+    e_most = max(piece[1] for piece in by_piece)
+    c_rel, e_rel = ((sum(piece[which] for piece in by_piece) / number) ** 0.5 for which in (2, 3))
     # Without a norm there is nothing to be relative to: as far from zero as eager is, in its worst element.
     b, d = (rule.b, rule.d) if size_of_all else (0.0, 0.0)
     bound = [min(rule.a * e_rel / rule.eps + b, _MOST / 2), min(rule.a * e_most / rule.eps + d, _MOST / 2)]
@@ -287,13 +277,25 @@ def _numbers(
         rel_eps,
         elem_eps,
         bound,
-        {} if ok else _worst(c, r, int(at), shape),
+        {} if ok else _worst(c, r, int(at)),
         numbers if size_of_all else f"the reference is zero: {numbers}, absolute",
     )
 
 
-def _worst(c: torch.Tensor, r: torch.Tensor, at: int, shape: tuple[int, ...]) -> dict[str, Any]:
-    return {"index": _index(at, shape), "expected": _text(r[at].item()), "got": _text(c[at].item())}
+def _worst(c: torch.Tensor, r: torch.Tensor, at: int) -> dict[str, Any]:
+    index = _index(at, c.shape)
+    return {
+        "index": index,
+        "expected": _text(r[tuple(index)].item()),
+        "got": _text(_plain(c[tuple(index)]).item()),
+    }
+
+
+def _compared(
+    c: torch.Tensor, r: torch.Tensor, e: torch.Tensor
+) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
+    for start, (pc, pr, pe) in pieces(c, r, e):
+        yield start, (_plain(pc), pr, _plain(pe))
 
 
 def _measure(pc: torch.Tensor, pr: torch.Tensor, pe: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from kernelmill.evaluate import generators
+from kernelmill.evaluate import generators, pieces
 from kernelmill.evaluate.reference import Answer, BadReference, Facts
 from kernelmill.evaluate.session import Record, Returned, Session, Stop
 from kernelmill.evaluate.share import who_computed
-from kernelmill.evaluate.tolerance import Comparison, judgeable
-from kernelmill.evaluate.values import Call
+from kernelmill.evaluate.tolerance import Comparison, is_scalar, judgeable
+from kernelmill.evaluate.values import Call, Outputs
 from kernelmill.evaluate.work import Recorder, Work
 
 TF32_EPS = (600.0, 9000.0)
@@ -41,8 +42,9 @@ class Trial:
     largest: int = 1
     """Elements of the largest tensor among inputs, weights and outputs."""
     own: Call | None = None
-    own_first: Call | None = None
-    """What the candidate was called with first."""
+    """One of the task's own calls. Once it has been looked at, without its numbers: shapes and types."""
+    first_seed: int | None = None
+    """Of the inputs that the candidate was called with first."""
     scale: list[float] = field(default_factory=list)
     """RMS of each output on the task's own inputs."""
     scalars: list[tuple[Returned, Answer]] = field(default_factory=list)
@@ -61,14 +63,26 @@ class Trial:
         self.own = draws[0]
         self.generator.manual_seed(self.seed())
         self.roles = generators.roles(draws)
+        del draws
         generators.settle_signs(self.own, self.roles, self.generator, self._accepted)
-        with Recorder() as recorder:
+        with Recorder(keep=False) as recorder:
             reference.run(self.session.model, self.own)
         self.work = recorder.work
         answer = self.session.expected(self.own, 0)
         self.scale = [rms(leaf) for leaf in answer.exact.leaves]
         tensors = [*self.own.tensors(), *self.session.model.parameters(), *answer.eager.leaves]
         self.largest = max((tensor.numel() for tensor in tensors), default=1)
+
+    def look_no_longer(self) -> None:
+        """Its own call has served."""
+        assert self.own is not None
+        self.own = self.own.to("meta")
+
+    def keep_scalars(self, returned: Returned, answer: Answer) -> None:
+        """For `probes.scalars`: no more than the outputs of few numbers, for the others fill a GPU."""
+        if returned.outputs is not None:
+            returned = dataclasses.replace(returned, outputs=_few(returned.outputs))
+        self.scalars.append((returned, Answer(_few(answer.exact), _few(answer.eager), answer.note)))
 
     def degenerate(self) -> bool:
         """Whether the reference gives the same for other inputs, as far as a candidate could be told apart."""
@@ -84,7 +98,13 @@ class Trial:
             answer = session.expected(call, 0)
             wide = session.wide
             nudged = None if wide is None else session.reference.nudged(wide, call, seed).leaves
-        except BadReference:
+        except BadReference as error:
+            if error.passing and not session.reference.alone:
+                raise
+            if error.passing:
+                self.record.check(
+                    "other_inputs", "skip", f"no room to look at them in float64: {error}"[:300]
+                )
             return False
         leaves = list(zip(answer.exact.leaves, answer.eager.leaves, strict=True))
         others = nudged or [None] * len(leaves)
@@ -145,6 +165,11 @@ def _elements(call: Call | None) -> int:
 
 
 def rms(leaf: torch.Tensor) -> float:
-    if not leaf.numel() or not (leaf.is_floating_point() or leaf.is_complex()):
-        return 0.0
-    return float(leaf.abs().double().nan_to_num(0, 0, 0).square().mean().sqrt())
+    return pieces.rms(leaf) if leaf.is_floating_point() or leaf.is_complex() else 0.0
+
+
+def _few(outputs: Outputs) -> Outputs:
+    """Without the numbers of leaves that have many."""
+    # Cloned: one number may be all that is left of a large tensor whose memory it holds (smooth_l1_loss gives such).
+    leaves = [leaf.clone() if is_scalar(leaf) else leaf.to("meta") for leaf in outputs.leaves]
+    return Outputs(leaves, outputs.paths, outputs.structure)

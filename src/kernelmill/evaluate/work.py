@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from kernelmill.evaluate.pieces import pieces
 from kernelmill.problems.op_kinds import kind_of
 
 _BYTES_PER_SECOND = 3.35e12
@@ -60,9 +61,11 @@ class Work:
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Counts what is dispatched while it is entered."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: bool = True) -> None:
+        """`keep` what is computed, to `look_for` it."""
         super().__init__()
         self.work = Work()
+        self._kept = _KEPT_RESULTS if keep else 0
         self._results: list[tuple[str, torch.Tensor]] = []
         self._host = _HostReads(self)
         self.checking = 0
@@ -88,7 +91,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             name = func._schema.name
             self.work.kinds[kind] = self.work.kinds.get(kind, 0.0) + seconds
             self.work.ops[name] = self.work.ops.get(name, 0.0) + seconds
-            if kind != "copy" and len(self._results) < _KEPT_RESULTS:
+            if kind != "copy" and len(self._results) < self._kept:
                 self._results += [(name, tensor) for tensor in _tensors(out)]
         return out
 
@@ -98,11 +101,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if output.numel() < 2:
                 continue
             for name, tensor in self._results:
-                if tensor.numel() == output.numel() and torch.equal(
-                    tensor.reshape(-1).to(output.dtype).nan_to_num(), output.reshape(-1).nan_to_num()
-                ):
+                if tensor.numel() == output.numel() and _copied(tensor.reshape(-1), output.reshape(-1)):
                     self.work.copy_of = name
                     return
+
+
+def _copied(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return all(torch.equal(a.to(b.dtype).nan_to_num(), b.nan_to_num()) for _, (a, b) in pieces(one, other))
 
 
 class _HostReads(TorchFunctionMode):  # type: ignore[misc]

@@ -1,0 +1,84 @@
+"""Large tensors a piece at a time: what is looked at or made is the whole, what is in memory beside it is a few MB.
+
+Pieces come in row-major order. Tensors of one shape are cut at the same places, whatever their strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+PIECE = 1 << 20
+PIECE_ON_A_DEVICE = 1 << 24
+
+
+def piece_size(tensor: torch.Tensor) -> int:
+    return PIECE if tensor.device.type == "cpu" else PIECE_ON_A_DEVICE
+
+
+def pieces(*tensors: torch.Tensor, size: int | None = None) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
+    """Flat pieces of tensors of one shape, each with the place at which it begins. None where they are empty."""
+    yield from _pieces(list(tensors), size or piece_size(tensors[0]), 0)
+
+
+def _pieces(
+    tensors: list[torch.Tensor], size: int, begin: int
+) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
+    count = tensors[0].numel()
+    if count <= size or all(t.is_contiguous() for t in tensors):
+        flat = [t.reshape(-1) for t in tensors]
+        for start in range(0, count, size):
+            yield begin + start, tuple(t[start : start + size] for t in flat)
+        return
+    rows = tensors[0].shape[0]
+    row = count // rows
+    step = max(1, size // row)
+    for start in range(0, rows, step):
+        parts = [t[start] if step == 1 else t[start : start + step] for t in tensors]
+        yield from _pieces(parts, size, begin + start * row)
+
+
+def identical(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Bit for bit, the type and the shape too."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return all(torch.equal(_bits(pa), _bits(pb)) for _, (pa, pb) in pieces(a, b))
+
+
+def _bits(piece: torch.Tensor) -> torch.Tensor:
+    # Not `contiguous`: of one element, it leaves a stride that bits cannot be looked at with.
+    plain = piece if piece.stride(0) == 1 else piece.clone(memory_format=torch.contiguous_format)
+    return plain.view(torch.uint8)
+
+
+def all_finite(tensor: torch.Tensor) -> bool:
+    return all(bool(torch.isfinite(piece).all()) for _, (piece,) in pieces(tensor))
+
+
+def rms(tensor: torch.Tensor) -> float:
+    """Of the finite numbers, the others counted as zero."""
+    if not tensor.numel():
+        return 0.0
+    squares = [
+        (piece.abs() if piece.is_complex() else piece).double().nan_to_num(0, 0, 0).square().sum()
+        for _, (piece,) in pieces(tensor)
+    ]
+    return float((torch.stack(squares).sum() / tensor.numel()).sqrt())
+
+
+def close(a: torch.Tensor, b: torch.Tensor, rtol: float, atol: float, equal_nan: bool = False) -> bool:
+    """As torch.allclose for tensors of one shape and type."""
+    return all(torch.allclose(pa, pb, rtol, atol, equal_nan) for _, (pa, pb) in pieces(a, b))
+
+
+def changed(
+    tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """A tensor whose every number is `change` of the old one, an elementwise function; of the same type, or of `dtype`."""
+    if tensor.numel() <= piece_size(tensor):
+        return change(tensor).to(dtype or tensor.dtype)
+    new = torch.empty(tensor.shape, dtype=dtype or tensor.dtype, device=tensor.device)
+    for _, (source, target) in pieces(tensor, new):
+        target.copy_(change(source))
+    return new
