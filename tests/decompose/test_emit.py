@@ -16,6 +16,7 @@ from .small import composed, files, module, run_by_itself, source
 CASES = {
     "fills in place": ("pass", "return torch.empty(3).fill_(2) + x.clone().zero_() + x", "torch.randn(2, 3)"),
     "writes into views": ("pass", "y = x.clone(); y[:, 0] = 1; y[:, 1:] *= 2; return y.relu()", "torch.randn(2, 3)"),
+    "fills a tensor bit by bit": ("self.fc = nn.Linear(3, 3)", "y = torch.zeros(2, 3); z = y[0]; y[:, 0] = x[:, 1]; y[0] = x[1] * 2; y[1, 1:] = self.fc(x)[0, :2]; k = y.clone(); k[0] = 5; return y + k", "torch.randn(2, 3)"),
     "shares a layer": ("self.fc = nn.Linear(3, 3)", "return self.fc(self.fc(x).relu())", "torch.randn(2, 3)"),
     "takes a dict": ("self.fc = nn.Linear(3, 3)", "return self.fc(x['a']) + x['b']", "{'a': torch.randn(2, 3), 'b': torch.randn(3)}"),
     "gives a structure": ("pass", "return {'a': x.relu(), 'b': (x.exp(), None, [x.tanh()])}", "torch.randn(2, 3)"),

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.cli import main as kernelmill
+from kernelmill.decompose import prove as prove_module
 from kernelmill.decompose import prove_command
 from kernelmill.decompose.prove import Proof, Prover, prove_folder
 from kernelmill.decompose.prove_source import Parent, child_violations
@@ -603,15 +604,21 @@ def test_a_model_whose_inputs_cannot_be_smaller_is_an_error_where_it_does_not_fi
     assert all("numbers do not fit" in line for line in proof.lines)
 
 
-def test_a_claim_that_needs_more_memory_than_others_have_gets_it_alone(
-    folder: Path, prover: Prover, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("short_of", ["memory_mb", "_FLOPS"])
+def test_a_claim_that_needs_more_than_others_have_is_tried_alone(
+    folder: Path, prover: Prover, monkeypatch: pytest.MonkeyPatch, short_of: str
 ) -> None:
-    monkeypatch.setattr(prover, "memory_mb", 0)
-    monkeypatch.setattr(
-        Prover, "run_alone", lambda self, request, memory: self.run({**request, "memory": memory})
-    )
+    monkeypatch.setattr(prover if short_of == "memory_mb" else prove_module, short_of, 0)
+    alone = []
+
+    def run_alone(self: Prover, request: dict[str, Any], memory: int) -> Any:
+        alone.append(request)
+        return self.run({**request, "limits": [memory, 10**12], "threads": 2})
+
+    monkeypatch.setattr(Prover, "run_alone", run_alone)
     proof = prove_folder(folder, prover)
     assert (proof.status, proof.lines) == ("PASS", [])
+    assert alone
     monkeypatch.undo()
     monkeypatch.setattr(prover, "memory_mb", 0)
     monkeypatch.setattr("kernelmill.decompose.prove._free_memory", lambda: 0)

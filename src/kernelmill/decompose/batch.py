@@ -157,7 +157,7 @@ class Decomposer:
                 for isolate in self._isolates.values():
                     isolate.close()
                 if self._prover is not None:
-                    self._prover.__exit__(None, None, None)
+                    self._prover.close()
                 raise
 
     def _one(self, model: ModelFile, code: str) -> Outcome:

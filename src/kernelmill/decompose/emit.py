@@ -31,6 +31,20 @@ _REFLECTED = {
     "__rsub__": "-", "__rtruediv__": "/", "__rdiv__": "/", "__rpow__": "**", "__radd__": "+", "__rmul__": "*", "__rmatmul__": "@",
     "__rfloordiv__": "//", "__rmod__": "%",
 }  # fmt: skip
+_FRESH = frozenset(
+    [
+        "__setitem__",
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+        "clone",
+    ]
+)
 _HIDDEN = ("_stacklevel", "inplace", "out")
 _RESERVED = frozenset(["F", "torch", "nn", "math", "self", *dir(builtins)])
 _FEW = 5
@@ -168,9 +182,20 @@ class Writer:
     def _assignment(self, op: Op) -> list[str]:
         base, index, value = op.args
         (made,) = set(values_of(op.output))
-        text = self._text(base)
+        text, own = self._text(base), self._own(base, op)
         name = self._target(op, made)
-        return [f"{name} = {text}.clone()", f"{name}[{self._index(index)}] = {self._text(value)}"]
+        line = f"{name}[{self._index(index)}] = {self._text(value)}"
+        return [line] if own and name == text else [f"{name} = {text}.clone()", line]
+
+    def _own(self, value: Tree, op: Op) -> bool:
+        """Whether a tensor was made here, is no view, and nobody sees it after this call: then it may be written into."""
+        made = value.op if isinstance(value, Value) else None
+        return (
+            made in self._part.ops
+            and short_of(made) in _FRESH
+            and self._last.get(value) is op
+            and value not in self._part.outputs
+        )
 
     def _target(self, op: Op, value: Value) -> str:
         """The variable that a result goes to: that of what it was made of, where nobody needs it any more."""
@@ -196,13 +221,29 @@ class Writer:
 
     def _fresh(self, op: Op, value: Value) -> str:
         base = self._attributes.get(op.module.path) if op.module else None
-        return self._name(value, self._new(base or title_of(op)))
+        return self._name(value, self._new(base or title_of(op), op))
 
-    def _new(self, base: str) -> str:
+    def _is_over(self, name: str, op: Op) -> bool:
+        """Whether nobody reads a variable after this call; one that is not used again would keep its memory."""
+        held = self._held.get(name)
+        return (
+            held is not None
+            and held not in self._given
+            and held not in self._part.outputs
+            and (held not in self._last or self._last[held].index < op.index)
+            and not self._read_size_later(held, op)
+        )
+
+    def _new(self, base: str, op: Op | None = None) -> str:
+        """A variable that is free, before this call if it is said."""
         base = re.sub(r"\W+", "_", base).strip("_") or "x"
         if keyword.iskeyword(base) or base[0].isdigit():
             base = f"{base}_" if keyword.iskeyword(base) else f"v{base}"
-        name = next(name for name in numbered(base) if name not in self._taken)
+        name = next(
+            name
+            for name in numbered(base)
+            if name not in self._taken or (op is not None and self._is_over(name, op))
+        )
         self._taken.add(name)
         return name
 

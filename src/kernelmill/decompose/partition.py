@@ -349,10 +349,30 @@ def _named_groups(ops: list[Op]) -> list[tuple[str, list[Op]]]:
                 found.append((title, some))
                 break
         else:
-            some = [ops[at]]
+            some = _assignments(ops[at:])
             found.append((title_of(ops[at]), some))
         at += len(some)
     return found
+
+
+def _assignments(ops: list[Op]) -> list[Op]:
+    """The first call, and if it writes into a part of a tensor, those that go on with this tensor."""
+    some = ops[:1]
+    for op in ops[1:]:
+        if not short_of(some[-1]) == short_of(op) == "__setitem__" or op.args[0] not in some[-1].outputs():
+            break
+        if not all(_there(value, some[0]) for value in op.inputs() if value is not op.args[0]):
+            break
+        some.append(op)
+    return some
+
+
+def _there(value: Value, first: Op) -> bool:
+    """Whether it can be had when this call is made, if need be by calls that only change layouts."""
+    if value.op is None or value.op.index < first.index:
+        return True
+    moved = kind_of(value.op) == "layout" and value.op.scope is first.scope
+    return moved and all(_there(one, first) for one in value.op.inputs())
 
 
 _GATED = ("silu", "mish")

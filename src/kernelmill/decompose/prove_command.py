@@ -64,6 +64,7 @@ def main(arguments: list[str]) -> int:
                     say(f"{len(proofs):,} of {len(folders):,}: {proof.name} {proof.status}")
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            prover.close()
             raise
     print(table(proofs))
     return 0 if all(proof.status == "PASS" for proof in proofs) else 1

@@ -28,7 +28,7 @@ from kernelmill.decompose.prove_build import (
     unless_out_of_memory,
 )
 from kernelmill.decompose.prove_record import Recorder, tensors_in
-from kernelmill.decompose.prove_sizes import MAX_FLOPS, Cost, Rule, Shape, reduced_inputs, target
+from kernelmill.decompose.prove_sizes import Cost, Limits, Rule, Shape, reduced_inputs, target
 from kernelmill.decompose.prove_values import TOLERANCES, Comparison, Snapshot, State, clone, scale_floats
 from kernelmill.problems.module_file import where
 
@@ -46,7 +46,7 @@ class Numbers:
         self.trials: list[dict[str, Any]] = []
         self.faults: list[str] = []
         self.error: str | None = None
-        self.needs = 0
+        self.needs: Limits | None = None
         """Bytes, where there is not so much memory."""
         self.bitwise = True
         self.train = ""
@@ -86,15 +86,15 @@ def compare_numbers(
     rules: list[Rule],
     cost: Cost,
     train: bool,
-    memory: int,
+    limits: Limits,
 ) -> Numbers:
     small = [list(target(shape, rules)) for shape in shapes]
     reduced = {"from": [list(s) for s in shapes], "to": small} if rules else None
     found = Numbers(reduced, cost.large())
-    if cost.bytes() > memory or cost.flops > MAX_FLOPS:
+    if not limits.allow(cost):
         need = f"about {cost.bytes() / 2**30:.1f} GiB and {cost.flops / 1e9:.0f} GFLOP a run"
         found.error = f"numbers do not fit, at the smallest inputs that both sides take: {need}"
-        found.needs = cost.bytes() if cost.flops <= MAX_FLOPS else 0
+        found.needs = Limits(cost.bytes(), cost.flops)
         return found
     try:
         pair = _Pair(original, refactored, weight_map, cost.large())

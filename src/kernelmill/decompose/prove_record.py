@@ -142,6 +142,9 @@ class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if func is torch.tensor and not any(True for _ in tensors_in((args, kwargs))):
+            with self._recorder.muted():  # numbers that are written down, of whatever type
+                return func(*args, **kwargs)
         if name not in SEQUENCES:
             return func(*args, **kwargs)
         with self._recorder.muted():

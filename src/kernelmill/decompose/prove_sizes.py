@@ -62,8 +62,17 @@ ELEMENTS, FLOPS, WRITTEN = 16_000_000, 2_000_000_000, 100_000_000
 _STEP = 4
 MAX_WEIGHTS = 1 << 30
 """The most bytes of weights that have memory of their own each."""
-MAX_FLOPS = 1_000_000_000_000
-"""The most for a run whose inputs cannot be made smaller."""
+
+
+class Limits(NamedTuple):
+    """The most that a run whose inputs cannot be made smaller may take."""
+
+    memory: int
+    """Bytes."""
+    flops: int
+
+    def allow(self, cost: Cost) -> bool:
+        return cost.bytes() <= self.memory and cost.flops <= self.flops
 
 
 def choose(

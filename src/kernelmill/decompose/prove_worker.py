@@ -38,7 +38,16 @@ from kernelmill.decompose.prove_build import (
 )
 from kernelmill.decompose.prove_numbers import Numbers, compare_numbers
 from kernelmill.decompose.prove_record import Recorder, WholeSequences, tensors_in
-from kernelmill.decompose.prove_sizes import Cost, Rule, Shape, choose, elements_of, narrowed, numbers_in
+from kernelmill.decompose.prove_sizes import (
+    Cost,
+    Limits,
+    Rule,
+    Shape,
+    choose,
+    elements_of,
+    narrowed,
+    numbers_in,
+)
 from kernelmill.decompose.prove_values import Comparison, State, form
 from kernelmill.decompose.shortcuts import no_shortcuts
 from kernelmill.evaluate import offline_models
@@ -63,12 +72,14 @@ def prepare() -> None:
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
     """`files`: {name: text} to look at one by one. Otherwise a claim: `original`, `entry_point`, `refactored` ({path: text}), `main`
-    (the parent's path), `weight_map`, `memory` (bytes for numbers)."""
+    (the parent's path), `weight_map`, `limits` (of a run for numbers: bytes, operations),
+    `threads` (for numbers; one, if it is not said)."""
     warnings.simplefilter("ignore")
     torch.backends.mha.set_fastpath_enabled(False)  # a fused road that only eval mode without gradients takes
     with torch.no_grad(), no_shortcuts():
         if "files" in request:
             return {"files": {name: look(code) for name, code in request["files"].items()}}
+        torch.set_num_threads(request.get("threads", 1))
         return Claim(request).prove()
 
 
@@ -270,7 +281,7 @@ class Claim:
                 rules,
                 cost,
                 train,
-                self._request["memory"],
+                Limits(*self._request["limits"]),
             )
             return found, why, faults + found.faults
 
@@ -285,7 +296,8 @@ class Claim:
         self.faults += faults
         if found.error is not None:
             self.result["status"] = "ERROR"
-            self.result["needs"] = found.needs
+            if found.needs is not None:
+                self.result["needs"] = list(found.needs)
             self.faults.append(found.error)
         elif found.constant and not self._same_calls and not found.faults:
             # The numbers cannot tell, so the operations have to.
