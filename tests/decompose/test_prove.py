@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -608,6 +610,7 @@ def test_a_model_whose_inputs_cannot_be_smaller_is_an_error_where_it_does_not_fi
 def test_a_claim_that_needs_more_than_others_have_is_tried_alone(
     folder: Path, prover: Prover, monkeypatch: pytest.MonkeyPatch, short_of: str
 ) -> None:
+    prover.start("")  # with the memory that others have
     monkeypatch.setattr(prover if short_of == "memory_mb" else prove_module, short_of, 0)
     alone = []
 
@@ -625,6 +628,27 @@ def test_a_claim_that_needs_more_than_others_have_is_tried_alone(
     proof = prove_folder(folder, prover)
     assert proof.status == "ERROR"
     assert all("numbers do not fit" in line for line in proof.lines)
+
+
+def test_a_claim_that_runs_alone_ends_when_the_prover_is_closed() -> None:
+    endless = {
+        "original": "while True: pass",
+        "refactored": {},
+        "main": "",
+        "weight_map": {},
+        "limits": [1, 1],
+    }
+    prover = Prover(1, timeout=120)
+    started = time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(prover.run_alone, endless, 2 << 30)
+        while prover._lonely is None:
+            time.sleep(0.05)
+        prover._lonely.what_is_missing()  # waits until it is ready
+        time.sleep(1)
+        prover.close()
+        assert reply.result(timeout=30)["kind"] != "ok"
+    assert time.monotonic() - started < 60
 
 
 def test_a_level_that_was_left_out_is_read_from_its_steps(folder: Path, prover: Prover) -> None:
