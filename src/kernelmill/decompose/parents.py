@@ -38,6 +38,9 @@ class Names:
             self._asked_later[child] = later
             later = later | {both(value, axis, other) for value, axis in asked}
         self._kept = set(part.outputs)
+        self._order = {child: at for at, child in enumerate(sizes)}
+        self._held: dict[str, Value] = {}
+        """What a variable that was made here holds at this point."""
         self.opening: list[str] = []
         if structured:
             self.signature = list(record.root.args)
@@ -95,15 +98,13 @@ class Names:
             self._names[value]
             for value in child.inputs
             if self._last[value] is child and value not in self._kept and value.shape is not None
-            if not any(
-                both(value, axis, self._other) in self._asked_later[child] for axis in range(len(value.shape))
-            )
+            if not self._is_asked_later(value, child)
         ]
         targets = []
         for value in child.outputs:
             used = value in self._last or value in self._kept
-            name = (free.pop(0) if free else self._new(child.title)) if used else "_"
-            self._names[value] = name
+            name = (free.pop(0) if free else self._new(child.title, child)) if used else "_"
+            self._names[value] = self._held_by(name, value)
             targets.append(name)
         return f"{', '.join(targets)} = self.{attribute}({args})"
 
@@ -123,7 +124,30 @@ class Names:
             return "{" + ", ".join(f"{key!r}: {self._tree(item)}" for key, item in tree.items()) + "}"
         return constant(tree)
 
-    def _new(self, base: str) -> str:
-        name = next(name for name in numbered(base) if name not in self._taken)
+    def _held_by(self, name: str, value: Value) -> str:
+        self._held[name] = value
+        return name
+
+    def _is_over(self, name: str, child: Part) -> bool:
+        """Whether nobody reads a variable after this child; one that is not used again would keep its memory."""
+        value = self._held.get(name)
+        return (
+            value is not None
+            and value not in self._kept
+            and self._order[self._last[value]] < self._order[child]
+            and not self._is_asked_later(value, child)
+        )
+
+    def _is_asked_later(self, value: Value, child: Part) -> bool:
+        asked = self._asked_later[child]
+        return any(both(value, axis, self._other) in asked for axis in range(len(value.shape or ())))
+
+    def _new(self, base: str, child: Part | None = None) -> str:
+        """A variable that is free, when this child is called if it is said."""
+        name = next(
+            name
+            for name in numbered(base)
+            if name not in self._taken or (child is not None and self._is_over(name, child))
+        )
         self._taken.add(name)
         return name

@@ -263,7 +263,8 @@ def _result(claim: Claim, tree: Tree, prover: Prover) -> dict[str, Any]:
         }
         reply = prover.run(request)
         needs, most = reply["result"].get("needs"), _free_memory()
-        if reply["kind"] == "ok" and needs and needs[0] <= most * _USED and needs[1] <= _FLOPS_ALONE:
+        fits_alone = needs and needs[0] <= most * _USED and needs[1] <= _FLOPS_ALONE
+        if fits_alone or reply["kind"] == "out_of_memory":
             reply = prover.run_alone(request, most)
         found = reply["result"] if reply["kind"] == "ok" else {"status": "ERROR", "lines": [_why(reply)]}
         found["seconds"] = round(reply["seconds"], 2)
