@@ -25,6 +25,8 @@ class Names:
         self._sizes, self._other = sizes, other
         self._given_sizes: dict[tuple[Value, int], str] = {}
         self._names: dict[Value, str] = {}
+        self._held: dict[str, Value] = {}
+        """What each variable holds at this point."""
         self._taken: set[str] = {"self", "nn", *keyword.kwlist}
         self._last = {
             value: child
@@ -39,8 +41,6 @@ class Names:
             later = later | {both(value, axis, other) for value, axis in asked}
         self._kept = set(part.outputs)
         self._order = {child: at for at, child in enumerate(sizes)}
-        self._held: dict[str, Value] = {}
-        """What a variable that was made here holds at this point."""
         self.opening: list[str] = []
         if structured:
             self.signature = list(record.root.args)
@@ -48,14 +48,16 @@ class Names:
             for name, tree in record.root.args.items():
                 self._open(name, tree)
         else:
-            self._names = dict(names_of_inputs(part))
+            for value, name in names_of_inputs(part).items():
+                self._name(value, name)
             self.signature = list(self._names.values())
             self._taken |= set(self.signature)
 
     def _open(self, name: str, tree: Tree) -> None:
         """Take what was given apart."""
         if isinstance(tree, Value):
-            self._names.setdefault(tree, name)
+            if tree not in self._names:
+                self._name(tree, name)
         elif isinstance(tree, list | tuple) and any(True for _ in values_of(tree)):
             parts = [self._new(f"{name}_{at}") for at in range(len(tree))]
             self.opening.append(f"{', '.join(parts)}{',' if len(parts) == 1 else ''} = {name}")
@@ -76,15 +78,17 @@ class Names:
     def _size(self, value: Value, axis: int) -> str:
         if (value, axis) in self._given_sizes:
             return self._given_sizes[value, axis]
-        held = {name: one for one, name in self._names.items()}  # the last one that has the name
-        if held.get(self._names.get(value, "")) is value:
+        if self._held.get(self._names.get(value, "")) is value:
             return f"{self._names[value]}.shape[{axis}]"
         wanted = both(value, axis, self._other)
-        for name, one in held.items():
-            for place in range(len(one.shape or ())):
-                if both(one, place, self._other) == wanted:
+        for name, one in self._held.items():
+            for place, size in enumerate(self._both(one)):
+                if size == wanted:
                     return f"{name}.shape[{place}]"
         return str(wanted[0])
+
+    def _both(self, value: Value) -> list[tuple[int, int]]:
+        return [both(value, axis, self._other) for axis in range(len(value.shape or ()))]
 
     def of(self, value: Value) -> str:
         return self._names[value]
@@ -94,18 +98,15 @@ class Names:
             self._names[value] if value in self._names else constant(value.example) for value in child.inputs
         ]
         args = ", ".join([*given, *(self._size(value, axis) for value, axis in self._sizes[child])])
-        free = [
-            self._names[value]
-            for value in child.inputs
-            if self._last[value] is child and value not in self._kept and value.shape is not None
-            if not self._is_asked_later(value, child)
-        ]
-        targets = []
+        targets: list[str] = []
         for value in child.outputs:
-            used = value in self._last or value in self._kept
-            name = (free.pop(0) if free else self._new(child.title, child)) if used else "_"
-            self._names[value] = self._held_by(name, value)
-            targets.append(name)
+            if value in self._last or value in self._kept:
+                free = (self._names[one] for one in child.inputs if self._ends(one, child))
+                name = next((name for name in free if name not in targets), None)
+                self._name(value, name or self._new(child.title, child))
+                targets.append(self._names[value])
+            else:
+                targets.append("_")
         return f"{', '.join(targets)} = self.{attribute}({args})"
 
     def closing(self) -> str:
@@ -124,23 +125,34 @@ class Names:
             return "{" + ", ".join(f"{key!r}: {self._tree(item)}" for key, item in tree.items()) + "}"
         return constant(tree)
 
-    def _held_by(self, name: str, value: Value) -> str:
-        self._held[name] = value
-        return name
+    def _name(self, value: Value, name: str) -> None:
+        self._names[value], self._held[name] = name, value
+
+    def _ends(self, value: Value, child: Part) -> bool:
+        """Whether this child is the last that reads it."""
+        return (
+            self._last[value] is child
+            and value not in self._kept
+            and value.shape is not None
+            and not self._is_asked_later(value, child)
+        )
 
     def _is_over(self, name: str, child: Part) -> bool:
-        """Whether nobody reads a variable after this child; one that is not used again would keep its memory."""
+        """Whether nobody reads a variable from this child on; one that is not used again would keep its memory."""
         value = self._held.get(name)
         return (
             value is not None
             and value not in self._kept
+            and value in self._last
             and self._order[self._last[value]] < self._order[child]
             and not self._is_asked_later(value, child)
         )
 
     def _is_asked_later(self, value: Value, child: Part) -> bool:
-        asked = self._asked_later[child]
-        return any(both(value, axis, self._other) in asked for axis in range(len(value.shape or ())))
+        """Whether a later child is given a size that nothing else has."""
+        asked = self._asked_later[child].intersection(self._both(value))
+        others = (one for one in self._held.values() if one is not value)
+        return bool(asked) and not asked <= {size for one in others for size in self._both(one)}
 
     def _new(self, base: str, child: Part | None = None) -> str:
         """A variable that is free, when this child is called if it is said."""
