@@ -556,6 +556,23 @@ def test_what_only_the_original_does_in_train_mode_is_said_and_not_compared(
     )
 
 
+def test_other_constants_in_train_mode_are_said_and_not_compared(tmp_path: Path, prover: Prover) -> None:
+    hidden = DROP.replace(
+        "self.linear(x0)", "self.linear(x0 * torch.tensor([3.0 if self.training else 2.0]))"
+    )
+    first = problem("self.linear = nn.Linear(8, 8)", "self.linear(x0 * torch.tensor([2.0]))", ROWS)
+    kernels = {
+        "linear": first,
+        "drop": problem("self.drop = nn.Dropout(0.3)", "self.drop(x0)", ROWS),
+        "tanh": TANH,
+    }
+    folder = _one_step(tmp_path, hidden, kernels, "return self.tanh(self.drop(self.linear(x)))", WEIGHTS)
+    proof = prove_folder(folder, prover)
+    assert (proof.status, proof.lines) == ("PASS", [])
+    train = read(folder / "verification/test_results.json")["numerical_comparison"]["train"]
+    assert train == "not compared (the original has other constants in train mode)"
+
+
 # ------------------------------------------------------------------------------------------------------------- sizes
 
 

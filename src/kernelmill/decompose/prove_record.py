@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -48,6 +49,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.operations: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         """Operations with their arguments: shapes of tensors, and everything else as it is."""
+        self.written_down: Counter[str] = Counter()
+        """What `torch.tensor` was given."""
         self.outside: Counter[str] = Counter()
         self.outside_views: Counter[str] = Counter()
         self.by_child: Counter[str] = Counter()
@@ -144,7 +147,9 @@ class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
         name = getattr(func, "__name__", "")
         if func is torch.tensor and not any(True for _ in tensors_in((args, kwargs))):
             with self._recorder.muted():  # numbers that are written down, of whatever type
-                return func(*args, **kwargs)
+                output = func(*args, **kwargs)
+            self._recorder.written_down[_numbers(args[0] if args else kwargs["data"])] += 1
+            return output
         if name not in SEQUENCES:
             return func(*args, **kwargs)
         with self._recorder.muted():
@@ -164,6 +169,10 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from tensors_in(item)
+
+
+def _numbers(data: Any) -> str:
+    return repr(data.tolist() if isinstance(data, np.ndarray | np.generic) else data)
 
 
 def _signature(value: Any) -> str:

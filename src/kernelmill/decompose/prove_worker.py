@@ -320,6 +320,8 @@ class Claim:
             refactored = self._trace(self._refactored, True, rules).recorder
         except Exception as error:  # noqa: BLE001
             return False, "FAIL", [f"the refactored does not run in train mode: {_said(error)}"]
+        if original.written_down != one.recorder.written_down:  # BigBird draws random blocks
+            return False, "not compared (the original has other constants in train mode)", []
         # What stands for writing in place is there in both modes.
         original.operations += other.recorder.operations - one.recorder.operations
         if original.operations == refactored.operations:
