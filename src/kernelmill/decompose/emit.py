@@ -7,12 +7,10 @@ part stands, so that the same work gives the same text.
 
 from __future__ import annotations
 
-import builtins
 import keyword
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain, count
+from itertools import chain
 from typing import Any
 
 import torch
@@ -20,6 +18,7 @@ import torch
 from kernelmill.decompose.kinds import short_of, snake, title_of
 from kernelmill.decompose.partition import Part
 from kernelmill.decompose.record import Float, Int, Leaf, Op, Tree, Value, values_of
+from kernelmill.decompose.texts import RESERVED, Shapes, both, constant, names_of_inputs, numbered, sized
 
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "true_divide": "/", "__truediv__": "/", "matmul": "@", "__matmul__": "@",
@@ -46,12 +45,8 @@ _FRESH = frozenset(
     ]
 )
 _HIDDEN = ("_stacklevel", "inplace", "out")
-_RESERVED = frozenset(["F", "torch", "nn", "math", "self", *dir(builtins)])
 _FEW = 5
 """Results of one call that get a name each; of more, the list has one."""
-
-
-Shapes = dict[Value, tuple[int, ...]]
 
 
 @dataclass
@@ -93,7 +88,7 @@ class Writer:
         self._weights = weights
         self._by_type = part.level in ("kernel", "fusion")
         self._prefix = part.scope.path if part.scope and not self._by_type else ""
-        self._taken: set[str] = set(_RESERVED)
+        self._taken: set[str] = set(RESERVED)
         self._attributes: dict[str, str] = {}  # by path
         self._attribute_names: set[str] = {"training", "forward"}
         self._init: list[str] = []
@@ -108,7 +103,7 @@ class Writer:
         self._held: dict[str, Value] = {}
         """What each variable holds at this point."""
         self._last: dict[Value, Op] = {value: op for op in part.ops for value in op.inputs()}
-        self._last_sized = {value: op.index for op in part.ops for value in _sized((op.args, op.kwargs))}
+        self._last_sized = {value: op.index for op in part.ops for value in sized((op.args, op.kwargs))}
         self._given = names_of_inputs(part)
         for value, name in self._given.items():
             self._names[value] = self._name(value, name)
@@ -467,79 +462,4 @@ class Writer:
         return name
 
 
-def numbered(base: str) -> Iterator[str]:
-    return chain([base], (f"{base}_{number}" for number in count(2)))
-
-
-def _sized(tree: Tree) -> set[Value]:
-    """Values of which a size is read."""
-    if isinstance(tree, Int | Float):
-        sign, *parts = tree.expression
-        return {parts[0]} if sign == "size" else set().union(*(_sized(part) for part in parts))
-    if isinstance(tree, list | tuple):
-        return set().union(*(_sized(item) for item in tree))
-    if isinstance(tree, dict):
-        return _sized(list(tree.values()))
-    if isinstance(tree, slice):
-        return _sized((tree.start, tree.stop, tree.step))
-    return set()
-
-
-def both(value: Value, axis: int, other: Shapes) -> tuple[int, int]:
-    """A size, and what it is with other inputs."""
-    assert value.shape is not None
-    return int(value.shape[axis]), int(other.get(value, value.shape)[axis])
-
-
-def constant(value: Any) -> str:
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return f'float("{value}")'
-    if isinstance(value, float) and value != value:
-        return 'float("nan")'
-    if isinstance(value, tuple):
-        inner = ", ".join(constant(item) for item in value)
-        return f"({inner},)" if len(value) == 1 else f"({inner})"
-    if isinstance(value, list):
-        return f"[{', '.join(constant(item) for item in value)}]"
-    if value is None or isinstance(value, bool | int | float | str | complex):
-        return repr(value)
-    if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
-        return str(value)
-    if value is Ellipsis:
-        return "..."
-    if value in (bool, int, float):
-        return str(value.__name__)
-    raise ValueError(f"a {type(value).__name__} cannot be written as a constant")
-
-
-def names_of_inputs(part: Part) -> dict[Value, str]:
-    """What a part's inputs are called: as the author's `forward` does, else by what is done with them, else x, y, z."""
-    authors: dict[Value, str] = {}
-    if part.scope is not None:
-        authors = {tree: name for name, tree in part.scope.args.items() if isinstance(tree, Value)}
-    else:
-        authors = (
-            {value: value.name for value in part.inputs if value.kind == "input"}
-            if part.level != "kernel"
-            else {}
-        )
-    attention = next((op for op in part.ops if short_of(op) == "scaled_dot_product_attention"), None)
-    if attention is not None:
-        authors |= {
-            value: name
-            for value, name in zip(attention.args, ("q", "k", "v", "attn_mask"), strict=False)
-            if isinstance(value, Value)
-        }
-    letters = chain("xyzw", (f"x{number}" for number in count(5)))
-    found: dict[Value, str] = {}
-    for value in part.inputs:
-        name = authors.get(value, "")
-        if value.shape is None:
-            name = name or value.name
-        if not name.isidentifier() or keyword.iskeyword(name) or name in found.values() or name in _RESERVED:
-            name = next(letter for letter in letters if letter not in found.values())
-        found[value] = name
-    return found
-
-
-__all__ = ["Made", "Shapes", "Weight", "Writer", "both", "constant", "names_of_inputs", "numbered"]
+__all__ = ["Made", "Weight", "Writer"]

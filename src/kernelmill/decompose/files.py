@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
 
-from kernelmill.decompose.emit import Made, Shapes, Weight, Writer, both, constant, names_of_inputs, numbered
+from kernelmill.decompose.emit import Made, Weight, Writer
 from kernelmill.decompose.kinds import kind_of, title_of
 from kernelmill.decompose.parents import Names
 from kernelmill.decompose.partition import Level, Part
 from kernelmill.decompose.record import Record, Value
 from kernelmill.decompose.source_parts import own_classes, own_inputs
+from kernelmill.decompose.texts import Shapes, both, constant, names_of_inputs, numbered
 from kernelmill.decompose.values import given
 
 FOLDERS: dict[Level, str] = {

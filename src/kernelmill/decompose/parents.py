@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import keyword
 
-from kernelmill.decompose.emit import Shapes, both, constant, names_of_inputs, numbered
 from kernelmill.decompose.partition import Part
 from kernelmill.decompose.record import Record, Tree, Value, values_of
+from kernelmill.decompose.texts import Shapes, both, constant, names_of_inputs, numbered
 
 
 class Names:

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from kernelmill.decompose.emit import constant
 from kernelmill.decompose.kinds import kind_of, short_of
 from kernelmill.decompose.partition import Part
 from kernelmill.decompose.record import Value, values_of
+from kernelmill.decompose.texts import constant
 
 _LITERAL = 16
 _POSITIVE = (
