@@ -245,6 +245,29 @@ def test_the_original_pasted_as_a_child_fails_under_other_names_too(folder: Path
     assert status_of(folder, BLOCK) == "PASS", "the other claims go on"
 
 
+def test_a_child_that_does_everything_fails_beside_one_that_does_nothing(
+    tmp_path: Path, prover: Prover
+) -> None:
+    drop = problem("self.drop = nn.Dropout(0.0)", "self.drop(x0)", ROWS)
+    linear = problem("self.linear = nn.Linear(8, 8)", "torch.tanh(self.linear(x0 + 0 * 1.0))", ROWS)
+    original = problem("self.linear = nn.Linear(8, 8)", "torch.tanh(self.linear(x0))", ROWS)
+    forward = "return self.drop(self.linear(x))"
+    folder = _one_step(tmp_path, original, {"linear": linear, "drop": drop}, forward, WEIGHTS)
+    proof = prove_folder(folder, prover)
+    assert proof.status == "FAIL"
+    assert [line for line in proof.lines if "everything is computed in one child, linear" in line]
+
+
+def test_a_child_that_is_called_again_and_again_is_no_whole(tmp_path: Path, prover: Prover) -> None:
+    layers = "self.linear = nn.Linear(8, 8)\n        self.drop = nn.Dropout(0.3)"
+    original = problem(layers, "self.linear(self.drop(self.linear(x0)))", ROWS)
+    drop = problem("self.drop = nn.Dropout(0.3)", "self.drop(x0)", ROWS)
+    forward = "return self.linear(self.drop(self.linear(x)))"
+    folder = _one_step(tmp_path, original, {"linear": LINEAR_8, "drop": drop}, forward, WEIGHTS)
+    proof = prove_folder(folder, prover)
+    assert (proof.status, proof.lines) == ("PASS", [])
+
+
 def test_everything_in_one_child_fails_where_the_root_is_no_kernel(folder: Path, prover: Prover) -> None:
     code = """import torch.nn as nn
 

@@ -53,9 +53,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """What `torch.tensor` was given."""
         self.outside: Counter[str] = Counter()
         self.outside_views: Counter[str] = Counter()
-        self.by_child: Counter[str] = Counter()
         self.of_training_modules: Counter[str] = Counter()
-        self.called: list[str] = []
+        self.called: list[tuple[str, Counter[str]]] = []
+        """Children in their order, with what each did in this call."""
         self.used: set[str] = set()
         self.flops = 0
         self.written = 0
@@ -63,7 +63,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._children = children
         self.tensors = tensors or {}  # held, so that no other tensor gets one of their identities
         self._names = {id(tensor): name for name, tensor in self.tensors.items()}
-        self._inside: list[str] = []
+        self._inside: list[Counter[str]] = []
         self._training = 0
         self._muted = 0
 
@@ -88,7 +88,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.operations[kind] += 1
         self.calls[f"{kind}{_signature(args)}{_signature(sorted(kwargs.items()))}"] += 1
         if self._inside:
-            self.by_child[self._inside[-1]] += 1
+            self._inside[-1][kind] += 1
         elif view:
             self.outside_views[kind] += 1
         else:
@@ -111,8 +111,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
         def enter(module: nn.Module, args: Any) -> None:
             if module in self._children:
-                self._inside.append(self._children[module])
-                self.called.append(self._children[module])
+                self._inside.append(Counter())
+                self.called.append((self._children[module], self._inside[-1]))
             self._training += isinstance(module, TRAINING)
 
         def leave(module: nn.Module, args: Any, output: Any) -> None:

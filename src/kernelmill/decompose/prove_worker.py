@@ -174,7 +174,7 @@ class Claim:
             unless_out_of_memory(error)
             return {"status": "FAIL", "lines": [f"the refactored does not run: {_said(error)}"]}
         self._outputs(eval_original, eval_refactored)
-        self._children(eval_refactored)
+        self._children(eval_original, eval_refactored)
         self._coverage(eval_original, eval_refactored)
         self._weights(eval_original, eval_refactored)
         if not self.faults:
@@ -197,15 +197,16 @@ class Claim:
             "outputs": [[list(t.shape), str(t.dtype).removeprefix("torch.")] for t in tensors_in(one.output)],
         }
 
-    def _children(self, run: Run) -> None:
+    def _children(self, one: Run, other: Run) -> None:
         """All computation is inside children, and not all of it in one."""
-        recorder = run.recorder
+        recorder = other.recorder
         violations = [f"the parent computes: {op} x{n}" for op, n in sorted(recorder.outside.items())]
         violations += [
             f"the parent makes views: {op} x{n}" for op, n in sorted(recorder.outside_views.items())
         ]
-        if len(recorder.called) == 1 and not self._request.get("single"):
-            violations.append(f"everything is computed in one child, {recorder.called[0]}")
+        whole = [name for name, done in recorder.called if one.recorder.operations <= done]
+        if whole and not self._request.get("single"):
+            violations.append(f"everything is computed in one child, {whole[0]}")
         self.result["runtime_violations"] = violations
         self.faults += violations
 
