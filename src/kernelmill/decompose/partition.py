@@ -349,16 +349,16 @@ def _named_groups(ops: list[Op]) -> list[tuple[str, list[Op]]]:
                 found.append((title, some))
                 break
         else:
-            some = _assignments(ops[at:])
+            some = _assignments(ops, at)
             found.append((title_of(ops[at]), some))
         at += len(some)
     return found
 
 
-def _assignments(ops: list[Op]) -> list[Op]:
-    """The first call, and if it writes into a part of a tensor, those that go on with this tensor."""
-    some = ops[:1]
-    for op in ops[1:]:
+def _assignments(ops: list[Op], at: int) -> list[Op]:
+    """The call at this place, and if it writes into a part of a tensor, those that go on with this tensor."""
+    some = [ops[at]]
+    for op in (ops[place] for place in range(at + 1, len(ops))):
         if not short_of(some[-1]) == short_of(op) == "__setitem__" or op.args[0] not in some[-1].outputs():
             break
         if not all(_there(value, some[0]) for value in op.inputs() if value is not op.args[0]):

@@ -133,7 +133,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
 
 class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
-    """Notes a recurrent function as one operation, and does not run it step by step on tensors without memory."""
+    """Notes a recurrent function as one operation, and does not run it step by step on tensors without memory. What `torch.tensor`
+    is given is noted as numbers, not as an operation."""
 
     def __init__(self, recorder: Recorder, fake: bool) -> None:
         super().__init__()
