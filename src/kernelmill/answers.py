@@ -17,6 +17,8 @@ import ast
 import re
 from typing import Literal, NamedTuple
 
+from kernelmill.python_text import parse_module
+
 Style = Literal["answer", "begin_python", "fence"]
 
 # Not re.IGNORECASE, which would have it look at every letter instead of jumping from < to <.
@@ -139,7 +141,7 @@ def _the_one(blocks: list[str], what: str) -> str:
 def _is_code(block: str) -> bool:
     """Whether this is a program rather than a few words between the marks."""
     try:
-        tree = ast.parse(block)
+        tree = parse_module(block)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "@triton" in block or "import " in block
     return any(

@@ -22,6 +22,7 @@ from kernelmill.curate.thoughts import strip_thoughts
 from kernelmill.llm.engine import BadAnswer
 from kernelmill.problems.facts import Trace
 from kernelmill.problems.source import ModuleSource
+from kernelmill.python_text import parse_module
 
 __all__ = ["SECTIONS", "check_spec", "clean_spec", "sections_of"]
 
@@ -155,7 +156,7 @@ def _is_header(line: str) -> bool:
     if found is None:
         return False
     try:
-        node = ast.parse(f"{found[1].removeprefix('el')} pass").body[0]
+        node = parse_module(f"{found[1].removeprefix('el')} pass").body[0]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     if isinstance(node, ast.If | ast.While):
@@ -172,7 +173,7 @@ def _copies(code_lines: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         if len(whole) < _SHORTEST_COPY or not _COPYABLE.search(line):
             continue
         try:
-            nodes = ast.parse(line.strip()).body
+            nodes = parse_module(line.strip()).body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             nodes = []  # the header of a block, or part of a string
         value = getattr(nodes[0], "value", None) if nodes else None

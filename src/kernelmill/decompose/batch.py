@@ -6,13 +6,11 @@ Where the proof of readable sizes (`hidden // 4`) fails, the model is decomposed
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import re
 import shutil
 import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
@@ -42,6 +40,7 @@ from kernelmill.errors import ConfigError, OutputError
 from kernelmill.evaluate import offline_models
 from kernelmill.isolate import Isolate, Reply
 from kernelmill.lock import take_lock
+from kernelmill.python_text import parse_module
 from kernelmill.store.text_file import write_whole
 from kernelmill.teacher.tidy import NoFormatter, ruff_format
 from kernelmill.terminal import size
@@ -258,8 +257,7 @@ def source_of(model: ModelFile) -> str:
 def _read(path: Path) -> str:
     try:
         code = path.read_bytes().decode("utf-8").removeprefix("\ufeff")
-        with warnings.catch_warnings(action="ignore"):
-            ast.parse(code)
+        parse_module(code)
     except OSError as error:
         raise Unusable(f"it cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:

@@ -28,6 +28,7 @@ from kernelmill.decompose.tree_file import LEVELS, Level, Node, TreeFile
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.problem_sets.problem import encoded
 from kernelmill.publish.hygiene import KERNELBENCH
+from kernelmill.python_text import parse_module
 from kernelmill.terminal import plain
 
 RECORD = "collected.json"
@@ -169,7 +170,7 @@ def _works(folder: Path, tree: TreeFile, levels: tuple[Level, ...]) -> Iterable[
 def key_of(code: str) -> str:
     """The work that a file is: its code without docstrings, comments and its own test. Raises `ValueError` where it is no Python."""
     try:
-        tree = ast.parse(code)
+        tree = parse_module(code)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"is no Python: {error}") from None
     tree.body = [

@@ -10,10 +10,10 @@ Each check gives one line a violation, with the line of the file. What a parent 
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator
 
 from kernelmill.problems.structure import normal_form
+from kernelmill.python_text import parse_module
 
 PARENT_IMPORTS = {"torch", "torch.nn"}
 COMPOSITION_IMPORTS = PARENT_IMPORTS | {"sys", "json", "importlib", "importlib.util"}
@@ -44,9 +44,7 @@ _DUNDERS = {"__init__", "__name__", "__class__", "__version__", "__file__"}
 def parse(code: str) -> ast.Module | str:
     """The syntax tree, or why there is none."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(code)
+        return parse_module(code)
     except SyntaxError as error:
         return f"it does not parse: {error.msg} (line {error.lineno})"
     except (ValueError, RecursionError, MemoryError) as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
+from kernelmill.python_text import parse_module
+
 ALLOWED = frozenset(
     [
         "torch",
@@ -30,7 +32,7 @@ class Inputs(NamedTuple):
 def imported(code: str) -> set[str]:
     """The packages that a source imports, wherever it does."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(code)):
+    for node in ast.walk(parse_module(code)):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -68,7 +70,7 @@ def own_classes(code: str, names: list[str]) -> Inputs | None:
 def _needed(code: str, names: list[str]) -> list[ast.stmt]:
     """The statements of a file that define these names, and all that those use, in their order."""
     places: dict[str, ast.stmt] = {}
-    for node in ast.parse(code).body:
+    for node in parse_module(code).body:
         for name in _defined(node):
             places[name] = node
     needed: dict[ast.stmt, None] = {}

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from kernelmill.decompose.batch_files import Unusable
 from kernelmill.evaluate import offline_models
+from kernelmill.python_text import parse_module
 
 MAX_LOCAL = 4 << 20
 """Bytes of the modules that one source may bring along."""
@@ -115,7 +115,7 @@ def _package(code: str, folder: Path) -> tuple[Path, str]:
 def _upwards(code: str) -> int:
     """The most dots of its relative imports."""
     return max(
-        (node.level for node in ast.walk(_parsed(code)) if isinstance(node, ast.ImportFrom)), default=0
+        (node.level for node in ast.walk(parse_module(code)) if isinstance(node, ast.ImportFrom)), default=0
     )
 
 
@@ -127,7 +127,7 @@ def _with_packages(name: str) -> Iterator[str]:
 
 def _imported(code: str, package: str) -> Iterator[str]:
     """Every name that may be a module, of a source that is inside `package`."""
-    for node in ast.walk(_parsed(code)):
+    for node in ast.walk(parse_module(code)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -139,15 +139,10 @@ def _imported(code: str, package: str) -> Iterator[str]:
                 yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
 
-def _parsed(code: str) -> ast.Module:
-    with warnings.catch_warnings(action="ignore"):
-        return ast.parse(code)
-
-
 def _read(file: Path) -> str:
     try:
         text = file.read_bytes().decode("utf-8").removeprefix("\ufeff")
-        _parsed(text)
+        parse_module(text)
     except OSError as error:
         raise Unusable(f"it imports {file}, which cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
@@ -170,7 +165,7 @@ def _literal(text: str) -> str:
 def _future(code: str) -> tuple[str, str]:
     """Its `from __future__ import …`, which has to stand first, and the rest."""
     lines, found = code.splitlines(keepends=True), []
-    for node in _parsed(code).body:
+    for node in parse_module(code).body:
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
             found.append(f"{ast.unparse(node)}\n")
             for number in range(node.lineno - 1, node.end_lineno or node.lineno):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from kernelmill.decompose.batch_sources import ModelFile
 from kernelmill.decompose.sources_local import module_file, with_local_modules
 from kernelmill.errors import SourceError
+from kernelmill.python_text import parse_expression
 
 SIZES = {
     **dict.fromkeys(("b", "n", "batch", "batch_size", "bs"), 2),
@@ -103,9 +104,9 @@ def constructor(text: str) -> tuple[str, str]:
     """`(64, heads=8)` as the inside of a list and of a dict. Raises `SourceError`."""
     inner = text.strip()
     try:
-        call = ast.parse(
-            f"f{inner}" if inner.startswith("(") and inner.endswith(")") else f"f({inner})", mode="eval"
-        ).body
+        call = parse_expression(
+            f"f{inner}" if inner.startswith("(") and inner.endswith(")") else f"f({inner})"
+        )
         if not isinstance(call, ast.Call) or any(word.arg is None for word in call.keywords):
             raise ValueError
         positional = ", ".join(_literal(value) for value in call.args)

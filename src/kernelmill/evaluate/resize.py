@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator
 
 from kernelmill.evaluate.shrink import value_of
+from kernelmill.python_text import parse_module
 
 LARGE = 256
 """From here on a multiple of a size is taken for a product with it; below it is more likely a block."""
@@ -39,7 +40,7 @@ def keeps_powers_of_two(code: str, sizes: dict[int, int]) -> bool:
     """Whether every such size in the code stays one: a block has to be, so that rewriting could break it."""
     used = {
         value
-        for node in ast.walk(ast.parse(code))
+        for node in ast.walk(parse_module(code))
         if isinstance(node, ast.expr) and (value := value_of(node))
     }
     return not any(old in used and _is_power(old) and not _is_power(new) for old, new in sizes.items())
@@ -60,7 +61,7 @@ def has_old_shape(error: str, sizes: dict[int, int]) -> bool:
 
 
 def _places(code: str, sizes: dict[int, int]) -> Iterator[tuple[tuple[int, int, int], str]]:
-    todo: list[ast.AST] = [ast.parse(code)]
+    todo: list[ast.AST] = [parse_module(code)]
     while todo:
         node = todo.pop()
         text = _instead(node, sizes) if isinstance(node, ast.expr) else ""

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from kernelmill.python_text import parse_module
+
 Kind = Literal["original", "shrunk", "batch_only", "odd"]
 
 TARGETS = (512, 256, 128, 64, 32, 16, 8)
@@ -265,7 +267,7 @@ def _scaled(values: list[int]) -> dict[int, int]:
 
 def _numbers(code: str) -> list[_Number]:
     found: list[_Number] = []
-    for node in ast.parse(code).body:
+    for node in parse_module(code).body:
         if isinstance(node, ast.Assign):  # of `height = width = 128` the first name will do
             found += _assigned(node.targets[0], node.value)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -278,7 +280,7 @@ def _numbers(code: str) -> list[_Number]:
 def _reached(code: str, function: str) -> set[str]:
     """The module's names that a function uses, and those they are made from."""
     uses = {}
-    for node in ast.parse(code).body:
+    for node in parse_module(code).body:
         used = {
             part.id
             for part in ast.walk(node)

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import ast
 import re
-import threading
-import warnings
 from dataclasses import dataclass, field
 
 from kernelmill.evaluate import static_reach, static_soft
 from kernelmill.evaluate.static_names import Tree
 from kernelmill.evaluate.static_rules import Findings, Rules
 from kernelmill.evaluate.verdict import Flag, Status
+from kernelmill.python_text import parse_module
 
 MAX_CHARS = 200_000
 """A longer text is refused unread: a candidate has a few thousand."""
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 # The parser warns through a setting of the whole process, which must not be changed from two threads at once.
-_parsing = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -87,9 +85,7 @@ def examine(code: str, entry_point: str | None = None) -> StaticReport:
 def _parse(code: str) -> ast.Module | str:
     """The tree, or why there is none."""
     try:
-        with _parsing, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "\d" in a string is no business of ours
-            return ast.parse(code)
+        return parse_module(code)
     except SyntaxError as error:
         return _printable(f"{error.msg} (line {error.lineno})" if error.lineno else error.msg)
     except ValueError as error:  # null bytes and lone surrogates, by version

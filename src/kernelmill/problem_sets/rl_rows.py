@@ -12,10 +12,10 @@ from __future__ import annotations
 import ast
 import json
 import re
-import warnings
 from typing import Any
 
 from kernelmill.errors import BadRow
+from kernelmill.python_text import parse_module
 from kernelmill.rows import bad_row
 
 TASK_TYPE = "kernelbench"
@@ -105,9 +105,7 @@ def label_faults(label: Any) -> list[str]:
     if not isinstance(label, str):
         return [f"label is {_kind(label)}, not a text"]
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(label)
+        tree = parse_module(label)
     except SyntaxError as error:
         return [f"label does not parse: line {error.lineno}: {error.msg}"]
     except (ValueError, RecursionError, MemoryError) as error:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import warnings
 from array import array
 from collections import Counter
 from collections.abc import Iterable
@@ -26,6 +25,7 @@ from typing import Literal, NamedTuple
 from kernelmill.collector import no_collector
 from kernelmill.problems.operations import Function, nodes, operations
 from kernelmill.problems.structure import does_nothing, flat, normal_form, structure_of, structure_of_tokens
+from kernelmill.python_text import parse_module
 
 NGRAM = 3
 FLOOR = 3
@@ -111,9 +111,7 @@ def fingerprint(code: str) -> Fingerprint:
     """Reads the text and runs nothing. Where it is not Python, says so and takes it as text."""
     code = code.removeprefix("\ufeff")  # some editors put it there, and Python does not read it
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(code)
+        tree = parse_module(code)
         tree.body = list(flat(tree.body))
         idle = _idle(tree)
         tokens, unneeded = normal_form(tree, idle)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import ast
 import copy
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from kernelmill.errors import SourceError
+from kernelmill.python_text import parse_module
 
 MAX_SOURCE_CHARS = 400_000
 CONVENTION_FUNCTIONS = ("get_inputs", "get_init_inputs", "get_input_kwargs")
@@ -95,10 +95,7 @@ def read_source(code: str, entry_point: str | None = None) -> ModuleSource:
     if len(code) > MAX_SOURCE_CHARS:
         raise SourceError(f"the source has {len(code)} characters, the limit is {MAX_SOURCE_CHARS}")
     try:
-        with warnings.catch_warnings():
-            # `"\d"` in somebody's docstring is not news to our user.
-            warnings.simplefilter("ignore")
-            tree = ast.parse(code)
+        tree = parse_module(code)
         return _Reader(tree).read(entry_point)
     except SyntaxError as error:
         raise SourceError(f"the source does not parse: line {error.lineno}: {_one_line(error.msg)}") from None

@@ -14,13 +14,13 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-import warnings
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
 from kernelmill.problems.source import CONVENTION_FUNCTIONS
+from kernelmill.python_text import parse_module
 
 SHINGLE = 5
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
@@ -53,9 +53,7 @@ def jaccard(one: frozenset[int], other: frozenset[int]) -> float:
 def normal_tokens(code: str) -> tuple[list[str], bool]:
     """The tokens of the normal form, and whether the code could be parsed; if not, they are those of its text."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(code)
+        tree = parse_module(code)
         return normal_form(tree)[0], True
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _TOKEN.findall(code), False

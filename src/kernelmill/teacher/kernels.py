@@ -15,6 +15,7 @@ from typing import Any
 
 from torch._inductor.runtime import triton_helpers
 
+from kernelmill.python_text import parse_expression, parse_module
 from kernelmill.teacher.repeats import name_repeats
 from kernelmill.teacher.simplify import simplify
 from kernelmill.teacher.variants import Variant, warps
@@ -119,7 +120,7 @@ class Kernel:
 
 def read_kernel(name: str, text: str, taken: set[str], variant: Variant) -> Kernel:
     """`taken` are the names that others have; its own is added."""
-    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    functions = [node for node in parse_module(text).body if isinstance(node, ast.FunctionDef)]
     function = functions[-1]
     decorator = function.decorator_list[0]
     if not isinstance(decorator, ast.Call) or not isinstance(decorator.func, ast.Attribute):
@@ -149,7 +150,7 @@ def read_kernel(name: str, text: str, taken: set[str], variant: Variant) -> Kern
             raise Unwritable(f"{name} wants {missing}")
     function.name = kernel.name
     for one in functions:
-        one.decorator_list = [ast.parse("triton.jit", mode="eval").body]
+        one.decorator_list = [parse_expression("triton.jit")]
     return kernel
 
 
@@ -248,7 +249,7 @@ def _library(plain: _Plain) -> list[ast.FunctionDef]:
     known = {
         node.name: node
         for text in (inspect.getsource(triton_helpers), _OURS)
-        for node in ast.parse(text).body
+        for node in parse_module(text).body
         if isinstance(node, ast.FunctionDef)
     }
     ordered: dict[str, ast.FunctionDef] = {}

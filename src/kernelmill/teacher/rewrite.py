@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelmill.python_text import parse_expression, parse_module
 from kernelmill.teacher import convolution
 from kernelmill.teacher.kernels import Kernel, Unwritable, made_plain, read_kernel
 from kernelmill.teacher.variants import Variant
@@ -222,7 +223,7 @@ class _Renamed(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         name = self._body.renamed.get(node.id)
-        return node if name is None else ast.parse(name, mode="eval").body
+        return node if name is None else parse_expression(name)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         """`(63 + n) // 64` is a number of blocks."""
@@ -233,7 +234,7 @@ class _Renamed(ast.NodeTransformer):
                 op=ast.FloorDiv(),
                 right=ast.Constant(value=int(block)),
             ) if block > 1 and rest == block - 1:
-                return ast.parse(f"triton.cdiv({ast.unparse(count)}, {block})", mode="eval").body
+                return parse_expression(f"triton.cdiv({ast.unparse(count)}, {block})")
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -242,17 +243,17 @@ class _Renamed(ast.NodeTransformer):
             self._body.extern.append(called)
         self.generic_visit(node)
         if called == "reinterpret_tensor":
-            node.func = ast.parse("torch.as_strided", mode="eval").body
+            node.func = parse_expression("torch.as_strided")
         elif called.startswith("aten."):
-            node.func = ast.parse(f"torch.ops.{called}", mode="eval").body
+            node.func = parse_expression(f"torch.ops.{called}")
         elif called.startswith("extern_kernels."):
-            node.func = ast.parse(f"torch.{called.partition('.')[2]}", mode="eval").body
+            node.func = parse_expression(f"torch.{called.partition('.')[2]}")
         return node
 
 
 def rewrite(text: str, inputs: list[str], device: str, variant: Variant) -> Rewritten:
     """`inputs` are what `forward` calls the graph's inputs, in order."""
-    module = ast.parse(text)
+    module = parse_module(text)
     kernels: dict[str, Kernel] = {}
     taken: set[str] = set()
     call: ast.FunctionDef | None = None
@@ -304,9 +305,11 @@ def _broken(start: str, arguments: list[str]) -> str:
 def _used(lines: list[str], results: list[str]) -> list[str]:
     """Without the assignments of plain names that nothing reads."""
     kept: list[str] = []
-    read = {node.id for text in results for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    read = {
+        node.id for text in results for node in ast.walk(parse_module(text)) if isinstance(node, ast.Name)
+    }
     for line in reversed(lines):
-        (statement,) = ast.parse(line).body
+        (statement,) = parse_module(line).body
         assigned = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if isinstance(assigned, ast.Name) and assigned.id not in read:
             continue

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import builtins
 
+from kernelmill.python_text import parse_module
+
 _TEMPLATE = """{imports}
 
 
@@ -23,7 +25,7 @@ _TEMPLATE = """{imports}
 
 def forward_of(code: str, class_name: str) -> ast.FunctionDef:
     """The original's `forward`, its own or that of a class which it is made of."""
-    module, waiting = ast.parse(code), [class_name]
+    module, waiting = parse_module(code), [class_name]
     classes = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
     while waiting:
         owner = classes.get(waiting.pop(0))
@@ -38,7 +40,7 @@ def assemble(
     code: str, class_name: str, new_name: str, functions: list[str], body: list[str], imports: list[str]
 ) -> str:
     """The whole file."""
-    module = ast.parse(code)
+    module = parse_module(code)
     original = _class(module, class_name)
     forward = forward_of(code, class_name)
     kept = _holder(original, _built_with(module))

@@ -10,12 +10,14 @@ import ast
 import builtins
 from collections.abc import Callable, Iterator
 
+from kernelmill.python_text import parse_module
+
 _KEPT = {"self", "forward", "get_inputs", "get_init_inputs", "get_input_kwargs", *dir(builtins)}
 
 
 def reformatted(code: str) -> str:
     """Other formatting, other comments, other docstrings."""
-    tree = ast.parse(code)
+    tree = parse_module(code)
     for function in _methods(tree, "forward"):
         function.body.insert(0, ast.Expr(ast.Constant("Überall anders beschrieben.")))
     return f"# Somebody's file.\n{_text(tree)}\n\n# The end.\n"
@@ -23,7 +25,7 @@ def reformatted(code: str) -> str:
 
 def renamed(code: str, new_name: Callable[[str], str] = lambda name: f"x_{name}") -> str:
     """Every name that the module gives itself, but those that are also a keyword or a method somewhere."""
-    tree = ast.parse(code)
+    tree = parse_module(code)
     given: set[str] = set()
     taken = set(_KEPT)
     for node in ast.walk(tree):
@@ -55,16 +57,16 @@ def renamed(code: str, new_name: Callable[[str], str] = lambda name: f"x_{name}"
 
 def with_dead_code(code: str) -> str:
     """Variables that nobody reads, a helper that nobody calls, a constant that nobody needs."""
-    tree = ast.parse(code)
+    tree = parse_module(code)
     for function in _methods(tree, "forward"):
         dead = "unused = torch.zeros(1).sum() + 3\nalso_unused = unused * 2"
-        function.body[len(function.body) // 2 : len(function.body) // 2] = ast.parse(dead).body
+        function.body[len(function.body) // 2 : len(function.body) // 2] = parse_module(dead).body
     helper = "EPSILON = 1e-5\n\ndef helper(x):\n    return torch.tanh(x) * EPSILON"
     return f"{_text(tree)}\n\n{helper}\n"
 
 
 def with_other_numbers(code: str) -> str:
-    tree = ast.parse(code)
+    tree = parse_module(code)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
             node.value = node.value + 1  # type: ignore[operator]
@@ -73,7 +75,7 @@ def with_other_numbers(code: str) -> str:
 
 def reordered(code: str) -> str:
     """Methods and classes in reverse order."""
-    tree = ast.parse(code)
+    tree = parse_module(code)
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     for node in classes:
         node.body.reverse()
@@ -83,7 +85,7 @@ def reordered(code: str) -> str:
 
 def with_temporaries(code: str) -> str:
     """What `forward` returns has a name first."""
-    tree = ast.parse(code)
+    tree = parse_module(code)
     for function in _methods(tree, "forward"):
         body: list[ast.stmt] = []
         for node in function.body:
@@ -112,10 +114,10 @@ class Model(torch.nn.Module):
 
 def guarded(code: str) -> str:
     """A check at the start of `forward` that computes something."""
-    tree = ast.parse(code)
+    tree = parse_module(code)
     check = "flag = torch.zeros(1)\nif flag.sum() > 5:\n    raise ValueError('impossible')"
     for function in _methods(tree, "forward"):
-        function.body[0:0] = ast.parse(check).body
+        function.body[0:0] = parse_module(check).body
     return _text(tree)
 
 

@@ -18,6 +18,8 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as stock
 
+from kernelmill.python_text import parse_module
+
 semantic = stock.interpreter_semantic
 _PREFIX = "__kernelmill_"
 
@@ -165,7 +167,7 @@ def _compile_and_exec(self: Any, tree: ast.Module) -> Any:
             defaults=[],
         )
         body: list[ast.stmt] = [*tree.body, ast.Return(value=ast.Name(id=function.__name__, ctx=ast.Load()))]
-        factory = ast.parse(f"def {_PREFIX}factory(): pass").body[0]
+        factory = parse_module(f"def {_PREFIX}factory(): pass").body[0]
         assert isinstance(factory, ast.FunctionDef)
         factory.args, factory.body = parameters, body
         tree = ast.Module(body=[factory], type_ignores=[])
