@@ -1,4 +1,4 @@
-"""`kernelmill decompose` over KernelBench: python bench/decompose.py PATH/TO/KernelBench [--levels 1,2,3]
+"""`kernelmill decompose` over KernelBench: python bench/decompose.py PATH/TO/KernelBench [--levels 1,2,3] [--keep OUT]
 
 The whole command, with its proofs. Must hold at levels 1 to 3: all 250 proven with full coverage, in under 40 minutes on 2 cores and
 12 GB, the median under 5 s at levels 1 and 2; and so at level 4 (`--levels 4`), all 20, where transformers is installed.
@@ -29,11 +29,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kernelbench", type=Path)
     parser.add_argument("--levels", default="1,2,3")
+    parser.add_argument(
+        "--keep", type=Path, metavar="OUT", help="leave the trees there (for decompose_files.py)"
+    )
     given = parser.parse_args()
     base = next(path for path in (given.kernelbench / "KernelBench", given.kernelbench) if path.is_dir())
     folders = [base / f"level{level}" for level in given.levels.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
-        found = decomposed(folders, Path(temporary))
+        found = decomposed(folders, given.keep or Path(temporary))
     part = "" if given.levels == "1,2,3" else "_level" + given.levels.replace(",", "")
     save(f"decompose{part}", found | {"holds": holds(found)})
     return 0 if all(holds(found).values()) else 1

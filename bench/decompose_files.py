@@ -1,0 +1,153 @@
+"""The files that `kernelmill decompose` has written: python bench/decompose_files.py OUT [--part leaves|fused]
+
+Must hold: every kernel file runs on its own with nothing but torch, in a process that can import neither this project nor any package that
+torch itself does not bring; and the kernels of each level 2 problem, fused again by Inductor, give what the problem's own source gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import multiprocessing
+import os
+import runpy
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PARTS = ("leaves", "fused")
+LIMIT_S = 300
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("output", type=lambda text: Path(text).resolve())
+    parser.add_argument("--part", choices=PARTS, action="append")
+    given = parser.parse_args()
+    leaves = sorted(given.output.rglob("level_0_kernel/*.py"))
+    fusions = sorted(path.parent for path in given.output.glob("level2/*/decomposition_tree.json"))
+    found: dict[str, Any] = {}
+    for part in given.part or PARTS:
+        start = time.monotonic()
+        faults = tried(run_alone, leaves) if part == "leaves" else tried(fuse, fusions)
+        found[part] = {
+            "tried": len(leaves if part == "leaves" else fusions),
+            "failed": {str(path.relative_to(given.output)): why for path, why in faults.items()},
+            "wall_s": round(time.monotonic() - start),
+        }
+    from common import save
+
+    save("decompose_files", found | {"holds": {part: not found[part]["failed"] for part in found}})
+    return 0 if all(one["tried"] and not one["failed"] for one in found.values()) else 1
+
+
+def tried(one: Callable[[Path], None], paths: list[Path]) -> dict[Path, str]:
+    """What failed, and why: each in a process of its own, two at a time."""
+    import torch  # once, for all the processes that are forked from this one
+
+    torch.set_num_threads(1)
+    context = multiprocessing.get_context("fork")
+    waiting, running, faults = list(reversed(paths)), dict[Path, Any](), dict[Path, str]()
+    while waiting or running:
+        while waiting and len(running) < 2:
+            path = waiting.pop()
+            end, other = context.Pipe(duplex=False)
+            process = context.Process(target=_report, args=(one, path, other))
+            process.start()
+            other.close()
+            running[path] = (process, end, time.monotonic())
+        for path, (process, end, began) in list(running.items()):
+            late = time.monotonic() - began > LIMIT_S
+            if late:
+                process.kill()
+            elif process.is_alive() and not end.poll(0.02):
+                continue
+            try:
+                why = f"longer than {LIMIT_S} s" if late else end.recv()
+            except EOFError:
+                process.join()
+                why = f"ended with {process.exitcode}"
+            process.join()
+            del running[path]
+            if why:
+                faults[path] = why
+                print(f"{path}: {why}", file=sys.stderr)
+    return faults
+
+
+def _report(one: Callable[[Path], None], path: Path, end: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        try:
+            one(path)
+            why = ""
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is what is looked for
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    end.send(why)
+
+
+# ------------------------------------------------------------------------------------------------------- a leaf
+
+
+class _NothingElse:
+    """Refuses what neither Python nor torch has brought so far."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and top not in {
+            loaded.partition(".")[0] for loaded in sys.modules
+        }:
+            raise ModuleNotFoundError(f"{name}: a leaf may import torch alone")
+
+
+def run_alone(path: Path) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "kernelmill"]:
+        del sys.modules[name]
+    sys.path[:] = [part for part in sys.path if part.startswith((sys.base_prefix, sys.prefix))]
+    sys.meta_path.insert(0, _NothingElse())  # type: ignore[arg-type]
+    runpy.run_path(str(path), run_name="__main__")
+
+
+# ------------------------------------------------------------------------------------------------------- a fusion
+
+
+def fuse(folder: Path) -> None:
+    import torch
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path.cwd() / "cache")
+    proof = folder / "verification"
+    sys.path.insert(0, str(proof))
+    original, made = (
+        _loaded(proof / "original.py", "original"),
+        _loaded(proof / "composition_test.py", "made"),
+    )
+    reduced = json.loads((proof / "test_results.json").read_text())["numerical_comparison"]["reduced"]
+    names = json.loads((proof / "weight_map.json").read_text())["refactored_to_original"]
+    torch.manual_seed(0)
+    source, fused = original.Model(*original.get_init_inputs()).eval(), made.Model().eval()
+    weights = source.state_dict()
+    fused.load_state_dict({name: weights[names[name]] for name in fused.state_dict()})
+    inputs = [torch.rand(shape) for shape in reduced["to"]] if reduced else original.get_inputs()
+    with torch.no_grad():
+        expected, found = source(*inputs), torch.compile(fused, fullgraph=True)(*inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+def _loaded(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    sys.exit(main())
