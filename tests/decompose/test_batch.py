@@ -34,6 +34,9 @@ class Played:
         self.plain: dict[str, str] = {}
         """What differs where no size is guessed."""
         self.kind = "ok"
+        self.summary: dict[str, Any] = {"level_files": {"faults": []}, "tree_faults": []}
+        self.begun = True
+        """Whether the claims of a proof ran at all."""
         self._statuses = list(statuses)
         monkeypatch.setattr(batch, "Isolate", lambda *_, **__: self)
         monkeypatch.setattr(batch, "Prover", lambda *_: self)
@@ -62,6 +65,9 @@ class Played:
         tree = json.loads(file.read_text())
         tree["metadata"] |= {"verification_status": status, "source_file": self.requests[-1]["source_file"]}
         file.write_text(json.dumps(tree))
+        result = {"status": status, "anticheat": {"status": "PASS" if self.begun else "NOT_RUN"}}
+        files = {"test_results.json": result, "step_verification_summary.json": self.summary}
+        written(folder / "verification", {name: json.dumps(value) for name, value in files.items()})
         return Proof(folder, folder.name, status, [] if status == "PASS" else ["it differs"])
 
 
@@ -84,10 +90,50 @@ def test_a_proof_that_fails_is_tried_once_more_with_sizes_as_numbers(monkeypatch
     assert Path("out/manifest.txt").read_text() == "models/net\n"
 
 
+@pytest.mark.parametrize(
+    ("status", "plain", "begun", "summary"),
+    [
+        ("FAIL", {}, True, {}),  # no size was guessed
+        ("FAIL", {"steps/step_1_net/refactored.py": "x = 2\n"}, True, {}),  # no text of what failed
+        ("ERROR", {"level_0_kernel/gelu_fp32.py": "x = 2\n"}, False, {}),  # no time, or no memory
+        ("FAIL", {"level_0_kernel/gelu_fp32.py": "x = 2\n"}, True, {"tree_faults": ["a file of nobody"]}),
+        (
+            "FAIL",
+            {"level_0_kernel/gelu_fp32.py": "x = 2\n"},
+            True,
+            {"level_files": {"faults": ["level_1_fusion/a.py does not run: no"]}},
+        ),
+    ],
+)
+def test_a_proof_is_not_tried_again_where_sizes_cannot_be_why_it_failed(
+    monkeypatch: pytest.MonkeyPatch, status: str, plain: dict[str, str], begun: bool, summary: dict[str, Any]
+) -> None:
+    played = Played(monkeypatch, status)  # a second proof would find none to give
+    played.plain, played.begun = plain, begun
+    played.summary |= summary
+    assert decompose(source())[0].status == "FAIL"
+
+
+def test_numbers_that_do_not_fit_are_tried_again_with_sizes_as_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Played(monkeypatch, "ERROR", "PASS").plain = {"level_0_kernel/gelu_fp32.py": "x = 2\n"}
+    assert decompose(source())[0].status == "PASS"
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    Played(monkeypatch, "PASS")
+    left = ["models/.net.tmp", "level3/.5_AlexNet.tmp", "level3/.5_AlexNet.old"]
+    mine = ["mine/.net.tmp", "models/notes.tmp", "level3/.git"]
+    written(Path("out"), {f"{folder}/a.py": "" for folder in [*left, *mine]})
+    decompose(source())
+    assert [folder for folder in [*left, *mine] if Path("out", folder).exists()] == mine
+
+
 def test_a_model_whose_proof_fails_keeps_its_folder_and_is_not_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Played(monkeypatch, "FAIL")  # and no second proof: no size was guessed
+    Played(monkeypatch, "FAIL")
     outcome = decompose(source())[0]
     assert outcome.status == "FAIL"
     assert "**FAIL**" in Path("out/models/net/decomposition_analysis.md").read_text()

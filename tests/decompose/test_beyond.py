@@ -178,7 +178,7 @@ def test_a_class_that_is_not_in_its_module_is_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["decompose", "--module", "layers:Blok", "--inputs", "fp32[2,16]", "--graph", "g.json"]) == 1
-    assert "cannot import name 'Blok' from 'layers'" in capsys.readouterr().out
+    assert "cannot import name 'Blok' from 'layers'" in capsys.readouterr().err
 
 
 def test_inputs_are_read_with_names_types_ranges_and_literals() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +16,10 @@ from pathlib import Path
 import pytest
 
 from kernelmill.cli import main
+from kernelmill.decompose.command import show
+from kernelmill.decompose.picture import rich_tree
 from tests.conftest import ROOT, command
-from tests.decompose.models import KERNEL, NET, written
+from tests.decompose.models import KERNEL, NET, node, tree, written
 
 Mill = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -87,11 +91,25 @@ def test_only_the_levels_asked_for_and_kernels_are_kept_and_the_rest_still_prove
     assert done.returncode == 0, done.stdout
 
 
+def test_who_is_not_proven_any_more_is_not_listed_and_what_a_killed_process_left_is_not_proven(
+    result: Path, tmp_path: Path, mill: Mill
+) -> None:
+    shutil.copytree(result / "out", tmp_path / "out")
+    (tmp_path / "out/level3/2_net").rename(tmp_path / "out/level3/.2_net.tmp")
+    assert mill("prove", "out").stdout.endswith("1 of 1 proven\n")
+    assert (tmp_path / "out/manifest.txt").read_text() == "level1/10_gelu\n"
+    (kernel,) = (tmp_path / "out/level1/10_gelu/level_0_kernel").iterdir()
+    kernel.write_text(kernel.read_text().replace("gelu(", "silu("))
+    assert mill("prove", "out").returncode == 1
+    assert (tmp_path / "out/manifest.txt").read_text() == ""
+
+
 def test_the_analysis_tells_a_person_what_was_found(result: Path) -> None:
     text = (result / "out/level3/2_net/decomposition_analysis.md").read_text()
     assert "**model**: it is made of layers." in text
     assert "`conv2d_4x4_k3_p1_fp32` | 4 |" in text
-    assert "**PASS** when it was decomposed:\n4 of 4 steps proven, composition PASS, coverage 100%." in text
+    assert "**PASS** when it was decomposed (2" in text
+    assert "\n4 of 4 steps proven, composition PASS, coverage 100%." in text
     assert "  \n" not in text
 
 
@@ -109,6 +127,7 @@ def test_models_that_cannot_be_decomposed_are_a_line_each_and_the_batch_goes_on(
         "large.py": KERNEL.replace("def forward", "w = torch.ones(50_000_000_000)\n\n    def forward"),
         "leaves.py": KERNEL.replace(call, "import os; os._exit(3)"),
         "latin.py": "",
+        "nul.py": "\0",
     }
     written(tmp_path / "set/level1", files)
     (tmp_path / "set/level1/latin.py").write_bytes(b"# \xe4\n")
@@ -121,11 +140,12 @@ def test_models_that_cannot_be_decomposed_are_a_line_each_and_the_batch_goes_on(
         "level1/parse": "it does not parse: invalid syntax (line 1)",
         "level1/none": "it defines no class Model that is an nn.Module",
         "level1/package": "it needs no_such_package_here, which is not installed",
-        "level1/forever": "timeout: timed out after 8",
+        "level1/forever": "it timed out after 8.0 s: --timeout gives it longer",
         "level1/decides": "line 7: Python looks at a tensor's values",
         "level1/large": "it needs more memory than the 5.4 GB that it has: it tried to allocate 200.0 GB",
         "level1/leaves": "crashed: exited with status 3",
         "level1/latin": "it is not UTF-8",
+        "level1/nul": "it does not parse: source code string cannot contain null bytes\n",
         "level_1/good": "its place level1/good is that of set/level1/good.py",
     }.items():
         assert done.stderr.count(f"set/{name}.py: {reason}") == 1, (name, done.stderr)
@@ -149,6 +169,7 @@ def test_an_interrupted_batch_leaves_whole_folders_only(tmp_path: Path) -> None:
     assert running.returncode == 130
     assert said == "kernelmill: interrupted\n"
     assert [path.name for path in (tmp_path / "out/models").iterdir()] == ["1_good"]
+    assert (tmp_path / "out/manifest.txt").read_text() == "models/1_good\n"
 
 
 def test_the_script_takes_a_part_of_a_level(tmp_path: Path) -> None:
@@ -168,22 +189,58 @@ def test_the_script_takes_a_part_of_a_level(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["nowhere"], "nowhere: no such file or folder"),
-        (["set", "--start", "1"], "there are 1 models: none from --start 1 on"),
-        (["set", "--level", "2"], "there are 0 models of level 2: none from --start 0 on"),
+        (["set", "--start", "1"], "1 model in what was named: none from --start 1 on"),
+        (["set", "--level", "2"], "no models of level 2 in what was named"),
         (["empty"], "empty: no .py file in it"),
         (["notes.txt"], "notes.txt: expected a .py file with a class Model"),
         (["set", "--levels", "kernels"], "'kernels' is no level: kernel, fusion, layer, model"),
         (["set", "-o", "problems"], "problems holds a set of problems: name another folder with -o"),
         (["set", "-o", "notes.txt"], "notes.txt is no folder"),
+        (["set", "-o", "notes.txt/out"], "notes.txt/out/manifest.txt cannot be written (Not a directory)"),
+        (["notes.py", "--graph", "g.json"], "notes.py: it does not parse"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, mill: Mill, arguments: list[str], said: str) -> None:
-    written(tmp_path, {"set/a.py": KERNEL, "notes.txt": "", "problems/manifest.txt": "level1/1_ReLU.py\n"})
+    written(
+        tmp_path,
+        {
+            "set/a.py": KERNEL,
+            "notes.txt": "",
+            "notes.py": "def (",
+            "problems/manifest.txt": "level1/1_ReLU.py\n",
+        },
+    )
     os.mkdir("empty")
     done = mill("decompose", *arguments)
     assert done.returncode in (1, 2)
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["set", "--init", "5"], ["set", "--set", "a=1"], ["set", "--module", "a:B"]]
+)
+def test_options_that_do_not_go_together_are_wrong_usage(mill: Mill, arguments: list[str]) -> None:
+    done = mill("decompose", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "(see kernelmill decompose --help)" in done.stderr
+
+
+def test_no_line_of_the_hierarchy_is_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "a_name_that_is_longer_than_a_narrow_terminal_is_wide"
+    monkeypatch.setenv("COLUMNS", "40")
+    show(rich_tree(tree(node("net", "model", (long,)), node(long, "kernel"))))
+    assert f"{long}  2x3 float32 -> 2x3 float32, scalar int64\n" in capsys.readouterr().out
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal
+    monkeypatch.setenv("NO_COLOR", "1")
+    show(rich_tree(tree(node("net", "model", (long,)), node(long, "kernel"))))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert long in "".join(line.lstrip("└─ ").rstrip() for line in lines)
+    assert lines[-1].endswith("int64")
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:

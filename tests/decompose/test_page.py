@@ -8,11 +8,14 @@ import re
 import pytest
 
 from kernelmill.arguments import Parser
-from kernelmill.decompose import collect, command
+from kernelmill.decompose import collect, command, prove_command
 from tests.conftest import ROOT
 
 
-@pytest.mark.parametrize(("name", "parser"), [("decompose", command.parser()), ("collect", collect.parser())])
+@pytest.mark.parametrize(
+    ("name", "parser"),
+    [("decompose", command.parser()), ("prove", prove_command.parser()), ("collect", collect.parser())],
+)
 def test_the_option_list_in_the_docs_is_the_programs_own(name: str, parser: Parser) -> None:
     page = ROOT / "docs/decompose.md"
     text = page.read_text(encoding="utf-8")

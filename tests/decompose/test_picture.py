@@ -100,6 +100,12 @@ def test_a_part_in_several_places_is_spread_out_once() -> None:
     assert texts.count("k") == 1
 
 
+def test_sizes_stand_at_the_first_place_alone_because_others_may_have_their_own() -> None:
+    facts = [text for text in shown(svg(small())) if text.endswith("4 in all")]
+    assert facts == ["2x3 float32 -> 2x3 float32, scalar int64, 4 in all", "4 in all"]
+    assert in_terminal(small()).count("4 in all") == 2
+
+
 def test_a_picture_needs_nothing_from_elsewhere() -> None:
     text = svg(large())
     assert re.findall(r"(?:href|src|url|@import|script)", text) == []
@@ -159,4 +165,6 @@ def test_the_analysis_says_what_was_assumed_and_why_a_proof_failed(tmp_path: Any
     assert "because it looks at numbers while it runs" in text
     assert "1 of 2 steps proven, composition PASS, coverage 87.5%." in text
     assert "numbers at a smaller one" in text
+    assert "**FAIL** when it was decomposed (2" in text
+    assert "does not fit" not in text
     assert "- step_1: it \\| differs" in text

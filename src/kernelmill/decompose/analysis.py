@@ -115,7 +115,8 @@ def _kernels(tree: TreeFile) -> Iterator[str]:
     kernels = [node for node in tree.nodes.values() if node.level == "kernel"]
     kernels.sort(key=lambda node: -node.instance_count)
     total = sum(node.instance_count for node in kernels)
-    yield "The share is of the calls in a run, not of its time."
+    yield "The share is of the calls in a run, not of its time. Sizes are those of the first call: where others differ in what is no parameter"
+    yield "(a ReLU after every layer, the same weights' shape on a smaller image), one file stands for all of them."
     yield ""
     yield "| kernel | in a run | share | takes | gives |"
     yield "|---|---|---|---|---|"
@@ -155,10 +156,12 @@ def _proof(tree: TreeFile, proof: Proof | None) -> Iterator[str]:
         yield f"**{_text(tree.metadata.verification_status)}**"
         return
     coverage = "unknown" if proof.coverage is None else f"{proof.coverage:.4g}%"
-    yield f"**{proof.status}** when it was decomposed:"
+    yield f"**{proof.status}** when it was decomposed ({_text(tree.metadata.timestamp)});"
+    yield "`verification_status` in `decomposition_tree.json` is that of the last proof since."
+    yield ""
     yield f"{proof.passed} of {_count(proof.steps, 'step')} proven, composition {proof.composition}, coverage {coverage}."
     if proof.reduced:
-        yield "Full size does not fit here: sizes were proven at full size, numbers at a smaller one."
+        yield "Sizes were proven at full size, numbers at a smaller one, because full size is too dear: `reduced` in the results below has it."
     if proof.lines:
         yield ""
         yield from (f"- {_text(line)}" for line in proof.lines[:_MANY])

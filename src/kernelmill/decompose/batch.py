@@ -1,12 +1,13 @@
 """Many models decomposed and proven, each by itself: one that fails is a line, and the others go on.
 
 A model's folder is made under another name, proven there, and renamed when it is complete; one that cannot be decomposed has none.
-Where the proof of readable sizes (`hidden // 4`) fails, the model is decomposed once more with all sizes as numbers.
+Where the proof of readable sizes (`hidden // 4`) fails and they may be why, the model is decomposed once more with all sizes as numbers.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shutil
 import threading
@@ -30,10 +31,10 @@ from kernelmill.decompose.batch_files import (
     unpacked,
     write_model,
 )
-from kernelmill.decompose.batch_sources import ModelFile, natural
+from kernelmill.decompose.batch_sources import LEVEL, UNKNOWN, ModelFile, natural
 from kernelmill.decompose.picture import svg
-from kernelmill.decompose.prove import Proof, Prover, prove_folder
-from kernelmill.decompose.prove_tree import TREE
+from kernelmill.decompose.prove import RESULTS, SUMMARIES, Proof, Prover, prove_folder
+from kernelmill.decompose.prove_tree import FOLDERS, TREE
 from kernelmill.decompose.sources_local import with_local_modules
 from kernelmill.decompose.tree_file import LEVELS, Level, TreeFile
 from kernelmill.errors import ConfigError, OutputError
@@ -99,6 +100,8 @@ class Decomposer:
             raise OutputError(f"{self._out} holds a set of problems: name another folder with -o")
         busy = f"another process is writing to {self._out}"
         self._stack.enter_context(take_lock(self._out / MANIFEST, busy))
+        for left in left_behind(self._out):
+            shutil.rmtree(left, ignore_errors=True)
         return self
 
     def __exit__(
@@ -120,10 +123,12 @@ class Decomposer:
             except Unusable as error:
                 found[model] = Outcome(model, "ERROR", str(error))
                 done(found[model])
-        if owed:
-            self._start([code for _, code in owed])
-            self._run(owed, found, done)
-        write_whole(self._out / MANIFEST, "".join(f"{place}\n" for place in proven(self._out)).encode())
+        try:
+            if owed:
+                self._start([code for _, code in owed])
+                self._run(owed, found, done)
+        finally:  # an interrupted batch has results too
+            write_manifest(self._out)
         return [found[model] for model in models]
 
     def _start(self, codes: list[str]) -> None:
@@ -190,10 +195,12 @@ class Decomposer:
         """In its temporary folder, with its proof."""
         files = self._files(model, code, guess=True)
         proof = self._proven(folder, files, code)
-        if proof.status != "PASS" and not self._stopped.is_set():
+        failed = failed_texts(folder) if proof.status != "PASS" else []
+        if failed and not self._stopped.is_set():
             plain = self._files(model, code, guess=False)
-            # The trees differ by their time. Where no size was guessed, the proof would be the same.
-            if any(files.get(path) != text for path, text in plain.items() if path != TREE):
+            other = [path for path, text in plain.items() if files.get(path) != text]
+            # A claim whose texts are the same would fail again, and so would the proof.
+            if all(any(path.startswith(texts) for path in other) for texts in failed):
                 proof = self._proven(folder, plain, code)
         try:
             if set(self._levels) != set(LEVELS):
@@ -263,7 +270,8 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError:
         raise Unusable("it is not UTF-8") from None
     except SyntaxError as error:
-        raise Unusable(f"it does not parse: {error.msg} (line {error.lineno})") from None
+        line = f" (line {error.lineno})" if error.lineno else ""
+        raise Unusable(f"it does not parse: {error.msg}{line}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise Unusable(f"it does not parse: {error}") from None
     return code
@@ -279,6 +287,8 @@ def _why(reply: Reply, memory_mb: int) -> str:
         package = missing[1].partition(".")[0]
         if importlib.util.find_spec(package) is None:
             return f"it needs {package}, which is not installed"
+    if reply["kind"] == "timeout":
+        return f"it {message}: --timeout gives it longer"
     if reply["kind"] == "error":
         return message if reply["type"] == "Refused" else f"{reply['type']}: {message}"
     return f"{reply['kind'].replace('_', ' ')}: {message}"
@@ -290,10 +300,47 @@ def ours(out: Path) -> bool:
         return not any(
             line.endswith(".py") for line in (out / MANIFEST).read_text(encoding="utf-8").splitlines()
         )
-    except FileNotFoundError:
-        return True
+    except (FileNotFoundError, NotADirectoryError):
+        return True  # whether it can be made is for the lock to say
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def left_behind(out: Path) -> list[Path]:
+    """Folders of a process that was killed: of models that were not complete, or were being replaced."""
+    return [
+        folder
+        for ending in ("tmp", "old")
+        for folder in out.glob(f"*/.*.{ending}")
+        if folder.is_dir() and (folder.parent.name == UNKNOWN or LEVEL.fullmatch(folder.parent.name))
+    ]
+
+
+def failed_texts(folder: Path) -> list[tuple[str, ...]]:
+    """For each claim of a proof that does not hold, how the paths of its texts begin. Empty where other texts would not help: a claim
+    was not even begun or did not end (time, memory), or the tree is wrong."""
+    verification = folder / "verification"
+    if not (verification / SUMMARIES[1]).exists():
+        return []  # the tree could not be read
+    summary = json.loads((verification / SUMMARIES[1]).read_bytes())
+    claims: dict[Path, tuple[str, ...]] = {
+        file: (f"steps/{file.parent.name}/",) for file in (folder / "steps").glob(f"*/{RESULTS[0]}")
+    }
+    claims[verification / SUMMARIES[0]] = ("verification/", f"{FOLDERS['kernel']}/")
+    failed: list[tuple[str, ...]] = []
+    for file, texts in claims.items():
+        result = json.loads(file.read_bytes())
+        if result["status"] == "ERROR" and result["anticheat"]["status"] == "NOT_RUN":
+            return []
+        if result["status"] != "PASS":
+            failed.append(texts)
+    # "level_0_kernel/gelu_fp32.py does not run: …", "level_0_kernel/gelu_fp32.py: its outputs are …"
+    failed += [(re.split("[ :]", fault)[0],) for fault in summary["level_files"]["faults"]]
+    return [] if summary["tree_faults"] else failed
+
+
+def write_manifest(out: Path) -> None:
+    write_whole(out / MANIFEST, "".join(f"{place}\n" for place in proven(out)).encode())
 
 
 def proven(out: Path) -> list[str]:

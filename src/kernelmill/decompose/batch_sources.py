@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kernelmill.errors import SourceError
 
-_LEVEL = re.compile(r"level_?(\d+)")
+LEVEL = re.compile(r"level_?(\d+)")
 _NOT_IN_NAMES = re.compile(r"[^\w.+-]")
 UNKNOWN = "models"
 """The folder of models whose level nobody said."""
@@ -56,7 +56,7 @@ def _files(source: Path) -> Iterator[Path]:
         # A checkout of KernelBench has its levels in a folder of the same name.
         for folder in (source, source / "KernelBench"):
             levels = [
-                inner for inner in folder.glob("level*") if inner.is_dir() and _LEVEL.fullmatch(inner.name)
+                inner for inner in folder.glob("level*") if inner.is_dir() and LEVEL.fullmatch(inner.name)
             ]
             if levels:
                 for level in sorted(levels, key=natural):
@@ -79,5 +79,5 @@ def natural(path: Path | str) -> list[tuple[int, str]]:
 
 
 def _level(file: Path) -> int | None:
-    found = _LEVEL.fullmatch(file.resolve().parent.name)
+    found = LEVEL.fullmatch(file.resolve().parent.name)
     return int(found[1]) if found else None

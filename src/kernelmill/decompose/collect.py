@@ -124,8 +124,6 @@ def collect(folders: Iterable[Path], levels: tuple[Level, ...]) -> Collected:
     found = Collected()
     works: dict[tuple[Level, str], Work] = {}
     for folder in folders:
-        if folder.name.startswith("."):
-            continue  # left by a process that was killed
         place = f"{folder.resolve().parent.name}/{folder.resolve().name}"
         if place in found.models:
             found.left_out.append(f"{folder}: there is another {place}")

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.tree import Tree as RichTree
 
 from kernelmill.arguments import Parser, at_least
 from kernelmill.decompose.batch import Decomposer, Outcome, graph
@@ -29,6 +30,8 @@ from kernelmill.terminal import duration, plain, say
 
 TIMEOUT = 300
 OUTPUT = Path("output")
+_WIDE = 1000
+"""Letters in a line of a file: nothing is cut there."""
 
 
 def parser() -> Parser:
@@ -140,7 +143,7 @@ def main(arguments: list[str]) -> int:
     with Decomposer(given.output, workers, float(given.timeout), given.levels) as decomposer:
         outcomes = decomposer.run(models, done)
     if len(outcomes) == 1 and outcomes[0].raw is not None:
-        Console().print(rich_tree(outcomes[0].raw), soft_wrap=True)
+        show(rich_tree(outcomes[0].raw))
     print(summary(outcomes, time.monotonic() - started))
     for outcome in outcomes:
         if outcome.status != "PASS" and len(outcomes) > 1:
@@ -149,15 +152,23 @@ def main(arguments: list[str]) -> int:
     return 0 if all(outcome.status == "PASS" for outcome in outcomes) else 1
 
 
+def show(tree: RichTree) -> None:
+    """Long lines are wrapped in a terminal, and whole in a file."""
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    console.print(tree)
+
+
 def _models(given: argparse.Namespace) -> list[ModelFile]:
     """Files, or the one model that was named otherwise."""
     ways = [bool(given.sources), given.module is not None, given.hf_config is not None]
     if sum(ways) != 1:
-        raise SourceError("name files or folders, or one of --module and --hf-config")
+        parser().error("name files or folders, or one of --module and --hf-config")
     if given.module is None and (given.init or given.inputs):
-        raise SourceError("--init and --inputs belong to --module")
+        parser().error("--init and --inputs belong to --module")
     if given.hf_config is None and given.set:
-        raise SourceError("--set belongs to --hf-config")
+        parser().error("--set belongs to --hf-config")
     if given.module is not None:
         return [module_source(given.module, given.init, given.inputs, Path.cwd())]
     if given.hf_config is not None:
@@ -171,10 +182,11 @@ def _graph(models: list[ModelFile], file: Path, timeout: float) -> int:
     try:
         found = graph(models[0], timeout)
     except Unusable as error:
-        print(plain(f"{models[0].path}: {error}"))
-        return 1
+        raise SourceError(f"{models[0].path}: {error}") from None
     write_whole(file, (json.dumps(found, indent=1) + "\n").encode())
-    print(f"{file}: {len(found['calls'])} calls in {len(found['modules'])} modules")
+    print(f"{'calls':<12}{len(found['calls']):,}")
+    print(f"{'modules':<12}{len(found['modules']):,}")
+    print(f"{'output':<12}{file}")
     return 0
 
 
@@ -182,8 +194,10 @@ def _asked(models: list[ModelFile], level: int | None, start: int, count: int | 
     of_level = [model for model in models if level is None or model.level == level]
     asked = of_level[start:] if count is None else of_level[start : start + count]
     if not asked:
-        what = "models" if level is None else f"models of level {level}"
-        raise SourceError(f"there are {len(of_level)} {what}: none from --start {start} on")
+        what = "model" if len(of_level) == 1 else "models"
+        which = "" if level is None else f" of level {level}"
+        end = f": none from --start {start} on" if of_level else ""
+        raise SourceError(f"{len(of_level) or 'no'} {what}{which} in what was named{end}")
     return asked
 
 

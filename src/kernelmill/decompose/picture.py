@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 from rich.tree import Tree as RichTree
 
-from kernelmill.decompose.tree_file import LEVELS, Level, Node, Row, TreeFile, rows, shapes, typed
+from kernelmill.decompose.tree_file import LEVELS, Level, Row, TreeFile, rows, shapes, typed
 from kernelmill.terminal import plain
 
 _FILL: dict[Level, str] = {"model": "#5b3f8c", "layer": "#1f5fa8", "fusion": "#b4610a", "kernel": "#2b7a3d"}
@@ -25,7 +25,7 @@ def svg(tree: Mapping[str, Any]) -> str:
     """Raises `NotATree`."""
     found = typed(tree)
     lines = list(rows(found))
-    texts = [(_name(row), _facts(row.node)) for row in lines]
+    texts = [(_name(row), _facts(row)) for row in lines]
     # Sizes stand in a column of their own, to the right of the longest name.
     column = (
         max(
@@ -58,8 +58,8 @@ def rich_tree(tree: Mapping[str, Any]) -> RichTree:
     for row in lines:
         if not whole and row.node.level == "kernel" and row.depth:
             continue
-        label = Text(plain(_name(row)), style=_STYLE[row.node.level] + (" dim" if row.again else ""))
-        label.append(f"  {plain(_facts(row.node))}", style="dim")
+        label = Text(plain(_name(row)), style=_STYLE[row.node.level] + (" dim" if _folded(row) else ""))
+        label.append(f"  {plain(_facts(row))}", style="dim")
         if not whole and (kernels := sum(found.nodes[c].level == "kernel" for c in row.node.children)):
             label.append(f"  {kernels} kernel{'s' if kernels > 1 else ''}", style="dim green")
         branch = RichTree(label) if not row.depth else made[row.depth - 1].add(label)
@@ -69,11 +69,20 @@ def rich_tree(tree: Mapping[str, Any]) -> RichTree:
 
 def _name(row: Row) -> str:
     times = f" x{row.times}" if row.times > 1 else ""
-    return f"{_cut(row.node.id)}{times}{' (as above)' if row.again else ''}"
+    return f"{_cut(row.node.id)}{times}{' (as above)' if _folded(row) else ''}"
 
 
-def _facts(node: Node) -> str:
-    """Sizes in and out, and how often it occurs in the whole model."""
+def _folded(row: Row) -> bool:
+    """What is below it stands further up."""
+    return row.again and bool(row.node.children)
+
+
+def _facts(row: Row) -> str:
+    """Sizes in and out, and how often it occurs in the whole model. Sizes are those of the first place: one kernel may have others
+    elsewhere, which the tree does not have."""
+    node = row.node
+    if row.again:
+        return f"{node.instance_count} in all"
     into, out = shapes(node.input_shapes, node.input_dtypes), shapes(node.output_shapes, node.output_dtypes)
     times = f", {node.instance_count} in all" if node.instance_count > 1 else ""
     return f"{_cut(into) or 'nothing'} -> {_cut(out)}{times}"
@@ -133,7 +142,7 @@ def _branches(lines: list[Row]) -> Iterator[str]:
 
 def _line(at: int, row: Row, name: str, facts: str, column: float, width: float) -> Iterator[str]:
     node, x, y = row.node, _left(row), _middle(at)
-    faint = ' opacity="0.55"' if row.again else ""
+    faint = ' opacity="0.55"' if _folded(row) else ""
     below = f" made of {len(node.children)} parts" if node.children else ""
     told = (
         f"{node.id}: {', '.join(node.operations)}{below}{f'; {node.source_path}' if node.source_path else ''}"

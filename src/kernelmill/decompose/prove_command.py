@@ -5,12 +5,14 @@ The exit code is 1 where a claim failed or could not be tried; every such claim 
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kernelmill.arguments import Parser, at_least
+from kernelmill.decompose.batch import MANIFEST, ours, write_manifest
 from kernelmill.decompose.batch_sources import natural
 from kernelmill.decompose.prove import MEMORY_MB, TIMEOUT, Proof, Prover, prove_folder
 from kernelmill.decompose.prove_tree import TREE
@@ -24,6 +26,9 @@ def parser() -> Parser:
     made = Parser(
         prog="kernelmill prove",
         description="Prove decomposed models from their files: each step, and the kernels put together.",
+        epilog="Exit codes: 0 all proven; 1 a claim failed or could not be tried; 2 wrong usage.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
+        allow_abbrev=False,
     )
     made.add_argument(
         "sources", nargs="+", type=Path, metavar="OUT", help="a decomposed model, or a folder above several"
@@ -66,6 +71,10 @@ def main(arguments: list[str]) -> int:
             pool.shutdown(wait=False, cancel_futures=True)
             prover.close()
             raise
+        finally:
+            for out in {folder.resolve().parent.parent for folder in folders}:
+                if (out / MANIFEST).is_file() and ours(out):
+                    write_manifest(out)
     print(table(proofs))
     return 0 if all(proof.status == "PASS" for proof in proofs) else 1
 
@@ -74,9 +83,12 @@ def model_folders(source: Path) -> list[Path]:
     """The decomposed models at or below a path, in natural order."""
     if not source.is_dir():
         raise SourceError(f"{source}: no such folder")
-    found = sorted((file.parent for file in source.rglob(TREE)), key=natural)
+    files = [file.relative_to(source) for file in source.rglob(TREE)]
+    # What a process that was killed left has a name with a dot.
+    hidden = [file for file in files if any(part.startswith(".") for part in file.parts)]
+    found = sorted((source / file.parent for file in files if file not in hidden), key=natural)
     if not found:
-        raise SourceError(f"{source}: no {TREE} at or below it, so nothing to prove")
+        raise SourceError(f"{source}: no {TREE} at or below it: name what kernelmill decompose wrote")
     return found
 
 

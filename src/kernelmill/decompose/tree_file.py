@@ -84,7 +84,7 @@ class Row(NamedTuple):
     times: int
     """How often it occurs in the part above it."""
     again: bool
-    """It stood further up already, with what is below it."""
+    """It stood further up already, with its sizes and what is below it."""
     last: bool
     """Nothing of the part above comes after it."""
 
@@ -108,7 +108,7 @@ def rows(tree: TreeFile) -> Iterator[Row]:
     while way:
         row = way.pop()
         again = row.node.id in seen
-        yield row._replace(again=again and bool(row.node.children))
+        yield row._replace(again=again)
         if again:
             continue
         seen.add(row.node.id)
