@@ -63,6 +63,7 @@ class Halt(nn.Module):
             "\n        with torch.autocast('cpu', dtype=torch.bfloat16):\n            return self.fc(x)",
             "autocast",
         ),
+        ("pass", "return torch.vmap(lambda row: row.sum() * row)(x)", "transformed"),
     ],
 )  # fmt: skip
 def test_a_model_that_one_run_does_not_describe_is_one_call(init: str, forward: str, why: str) -> None:

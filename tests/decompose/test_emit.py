@@ -23,6 +23,10 @@ CASES = {
     "complex numbers": ("pass", "y = torch.view_as_complex(x); return torch.view_as_real(y * y).flatten(1)", "torch.randn(2, 3, 2)"),
     "weights of functions": ("self.w = nn.ParameterList([nn.Parameter(torch.randn(3, 3)) for _ in range(2)])", "return (x @ self.w[0]).relu() @ self.w[1]", "torch.randn(2, 3)"),
     "looks at values": ("self.fc = nn.Linear(3, 3)", "return {'y': self.fc(x) if x.sum() > 0 else x}", "torch.randn(2, 3)"),
+    "operators on bits": ("pass", "y = x << 2; y ^= y >> 1; y &= 63; y |= 5; z = 1 << (x % 4); return (y > 9).float() ** 2, z, 100 // (x + 1)", "torch.randint(0, 9, (2, 3))"),
+    "names that modules have": ("self.apply_to = nn.Linear(3, 3)", "y = F.relu(self.apply_to(x)); return y.half().sum(1), [torch.cat([y, y]).float().type(torch.float64)]", "torch.randn(2, 3, dtype=torch.float32)"),
+    "weights that are computed": ("self.base, self.hyper = nn.Linear(3, 2), nn.Linear(3, 8)", "w = self.hyper(x.mean(0)); return torch.func.functional_call(self.base, {'weight': w[:6].view(2, 3), 'bias': w[6:]}, (x,)).relu()", "torch.randn(2, 3)"),
+    "statistics of the batch": ("pass", "return F.batch_norm(F.dropout(x, 0.0, training=True), None, None, training=True).relu()", "torch.randn(4, 3)"),
     "keeps a part": ("self.a, self.b = nn.Linear(3, 3), Halt(0.5)", "return self.b(self.a(x)).relu()", "torch.randn(2, 3)"),
 }  # fmt: skip
 HALT = """
@@ -76,6 +80,39 @@ def test_indices_are_in_range_and_offsets_of_bags_in_order() -> None:
     indices, offsets = module(text).get_inputs()
     assert offsets.tolist() == [0, 2, 4]
     assert int(indices.max()) < 20
+
+
+def test_what_cannot_be_below_zero_is_not_given_so() -> None:
+    made = files(source("pass", "v = (x.abs() + 0.1).unsqueeze(0).mean(0); w = x - 1; return torch.topk(v, 2)[0], torch.sort(w)[0]", "torch.randn(3, 4)"))  # fmt: skip
+    (positive,) = [text for path, text in made.items() if path.startswith("level_0_kernel/topk")]
+    (any_number,) = [text for path, text in made.items() if path.startswith("level_0_kernel/sort")]
+    assert "torch.rand(3, 4)" in positive
+    assert "torch.randn(3, 4)" in any_number
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("F.dropout(x, 0.5, self.training)", "F.dropout(x, p=0.5, training=self.training)"),
+        ("F.dropout(x, 0.5, False)", "F.dropout(x, p=0.5, training=False)"),
+        ("F.dropout(x, 0.5, True)", "F.dropout(x, p=0.5, training=True)"),
+        ("torch.dropout(x, 0.5, self.training)", "torch.dropout(x, 0.5, self.training)"),
+        ("torch.dropout(x, 0.5, False)", "torch.dropout(x, 0.5, False)"),
+    ],
+)
+def test_a_call_that_is_told_to_train_or_not_stays_so_and_others_follow_the_mode(
+    given: str, written: str
+) -> None:
+    made = files(source("self.fc = nn.Linear(4, 4)", f"return self.fc({given}).relu()", "torch.randn(3, 4)"))
+    (text,) = [text for path, text in made.items() if "level_0_kernel/linear" in path]
+    assert written in text
+
+
+def test_a_model_that_does_other_calls_in_training_has_dropout_that_follows_its_mode() -> None:
+    forward = "x = torch.dropout(x, 0.5, self.training); return self.fc(x * 2 if self.training else x).relu()"
+    made = files(source("self.fc = nn.Linear(4, 4)", forward, "torch.randn(3, 4)"))
+    (text,) = [text for path, text in made.items() if "level_0_kernel/linear" in path]
+    assert "torch.dropout(x, 0.5, self.training)" in text
 
 
 def test_a_layer_is_named_for_what_is_not_the_default() -> None:

@@ -23,7 +23,7 @@ from torch import nn
 
 from kernelmill.decompose.fake import Fakes
 from kernelmill.decompose.kept import Keep, note_constructors
-from kernelmill.decompose.record import Float, Int, Op, Record, Scope, Value, tree_map
+from kernelmill.decompose.record import TRAINING, Float, Int, Op, Record, Scope, Value, tree_map
 from kernelmill.decompose.recorder import FILE, Recorder, Refused, bound_arguments, tensors_of
 from kernelmill.decompose.shortcuts import no_shortcuts
 from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
@@ -52,6 +52,7 @@ def capture(code: str, entry_point: str = "Model") -> Record:
             continue
         finally:
             forget(NAME)
+        _find_training(record, code, entry_point)
         record.notes.extend(failed)
         record.notes.extend(f"{path or 'the model'} is kept whole: {why}" for path, why in kept.items())
         return record
@@ -96,6 +97,44 @@ def _tried(code: str, entry_point: str, record: Record, sizes: dict[tuple[int, i
     return other if same else None
 
 
+_LIKE_DROPOUT = ("dropout", "batch_norm", "rrelu")
+
+
+def _find_training(record: Record, code: str, entry_point: str) -> None:
+    """`False` in a call's arguments is `self.training` where it is `True` in training.
+
+    Where the model does other calls in training, or does not run, each `training` and each third argument of a dropout is taken for it.
+    """
+    asked = [op for op in record.root.ops() if op.module is None and _may_train(op)]
+    if not asked:
+        return
+    try:
+        found = list(_capture(code, entry_point, record.road, train=True).root.ops())
+    except Exception:  # noqa: BLE001  it does not run in training, or one run does not describe it
+        found = []
+    finally:
+        forget(NAME)
+    ops = list(record.root.ops())
+    aligned = [(op.name, op.line) for op in ops] == [(op.name, op.line) for op in found]
+    then = dict(zip(ops, found, strict=True)) if aligned else {}
+    for op in asked:
+        other = then.get(op)
+        if other is not None:
+            trains = {at for at, value in enumerate(other.args) if value is True}
+        else:
+            trains = {2} if "dropout" in op.short else set()
+        op.args = tuple(
+            TRAINING if value is False and at in trains else value for at, value in enumerate(op.args)
+        )
+        if op.kwargs.get("training") is False and (other is None or other.kwargs.get("training") is True):
+            op.kwargs["training"] = TRAINING
+
+
+def _may_train(op: Op) -> bool:
+    named = any(name in op.short for name in _LIKE_DROPOUT)
+    return op.kwargs.get("training") is False or (named and any(value is False for value in op.args))
+
+
 def _resized(args: list[Any], kwargs: dict[str, Any], sizes: dict[tuple[int, int], int]) -> Any:
     count = iter(range(1_000_000))
 
@@ -114,6 +153,7 @@ def _capture(
     road: str,
     sizes: dict[tuple[int, int], int] | None = None,
     kept: dict[str, str] | None = None,
+    train: bool = False,
 ) -> Record:
     torch.manual_seed(0)
     module = _loaded(code)
@@ -128,7 +168,7 @@ def _capture(
     with torch.no_grad():
         with fake if road == "fake" else contextlib.nullcontext():
             _, init_args, init_kwargs = init_inputs(module)
-            model = kind(*init_args, **init_kwargs).eval()
+            model = kind(*init_args, **init_kwargs).train(train)
             torch.manual_seed(0)  # as the proof does, where sizes depend on values
             args, kwargs = inputs(module)
         if road == "real constructor":
@@ -177,7 +217,8 @@ def record_run(
     recorder.root.args = given
     with _calls(recorder), _whole_sequences(road != "real"), no_shortcuts(), recorder:
         output = model(*args, **kwargs)
-    recorder.see_that_state_stays()
+    if not model.training:  # where statistics are written
+        recorder.see_that_state_stays()
     root = recorder.root.items[0]
     if isinstance(root, Op):  # all of it is kept whole
         root.scope = Scope("", type(model).__name__, None, [root])

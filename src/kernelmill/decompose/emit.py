@@ -17,18 +17,27 @@ import torch
 
 from kernelmill.decompose.kinds import short_of, snake, title_of
 from kernelmill.decompose.partition import Part
-from kernelmill.decompose.record import Float, Int, Leaf, Op, Tree, Value, values_of
-from kernelmill.decompose.texts import RESERVED, Shapes, both, constant, names_of_inputs, numbered, sized
+from kernelmill.decompose.record import TRAINING, Float, Int, Leaf, Op, Tree, Value, values_of
+from kernelmill.decompose.texts import (
+    OF_MODULES,
+    RESERVED,
+    Shapes,
+    both,
+    constant,
+    names_of_inputs,
+    numbered,
+    sized,
+)
 
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "true_divide": "/", "__truediv__": "/", "matmul": "@", "__matmul__": "@",
     "pow": "**", "__pow__": "**", "__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">=",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "__and__": "&", "__or__": "|", "__xor__": "^",
-    "__floordiv__": "//", "__mod__": "%", "remainder": "%", "floor_divide": "//",
+    "__floordiv__": "//", "__mod__": "%", "remainder": "%", "floor_divide": "//", "__lshift__": "<<", "__rshift__": ">>",
 }  # fmt: skip
 _REFLECTED = {
     "__rsub__": "-", "__rtruediv__": "/", "__rdiv__": "/", "__rpow__": "**", "__radd__": "+", "__rmul__": "*", "__rmatmul__": "@",
-    "__rfloordiv__": "//", "__rmod__": "%",
+    "__rfloordiv__": "//", "__rmod__": "%", "__rlshift__": "<<", "__rrshift__": ">>",
 }  # fmt: skip
 _FRESH = frozenset(
     [
@@ -90,7 +99,7 @@ class Writer:
         self._prefix = part.scope.path if part.scope and not self._by_type else ""
         self._taken: set[str] = set(RESERVED)
         self._attributes: dict[str, str] = {}  # by path
-        self._attribute_names: set[str] = {"training", "forward"}
+        self._attribute_names: set[str] = set(OF_MODULES)
         self._init: list[str] = []
         self._arguments: dict[str, Any] = {}
         self._paths: dict[str, str] = {}
@@ -264,8 +273,6 @@ class Writer:
         if method and short == "__invert__":
             return f"~{self._operand(args[0])}"
         kwargs = self._kept(op)
-        if "dropout" in short and len(args) > 2 and isinstance(args[2], bool):
-            args, kwargs = args[:2], kwargs | {"training": args[2]}
         if method:
             if not hasattr(
                 torch.Tensor, short
@@ -304,9 +311,7 @@ class Writer:
     def _arguments_text(self, args: tuple[Tree, ...], kwargs: dict[str, Tree]) -> str:
         parts = [self._text(value) for value in args]
         for name, value in kwargs.items():
-            if name == "training" and isinstance(value, bool):
-                parts.append("training=self.training")
-            elif isinstance(value, torch.device):
+            if isinstance(value, torch.device):
                 if text := self._text(value):
                     parts.append(f"{name}={text}")
             else:
@@ -339,6 +344,8 @@ class Writer:
             return self._value(tree)
         if isinstance(tree, Int | Float):
             return self._number(tree)
+        if tree is TRAINING:
+            return "self.training"
         if isinstance(tree, torch.device):
             some = next((name for value, name in self._names.items() if value.shape is not None), None)
             return f"{some}.device" if some else ""

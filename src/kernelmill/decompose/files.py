@@ -20,7 +20,7 @@ from kernelmill.decompose.parents import Names
 from kernelmill.decompose.partition import Level, Part
 from kernelmill.decompose.record import Record, Value
 from kernelmill.decompose.source_parts import own_classes, own_inputs
-from kernelmill.decompose.texts import Shapes, both, constant, names_of_inputs, numbered
+from kernelmill.decompose.texts import OF_MODULES, Shapes, both, constant, names_of_inputs, numbered
 from kernelmill.decompose.values import given
 
 FOLDERS: dict[Level, str] = {
@@ -243,7 +243,7 @@ class Files:
         structured = whole or node.text is self._source.code
         classes: dict[Node, str] = {}
         attributes: dict[tuple[Any, ...], str] = {}
-        taken: Counter[str] = Counter()
+        taken = set(OF_MODULES)
         init: list[str] = []
         weights: dict[str, str] = {}
         sizes = {child: self._written(child).sizes for child in children}
@@ -258,10 +258,8 @@ class Files:
                 classes[kind] = _class(kind.id, set(classes.values()))
             bound = (kind, tuple(made.weights.items()))
             if bound not in attributes:
-                taken[child.title] += 1
-                attributes[bound] = (
-                    child.title if taken[child.title] == 1 else f"{child.title}_{taken[child.title]}"
-                )
+                attributes[bound] = next(name for name in numbered(child.title) if name not in taken)
+                taken.add(attributes[bound])
                 arguments = ", ".join(constant(value) for value in kind.made.arguments.values())
                 init.append(f"self.{attributes[bound]} = {classes[kind]}({arguments})")
                 weights |= {f"{attributes[bound]}.{name}": path for name, path in made.weights.items()}

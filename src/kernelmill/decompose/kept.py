@@ -1,7 +1,7 @@
 """Modules that are kept whole, because a run of them does not say what another run does.
 
 Such is a module whose Python looks at a tensor's values, whose calls give tensors of a size that depends on values, that writes into
-its own state, or that runs under autocast. The smallest module of the author's that does it is one call in the record, if it can be
+its own state, that transforms functions (`torch.vmap`: what its calls get has other shapes), or that runs under autocast. The smallest module of the author's that does it is one call in the record, if it can be
 made again from constants; otherwise the whole model is.
 """
 

@@ -14,7 +14,7 @@ _TABLE = {
     alpha_dropout feature_dropout feature_alpha_dropout AlphaDropout FeatureAlphaDropout requires_grad_ broadcast_to broadcast_tensors
     swapdims ravel positive alias atleast_1d atleast_2d atleast_3d
     arange zeros ones full empty eye tensor as_tensor scalar_tensor linspace zeros_like ones_like full_like empty_like new_zeros
-    new_ones new_full new_empty tril_indices triu_indices meshgrid rand randn randint randperm
+    new_ones new_full new_empty new_tensor tril_indices triu_indices meshgrid rand randn randint randperm
 """,
     "heavy": """
     Linear linear Bilinear bilinear LazyLinear matmul __matmul__ __rmatmul__ mm bmm mv dot addmm baddbmm addbmm addmv einsum tensordot
@@ -33,7 +33,9 @@ _TABLE = {
     round trunc frac eq ne lt le gt ge logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not addcmul addcdiv
     lerp rsub __rsub__ __rtruediv__ __rdiv__ __rpow__ __radd__ __rmul__ __pow__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __and__ __or__
     __xor__ __invert__ __truediv__ __floordiv__ __mod__ __neg__ isnan isinf nan_to_num rand_like randn_like tril triu copy fill xlogy
-    __setitem__ subtract multiply divide float_power heaviside fmod
+    __setitem__ subtract multiply divide float_power heaviside fmod bitwise_xor bitwise_left_shift bitwise_right_shift __lshift__
+    __rshift__ __rlshift__ __rrshift__ __rfloordiv__ __rmod__ isfinite asinh acosh atanh arctan2 exp2 logaddexp logaddexp2 hypot erfinv
+    logit sinc sgn fmax fmin absolute negative complex polar conj angle
 """,
     "norm": """
     BatchNorm1d BatchNorm2d BatchNorm3d LayerNorm GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d RMSNorm LocalResponseNorm
@@ -52,13 +54,22 @@ _NAMES = {
     "__setitem__": "index_put", "__matmul__": "matmul", "__rmatmul__": "matmul", "__radd__": "add", "__rmul__": "mul",
     "__or__": "bitwise_or", "__and__": "bitwise_and", "__xor__": "bitwise_xor", "__invert__": "bitwise_not", "__mod__": "remainder",
     "true_divide": "div", "__truediv__": "div", "scaled_dot_product_attention": "attention", "__floordiv__": "floor_divide",
+    "__rfloordiv__": "floor_divide", "__rmod__": "remainder", "__lshift__": "bitwise_left_shift",
+    "__rshift__": "bitwise_right_shift", "__rlshift__": "bitwise_left_shift", "__rrshift__": "bitwise_right_shift",
+    "float": "to_float", "half": "to_half", "double": "to_double", "bfloat16": "to_bfloat16", "int": "to_int", "long": "to_long",
+    "bool": "to_bool", "type": "to_type",
 }  # fmt: skip
+
+_IN_PLACE = {f"__i{name}__": f"__{name}__" for name in ("pow", "and", "or", "xor", "lshift", "rshift")}
+"""Operators that write in place (`x &= y`), of those that torch does not call `add_` or such."""
 
 
 def short_of(op: Op) -> str:
     """Its name without where it is from, and without the underscore of those that write in place."""
     short = op.short
-    return short if short.startswith("__") else short.rstrip("_") or short
+    if short.startswith("__"):
+        return _IN_PLACE.get(short, short)
+    return short.rstrip("_") or short
 
 
 def kind_of(op: Op) -> str:

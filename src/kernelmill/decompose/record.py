@@ -15,6 +15,15 @@ Tree = Any
 """Lists, tuples, dicts and slices with `Value`, `Int`, `Float` and constants in them."""
 
 
+class _Training:
+    def __repr__(self) -> str:
+        return "self.training"
+
+
+TRAINING = _Training()
+"""Stands in a call's arguments where they have `self.training`."""
+
+
 @dataclass(eq=False)
 class Value:
     """A tensor, or a number that was given to the model (`input`) or to a part of it (`literal`)."""

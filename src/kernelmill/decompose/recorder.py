@@ -195,6 +195,8 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         leaf: Leaf | None,
     ) -> Any:
         """Make the call, and note it if a tensor comes of it."""
+        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, _flat((args, kwargs)))):
+            raise self._keep("a function is transformed (vmap, grad)")
         before = {id(one): one._version for one in _flat((args, kwargs))}
         noted = self.tree(args), self.tree(kwargs)
         output = func(*args, **kwargs)
@@ -319,6 +321,8 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
             for name, tensor in (*part.named_parameters(), *part.named_buffers())
             if id(tensor) in self._known
         }
+        if any(value.kind != "weight" for value in weights.values()):
+            return None  # it is called with tensors that the model computes (`torch.func.functional_call`)
         dtypes = {value.dtype for value in weights.values() if "float" in value.dtype}
         other = next(iter(dtypes)) if len(dtypes) == 1 and dtypes != {"float32"} else None
         return Leaf(path, type(part).__name__, *known, weights, other)

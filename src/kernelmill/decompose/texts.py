@@ -9,12 +9,15 @@ from itertools import chain, count
 from typing import Any
 
 import torch
+from torch import nn
 
 from kernelmill.decompose.kinds import short_of
 from kernelmill.decompose.partition import Part
 from kernelmill.decompose.record import Float, Int, Tree, Value
 
 RESERVED = frozenset(["F", "torch", "nn", "math", "self", *dir(builtins)])
+OF_MODULES = frozenset(["training", *dir(nn.Module)])
+"""What no layer or weight may be called: `self.float` is a method."""
 Shapes = dict[Value, tuple[int, ...]]
 
 
@@ -93,4 +96,4 @@ def names_of_inputs(part: Part) -> dict[Value, str]:
     return found
 
 
-__all__ = ["RESERVED", "Shapes", "both", "constant", "names_of_inputs", "numbered", "sized"]
+__all__ = ["OF_MODULES", "RESERVED", "Shapes", "both", "constant", "names_of_inputs", "numbered", "sized"]

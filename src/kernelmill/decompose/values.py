@@ -12,22 +12,19 @@ from kernelmill.decompose.record import Value, values_of
 from kernelmill.decompose.texts import constant
 
 _LITERAL = 16
-_POSITIVE = (
-    "relu",
-    "ReLU",
-    "relu6",
-    "ReLU6",
-    "sigmoid",
-    "Sigmoid",
-    "exp",
-    "abs",
-    "square",
-    "softplus",
-    "Softplus",
-    "hardsigmoid",
-    "sqrt",
-    "rsqrt",
-)
+_NAMES = {
+    "makes": """
+    relu ReLU relu6 ReLU6 sigmoid Sigmoid exp abs square softplus Softplus hardsigmoid Hardsigmoid sqrt rsqrt softmax Softmax norm
+    vector_norm var std cdist rand rand_like ones ones_like eye
+""",
+    "keeps": """
+    mean sum amax amin max min cumsum cumprod prod mul div add true_divide __truediv__ __rtruediv__ reciprocal maximum pow __pow__
+    cat stack index_select gather repeat repeat_interleave clamp flip roll dropout
+""",
+}
+_POSITIVE, _STAYS_POSITIVE = (frozenset(names.split()) for names in _NAMES.values())
+"""What makes no numbers below zero, and what makes none of numbers that are not."""
+_FAR = 12
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 
@@ -81,7 +78,7 @@ def given(part: Part, value: Value) -> str:
         maker = _maker(value)
         if maker in ("softmax", "Softmax"):
             return f"torch.softmax(torch.randn({shape}{typed}), dim=-1)"
-        return f"torch.{'rand' if maker in _POSITIVE else 'randn'}({shape}{typed})"
+        return f"torch.{'rand' if _is_positive(value) else 'randn'}({shape}{typed})"
     if bags := next((op for op in part.ops if op.module and op.module.kind == "EmbeddingBag"), None):
         indices, *offsets = bags.args
         if offsets and offsets[0] is value:  # from 0 on, in order
@@ -99,6 +96,35 @@ def _maker(value: Value) -> str:
             break
         value = sources[0]
     return short_of(value.op) if value.op is not None else ""
+
+
+def _is_positive(tree: Any, far: int = _FAR) -> bool:
+    """Whether it is known that no number of it is below zero."""
+    if not isinstance(tree, Value):
+        return isinstance(tree, int | float) and tree >= 0
+    op = tree.op
+    if op is None:
+        return tree.shape is None and isinstance(tree.example, int | float) and tree.example >= 0
+    short = short_of(op)
+    if short in _POSITIVE:
+        return True
+    if short in ("clamp", "clamp_min", "clip") and _floor(op) >= 0:
+        return True
+    if short in ("pow", "__pow__") and op.args[1] in (2, 4):
+        return True
+    if far == 0 or not (kind_of(op) == "layout" or short in _STAYS_POSITIVE):
+        return False
+    if short in ("cat", "stack"):
+        return all(_is_positive(one, far - 1) for one in op.args[0])
+    sources = [one for one in op.args if isinstance(one, Value) and one.shape is not None]
+    numbers = op.args[1:2] if short in ("add", "mul", "div", "maximum") else ()
+    return bool(sources) and all(_is_positive(one, far - 1) for one in (*sources, *numbers))
+
+
+def _floor(op: Any) -> float:
+    """The least number that a clamp lets through."""
+    least = op.kwargs.get("min", op.args[1] if len(op.args) > 1 else None)
+    return float(least) if isinstance(least, int | float) else float("-inf")
 
 
 def _bound(part: Part, value: Value) -> int:
