@@ -2,11 +2,32 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from kernelmill.cli import main
 
+DATA = Path("data/kernelbench")
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--data", default="data/kernelbench")
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [--data FOLDER] [--level N] [--start N] [--count N] [--output OUT] …",
+        description="All other options are those of kernelmill decompose.",
+        add_help=False,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=DATA,
+        metavar="FOLDER",
+        help=f"a set of problems (default: {DATA}, which kernelmill problems import makes of KernelBench)",
+    )
+    parser.add_argument("-h", "--help", action="store_true", help="show this and the other options")
     given, rest = parser.parse_known_args()
-    sys.exit(main(["decompose", given.data, *rest]))
+    if given.help:
+        parser.print_help()
+        print()
+        sys.exit(main(["decompose", "--help"]))
+    if not given.data.exists():
+        sys.exit(f"batch_decompose.py: {given.data}: no such folder: name a set of problems with --data")
+    sys.exit(main(["decompose", str(given.data), *rest]))

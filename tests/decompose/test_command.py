@@ -183,6 +183,12 @@ def test_the_script_takes_a_part_of_a_level(tmp_path: Path) -> None:
     done = subprocess.run([*script, "3", "--data", "data"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("kernelmill: data: no .py file in it")
+    done = subprocess.run([*script, "0", "--data", "none"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "none: no such folder: name a set of problems with --data" in done.stderr
+    help_text = subprocess.run([*script, "0", "--help"], cwd=tmp_path, capture_output=True, text=True).stdout
+    assert "--data FOLDER" in help_text
+    assert "--workers N" in help_text
 
 
 @pytest.mark.parametrize(
