@@ -119,6 +119,28 @@ def test_nothing_to_collect_is_told(mill: Mill) -> None:
     assert not Path("problems").exists()
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("decomposition_tree.json", "{", "decomposition_tree.json is no JSON: "),
+        ("decomposition_tree.json", "[" * 100_000, "decomposition_tree.json is no JSON: "),
+        ("decomposition_tree.json", "[]", "decomposition_tree.json is no tree: "),
+        ("level_0_kernel/gelu.py", None, "level_0_kernel/gelu.py cannot be read (No such file or directory)"),
+        ("level_0_kernel/gelu.py", "def (", "is no Python: "),
+    ],
+)
+def test_a_model_that_cannot_be_read_is_left_out_with_a_line(
+    mill: Mill, file: str, text: str | None, said: str
+) -> None:
+    model("level1/1_a", ("gelu", "kernel", KERNEL, 1))
+    broken = model("level1/2_b", ("gelu", "kernel", KERNEL, 1)) / file
+    broken.unlink() if text is None else broken.write_text(text)
+    done = mill("collect", "out")
+    assert done.returncode == 0
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("left out: ")]
+    assert said in line
+
+
 def test_a_collected_set_is_imported_as_it_is(mill: Mill) -> None:
     model("level1/1_a", ("gelu_fp32", "kernel", KERNEL, 1))
     assert mill("collect", "out").returncode == 0

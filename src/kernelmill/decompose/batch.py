@@ -207,7 +207,7 @@ class Decomposer:
                 keep_levels(folder, self._levels)
             tree, raw = read_tree(folder)
         except ValueError as error:
-            raise Unusable(f"its tree cannot be read: {' '.join(str(error).split())[:200]}") from None
+            raise Unusable(" ".join(str(error).split())[:300]) from None
         (folder / "tree.svg").write_text(svg(raw), encoding="utf-8")
         (folder / "decomposition_analysis.md").write_text(analysis(raw, proof), encoding="utf-8")
         status: Literal["PASS", "FAIL"] = "PASS" if proof.status == "PASS" else "FAIL"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.decompose.prove_tree import FOLDERS, TREE
-from kernelmill.decompose.tree_file import Level, TreeFile, typed
+from kernelmill.decompose.tree_file import Level, NotATree, TreeFile, typed
 from kernelmill.errors import OutputError
 from kernelmill.teacher.tidy import ruff_format
 
@@ -82,8 +82,11 @@ def write_model(folder: Path, files: dict[str, str], source: str) -> None:
 
 
 def read_tree(folder: Path) -> tuple[TreeFile, dict[str, Any]]:
-    """With types, and as it stands. Raises `OSError`, or `ValueError` where it is none."""
-    raw = json.loads((folder / TREE).read_bytes())
+    """With types, and as it stands. Raises `OSError`, or `NotATree`."""
+    try:
+        raw = json.loads((folder / TREE).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise NotATree(f"{TREE} is no JSON: {error}") from None
     return typed(raw), raw
 
 

@@ -102,7 +102,8 @@ def main(arguments: list[str]) -> int:
     found = collect(folders, given.levels)
     if not found.works:
         why = f"; the first: {found.left_out[0]}" if found.left_out else ""
-        raise SourceError(f"{len(folders):,} decomposed models, and no problem to collect{why}")
+        models = f"{len(folders):,} decomposed model{'' if len(folders) == 1 else 's'}"
+        raise SourceError(f"{models}, and no problem to collect{why}")
     write(found, target)
     for line in found.left_out:
         print(plain(f"left out: {line}"))
@@ -133,7 +134,10 @@ def collect(folders: Iterable[Path], levels: tuple[Level, ...]) -> Collected:
             if tree.metadata.verification_status != "PASS":
                 raise ValueError(f"its proof is {tree.metadata.verification_status}")
             mine = list(_works(folder, tree, levels))
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            found.left_out.append(f"{folder}: {error.filename} cannot be read ({error.strerror})")
+            continue
+        except ValueError as error:
             found.left_out.append(f"{folder}: {' '.join(str(error).split())}")
             continue
         found.models[place] = tree.metadata.source_file

@@ -83,6 +83,8 @@ def model_folders(source: Path) -> list[Path]:
     """The decomposed models at or below a path, in natural order."""
     if not source.is_dir():
         raise SourceError(f"{source}: no such folder")
+    if source.name in ("", ".."):
+        source = source.resolve()  # a model has the name of its folder
     files = [file.relative_to(source) for file in source.rglob(TREE)]
     # What a process that was killed left has a name with a dot.
     hidden = [file for file in files if any(part.startswith(".") for part in file.parts)]
