@@ -152,6 +152,8 @@ def test_the_analysis_counts_kernels_by_their_share_of_calls() -> None:
     assert "7 kernel calls in a run, of 2 different kernels" in text
     assert text.index("| `relu` | 4 | 57.1% |") < text.index("| `linear` | 3 | 42.9% |")
     assert "All sizes are the source's own." in text
+    alone = analysis(tree(node("mask", "kernel", input_shapes=[], input_dtypes=[])))
+    assert "| `mask` | 1 | 100.0% | nothing | 2x3 float32, scalar int64 |" in alone
     assert "| `block` |  | 2 | 2x3 float32 | 2x3 float32, scalar int64 | 1 fusion, 1 kernel |" in text
 
 

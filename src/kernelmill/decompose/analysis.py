@@ -12,7 +12,7 @@ from kernelmill.decompose.tree_file import LEVELS, Level, Node, TreeFile, shapes
 from kernelmill.terminal import plain
 
 _WHAT: dict[Level, str] = {
-    "model": "the whole, where it holds layers",
+    "model": "the whole, where it holds layers or more than 12 kernels",
     "layer": "a module of the source that holds several of those below",
     "fusion": "2 to 5 kernels that one would write as one",
     "kernel": "one operation that a person would name",
@@ -55,7 +55,7 @@ def _what(tree: TreeFile) -> Iterator[str]:
         f", level {about.source_level}." if about.source_level is not None else "."
     )
     yield (
-        f"It takes {_text(shapes(root.input_shapes, root.input_dtypes)) or 'nothing'} and gives "
+        f"It takes {_taken(root)} and gives "
         f"{_text(shapes(root.output_shapes, root.output_dtypes))}; {_count(leaves, 'kernel call')} in a run, "
         f"of {_count(_number(tree, 'kernel'), 'different kernel')}."
     )
@@ -93,7 +93,7 @@ def _layers(tree: TreeFile) -> Iterator[str]:
         made = ", ".join(_count(below[level], level) for level in reversed(LEVELS) if below[level])
         yield (
             f"| {_code(node.id)} | {_code(node.source_path)} | {node.instance_count} | "
-            f"{_text(shapes(node.input_shapes, node.input_dtypes))} | "
+            f"{_taken(node)} | "
             f"{_text(shapes(node.output_shapes, node.output_dtypes))} | {made} |"
         )
     yield from _more(layers, "layer")
@@ -123,7 +123,7 @@ def _kernels(tree: TreeFile) -> Iterator[str]:
     for node in kernels[:_MANY]:
         yield (
             f"| {_code(node.id)} | {node.instance_count} | {node.instance_count / max(1, total):.1%} | "
-            f"{_text(shapes(node.input_shapes, node.input_dtypes))} | "
+            f"{_taken(node)} | "
             f"{_text(shapes(node.output_shapes, node.output_dtypes))} |"
         )
     yield from _more(kernels, "kernel")
@@ -179,6 +179,10 @@ def _run(tree: TreeFile) -> Iterator[str]:
     yield "python verification/composition_test.py    # the kernels put together, against the source"
     yield "kernelmill prove .    # all of the proof again, from these files"
     yield "```"
+
+
+def _taken(node: Node) -> str:
+    return _text(shapes(node.input_shapes, node.input_dtypes)) or "nothing"
 
 
 def _number(tree: TreeFile, level: Level) -> int:
