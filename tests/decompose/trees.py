@@ -282,6 +282,51 @@ def tree() -> dict[str, Any]:
     return {"metadata": metadata, "nodes": nodes, "data_flow": []}
 
 
+def one_step(
+    folder: Path,
+    original: str,
+    kernels: dict[str, str],
+    forward: str,
+    weights: dict[str, str],
+    size: list[int] | None = None,
+    dtype: str = "float32",
+) -> Path:
+    """A fusion as the root, its kernels, one step. Everything takes one tensor and gives one, of one size (4x8) and type."""
+    size = size or [4, 8]
+    shape = {
+        "input_shapes": [size],
+        "output_shapes": [size],
+        "input_dtypes": [dtype],
+        "output_dtypes": [dtype],
+    }
+    nodes: dict[str, Any] = {
+        "root": {"id": "root", "level": "fusion", "path": "level_1_fusion/root.py", "children": list(kernels), "step": "steps/step_1_root", **shape}
+    }  # fmt: skip
+    write(folder / "level_1_fusion/root.py", original)
+    imports = "\n".join(f"from PACKAGE.{name} import Model as {name.title()}" for name in kernels)
+    made = "\n".join(f"        self.{name} = {name.title()}()" for name in kernels)
+    code = f"import torch.nn as nn\n\n{imports}\n\n\nclass Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n{made}\n\n    def forward(self, x):\n        {forward}\n"
+    head = "import sys\nfrom pathlib import Path\n\nsys.path.insert(0, str(Path(__file__).resolve().parents[1]))\n\n"
+    for name, text in kernels.items():
+        nodes[name] = {
+            "id": name,
+            "level": "kernel",
+            "path": f"level_0_kernel/{name}.py",
+            "children": [],
+            **shape,
+        }
+        write(folder / f"level_0_kernel/{name}.py", text)
+        write(folder / f"steps/step_1_root/children/{name}.py", text)
+    write(folder / "steps/step_1_root/original.py", original)
+    write(folder / "steps/step_1_root/refactored.py", code.replace("PACKAGE", "children"))
+    write(folder / "verification/original.py", original)
+    write(folder / "verification/composition_test.py", head + code.replace("PACKAGE", "level_0_kernel"))
+    for where in ("steps/step_1_root", "verification"):
+        write(folder / where / "weight_map.json", json.dumps({"refactored_to_original": weights}))
+    write(folder / "decomposition_tree.json", json.dumps({"metadata": {"root": "root"}, "nodes": nodes}))
+    return folder
+
+
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

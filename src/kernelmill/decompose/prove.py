@@ -181,6 +181,8 @@ def _prove(tree: Tree, prover: Prover, proof: Proof) -> None:
         status = result["verification"]["status"]
         if status != "PASS":
             proof.fail(status, [f"{claim.name}: {line}" for line in result["verification"]["reasons"]])
+    if all(result["verification"]["status"] == "PASS" for result in results):
+        level_faults += _use_faults(tree, [result["children"] for result in results])
     if tree.faults or level_faults:
         proof.fail("FAIL", [*tree.faults, *level_faults])
     verified = [result["verification"] for result in results]
@@ -239,6 +241,28 @@ def _shape_faults(
     ]
 
 
+def _use_faults(tree: Tree, found: list[dict[str, list[list[Any]]]]) -> list[str]:
+    """Each file has the sizes that the model uses it with; one may stand for several, so one of its uses has to be such. What is
+    a kernel is seen in the composition, everything else in the steps."""
+    uses: dict[str, list[list[Any]]] = {}
+    for claim, children in zip([*tree.steps, tree.composition], found, strict=True):
+        for attribute, calls in children.items():
+            name = claim.made_of[attribute]
+            if (claim is tree.composition) == (not tree.nodes[name].children):
+                uses.setdefault(name, []).extend(calls)
+    faults = []
+    for name, calls in uses.items():
+        node = tree.nodes[name]
+        seen = [[[t for t in side if t != [[], "bool"]] for side in call] for call in calls]
+        if name != tree.root and [node.tensors("inputs"), node.tensors("outputs")] not in seen:
+            inputs, outputs = seen[0]
+            faults.append(
+                f"{node.path} has {_shown(node.tensors('inputs'))} -> {_shown(node.tensors('outputs'))}, "
+                f"the model uses it with {_shown(inputs)} -> {_shown(outputs)}"
+            )
+    return faults
+
+
 def _shown(tensors: list[list[Any]]) -> str:
     return ", ".join(f"{dtype}{shape}" for shape, dtype in tensors) or "none"
 
@@ -274,7 +298,11 @@ def _result(claim: Claim, tree: Tree, prover: Prover) -> dict[str, Any]:
                 "status": "FAIL",
                 "lines": [*found["lines"], *(f"the original: {w}" for w in wrong)],
             }
-    return {"verification": _verification(claim, found), "coverage": _coverage(found.get("operations"))}
+    return {
+        "verification": _verification(claim, found),
+        "coverage": _coverage(found.get("operations")),
+        "children": found.get("children", {}),
+    }
 
 
 def _verification(claim: Claim, found: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 confined process and nowhere else.
 
 In each trial the original's weights are drawn anew and copied to the refactored by name; each side gets its own copy of the inputs.
-The third trial has small inputs and small variances, so that an `eps` or a small constant shows. Afterwards outputs, inputs and
+The third trial has small inputs and small variances, so that an `eps` or a small constant shows. Where inputs are constant, or
+the two sides do not do the same operations in the same order, there is a fourth with inputs that are drawn here. Afterwards outputs, inputs and
 weights have to agree: what one side changes in place the other has to change, too.
 """
 
@@ -29,7 +30,16 @@ from kernelmill.decompose.prove_build import (
 )
 from kernelmill.decompose.prove_record import Recorder, tensors_in
 from kernelmill.decompose.prove_sizes import Cost, Limits, Rule, Shape, reduced_inputs, target
-from kernelmill.decompose.prove_values import TOLERANCES, Comparison, Snapshot, State, clone, scale_floats
+from kernelmill.decompose.prove_values import (
+    TOLERANCES,
+    Comparison,
+    Snapshot,
+    State,
+    clone,
+    draw_floats,
+    scale_floats,
+    tells_little,
+)
 from kernelmill.problems.module_file import where
 
 SEEDS = (1729, 2718, 3141)
@@ -50,6 +60,7 @@ class Numbers:
         """Bytes, where there is not so much memory."""
         self.bitwise = True
         self.train = ""
+        self.drawn = "not needed (inputs that differ, and the same operations in the same order)"
         self.rtol = 0.0
         self.input_dtype = ""
         self.facts: list[list[float]] = []
@@ -75,6 +86,7 @@ class Numbers:
             "bitwise_equal": self.bitwise and not self.error,
             "reduced": self.reduced,
             "weights": self.weights,
+            "drawn_inputs": self.drawn,
         }
 
 
@@ -87,6 +99,7 @@ def compare_numbers(
     cost: Cost,
     train: bool,
     limits: Limits,
+    drawn: bool,
 ) -> Numbers:
     small = [list(target(shape, rules)) for shape in shapes]
     reduced = {"from": [list(s) for s in shapes], "to": small} if rules else None
@@ -104,17 +117,24 @@ def compare_numbers(
             f"it cannot be built for real: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         )
         return found
-    plan = [(seed, index == 2, False) for index, seed in enumerate(SEEDS)]
-    for number, (seed, little, training) in enumerate(
-        [*plan, *([(SEEDS[0], False, True)] if train else [])], 1
-    ):
+    plan = [(seed, "small" if index == 2 else "", False) for index, seed in enumerate(SEEDS)]
+    plan += [(SEEDS[0], "drawn", False)]
+    for number, (seed, other, training) in enumerate([*plan, *([(SEEDS[0], "", True)] if train else [])], 1):
         _seed(seed)
         given = reduced_inputs(original.inputs, shapes, rules)
+        little = other == "small"
         if little:
             scale_floats(given, SMALL_INPUTS)
+        elif other == "drawn":
+            if not drawn and not tells_little(given):
+                continue
+            given = draw_floats(given)
         trial, trouble = pair.trial(given, seed, little, training, record=number == 1)
         mode = "train" if training else "eval"
         if trouble is not None:
+            if trouble[0] == "original" and other == "drawn":
+                found.drawn = f"not compared (the original does not run with them: {trouble[1]})"
+                continue
             if training and trouble[0] == "original":
                 found.train = f"not compared (the original does not run in train mode: {trouble[1]})"
                 break
@@ -133,6 +153,8 @@ def compare_numbers(
         found.finite += trial.comparison.finite
         if training:
             found.train = f"{'PASS' if passed else 'FAIL'} (seed {seed})"
+        elif other == "drawn":
+            found.drawn = f"{'PASS' if passed else 'FAIL'} (seed {seed})"
         else:
             found.trials.append(
                 {
@@ -145,7 +167,7 @@ def compare_numbers(
             )
         if not passed:
             said = "; ".join(trial.comparison.faults[:3])
-            found.faults.append(f"{mode} mode, seed {seed}{', small inputs' if little else ''}: {said}")
+            found.faults.append(f"{mode} mode, seed {seed}{f', {other} inputs' if other else ''}: {said}")
     if not found.error and not found.faults and not found.finite:
         found.error = "the original gives no finite number in any trial: nothing was compared"
     return found

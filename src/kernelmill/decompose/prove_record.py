@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from kernelmill.decompose.prove_operations import Done, Trail, setting
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
 _NO_OPERATION = {
@@ -56,6 +57,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.of_training_modules: Counter[str] = Counter()
         self.called: list[tuple[str, Counter[str]]] = []
         """Children in their order, with what each did in this call."""
+        self.given_to: dict[str, list[list[Any]]] = {}
+        """Of each child the different inputs and outputs: shapes and types of tensors."""
         self.used: set[str] = set()
         self.flops = 0
         self.written = 0
@@ -66,6 +69,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._inside: list[Counter[str]] = []
         self._training = 0
         self._muted = 0
+        self._trail = Trail()
+
+    def done(self) -> Done:
+        return Done(self._trail.settings, self._trail.steps)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -74,10 +81,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         name = func._schema.name.replace("::", ".")
         output = func(*args, **kwargs)
         if self._muted or func.namespace == "prim" or name in _NO_OPERATION:
+            if not self._muted and args and isinstance(args[0], torch.Tensor):
+                self._trail.same(args[0], output)
             return output
         count = flop_registry.get(func._overloadpacket)
         flops = int(count(*args, **kwargs, out_val=output)) if count is not None else 0
-        self.note(name, args, kwargs, output, flops, bool(getattr(func, "is_view", False)))
+        view = bool(getattr(func, "is_view", False))
+        self._trail.add(setting(func, args, kwargs), (args, *kwargs.values()), output, view)
+        self.note(name, args, kwargs, output, flops, view)
         return output
 
     def note(
@@ -105,6 +116,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             self.written += sum(sizes)
             self.largest = max([self.largest, *sizes])
 
+    def note_sequence(self, text: str, given: Any, output: Any) -> None:
+        self._trail.add(text, given, output, False)
+
     @contextmanager
     def following(self) -> Iterator[None]:
         """Know which module runs."""
@@ -120,7 +134,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 self._inside.pop()
             self._training -= isinstance(module, TRAINING)
 
-        with register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True):
+        def called(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            both = [shapes_of((args, kwargs)), shapes_of(output)]
+            seen = self.given_to.setdefault(self._children[module], [])
+            if both not in seen:
+                seen.append(both)
+
+        with ExitStack() as stack:
+            stack.enter_context(register_module_forward_pre_hook(enter))
+            stack.enter_context(register_module_forward_hook(leave, always_call=True))
+            for child in self._children:
+                stack.enter_context(child.register_forward_hook(called, with_kwargs=True))
             yield
 
     @contextmanager
@@ -158,6 +182,7 @@ class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
         width = math.prod(args[0].shape[:-1])
         weights = sum(math.prod(t.shape) for t in tensors_in(args[1:]) if t.dim() == 2)
         self._recorder.note(f"aten.{name}", args, kwargs, output, 2 * width * weights, False)
+        self._recorder.note_sequence(f"{name}{_settings(args)}", args, output)
         return output
 
 
@@ -172,8 +197,18 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(item)
 
 
+def shapes_of(value: Any) -> list[list[Any]]:
+    """Shape and type of each tensor."""
+    return [[list(t.shape), str(t.dtype).removeprefix("torch.")] for t in tensors_in(value)]
+
+
 def _numbers(data: Any) -> str:
     return repr(data.tolist() if isinstance(data, np.ndarray | np.generic) else data)
+
+
+def _settings(args: tuple[Any, ...]) -> str:
+    """Of a recurrent function: layers, directions and the like."""
+    return repr([value for value in args if isinstance(value, bool | int | float)])
 
 
 def _signature(value: Any) -> str:

@@ -1,7 +1,7 @@
 """What a file of a decomposition may say: checks on the syntax tree, nothing is run.
 
     parent    refactored.py and composition_test.py: children are made from literals, `forward` calls them and passes values on
-    child     a file under level_*: torch and a few harmless modules, no way to other files, to the original or into torch itself
+    child     a file under level_* is not the original and computes something; what else it may do says `prove_child`
 
 Each check gives one line a violation, with the line of the file. What a parent really does is seen again when it runs
 (`prove_run`): an index such as `x[0]` is plumbing for a tuple and computation for a tensor.
@@ -10,7 +10,6 @@ Each check gives one line a violation, with the line of the file. What a parent 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from kernelmill.problems.structure import normal_form
 from kernelmill.python_text import parse_module
@@ -18,27 +17,11 @@ from kernelmill.python_text import parse_module
 PARENT_IMPORTS = {"torch", "torch.nn"}
 COMPOSITION_IMPORTS = PARENT_IMPORTS | {"sys", "json", "importlib", "importlib.util"}
 """Its `run_tests` may use these; its `forward` can use none of them."""
-CHILD_IMPORTS = {
-    "__future__", "collections", "dataclasses", "enum", "functools", "itertools", "math", "numbers",
-    "typing",
-}  # fmt: skip
 _PATH_LINE = "sys.path.insert(0, str(Path(__file__).resolve().parents[1]))"
 _DTYPES = {
     "float64", "float32", "float16", "bfloat16", "float", "double", "half", "complex64", "complex128",
     "bool", "int8", "int16", "int32", "int64", "uint8", "int", "long",
 }  # fmt: skip
-_BUILTINS = {
-    "exec", "eval", "compile", "open", "__import__", "globals", "vars", "setattr", "delattr", "breakpoint",
-    "__builtins__", "__loader__", "__spec__",
-}  # fmt: skip
-_MODULES = {
-    "sys", "os", "importlib", "builtins", "inspect", "gc", "ctypes", "subprocess", "pickle", "io",
-    "linecache", "pathlib", "shutil", "runpy", "threading", "multiprocessing", "hub", "package",
-    "cpp_extension", "load_library", "overrides", "_python_dispatch", "_subclasses", "_C", "_dynamo",
-    "_inductor", "load", "save",
-}  # fmt: skip
-"""Attributes that lead out of a computation: torch has `torch.sys` and `torch.os`."""
-_DUNDERS = {"__init__", "__name__", "__class__", "__version__", "__file__"}
 
 
 def parse(code: str) -> ast.Module | str:
@@ -270,62 +253,7 @@ def _text(node: ast.AST) -> str:
     return " ".join(ast.unparse(node).split())[:120]
 
 
-# ------------------------------------------------------------------------------------------------------ children
-
-
-def child_violations(code: str) -> list[str]:
-    """What a self-contained file may not do."""
-    tree = parse(code)
-    if isinstance(tree, str):
-        return [tree]
-    imported = {
-        (name.asname or name.name).partition(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in node.names
-    }
-    found = []
-    for node in ast.walk(tree):
-        for what in _wrong(node, imported):
-            found.append(f"line {getattr(node, 'lineno', '?')}: {what}")
-    if not any(isinstance(node, ast.ClassDef) and node.name == "Model" for node in tree.body):
-        found.append("it has no class Model")
-    return found
-
-
-def _wrong(node: ast.AST, imported: set[str]) -> Iterator[str]:
-    match node:
-        case ast.Import(names=names):
-            for name in names:
-                if not _is_harmless(name.name):
-                    yield f"it imports {name.name}"
-        case ast.ImportFrom(module=module, level=level, names=names):
-            if level or not _is_harmless(module or ""):
-                yield f"it imports {'.' * level}{module or ''}"
-            elif any(name.name in _MODULES or name.name == "*" for name in names):
-                yield f"it imports {', '.join(name.name for name in names)} from {module}"
-        case ast.Name(id=name) if name in _BUILTINS:
-            yield f"it uses {name}"
-        case ast.Call(func=ast.Name(id="getattr"), args=[of, *_]) if _text(of) != "self":
-            yield f"it looks names up: {_text(node)}"
-        case ast.Attribute(attr=name):
-            if name in _MODULES:
-                yield f"it reaches for {_text(node)}"
-            elif name.startswith("__") and name not in _DUNDERS:
-                yield f"it uses {name}"
-            elif isinstance(node.ctx, ast.Store | ast.Del) and _root(node) in imported:
-                yield f"it changes {_text(node)}"
-
-
-def _is_harmless(module: str) -> bool:
-    parts = module.split(".")
-    return (parts[0] == "torch" and not _MODULES & set(parts)) or module in CHILD_IMPORTS
-
-
-def _root(node: ast.expr) -> str:
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+# ------------------------------------------------------------------------------------- a child beside the original
 
 
 def same_class(original: str, child: str, name: str = "Model") -> bool:

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kernelmill.decompose.prove_source import Parent, child_violations, computes_nothing, same_class
+from kernelmill.decompose.prove_child import child_violations
+from kernelmill.decompose.prove_source import Parent, computes_nothing, same_class
 
 TREE = "decomposition_tree.json"
 FOLDERS = {
@@ -84,6 +85,8 @@ class Claim(msgspec.Struct):
     single: bool = False
     of_the_node: bool = True
     """Whether the original is the node's own file. The source may take its inputs in another order, or more of them."""
+    made_of: dict[str, str] = {}
+    """The node of each attribute of the parent."""
 
 
 class Tree:
@@ -267,6 +270,7 @@ class Tree:
             self._map(step, violations),
             violations,
             node,
+            made_of=_made_of(parent, children),
         )
 
     def _composition(self) -> Claim:
@@ -286,6 +290,7 @@ class Tree:
         return Claim(
             "composition", self.folder / "verification", self.source, files, "verification/composition_test.py",
             weight_map, violations, self.nodes[self.root], single, self.source == self.texts[self.root],
+            _made_of(parent, leaves),
         )  # fmt: skip
 
     def _map(self, folder: str, violations: list[str]) -> dict[str, str]:
@@ -296,6 +301,12 @@ class Tree:
         except (ValueError, KeyError, TypeError, RecursionError, Unreadable) as error:
             violations.append(f"weight_map.json is no weight map: {' '.join(str(error).split())[:200]}")
             return {}
+
+
+def _made_of(parent: Parent, nodes: dict[str, str]) -> dict[str, str]:
+    """`nodes` by module."""
+    modules = {attribute: parent.imported[alias] for attribute, alias in parent.built.items()}
+    return {attribute: nodes[module] for attribute, module in modules.items() if module in nodes}
 
 
 def _imports(parent: Parent, wanted: set[str]) -> list[str]:

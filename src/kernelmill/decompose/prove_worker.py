@@ -7,7 +7,8 @@ In this order, so that what is cheap and says most comes first:
     weights    the map names every one of them, with the same shape and type
     numbers    three seeds, each side with its own copy of inputs and weights (`prove_numbers`)
 
-Not covered: the sides share this process, so code that gets at torch itself could lie; `prove_source` is what keeps it out.
+Not covered: the sides share this process, so code that gets at torch itself could lie; `prove_child` is what keeps it out, and
+`prove_intact` notices most of it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"  # a `@torch.compile` would start compil
 import torch
 from torch import nn
 
+from kernelmill.decompose import prove_operations as operations
 from kernelmill.decompose.fake import Fakes
 from kernelmill.decompose.prove_build import (
     ORIGINAL,
@@ -36,8 +38,10 @@ from kernelmill.decompose.prove_build import (
     resolve,
     unless_out_of_memory,
 )
+from kernelmill.decompose.prove_intact import Intact
 from kernelmill.decompose.prove_numbers import Numbers, compare_numbers
-from kernelmill.decompose.prove_record import Recorder, WholeSequences, tensors_in
+from kernelmill.decompose.prove_operations import Done
+from kernelmill.decompose.prove_record import Recorder, WholeSequences, shapes_of, tensors_in
 from kernelmill.decompose.prove_sizes import (
     Cost,
     Limits,
@@ -90,8 +94,8 @@ def look(code: str) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001  a stranger's code may raise anything
         return {"error": where(error, "original.py")}
     return {
-        "inputs": [[list(t.shape), str(t.dtype).removeprefix("torch.")] for t in tensors_in(run.given)],
-        "outputs": [[list(t.shape), str(t.dtype).removeprefix("torch.")] for t in tensors_in(run.output)],
+        "inputs": shapes_of(run.given),
+        "outputs": shapes_of(run.output),
     }
 
 
@@ -167,6 +171,7 @@ class Claim:
             unless_out_of_memory(error)
             return {"status": "ERROR", "lines": [f"the original does not run: {where(error, 'original.py')}"]}
         self._fake, self._real_weights = mode
+        intact = Intact()
         try:
             self._refactored = Refactored(self._request["refactored"], self._request["main"])
             eval_refactored = self._trace(self._refactored, False)
@@ -179,6 +184,8 @@ class Claim:
         self._weights(eval_original, eval_refactored)
         if not self.faults:
             self._numbers(eval_original, eval_refactored)
+        self.faults += self._lost
+        self.faults += [f"the run changed {name}" for name in intact.changes()[:3]]
         self.result["lines"] = self.faults
         self.result.setdefault("status", "FAIL" if self.faults else "PASS")
         return self.result
@@ -193,8 +200,8 @@ class Claim:
             mine, theirs = _first_difference(one.form, other.form)
             self.faults.append(f"at full size the original gives {mine}, the refactored {theirs}")
         self.result["shapes"] = {
-            "inputs": [[list(t.shape), str(t.dtype).removeprefix("torch.")] for t in tensors_in(one.given)],
-            "outputs": [[list(t.shape), str(t.dtype).removeprefix("torch.")] for t in tensors_in(one.output)],
+            "inputs": shapes_of(one.given),
+            "outputs": shapes_of(one.output),
         }
 
     def _children(self, one: Run, other: Run) -> None:
@@ -208,6 +215,7 @@ class Claim:
         if whole and not self._request.get("single"):
             violations.append(f"everything is computed in one child, {whole[0]}")
         self.result["runtime_violations"] = violations
+        self.result["children"] = recorder.given_to
         self.faults += violations
 
     def _coverage(self, one: Run, other: Run) -> None:
@@ -222,6 +230,7 @@ class Claim:
         self.faults += [
             f"an operation of the original is in no child: {op} x{n}" for op, n in sorted(lost.items())
         ]
+        self._lost = [] if lost else operations.lost(one.recorder.done(), other.recorder.done())
         self._same_calls = one.recorder.calls == other.recorder.calls
         self._other_calls = sorted((other.recorder.calls - one.recorder.calls).keys())[:3]
         self.result["same_operations_and_arguments"] = self._same_calls
@@ -262,6 +271,9 @@ class Claim:
     def _numbers(self, one: Run, other: Run) -> None:
         shapes: list[Shape] = [tuple(t.shape) for t in tensors_in(one.given)]
 
+        full_size = one.recorder.done(), other.recorder.done()
+        at: dict[tuple[Rule, ...], tuple[Done, Done]] = {(): full_size}
+
         def estimate(rules: list[Rule]) -> Cost | None:
             try:
                 small, also = (
@@ -270,10 +282,13 @@ class Claim:
                 )
             except Exception:  # noqa: BLE001  it does not run at this size, so this size is not used
                 return None
+            at[tuple(rules)] = small.recorder.done(), also.recorder.done()
             return small.cost().most(also.cost()) if small.form == also.form else None
 
         def compared(rules: list[Rule], cost: Cost) -> tuple[Numbers, str | None, list[str]]:
-            train, why, faults = self._train_mode(one, other, rules)
+            train, why, faults = self._train_mode(one, other, rules, at[tuple(rules)][1])
+            if (unlike := operations.other_at_full_size(full_size, at[tuple(rules)])) is not None:
+                faults.append(unlike)
             found = compare_numbers(
                 self._original,
                 self._refactored,
@@ -283,6 +298,7 @@ class Claim:
                 cost,
                 train,
                 Limits(*self._request["limits"]),
+                drawn=full_size[0].steps != full_size[1].steps,
             )
             return found, why, faults + found.faults
 
@@ -305,9 +321,15 @@ class Claim:
             self.faults.append(
                 f"every output is constant, and the refactored has other operations: {self._other_calls}"
             )
+        elif not found.bitwise and (more := full_size[1].settings - full_size[0].settings):
+            self.faults.append(
+                f"the numbers are not the same bit for bit, and the refactored has {min(more)}, too"
+            )
         self.result["numerical_comparison"] = found.as_json() | {"train": why or found.train}
 
-    def _train_mode(self, one: Run, other: Run, rules: list[Rule]) -> tuple[bool, str | None, list[str]]:
+    def _train_mode(
+        self, one: Run, other: Run, rules: list[Rule], in_eval: Done
+    ) -> tuple[bool, str | None, list[str]]:
         """Whether train mode is compared too; if not, why; and what is wrong already."""
         try:
             original = self._trace(self._original, True, rules).recorder
@@ -326,7 +348,11 @@ class Claim:
         # What stands for writing in place is there in both modes.
         original.operations += other.recorder.operations - one.recorder.operations
         if original.operations == refactored.operations:
-            changes = original.operations != other.recorder.operations or bool(original.of_training_modules)
+            changes = (
+                original.operations != other.recorder.operations
+                or bool(original.of_training_modules)
+                or refactored.done().steps != in_eval.steps
+            )
             return (
                 (True, None, [])
                 if changes

@@ -1,0 +1,135 @@
+"""Operations with the arguments that say what they compute (a slope, an `eps`, a dimension), without sizes, and what two runs have in
+common by them.
+
+Numbers show what inputs bring out. A clamp that nothing reaches, or a slope that a coarse type rounds away, shows here only; and so does
+a part that does something else at sizes at which numbers are not compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+_DIMENSIONS = {"dim", "dims", "dim0", "dim1", "axis"}
+_WHOLE = _DIMENSIONS | {
+    "approximate", "ceil_mode", "diagonal", "dilation", "groups", "ignore_index", "interpolation_mode", "kernel_size",
+    "output_padding", "padding", "padding_idx", "padding_mode", "reduction", "stride",
+}  # fmt: skip
+"""Arguments whose whole numbers are no sizes."""
+_OF_SIZES = {
+    "arange",
+    "linspace",
+    "range",
+    "full",
+    "new_full",
+    "as_strided",
+    "empty_strided",
+    "new_empty_strided",
+}
+"""Operations whose numbers may come from sizes."""
+_PLACES = {"device", "layout", "pin_memory", "memory_format"}
+_ONE_MORE = {"stack", "unsqueeze"}
+
+
+def setting(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """One operation as text, defaults filled in. `add_` is `add`."""
+    name = func._schema.name.rpartition("::")[2].rstrip("_")
+    if name in _OF_SIZES:
+        return str(name)
+    rank = next((tensor.dim() for tensor in _tensors(args)), 0) + (name in _ONE_MORE)
+    said = []
+    for index, argument in enumerate(func._schema.arguments):
+        if argument.name in _PLACES:
+            continue
+        value = args[index] if index < len(args) else kwargs.get(argument.name, argument.default_value)
+        number = argument.name in _WHOLE or "number" in str(argument.type) or "Tensor" in str(argument.type)
+        if (text := _text(value, number, rank if argument.name in _DIMENSIONS else 0)) is not None:
+            said.append(f"{argument.name}={text}")
+    return f"{name}({', '.join(said)})"
+
+
+def _text(value: Any, number: bool, rank: int) -> str | None:
+    if isinstance(value, torch.Tensor) or value is None:
+        return None
+    if isinstance(value, list | tuple):
+        parts = [_text(item, number, rank) for item in value]
+        return None if None in parts else f"[{', '.join(map(str, parts))}]"
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not number:
+            return None
+        return str(value + rank if rank and value < 0 else float(value) if not rank else value)
+    return repr(value)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+class Trail:
+    """The operations of a run in order, each with where its tensors come from."""
+
+    def __init__(self) -> None:
+        self.settings: Counter[str] = Counter()
+        """Of operations that are no views."""
+        self.steps: list[tuple[Any, ...]] = []
+        self._made: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self._given = 0
+
+    def same(self, given: torch.Tensor, output: Any) -> None:
+        """`output` is `given` under another name."""
+        if isinstance(output, torch.Tensor):
+            self._made[output] = self._source(given)
+
+    def add(self, text: str, given: Any, output: Any, view: bool) -> None:
+        self.steps.append((text, *(self._source(tensor) for tensor in _tensors(given))))
+        if not view:
+            self.settings[text] += 1
+        for place, tensor in enumerate(_tensors(output)):
+            self._made[tensor] = (len(self.steps), place)
+
+    def _source(self, tensor: torch.Tensor) -> tuple[int, int]:
+        if tensor not in self._made:  # an input or a weight: in the order in which they are used
+            self._given += 1
+            self._made[tensor] = (0, self._given)
+        found: tuple[int, int] = self._made[tensor]
+        return found
+
+
+class Done(NamedTuple):
+    """What a run did."""
+
+    settings: Counter[str]
+    steps: list[tuple[Any, ...]]
+
+
+def lost(original: Done, refactored: Done) -> list[str]:
+    """Operations of the original that no child has with these arguments."""
+    missing, instead = original.settings - refactored.settings, refactored.settings - original.settings
+    lines = []
+    for text, count in sorted(missing.items()):
+        name = text.partition("(")[0]
+        found = [other for other in sorted(instead) if other.partition("(")[0] == name]
+        lines.append(f"no child has {text} x{count}" + (f", but {found[0]}" if found else ""))
+    return lines
+
+
+def other_at_full_size(full: tuple[Done, Done], small: tuple[Done, Done]) -> str | None:
+    """Whether the refactored (second of each pair) does something else at the sizes at which numbers are compared, and the original does
+    not."""
+    if full[0].steps == small[0].steps:
+        same = full[1].steps == small[1].steps
+    else:  # it depends on a size in the original, too: then what is not the original's may not
+        same = full[1].settings - full[0].settings == small[1].settings - small[0].settings
+    return (
+        None
+        if same
+        else "at full size the refactored does other operations than at the size that is compared"
+    )
