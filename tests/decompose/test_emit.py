@@ -115,6 +115,55 @@ def test_a_model_that_does_other_calls_in_training_has_dropout_that_follows_its_
     assert "torch.dropout(x, 0.5, self.training)" in text
 
 
+GATE = """
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 8)
+
+    def forward(self, x, list=None):
+        keep = x
+        hidden, gate = self.fc(x).chunk(2, dim=-1)
+        x = torch.tanh(hidden) if hidden.dim() else hidden
+        input = x * 2
+        gate = gate.sigmoid()
+        gate += 1
+        out, rest = input * gate, torch.zeros(3, 4)
+        rest[:, 0] = out[:, 1]
+        return out + keep, rest.cumsum(1)
+"""
+
+
+def test_a_layer_has_the_variables_of_its_author_and_kernels_have_none_of_them(tmp_path: Path) -> None:
+    code = source("self.a, self.b = Gate(), nn.Linear(4, 4)", "y, z = self.a(x); return self.b(y).relu() + z", "torch.randn(3, 4)", before=GATE)  # fmt: skip
+    made = files(code)
+    (layer,) = [text for path, text in made.items() if path.startswith("level_2_layer/gate")]
+    for line in (
+        "hidden, gate = fc.chunk(2, dim=-1)",
+        "x_2 = torch.tanh(hidden)",  # x is read again
+        "x_2 = x_2 * 2",  # `input` is a function of Python's
+        "gate = gate + 1",
+        "out = x_2 * gate",
+        "rest[:, 0] = ",
+    ):
+        assert line in layer
+    for path, text in made.items():
+        if path.startswith(("level_0", "level_1")):
+            assert not any(name in text for name in ("hidden", "gate", "rest", "out ="))
+        if path.startswith("level_") and "def run_tests" in text:
+            run_by_itself(text)
+    composed(made, tmp_path)
+    again = files(code)
+    assert {path: text for path, text in made.items() if path.endswith(".py")} == {
+        path: text for path, text in again.items() if path.endswith(".py")
+    }
+
+
+def test_what_is_assigned_to_an_item_is_not_written_over_before_it_is_read(tmp_path: Path) -> None:
+    forward = "y = self.fc(x); z = y * 2; w = self.fc(z).relu(); z = x.clone(); z[0] = w[0]; y[1] = z[1]; w = y; w[:, 1] = z[:, 0]; return self.fc(w) + y"
+    composed(files(source("self.fc = nn.Linear(4, 4)", forward, "torch.randn(3, 4)"), 3), tmp_path)
+
+
 def test_a_layer_is_named_for_what_is_not_the_default() -> None:
     made = files(source("self.c = nn.Conv1d(2, 3, 5)", "return self.c(x).relu()", "torch.randn(1, 2, 9)"))
     assert "level_0_kernel/conv1d_2x3_k5_fp32.py" in made

@@ -26,6 +26,8 @@ from kernelmill.decompose.kept import Keep, note_constructors
 from kernelmill.decompose.record import TRAINING, Float, Int, Op, Record, Scope, Value, tree_map
 from kernelmill.decompose.recorder import FILE, Recorder, Refused, bound_arguments, tensors_of
 from kernelmill.decompose.shortcuts import no_shortcuts
+from kernelmill.decompose.texts import RESERVED
+from kernelmill.decompose.variables import variables
 from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
@@ -53,6 +55,7 @@ def capture(code: str, entry_point: str = "Model") -> Record:
         finally:
             forget(NAME)
         _find_training(record, code, entry_point)
+        _name_variables(record, code)
         record.notes.extend(failed)
         record.notes.extend(f"{path or 'the model'} is kept whole: {why}" for path, why in kept.items())
         return record
@@ -95,6 +98,21 @@ def _tried(code: str, entry_point: str, record: Record, sizes: dict[tuple[int, i
         (op.name, len(op.outputs())) for op in other.root.ops()
     ]
     return other if same else None
+
+
+def _name_variables(record: Record, code: str) -> None:
+    """Results get the names that they have in the author's file, those inside modules of torch excepted."""
+    names = variables(code)
+    for op in record.root.ops():
+        found = names.get(op.place) if op.place and op.scope.own else None
+        pairs: list[tuple[Any, str]] = []
+        if isinstance(found, str):
+            pairs = [(op.output, found)]
+        elif found is not None and isinstance(op.output, list | tuple) and len(found) == len(op.output):
+            pairs = list(zip(op.output, found, strict=True))
+        for value, name in pairs:
+            if isinstance(value, Value) and value.op is op and name not in RESERVED:
+                value.variable = name
 
 
 _LIKE_DROPOUT = ("dropout", "batch_norm", "rrelu")

@@ -1,8 +1,8 @@
 """A part as source that a person could have written: `__init__` and `forward` of a class, and inputs for it.
 
 Layers are made with their own arguments, weights that functions use are parameters, calls are written as they were. Variables are
-used again as people do (`x = F.relu(x)`). Calls that wrote into a tensor make a new one. Names do not depend on where in the model the
-part stands, so that the same work gives the same text.
+used again as people do (`x = F.relu(x)`). Calls that wrote into a tensor make a new one. Names in kernels and fusions do not depend on
+where in the model these stand, so that the same work gives the same text; layers have the names of their author.
 """
 
 from __future__ import annotations
@@ -202,7 +202,9 @@ class Writer:
         )
 
     def _target(self, op: Op, value: Value) -> str:
-        """The variable that a result goes to: that of what it was made of, where nobody needs it any more."""
+        """The variable that a result goes to: the author's, or that of what it was made of, where nobody needs it any more."""
+        if self._authors(value):
+            return self._fresh(op, value)
         for source in op.inputs():
             name = self._names.get(source, "")
             if source.kind == "weight" or not name.isidentifier() or source.shape is None:
@@ -224,8 +226,26 @@ class Writer:
         return self._last_sized.get(value, -1) > op.index
 
     def _fresh(self, op: Op, value: Value) -> str:
+        if wanted := self._authors(value):
+            name = next(name for name in numbered(wanted) if name not in self._taken or self._ends(name, op))
+            self._taken.add(name)
+            return self._name(value, name)
         base = self._attributes.get(op.module.path) if op.module else None
         return self._name(value, self._new(base or title_of(op), op))
+
+    def _authors(self, value: Value) -> str:
+        """What the author calls it, except in kernels and fusions: these are the same wherever they stand."""
+        return "" if self._by_type else value.variable
+
+    def _ends(self, name: str, op: Op) -> bool:
+        """Whether a variable may be written over by what this call makes."""
+        held = self._held.get(name)
+        if held is None or held.shape is None or held in self._part.outputs:
+            return False
+        last = self._last[held].index if held in self._last else -1
+        # `y = x.clone(); y[0] = z` reads z when y is there already.
+        here = short_of(op) != "__setitem__" or held is op.args[0]
+        return (last < op.index or (last == op.index and here)) and not self._read_size_later(held, op)
 
     def _is_over(self, name: str, op: Op) -> bool:
         """Whether nobody reads a variable after this call; one that is not used again would keep its memory."""

@@ -220,7 +220,7 @@ class Files:
         )
         times = "once" if node.instances == 1 else f"{node.instances} times"
         lines = [
-            f'"""{node.id}: {", ".join(_operations(part))}',
+            f'"""{node.id}: {_summary(part)}',
             "",
             f"Level:    {part.level}",
             f"Model:    {self._source.name}{f', {where}' if where else ''}; {times}",
@@ -423,6 +423,17 @@ def _small(part: Part) -> bool:
 
 def _operations(part: Part) -> list[str]:
     return [op.module.kind if op.module else title_of(op) for op in part.ops]
+
+
+def _summary(part: Part) -> str:
+    """The operations of a kernel or a fusion in their order, those of a larger part by their number."""
+    names = _operations(part)
+    if part.level in ("kernel", "fusion"):
+        return ", ".join(names)
+    counted = Counter(
+        name for name, op in zip(names, part.ops, strict=True) if kind_of(op) != "layout"
+    ) or Counter(names)
+    return ", ".join(name if times == 1 else f"{times} {name}" for name, times in counted.items())
 
 
 def _where(part: Part) -> str:

@@ -101,13 +101,22 @@ class Names:
         targets: list[str] = []
         for value in child.outputs:
             if value in self._last or value in self._kept:
-                free = (self._names[one] for one in child.inputs if self._ends(one, child))
-                name = next((name for name in free if name not in targets), None)
-                self._name(value, name or self._new(child.title, child))
+                ended = [self._names[one] for one in child.inputs if self._ends(one, child)]
+                free = [name for name in ended if name not in targets]
+                self._name(value, self._target(value, child, free))
                 targets.append(self._names[value])
             else:
                 targets.append("_")
         return f"{', '.join(targets)} = self.{attribute}({args})"
+
+    def _target(self, value: Value, child: Part, free: list[str]) -> str:
+        """The variable that a result goes to: the author's, else one of those that are free now."""
+        if value.variable and self._part.level in ("layer", "model"):
+            for name in numbered(value.variable):
+                if name in free or name not in self._taken or self._is_over(name, child):
+                    self._taken.add(name)
+                    return name
+        return free[0] if free else self._new(child.title, child)
 
     def closing(self) -> str:
         if self._structured:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kernelmill.decompose.variables import Place
+
 Tree = Any
 """Lists, tuples, dicts and slices with `Value`, `Int`, `Float` and constants in them."""
 
@@ -35,6 +37,8 @@ class Value:
     """None for a number."""
     dtype: str
     op: Op | None = field(default=None, repr=False)
+    variable: str = ""
+    """What the author calls it, where that is known."""
     example: Any = None
     """A number's value, or what is known of a tensor's values."""
 
@@ -50,6 +54,8 @@ class Op:
     line: int | None
     output: Tree = None
     module: Leaf | None = None
+    place: Place | None = None
+    """Where in the author's file it is called."""
 
     @property
     def short(self) -> str:

@@ -11,6 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from kernelmill.decompose.fake import has_value
 from kernelmill.decompose.kept import Keep, looks, made_with, sized_by_values
 from kernelmill.decompose.layers import arguments
 from kernelmill.decompose.record import Int, Leaf, Op, Scope, Tree, Value, tracked, tree_map
+from kernelmill.decompose.variables import Place, Places
 
 FILE = "decomposed_model.py"
 MAX_OPS = 20_000
@@ -55,6 +57,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         self._stale: set[int] = set()
         self._views: dict[int, tuple[torch.Tensor, Op]] = {}
         self._ops = 0
+        self._places = Places()
         self._numbers: dict[int, Any] = {}
         self._layers: dict[str, tuple[dict[str, Any], dict[str, Any]] | None] = {}
         for path, tensor in tensors_of(model):
@@ -155,6 +158,10 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         line = _line()
         return f"line {line}: " if line else ""
 
+    def _place(self) -> Place | None:
+        frame = _frame()
+        return self._places.at(frame.f_code, frame.f_lasti) if frame else None
+
     def _next(self) -> int:
         self._ops += 1
         if self._ops > MAX_OPS:
@@ -223,7 +230,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
             raise self._keep("autocast changes types")
         if leaf is None and sized_by_values(name, args):
             raise self._keep(f"a size depends on a tensor's values ({name.rpartition('.')[2]})")
-        op = Op(self._next(), name, *noted, self.scope, _line(), module=leaf)
+        op = Op(self._next(), name, *noted, self.scope, _line(), module=leaf, place=self._place())
         self.scope.items.append(op)
         for tensor in written:
             for other in self._storages.get(_storage(tensor), []):
@@ -403,7 +410,13 @@ def _name(func: Any) -> str:
 
 def _line() -> int | None:
     """Where the author's file is now."""
-    frame: Any = sys._getframe(1)
+    frame = _frame()
+    return frame.f_lineno if frame else None
+
+
+def _frame() -> FrameType | None:
+    """The author's innermost function that runs."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != FILE:
         frame = frame.f_back
-    return frame.f_lineno if frame else None
+    return frame
