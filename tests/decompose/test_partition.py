@@ -74,6 +74,17 @@ def test_a_loop_over_an_index_that_is_a_tensor_ends() -> None:
     assert len(cut(source("pass", lines, "torch.randn(3, 4)")).leaves()) >= 12
 
 
+def test_what_a_loop_writes_into_a_tensor_item_by_item_is_one_kernel() -> None:
+    forward = """y = torch.zeros_like(x)
+        for t in range(6):
+            y[t] = F.relu(self.fc(x[t]))
+        return y"""
+    made = files(source("self.fc = nn.Linear(4, 4)", forward, "torch.randn(6, 4)"))
+    written = [text for path, text in made.items() if path.startswith("level_0_kernel/index_put")]
+    assert len(written) <= 2  # the first also makes what it writes into
+    assert all("[index] = " in text for text in written)
+
+
 def test_what_is_kept_whole_says_why() -> None:
     whole = cut(source("pass", "return x * x.max().item()", "torch.randn(2, 4)"), 3)
     assert (whole.level, whole.children) == ("kernel", [])

@@ -75,18 +75,18 @@ def partition(record: Record, source_level: int | None) -> Part:
 
 
 def _count_loops(record: Record) -> None:
-    """`x[t]` in a loop is one piece of work: its number is given to it."""
-    loops: defaultdict[tuple[int | None, str], list[Op]] = defaultdict(list)
+    """`x[t]` and `x[t] = y` in a loop are one piece of work: its number is given to it."""
+    loops: defaultdict[tuple[int | None, str, str], list[Op]] = defaultdict(list)
     for op in record.root.ops():
-        if short_of(op) == "__getitem__" and op.line is not None:
-            loops[op.line, op.scope.path].append(op)
+        if short_of(op) in ("__getitem__", "__setitem__") and op.line is not None:
+            loops[op.line, op.scope.path, short_of(op)].append(op)
     for ops in loops.values():
         if len(ops) < _LOOP or len({repr(op.args[1]) for op in ops}) < _LOOP:
             continue
         for op in ops:
             index = op.args[1]
             given = tuple(map(_literal, index)) if isinstance(index, tuple) else _literal(index)
-            op.args = (op.args[0], given)
+            op.args = (op.args[0], given, *op.args[2:])
 
 
 def _literal(item: Any) -> Any:
