@@ -227,3 +227,39 @@ def test_a_file_whose_inputs_are_not_those_of_the_model_fails(
     assert [
         line for line in said if line.startswith(ACT) and "the model uses it with float32[4, 8, 6, 6]" in line
     ], said
+
+
+# ------------------------------------------------------------------------------------------------ the tree itself
+
+
+def test_a_link_is_not_followed_and_nothing_is_written_through_it(tmp_path: Path, prover: Prover) -> None:
+    outside = tmp_path / "outside"
+    write(outside / "verification_result.json", "mine")
+    write(outside / "file", "mine")
+    folder = write_tree(tmp_path / "net")
+    (folder / "steps/more").symlink_to(outside)
+    (folder / "decomposition_tree.json.part").symlink_to(outside / "file")
+    assert [line for line in lines_of(folder, prover) if "steps/more is a link" in line]
+    assert {path.read_text(encoding="utf-8") for path in outside.iterdir()} == {"mine"}
+    tree = json.loads((folder / "decomposition_tree.json").read_text(encoding="utf-8"))
+    assert tree["metadata"]["verification_status"] == "ERROR"
+
+
+def test_counts_have_to_be_right(tmp_path: Path, prover: Prover) -> None:
+    folder = write_tree(tmp_path / "net")
+    edit_nodes(folder, lambda nodes: nodes["linear_8x8_fp32"].update(instance_count=30))
+    assert [
+        line
+        for line in lines_of(folder, prover)
+        if "linear_8x8_fp32 is used 3 times, the tree says 30" in line
+    ]
+    folder = write_tree(tmp_path / "other")
+    edit(
+        folder,
+        "decomposition_tree.json",
+        '"root": "net"',
+        '"root": "net", "total_components": 99, "by_level": {"kernel": 2}',
+    )
+    said = lines_of(folder, prover)
+    assert [line for line in said if "says total_components 99, there are 9" in line], said
+    assert [line for line in said if "says by_level {'kernel': 2}, there are" in line], said

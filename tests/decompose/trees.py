@@ -275,7 +275,7 @@ def tree() -> dict[str, Any]:
             "output_shapes": outputs,
             "input_dtypes": ["float32"] * len(inputs),
             "output_dtypes": ["float32"] * len(outputs),
-            "instance_count": 1,
+            "instance_count": COMPOSITION.count(f"= {_alias(name)}(") or 1,
             "step": steps.get(name),
         }
     metadata = {"model_name": "net", "root": "net", "verification_status": "NOT_RUN"}

@@ -153,8 +153,11 @@ def prove_folder(folder: Path, prover: Prover) -> Proof:
     start = time.monotonic()
     proof = Proof(folder, folder.name)
     try:
-        _forget(folder)
+        _mark(folder, "NOT_RUN")
         try:
+            if links := [path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink()]:
+                raise Unreadable(f"{min(links)} is a link: a tree is made of files")
+            _forget(folder)
             tree = Tree(folder)
         except Unreadable as error:
             proof.fail("ERROR", [str(error)])
@@ -392,18 +395,18 @@ def _now() -> str:
 
 def _write(path: Path, value: dict[str, Any]) -> None:
     part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)  # it may be a link to elsewhere
     part.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     os.replace(part, path)
 
 
 def _forget(folder: Path) -> None:
-    """Remove old results, and say in the tree that there are none."""
+    """Remove old results."""
     for step in (folder / "steps").glob("*"):
         for name in RESULTS:
             (step / name).unlink(missing_ok=True)
     for name in SUMMARIES:
         (folder / "verification" / name).unlink(missing_ok=True)
-    _mark(folder, "NOT_RUN")
 
 
 def _mark(folder: Path, status: str) -> None:

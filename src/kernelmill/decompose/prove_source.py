@@ -10,6 +10,7 @@ Each check gives one line a violation, with the line of the file. What a parent 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 
 from kernelmill.problems.structure import normal_form
 from kernelmill.python_text import parse_module
@@ -45,6 +46,8 @@ class Parent:
         self.violations: list[str] = []
         self.imported: dict[str, str] = {}
         self.built: dict[str, str] = {}
+        self.calls: Counter[str] = Counter()
+        """Of children in `forward`, by attribute: there are no loops in it."""
         self._package = package
         self._composition = package != "children"
         tree = parse(code)
@@ -194,6 +197,7 @@ class Parent:
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id="self"), attr=name), args=args, keywords=keywords
             ):
+                self.calls[name] += 1
                 if name not in self.built:
                     self._refuse(node, f"self.{name} is not a child")
                 for value in [*args, *(k.value for k in keywords)]:

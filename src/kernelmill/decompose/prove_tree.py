@@ -7,6 +7,7 @@ node's file and its children are byte for byte the files of the node's children.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -53,6 +54,7 @@ class Node(msgspec.Struct):
     input_dtypes: list[Any] = []
     output_dtypes: list[Any] = []
     step: str | None = None
+    instance_count: int | None = None
     instances: list[Instance] = []
 
     @property
@@ -186,6 +188,16 @@ class Tree:
                 self.faults.append(f"{name} is a {node.level} without children: only kernels are leaves")
             if node.children and node.level == "kernel":
                 self.faults.append(f"{name} is a kernel with children")
+        levels = Counter(node.level for node in self.nodes.values())
+        said = {"total_components": len(self.nodes), "unique_kernels": levels["kernel"]}
+        self.faults += [
+            f"{TREE} says {name} {self.metadata[name]!r}, there are {count}"
+            for name, count in said.items()
+            if self.metadata.get(name, count) != count
+        ]
+        by_level = self.metadata.get("by_level")
+        if by_level and by_level != {level: levels[level] for level in by_level}:
+            self.faults.append(f"{TREE} says by_level {by_level}, there are {dict(levels)}")
         paths = [node.path for node in self.nodes.values()]
         self.faults += sorted({f"{path} is the file of two nodes" for path in paths if paths.count(path) > 1})
         on_disk = [
@@ -284,6 +296,7 @@ class Tree:
             if not single and same_class(self.source, self.texts[name], str(self.metadata.get("model_name"))):
                 violations.append(f"{KERNELS}/{module}.py is the original")
         parent = Parent(code, KERNELS)
+        self.faults += self._wrong_counts(parent, leaves)
         violations += [f"composition_test.py: {said}" for said in parent.violations]
         violations += _imports(parent, set(leaves))
         weight_map = self._map("verification", violations)
@@ -292,6 +305,18 @@ class Tree:
             weight_map, violations, self.nodes[self.root], single, self.source == self.texts[self.root],
             _made_of(parent, leaves),
         )  # fmt: skip
+
+    def _wrong_counts(self, parent: Parent, leaves: dict[str, str]) -> list[str]:
+        """How often a kernel occurs is how often the composition calls it."""
+        calls: Counter[str] = Counter()
+        for attribute, name in _made_of(parent, leaves).items():
+            calls[name] += parent.calls[attribute]
+        said = {name: self.nodes[name].instance_count for name in leaves.values()}
+        return [
+            f"{name} is used {calls[name]} times, the tree says {count}"
+            for name, count in said.items()
+            if count is not None and count != calls[name]
+        ]
 
     def _map(self, folder: str, violations: list[str]) -> dict[str, str]:
         path = f"{folder}/weight_map.json"
