@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.decompose import batch, batch_files
+from kernelmill.decompose import batch, batch_files, batch_kept
 from kernelmill.decompose.batch import Decomposer, Outcome
 from kernelmill.decompose.batch_files import Unusable, unpacked
 from kernelmill.decompose.batch_sources import ModelFile, model_files, natural
@@ -71,8 +71,8 @@ class Played:
         return Proof(folder, folder.name, status, [] if status == "PASS" else ["it differs"])
 
 
-def decompose(*models: ModelFile) -> list[Outcome]:
-    with Decomposer(Path("out"), 1, 10.0) as decomposer:
+def decompose(*models: ModelFile, force: bool = False) -> list[Outcome]:
+    with Decomposer(Path("out"), 1, 10.0, force=force) as decomposer:
         return decomposer.run(models, lambda _: None)
 
 
@@ -156,6 +156,74 @@ def test_a_result_of_the_same_source_is_replaced_whole(monkeypatch: pytest.Monke
     decompose(source(code=KERNEL + "# changed\n"))
     assert not Path("out/models/net/level_0_kernel/old.py").exists()
     assert sorted(path.name for path in Path("out/models").iterdir()) == ["net"]
+
+
+def test_what_is_proven_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, "PASS", "FAIL", "PASS")
+    models = [source(), source("bad.py")]
+    assert [one.status for one in decompose(*models)] == ["PASS", "FAIL"]
+    outcomes = decompose(*models)
+    assert [(one.status, one.before) for one in outcomes] == [("PASS", True), ("PASS", False)]
+    assert [request["name"] for request in played.requests] == [
+        "net",
+        "bad",
+        "bad",
+        "bad",
+    ]  # with guessed sizes and without, then anew
+    assert outcomes[0].raw == json.loads(Path("out/models/net/decomposition_tree.json").read_text())
+    proof = outcomes[0].proof
+    assert proof is not None
+    assert (proof.folder, proof.status) == (Path("out/models/net"), "PASS")
+    assert Path("out/manifest.txt").read_text().splitlines() == ["models/bad", "models/net"]
+
+
+@pytest.mark.parametrize("file", ["level_0_kernel/gelu_fp32.py", "verification/weight_map.json"])
+def test_a_proven_model_whose_files_were_changed_since_is_done_again(
+    monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    played = Played(monkeypatch, "PASS", "PASS")
+    decompose(source())
+    path = Path("out/models/net") / file
+    before = path.read_bytes()
+    path.write_bytes(before + b" ")
+    assert not decompose(source())[0].before
+    assert path.read_bytes() == before
+    assert len(played.requests) == 2
+
+
+def test_a_model_that_failed_a_later_proof_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, "PASS", "FAIL", "PASS")
+    decompose(source())
+    played._prove(Path("out/models/net"), None)
+    assert not decompose(source())[0].before
+
+
+@pytest.mark.parametrize("other", [{"force": True}, {"code": KERNEL + "# changed\n"}])
+def test_another_source_and_force_do_a_proven_model_again(
+    monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]
+) -> None:
+    Played(monkeypatch, "PASS", "PASS")
+    decompose(source())
+    again = decompose(source(code=other.get("code", KERNEL)), force=other.get("force", False))
+    assert not again[0].before
+
+
+def test_another_version_of_torch_does_a_proven_model_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    Played(monkeypatch, "PASS", "PASS")
+    decompose(source())
+    monkeypatch.setattr(batch_kept, "_version", lambda package: f"another {package}")
+    assert not decompose(source())[0].before
+
+
+def test_a_record_torn_by_a_crash_costs_its_own_model_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, "PASS", "PASS", "PASS")
+    models = [source(), source("other.py")]
+    decompose(*models)
+    record = Path("out") / batch_kept.FILE
+    record.write_bytes(record.read_bytes()[:-40])
+    assert [one.before for one in decompose(*models)] == [True, False]
+    assert [one.before for one in decompose(*models)] == [True, True]
+    assert len(played.requests) == 3
 
 
 def test_an_earlier_result_goes_when_the_model_cannot_be_decomposed_any_more(

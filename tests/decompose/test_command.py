@@ -51,7 +51,8 @@ def test_a_decomposed_model_is_proven_and_listed(result: Path) -> None:
     assert json.loads((model / "verification/test_results.json").read_text())["status"] == "PASS"
     said = (result / "said").read_text()
     assert "level3/2_net  model  1 model, 1 layer, 2 fusions, 7 kernels  PASS  coverage 100%" in said
-    assert not [path for path in (result / "out").rglob(".*") if not path.name.endswith(".lock")]
+    hidden = {path.name for path in (result / "out").rglob(".*") if not path.name.endswith(".lock")}
+    assert hidden == {".decomposed.jsonl"}
 
 
 def test_the_source_stays_as_it_is_and_emitted_code_is_formatted(result: Path) -> None:
@@ -160,7 +161,10 @@ def test_models_that_cannot_be_decomposed_are_a_line_each_and_the_batch_goes_on(
         assert done.stdout.count(f"set/{name}.py: {reason}") == 1, (name, done.stdout)
 
 
-def test_an_interrupted_batch_leaves_whole_folders_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_batch_leaves_whole_folders_only_and_goes_on_after_them(
+    tmp_path: Path, how: signal.Signals
+) -> None:
     forever = KERNEL.replace("return torch.nn.functional.gelu(x)", "\n        while True:\n            pass")
     written(tmp_path / "set", {"1_good.py": KERNEL, "2_forever.py": forever, "3_forever.py": forever})
     running = subprocess.Popen(
@@ -172,12 +176,23 @@ def test_an_interrupted_batch_leaves_whole_folders_only(tmp_path: Path) -> None:
     assert running.stderr is not None
     assert "models/1_good" in running.stderr.readline()
     time.sleep(0.5)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(how)
     _, said = running.communicate(timeout=60)
-    assert running.returncode == 130
-    assert said == "kernelmill: interrupted\n"
-    assert [path.name for path in (tmp_path / "out/models").iterdir()] == ["1_good"]
-    assert (tmp_path / "out/manifest.txt").read_text() == "models/1_good\n"
+    if how == signal.SIGINT:
+        assert (running.returncode, said) == (130, "kernelmill: interrupted\n")
+        assert (tmp_path / "out/manifest.txt").read_text() == "models/1_good\n"
+    written(tmp_path / "set", {"2_forever.py": KERNEL.replace("gelu", "relu"), "3_forever.py": "x = 1\n"})
+    done = subprocess.run(
+        command("decompose", "set", "-o", "out", "--workers", "1"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    first, *_ = done.stderr.splitlines()
+    assert first.endswith("PASS  coverage 100%  done before")
+    assert sorted(path.name for path in (tmp_path / "out/models").iterdir()) == ["1_good", "2_forever"]
+    assert (tmp_path / "out/manifest.txt").read_text() == "models/1_good\nmodels/2_forever\n"
 
 
 def test_the_script_takes_a_part_of_a_level(tmp_path: Path) -> None:

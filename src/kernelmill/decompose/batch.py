@@ -31,6 +31,7 @@ from kernelmill.decompose.batch_files import (
     unpacked,
     write_model,
 )
+from kernelmill.decompose.batch_kept import Kept
 from kernelmill.decompose.batch_sources import LEVEL, UNKNOWN, ModelFile, natural
 from kernelmill.decompose.picture import svg
 from kernelmill.decompose.prove import RESULTS, SUMMARIES, Proof, Prover, prove_folder
@@ -65,6 +66,8 @@ class Outcome:
     """The tree as it stands in its file."""
     proof: Proof | None = None
     seconds: float = 0.0
+    before: bool = False
+    """By an earlier run."""
 
 
 class Stop(Exception):
@@ -81,9 +84,11 @@ class Decomposer:
         timeout: float,
         levels: tuple[Level, ...] = LEVELS,
         memory_mb: int = MEMORY_MB,
+        force: bool = False,
     ) -> None:
+        """What an earlier run has done is taken as it is, unless `force`."""
         self._out, self._workers, self._timeout, self._levels = out, workers, timeout, levels
-        self._memory_mb = memory_mb
+        self._memory_mb, self._force = memory_mb, force
         self._stack = ExitStack()
         self._stopped = threading.Event()
         self._prover: Prover | None = None
@@ -102,6 +107,7 @@ class Decomposer:
         self._stack.enter_context(take_lock(self._out / MANIFEST, busy))
         for left in left_behind(self._out):
             shutil.rmtree(left, ignore_errors=True)
+        self._kept = Kept(self._out, self._levels)
         return self
 
     def __exit__(
@@ -119,7 +125,14 @@ class Decomposer:
             try:
                 if first is not model:
                     raise Unusable(f"its place {model.place} is that of {first.path}")
-                owed.append((model, source_of(model)))
+                code = source_of(model)
+                proof = None if self._force else self._kept.find(model, code, self._out / model.place)
+                if proof is None:
+                    owed.append((model, code))
+                else:
+                    tree, raw = read_tree(self._out / model.place)
+                    found[model] = Outcome(model, "PASS", "", tree, raw, proof, before=True)
+                    done(found[model])
             except Unusable as error:
                 found[model] = Outcome(model, "ERROR", str(error))
                 done(found[model])
@@ -184,6 +197,8 @@ class Decomposer:
                 )  # what an earlier run made of it does not hold any more
             else:
                 put_in_place(temporary, target)
+                if outcome.status == "PASS" and outcome.proof is not None:
+                    self._kept.add(model, code, outcome.proof, target)
         except OSError as error:
             raise OutputError(f"{error.filename or target} cannot be written ({error.strerror})") from None
         finally:

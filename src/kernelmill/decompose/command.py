@@ -84,6 +84,9 @@ def parser() -> Parser:
     )
     made.add_argument("--count", type=at_least(1), metavar="N", help="how many models (default: all)")
     made.add_argument(
+        "--force", action="store_true", help="do again what an earlier run into OUT has done and proven"
+    )
+    made.add_argument(
         "--module",
         metavar="MODULE:CLASS",
         help="a class to import, from this folder or from Python's packages",
@@ -140,7 +143,9 @@ def main(arguments: list[str]) -> int:
         say(f"{f'{number}/{len(models)}  ' if len(models) > 1 else ''}{line(outcome)}")
 
     workers = given.workers or os.cpu_count() or 1
-    with Decomposer(given.output, workers, float(given.timeout), given.levels) as decomposer:
+    with Decomposer(
+        given.output, workers, float(given.timeout), given.levels, force=given.force
+    ) as decomposer:
         outcomes = decomposer.run(models, done)
     if len(outcomes) == 1 and outcomes[0].raw is not None:
         show(rich_tree(outcomes[0].raw))
@@ -215,7 +220,7 @@ def line(outcome: Outcome) -> str:
         outcome.status,
         "" if proof is None or proof.coverage is None else f"coverage {proof.coverage:.4g}%",
         "numbers at a smaller size" if proof is not None and proof.reduced else "",
-        f"{outcome.seconds:.1f} s",
+        "done before" if outcome.before else f"{outcome.seconds:.1f} s",
         _first(outcome),
     ]
     return plain("  ".join(word for word in words if word))
@@ -241,10 +246,9 @@ def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
             node.level for outcome in mine if outcome.tree is not None for node in outcome.tree.nodes.values()
         ]
         parts = [f"{nodes.count(level):,}" for level in reversed(LEVELS)]
-        median = statistics.median(outcome.seconds for outcome in mine)
-        rows.append(
-            (name, f"{len(mine):,}", f"{proven:,}", f"{len(mine) - proven:,}", *parts, f"{median:.1f}")
-        )
+        seconds_each = [outcome.seconds for outcome in mine if not outcome.before]
+        median = f"{statistics.median(seconds_each):.1f}" if seconds_each else "-"
+        rows.append((name, f"{len(mine):,}", f"{proven:,}", f"{len(mine) - proven:,}", *parts, median))
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(["decompose", *lines, f"{'time':<12}{duration(seconds)}"])
