@@ -682,7 +682,7 @@ def test_a_wrong_path_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 2
     assert "no such folder" in said[0]
-    assert "nothing to prove" in said[1]
+    assert "no decomposition_tree.json at or below it" in said[1]
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
