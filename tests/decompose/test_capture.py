@@ -26,6 +26,14 @@ def test_a_run_needs_no_memory() -> None:
     assert record.inputs[0].shape == (1 << 20, 1 << 20)
 
 
+@pytest.mark.parametrize("how", ["self.half()", "self.to(torch.bfloat16)", "self.double().half()"])
+def test_a_model_that_converts_itself_needs_no_memory_either(how: str) -> None:
+    init = f"self.a = nn.Linear(4, 4)\n        self.b = nn.Linear(4, 4)\n        self.b.weight = self.a.weight\n        {how}"
+    record = capture(source(init, "return self.b(self.a(x.to(self.a.weight.dtype)))", "torch.randn(2, 4)"))
+    assert record.road == "fake"
+    assert titles(record)[-2:] == ["linear", "linear"]
+
+
 def test_python_that_looks_at_values_keeps_the_smallest_module_around_it_whole() -> None:
     code = source(
         "self.fc, self.halt = nn.Linear(4, 4), Halt(4)",

@@ -81,6 +81,8 @@ def test_a_child_that_reaches_for_more_than_a_computation_is_refused(way: str) -
 @pytest.mark.parametrize(
     "code",
     [
+        "import copy\nfrom torch.func import functional_call, vmap\ny = [copy.deepcopy(z) for z in range(2)]",
+        "x = torch._weight_norm(x, x, 0)",
         "import math\nimport functools\nfrom typing import Optional\nfrom collections import OrderedDict\nX = math.pi",
         "import torch.utils.checkpoint\nX = torch.utils.checkpoint.checkpoint",
         "from torch.nn.modules.utils import _pair\nfrom torch.nn.utils.rnn import pad_sequence\nX = torch.linalg.norm",

@@ -25,6 +25,17 @@ class Fakes(FakeTensorMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self._knowing = False
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Fakes:
+        self._before.append(torch.utils.swap_tensors)
+        torch.utils.swap_tensors = _converted
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        torch.utils.swap_tensors = self._before.pop()
 
     @contextmanager
     def knowing(self) -> Iterator[None]:
@@ -62,6 +73,11 @@ class Fakes(FakeTensorMode):  # type: ignore[misc]
             if one._version == version:  # its value was written to, and nothing else
                 increment_version(one)
         return output
+
+
+def _converted(parameter: torch.Tensor, other: torch.Tensor) -> None:
+    """`module.half()`. torch exchanges fake parameters, and refuses where anything refers to one weakly, as its own caches do."""
+    parameter.data = other.data
 
 
 def has_value(tensor: object) -> bool:

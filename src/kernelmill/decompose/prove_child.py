@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import collections
 import collections.abc
+import copy
 import dataclasses
 import enum
 import functools
@@ -25,7 +26,7 @@ from kernelmill.decompose.prove_source import parse
 
 _STANDARD = {
     module.__name__: set(getattr(module, "__all__", [n for n in vars(module) if n[0] != "_"]))
-    for module in (collections, collections.abc, dataclasses, enum, functools, itertools, math, numbers, typing)
+    for module in (collections, collections.abc, copy, dataclasses, enum, functools, itertools, math, numbers, typing)
 } | {"__future__": {"annotations"}}  # fmt: skip
 _STANDARD["collections"].add("abc")
 for _module, _names in {
@@ -35,7 +36,7 @@ for _module, _names in {
 }.items():
     _STANDARD[_module] -= _names
 _TORCH = {
-    "torch", "torch.amp", "torch.autograd", "torch.cuda", "torch.cuda.amp", "torch.distributions", "torch.fft",
+    "torch", "torch.amp", "torch.autograd", "torch.cuda", "torch.cuda.amp", "torch.distributions", "torch.fft", "torch.func",
     "torch.functional", "torch.jit", "torch.linalg", "torch.nested", "torch.nn", "torch.nn.attention", "torch.nn.functional",
     "torch.nn.init", "torch.nn.modules", "torch.nn.modules.utils", "torch.nn.parameter", "torch.nn.utils",
     "torch.nn.utils.parametrizations", "torch.nn.utils.rnn", "torch.ops", "torch.ops.aten", "torch.sparse", "torch.special",
@@ -43,13 +44,14 @@ _TORCH = {
 }  # fmt: skip
 _ONLY = {
     "torch.cuda": {"amp", "is_available"},
+    "torch.func": {"functional_call", "grad", "hessian", "jacfwd", "jacrev", "jvp", "stack_module_state", "vjp", "vmap"},
     "torch.jit": {"export", "ignore", "script", "script_if_tracing", "unused", "Final"},
     "torch.nn.utils": {"parametrizations", "rnn", "spectral_norm", "weight_norm"},
     "torch.ops": {"aten"},
     "torch.utils": {"checkpoint"},
 }
 """Of these modules no other names."""
-_PRIVATE = {"_assert", "_pair", "_single", "_triple", "_quadruple", "_ntuple"}
+_PRIVATE = {"_assert", "_weight_norm", "_pair", "_single", "_triple", "_quadruple", "_ntuple"}
 _NOT_OF_TORCH = {
     "accelerator", "ao", "backends", "builtins", "classes", "common_types", "compiler", "contextlib", "convert_parameters", "cpp",
     "cpu", "ctypes", "dataclasses", "distributed", "export", "forward_ad", "from_file", "func", "function", "functools", "futures", "fx",
