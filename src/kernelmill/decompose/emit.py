@@ -10,16 +10,15 @@ from __future__ import annotations
 import keyword
 import re
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import torch
 
-from kernelmill.decompose.kinds import short_of, snake, title_of
+from kernelmill.decompose.held import Held, Weight
+from kernelmill.decompose.kinds import short_of, title_of
 from kernelmill.decompose.partition import Part
-from kernelmill.decompose.record import TRAINING, Float, Int, Leaf, Op, Tree, Value, values_of
+from kernelmill.decompose.record import TRAINING, Float, Int, Op, Tree, Value, values_of
 from kernelmill.decompose.texts import (
-    OF_MODULES,
     RESERVED,
     Shapes,
     both,
@@ -77,34 +76,16 @@ class Made:
     """Sizes that are given to it after its inputs: of which tensor, at which place."""
 
 
-@dataclass(frozen=True)
-class Weight:
-    """How a tensor that functions use is made."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    parameter: bool
-    text: str | None = None
-    """An expression with its values, where they are not just numbers of some size."""
-
-
 class Writer:
     def __init__(self, part: Part, weights: dict[str, Weight], other: Shapes | None = None) -> None:
         """`other`: shapes with other inputs. A size that was read from a tensor that is not in this part is taken from one that is, if the
         two are equal there as well; without these shapes, and where there is no such tensor, it is a number."""
         self._part = part
         self._other = other or {}
-        self._weights = weights
-        self._by_type = part.level in ("kernel", "fusion")
-        self._prefix = part.scope.path if part.scope and not self._by_type else ""
+        self._authors_names = part.level in ("layer", "model") and not part.crowded
         self._taken: set[str] = set(RESERVED)
-        self._attributes: dict[str, str] = {}  # by path
-        self._attribute_names: set[str] = set(OF_MODULES)
-        self._init: list[str] = []
-        self._arguments: dict[str, Any] = {}
-        self._paths: dict[str, str] = {}
+        self._class = Held(part, weights)
         self._imports: set[str] = set()
-        self._kept_classes: list[str] = []
         self._sizes: dict[tuple[Value, int], str] = {}
         self.unknown = False
         """Whether a size was asked for of a tensor that is not here."""
@@ -121,11 +102,11 @@ class Writer:
     def made(self) -> Made:
         lines = [line for op in self._part.ops for line in self._statement(op)]
         results = ", ".join(self._names[value] for value in self._part.outputs)
-        signature = ", ".join(["self", *self._arguments])
+        signature = ", ".join(["self", *self._class.arguments])
         init = [
             f"def __init__({signature}):",
             "    super().__init__()",
-            *(f"    {line}" for line in self._init),
+            *(f"    {line}" for line in self._class.init),
         ]
         forward = ", ".join(["self", *self._given.values(), *self._sizes.values()])
         text = [
@@ -137,11 +118,11 @@ class Writer:
         text += [f"        {line}" for line in [*lines, f"return {results}"]]
         return Made(
             "\n".join(text) + "\n",
-            self._arguments,
-            self._paths,
+            self._class.arguments,
+            self._class.weights,
             self._imports,
             self.unknown,
-            self._kept_classes,
+            self._class.kept,
             list(self._sizes),
         )
 
@@ -230,12 +211,13 @@ class Writer:
             name = next(name for name in numbered(wanted) if name not in self._taken or self._ends(name, op))
             self._taken.add(name)
             return self._name(value, name)
-        base = self._attributes.get(op.module.path) if op.module else None
+        base = self._class.name_of(op.module.path) if op.module else None
         return self._name(value, self._new(base or title_of(op), op))
 
     def _authors(self, value: Value) -> str:
-        """What the author calls it, except in kernels and fusions: these are the same wherever they stand."""
-        return "" if self._by_type else value.variable
+        """What the author calls it, except in kernels and fusions (these are the same wherever they stand) and where memory is short:
+        the author's helpers give back theirs when they return, and here they are part of this function."""
+        return value.variable if self._authors_names else ""
 
     def _ends(self, name: str, op: Op) -> bool:
         """Whether a variable may be written over by what this call makes."""
@@ -275,7 +257,7 @@ class Writer:
 
     def _call(self, op: Op) -> str:
         if op.module is not None:
-            attribute = self._layer(op.module)
+            attribute = self._class.layer(op.module)
             return f"self.{attribute}({self._arguments_text(op.args, op.kwargs)})"
         name, short = op.name, short_of(op)
         args = op.args
@@ -385,7 +367,7 @@ class Writer:
             return constant(value.example)
         if value.kind != "weight":
             return self._names[value]
-        return f"self.{self._place(value.name) or self._weight(value.name)}"
+        return f"self.{self._class.tensor(value.name)}"
 
     def _number(self, number: Any, inside: bool = False) -> str:
         sign, *parts = number.expression
@@ -421,72 +403,5 @@ class Writer:
             return self._sizes[value, axis]
         return str(wanted[0])
 
-    # ---------------------------------------------------------------------------------------------- what the class holds
 
-    def _layer(self, leaf: Leaf) -> str:
-        known = self._attributes.get(leaf.path)
-        if known is not None:
-            return known
-        name = self._attribute(leaf.path, snake(leaf.kind))
-        args = []
-        for argument, value in leaf.required.items():
-            args.append(self._argument(argument, name, value) if self._by_type else constant(value))
-        args += [f"{option}={constant(value)}" for option, value in leaf.options.items()]
-        if leaf.dtype:
-            args.append(f"dtype=torch.{leaf.dtype}")
-        made = leaf.kind if leaf.kept else f"nn.{leaf.kind}"
-        self._kept_classes += [leaf.kind] if leaf.kept else []
-        self._init.append(f"self.{name} = {made}({', '.join(args)})")
-        for weight, value in leaf.weights.items():
-            tied = self._place(value.name)
-            if tied is not None:
-                self._init.append(f"self.{name}.{weight} = self.{tied}")
-            else:
-                self._paths[f"{name}.{weight}"] = value.name
-        return name
-
-    def _place(self, path: str) -> str | None:
-        """Where this class has a weight of the model already."""
-        return next((place for place, one in self._paths.items() if one == path), None)
-
-    def _weight(self, path: str) -> str:
-        weight = self._weights[path]
-        name = self._attribute(path, path.rpartition(".")[2])
-        shape = (
-            self._argument(f"{name}_shape", name, weight.shape) if self._by_type else constant(weight.shape)
-        )
-        dtype = "" if weight.dtype == "float32" else f", dtype=torch.{weight.dtype}"
-        text = weight.text or f"torch.randn({shape}{dtype})"
-        if weight.text and self._by_type:
-            del self._arguments[shape]
-        if weight.parameter:
-            self._init.append(f"self.{name} = nn.Parameter({text})")
-        else:
-            self._init.append(f'self.register_buffer("{name}", {text})')
-        self._paths[name] = path
-        return name
-
-    def _attribute(self, path: str, by_type: str) -> str:
-        base = by_type
-        if not self._by_type:
-            base = path.removeprefix(f"{self._prefix}.") if self._prefix else path
-        base = re.sub(r"\W+", "_", base).strip("_")
-        base = f"layer_{base}" if base[:1].isdigit() else base
-        name = next(
-            name
-            for name in numbered(base)
-            if name not in self._attribute_names and not keyword.iskeyword(name)
-        )
-        self._attribute_names.add(name)
-        self._attributes[path] = name
-        return name
-
-    def _argument(self, argument: str, owner: str, value: Any) -> str:
-        """A constructor's argument with this value; one that has it already is shared by name."""
-        names = chain([argument], numbered(f"{owner}_{argument}"))
-        name = next(name for name in names if self._arguments.get(name, value) == value)
-        self._arguments[name] = value
-        return name
-
-
-__all__ = ["Made", "Weight", "Writer"]
+__all__ = ["Made", "Writer"]

@@ -7,15 +7,16 @@ is written.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
 
-from kernelmill.decompose.emit import Made, Weight, Writer
+from kernelmill.decompose.emit import Made, Writer
+from kernelmill.decompose.held import Weight
 from kernelmill.decompose.kinds import kind_of, title_of
+from kernelmill.decompose.naming import class_name, file_name, plain, same_for_all
 from kernelmill.decompose.parents import Names
 from kernelmill.decompose.partition import Level, Part
 from kernelmill.decompose.record import Record, Value
@@ -25,10 +26,6 @@ from kernelmill.decompose.values import given
 
 FOLDERS: dict[Level, str] = {
     "model": "level_3_model", "layer": "level_2_layer", "fusion": "level_1_fusion", "kernel": "level_0_kernel",
-}  # fmt: skip
-_DTYPES = {
-    "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "int64": "i64", "int32": "i32", "int16": "i16",
-    "int8": "i8", "uint8": "u8", "bool": "bool", "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
 _RUN = '''
 
@@ -122,7 +119,7 @@ class Files:
         dtypes = tuple(value.dtype for value in part.inputs)
         shapes = tuple(value.shape for value in part.inputs)
         key: tuple[Any, ...] = (part.level, made.body, tuple(map(repr, made.arguments.values())), dtypes)
-        if part.level != "kernel" or not (made.weights or _small(part)):
+        if part.level != "kernel" or not (made.weights or same_for_all(part)):
             key = (*key, shapes)
         node = self._nodes.get(key)
         if node is None:
@@ -169,21 +166,19 @@ class Files:
 
     def _name(self, part: Part, made: Made) -> str:
         if part.level == "model" or (part is self._root and self._kept()):
-            base = re.sub(r"\W+", "_", self._source.name)
+            base = plain(self._source.name)
         else:
-            pieces = [
-                part.title if part is not self._root or part.level == "kernel" else _joined(part),
-                _sizes(part, made),
-            ]
-            dtype = next(
-                (value.dtype for value in [*part.inputs, *part.outputs] if "float" in value.dtype), None
-            )
-            dtype = dtype or next((value.dtype for value in [*part.inputs, *part.outputs]), "float32")
-            base = "_".join(filter(None, [*pieces, _DTYPES.get(dtype, dtype)]))
-        base = re.sub(r"\W+", "_", base)[:120].strip("_")
-        base = f"p{base}" if base[:1].isdigit() else base
+            base = file_name(self._title(part), part, made)
         self._ids[base] += 1
         return base if self._ids[base] == 1 else f"{base}_v{self._ids[base]}"
+
+    def _title(self, part: Part) -> str:
+        """Of the whole: what the source is called (`33_VanillaRNN`), and of a fusion what it is made of."""
+        if part is not self._root or part.level == "kernel":
+            return part.title
+        if part.level == "layer":
+            return self._source.name.lstrip("0123456789_") or part.title
+        return "_".join(child.title for child in part.children[:6])
 
     def _problem(self, part: Part, made: Made) -> str:
         imports = ["import torch", "import torch.nn as nn", *sorted(made.imports)]
@@ -255,7 +250,7 @@ class Files:
             made = self._written(child)
             kind = self._of[child]
             if kind not in classes:
-                classes[kind] = _class(kind.id, set(classes.values()))
+                classes[kind] = class_name(kind.id, set(classes.values()))
             bound = (kind, tuple(made.weights.items()))
             if bound not in attributes:
                 attributes[bound] = next(name for name in numbered(child.title) if name not in taken)
@@ -416,11 +411,6 @@ def _edge(source: str, to: str, value: Value, name: str) -> dict[str, Any]:
     }
 
 
-def _small(part: Part) -> bool:
-    """Whether it does the same to every number, so that its shape is no part of what it is."""
-    return all(kind_of(op) in ("pointwise", "activation") for op in part.ops) and len(part.inputs) == 1
-
-
 def _operations(part: Part) -> list[str]:
     return [op.module.kind if op.module else title_of(op) for op in part.ops]
 
@@ -440,42 +430,6 @@ def _where(part: Part) -> str:
     if part.scope is not None:
         return part.scope.path
     return next((op.module.path for op in part.ops if op.module), part.main.scope.path)
-
-
-def _joined(part: Part) -> str:
-    return "_".join(child.title for child in part.children[:6])
-
-
-def _class(name: str, taken: set[str]) -> str:
-    base = "".join(piece[:1].upper() + piece[1:] for piece in name.split("_"))
-    return next(name for name in numbered(base) if name not in taken)
-
-
-def _sizes(part: Part, made: Made) -> str:
-    """What tells this piece of work from others of its name: sizes of its weights, else of what it reads."""
-    if part.level == "layer":
-        return "x".join(map(str, part.inputs[0].shape or ())) if part.inputs else ""
-    layer = next((op.module for op in part.ops if op.module and op.module.weights), None)
-    if layer is None:
-        layer = next((op.module for op in part.ops if op.module and kind_of(op) != "layout"), None)
-    if layer is not None and layer.required:
-        names = {"kernel_size": "k"}
-        found = ["x".join(_flat(value) for name, value in layer.required.items() if name not in names)]
-        found += [f"k{_flat(layer.required[name])}" for name in names if name in layer.required]
-        short = {"stride": "s", "padding": "p", "dilation": "d", "groups": "g", "num_layers": "l"}
-        found += [f"{short[name]}{_flat(value)}" for name, value in layer.options.items() if name in short]
-        return "_".join(filter(None, found))
-    shapes = [value for name, value in made.arguments.items() if name.endswith("_shape")]
-    if shapes:
-        return _flat(shapes[0][::-1] if part.title == "linear" else shapes[0])
-    if part.level == "kernel" and _small(part):
-        return ""
-    tensors = [value for value in [*part.inputs, *part.outputs] if value.shape is not None]
-    return "x".join(map(str, tensors[0].shape or ())) if tensors else ""
-
-
-def _flat(value: Any) -> str:
-    return "x".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def _takes_all(record: Record, part: Part) -> bool:

@@ -23,6 +23,7 @@ class Names:
         """`sizes`: what the children, in their order, are given besides their inputs."""
         self._part, self._structured, self._output = part, structured, record.root.output
         self._sizes, self._other = sizes, other
+        self._authors_names = part.level in ("layer", "model") and not part.crowded
         self._given_sizes: dict[tuple[Value, int], str] = {}
         self._names: dict[Value, str] = {}
         self._held: dict[str, Value] = {}
@@ -111,7 +112,7 @@ class Names:
 
     def _target(self, value: Value, child: Part, free: list[str]) -> str:
         """The variable that a result goes to: the author's, else one of those that are free now."""
-        if value.variable and self._part.level in ("layer", "model"):
+        if value.variable and self._authors_names:
             for name in numbered(value.variable):
                 if name in free or name not in self._taken or self._is_over(name, child):
                     self._taken.add(name)

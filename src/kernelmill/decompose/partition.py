@@ -11,6 +11,7 @@ Every call is in exactly one kernel. Parts follow each other in the order of exe
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from kernelmill.decompose.kinds import kind_of, short_of, snake, title_of
+from kernelmill.decompose.named import named_groups
 from kernelmill.decompose.record import Op, Record, Scope, Value, values_of
 
 Level = Literal["kernel", "fusion", "layer", "model"]
@@ -29,6 +31,8 @@ _MOVES = ("cat", "stack", "concat", "repeat", "repeat_interleave", "roll", "flip
 _MANY = 12
 _LOOP = 4
 """From so many times on, the same line with another index is a loop."""
+_ROOM = 1 << 28
+"""Elements: 1 GB of float32."""
 _FOLLOWS = ("activation", "pointwise", "norm", "softmax", "reduction")
 
 
@@ -58,6 +62,11 @@ class Part:
         return next(
             (kind for kind in ("heavy", "norm", "softmax", "reduction") if kind in kinds), kind_of(self.main)
         )
+
+    @property
+    def crowded(self) -> bool:
+        """Whether its results would not fit beside each other, so that variables have to be used again."""
+        return sum(math.prod(v.shape or ()) for op in self.ops for v in op.outputs()) > _ROOM
 
     def leaves(self) -> list[Part]:
         return (
@@ -143,8 +152,13 @@ class _Cutter:
                 scope.kind if scope.own else scope.path.rpartition(".")[2].strip("0123456789") or scope.kind
             )
             return self._part("layer", title, parts, scope, f"{scope.kind} holds {len(parts)} parts")
-        if any(part.level == "layer" for part in parts) or sum(len(part.leaves()) for part in parts) > _MANY:
+        kernels = sum(len(part.leaves()) for part in parts)
+        if any(part.level == "layer" for part in parts):
             return self._part("model", snake(scope.kind), parts, scope, "it is made of layers")
+        if kernels > _MANY:
+            return self._part(
+                "model", snake(scope.kind), parts, scope, f"{kernels} kernels are more than a layer"
+            )
         return self._part(
             "layer", snake(scope.kind), parts, scope, "a few kernels and fusions, and no layers inside"
         )
@@ -203,7 +217,7 @@ class _Cutter:
 
     def _kernels(self, ops: Sequence[Op]) -> list[Part]:
         """The calls of one scope as kernels, layout changes with whoever reads or makes them."""
-        groups = _named_groups([op for op in ops if kind_of(op) != "layout"])
+        groups = named_groups([op for op in ops if kind_of(op) != "layout"])
         owner: dict[Op, int] = {op: at for at, (_, group) in enumerate(groups) for op in group}
         mine = set(ops)
         layout = [op for op in ops if kind_of(op) == "layout"]
@@ -257,23 +271,24 @@ class _Cutter:
         found: list[Part] = []
         at = 0
         while at < len(parts):
-            group, title = self._group(parts, at)
+            group, title, why = self._group(parts, at)
             if len(group) > 1:
-                found.append(self._part("fusion", title, group, None, "one kernel would do these at once"))
+                found.append(self._part("fusion", title, group, None, why))
             else:
                 found.append(parts[at])
             at += len(group)
         return found
 
-    def _group(self, parts: list[Part], at: int) -> tuple[list[Part], str]:
-        """The kernels from here on that belong together."""
+    def _group(self, parts: list[Part], at: int) -> tuple[list[Part], str, str]:
+        """The kernels from here on that belong together, what they are, and why."""
         first = parts[at]
         if first.level != "kernel":
-            return [first], ""
-        for length, title, fits in _KNOWN:
-            some = parts[at : at + length]
-            if len(some) == length and all(part.level == "kernel" for part in some) and fits(some):
-                return some, title
+            return [first], "", ""
+        for lengths, title, fits, why in _KNOWN:
+            for length in lengths:
+                some = parts[at : at + length]
+                if len(some) == length and all(part.level == "kernel" for part in some) and fits(some):
+                    return some, title, why
         group = [first]
         if first.kind in ("heavy", *_FOLLOWS) or first.title == "embedding":
             for part in parts[at + 1 : at + MAX_FUSED]:
@@ -283,7 +298,10 @@ class _Cutter:
                 if first.kind != "heavy" and part.kind == group[-1].kind == "norm":
                     break
                 group.append(part)
-        return group, "_".join(part.title for part in group)
+        why = (
+            f"the result of {first.title} is changed before it is written" if first.kind == "heavy" else _PASS
+        )
+        return group, "_".join(part.title for part in group), why
 
 
 def _qkv(parts: list[Part]) -> bool:
@@ -324,77 +342,11 @@ def _in_a_row(parts: list[Part]) -> bool:
 
 
 _KNOWN = (
-    (5, "attention", _attention), (4, "attention", _attention), (3, "attention", _attention),
-    (4, "gated_linear", _gated), (3, "qkv", _qkv),
-)  # fmt: skip
-
-
-# --------------------------------------------------------------------------------------------------- calls that have one name
-
-
-def _named_groups(ops: list[Op]) -> list[tuple[str, list[Op]]]:
-    found: list[tuple[str, list[Op]]] = []
-    at = 0
-    while at < len(ops):
-        for title, names in _TOGETHER:
-            some = ops[at : at + len(names)]
-            fits = len(some) == len(names) and all(
-                title_of(op) in name.split("|") for op, name in zip(some, names, strict=True)
-            )
-            if (
-                fits
-                and _feeds(some)
-                and (title not in _GATED or set(some[0].inputs()) <= set(some[-1].inputs()))
-            ):
-                found.append((title, some))
-                break
-        else:
-            some = _assignments(ops, at)
-            found.append((title_of(ops[at]), some))
-        at += len(some)
-    return found
-
-
-def _assignments(ops: list[Op], at: int) -> list[Op]:
-    """The call at this place, and if it writes into a part of a tensor, those that go on with this tensor."""
-    some = [ops[at]]
-    for op in (ops[place] for place in range(at + 1, len(ops))):
-        if not short_of(some[-1]) == short_of(op) == "__setitem__" or op.args[0] not in some[-1].outputs():
-            break
-        if not all(_there(value, some[0]) for value in op.inputs() if value is not op.args[0]):
-            break
-        some.append(op)
-    return some
-
-
-def _there(value: Value, first: Op) -> bool:
-    """Whether it can be had when this call is made, if need be by calls that only change layouts."""
-    if value.op is None or value.op.index < first.index:
-        return True
-    moved = kind_of(value.op) == "layout" and value.op.scope is first.scope
-    return moved and all(_there(one, first) for one in value.op.inputs())
-
-
-_GATED = ("silu", "mish")
-"""x times a function of x."""
-
-
-def _feeds(ops: list[Op]) -> bool:
-    return (
-        all(set(a.outputs()) & set(b.inputs()) for a, b in pairwise(ops))
-        and len({op.scope for op in ops}) == 1
-    )
-
-
-_TOGETHER = (
-    ("rms_norm", ("pow|square|mul", "mean", "add", "rsqrt", "mul", "mul")),
-    ("rms_norm", ("pow|square|mul", "mean", "add", "rsqrt", "mul")),
-    ("rms_norm", ("pow|square|mul", "mean", "add", "sqrt", "div")),
-    ("gelu_tanh", ("pow", "mul", "add", "mul", "tanh", "add", "mul")),
-    ("mish", ("softplus", "tanh", "mul")),
-    ("masked_fill", ("eq|ne|lt|le|gt|ge|logical_not", "masked_fill")),
-    ("silu", ("sigmoid", "mul")),
+    ((5, 4, 3), "attention", _attention, "the scores need not be written to memory"),
+    ((4,), "gated_linear", _gated, "two products of one input, multiplied before they are written"),
+    ((3,), "qkv", _qkv, "three products of one input are one, with their weights side by side"),
 )
+_PASS = "one pass over memory instead of several"
 
 
 def _heaviest(ops: list[Op]) -> Op:

@@ -44,7 +44,17 @@ _TORCH = {
 }  # fmt: skip
 _ONLY = {
     "torch.cuda": {"amp", "is_available"},
-    "torch.func": {"functional_call", "grad", "hessian", "jacfwd", "jacrev", "jvp", "stack_module_state", "vjp", "vmap"},
+    "torch.func": {
+        "functional_call",
+        "grad",
+        "hessian",
+        "jacfwd",
+        "jacrev",
+        "jvp",
+        "stack_module_state",
+        "vjp",
+        "vmap",
+    },
     "torch.jit": {"export", "ignore", "script", "script_if_tracing", "unused", "Final"},
     "torch.nn.utils": {"parametrizations", "rnn", "spectral_norm", "weight_norm"},
     "torch.ops": {"aten"},

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from kernelmill.decompose.capture import Refused, build, capture, other_shapes
-from kernelmill.decompose.emit import Weight
 from kernelmill.decompose.files import Files, Source
+from kernelmill.decompose.held import Weight
 from kernelmill.decompose.partition import partition
 from kernelmill.decompose.record import Record
 from kernelmill.decompose.source_parts import self_contained
