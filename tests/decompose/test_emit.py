@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from kernelmill.decompose.worker import handle
 
 from .small import composed, files, module, run_by_itself, source
 
@@ -218,3 +221,30 @@ def test_bfloat16_stays_bfloat16() -> None:
     (text,) = [text for path, text in made.items() if path.startswith("level_0_kernel/layernorm")]
     loaded = module(text)
     assert loaded.Model(*loaded.get_init_inputs())(*loaded.get_inputs()).dtype is torch.bfloat16
+
+
+def test_where_memory_is_short_variables_are_used_again() -> None:
+    init = "self.a, self.b = Gate(), nn.Linear(4, 4)"
+    code = source(init, "y, z = self.a(x); return self.b(y).relu() + z", "torch.randn(3, 4)", before=GATE)
+    large = code.replace("torch.randn(3, 4)", "torch.randn(1 << 24, 4)").replace(
+        "torch.zeros(3, 4)", "torch.zeros(1 << 24, 4)"
+    )
+    names = []
+    for text in (code, large):
+        made = files(text)
+        (layer,) = [text for path, text in made.items() if path.startswith("level_2_layer/gate")]
+        names.append(
+            set(re.findall(r"^        (\w+)(?:, (?:\w+))* = ", layer.partition("forward")[2], re.MULTILINE))
+        )
+    assert "out" in names[0]
+    assert "out" not in names[1]
+    assert len(names[1]) < len(names[0])
+
+
+def test_a_source_that_is_one_layer_gives_it_its_name() -> None:
+    forward = "return torch.cumsum(self.b(F.relu(self.a(x))), 1)"
+    code = source("self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)", forward, "torch.randn(3, 4)")
+    request = {"code": code, "name": "7_TwoLinears", "source_file": "7_TwoLinears.py", "source_level": 3}
+    made = handle(request)["files"]
+    assert [path for path in made if path.startswith("level_2")] == ["level_2_layer/TwoLinears_3x4_fp32.py"]
+    run_by_itself(made["level_2_layer/TwoLinears_3x4_fp32.py"])

@@ -214,6 +214,19 @@ def test_inputs_that_are_all_the_same_do_not_hide_what_is_wrong(tmp_path: Path, 
     assert [line for line in said if "drawn inputs: output differs" in line], said
 
 
+def test_no_inputs_are_drawn_where_there_are_no_floats(tmp_path: Path, prover: Prover) -> None:
+    whole = problem("", "torch.sort(x0 + 1).values", "torch.randint(0, 9, (4, 8))")
+    kernels = {
+        "one": problem("", "x0 + 1", "torch.randint(0, 9, (4, 8))"),
+        "two": problem("", "torch.sort(x0).values", "torch.randint(0, 9, (4, 8))"),
+    }
+    folder = one_step(tmp_path, whole, kernels, "return self.two(self.one(x))", {}, dtype="int64")
+    assert lines_of(folder, prover) == []
+    result = json.loads((folder / "verification/test_results.json").read_text())["numerical_comparison"]
+    assert result["drawn_inputs"].startswith("not needed (no input has floats")
+    assert [trial["pass"] for trial in result["trials"]] == [True] * 3
+
+
 @pytest.mark.parametrize(
     ("inputs", "size", "dtype"),
     [("torch.randn(1, 1)", [1, 1], "float32"), ("torch.randn(4, 8, 6, 6).double()", [4, 8, 6, 6], "float64")],
