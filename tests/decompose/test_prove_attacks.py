@@ -214,6 +214,16 @@ def test_inputs_that_are_all_the_same_do_not_hide_what_is_wrong(tmp_path: Path, 
     assert [line for line in said if "drawn inputs: output differs" in line], said
 
 
+@pytest.mark.parametrize("how", ["unsqueeze_(1).squeeze_(1)", "transpose_(0, 1).t_()"])
+def test_a_view_in_place_may_be_a_plain_one_in_a_child(how: str, tmp_path: Path, prover: Prover) -> None:
+    whole = problem("", f"torch.sigmoid((x0 + 1).{how})", ROWS)
+    kernels = {
+        "one": problem("", "x0 + 1", ROWS),
+        "two": problem("", f"torch.sigmoid(x0.{how.replace('_(', '(')})", ROWS),
+    }
+    assert lines_of(one_step(tmp_path, whole, kernels, "return self.two(self.one(x))", {}), prover) == []
+
+
 def test_no_inputs_are_drawn_where_there_are_no_floats(tmp_path: Path, prover: Prover) -> None:
     whole = problem("", "torch.sort(x0 + 1).values", "torch.randint(0, 9, (4, 8))")
     kernels = {

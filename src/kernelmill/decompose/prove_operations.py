@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -50,6 +51,16 @@ def setting(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         if (text := _text(value, number, rank if argument.name in _DIMENSIONS else 0)) is not None:
             said.append(f"{argument.name}={text}")
     return f"{name}({', '.join(said)})"
+
+
+@cache
+def is_view(func: Any) -> bool:
+    """Whether an operation only looks at its tensor in another way, be it in place: `unsqueeze_` writes no number either."""
+    name = func._schema.name.rpartition("::")[2]
+    plain = getattr(torch.ops.aten, name[:-1], None) if name.endswith("_") and name[:-1] else None
+    return bool(func.is_view) or (
+        plain is not None and any(getattr(plain, one).is_view for one in plain.overloads())
+    )
 
 
 def _text(value: Any, number: bool, rank: int) -> str | None:

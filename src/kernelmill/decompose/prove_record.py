@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from kernelmill.decompose.prove_operations import Done, Trail, setting
+from kernelmill.decompose.prove_operations import Done, Trail, is_view, setting
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
 _NO_OPERATION = {
@@ -87,7 +87,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         count = flop_registry.get(func._overloadpacket)
         flops = int(count(*args, **kwargs, out_val=output)) if count is not None else 0
         view = bool(getattr(func, "is_view", False))
-        self._trail.add(setting(func, args, kwargs), (args, *kwargs.values()), output, view)
+        self._trail.add(setting(func, args, kwargs), (args, *kwargs.values()), output, is_view(func))
         self.note(name, args, kwargs, output, flops, view)
         return output
 
