@@ -28,7 +28,8 @@ from kernelmill.decompose.prove_build import (
     resolve,
     unless_out_of_memory,
 )
-from kernelmill.decompose.prove_record import Recorder, tensors_in
+from kernelmill.decompose.prove_operations import tensors_in
+from kernelmill.decompose.prove_record import Recorder
 from kernelmill.decompose.prove_sizes import Cost, Limits, Rule, Shape, reduced_inputs, target
 from kernelmill.decompose.prove_values import (
     TOLERANCES,

@@ -41,7 +41,7 @@ def setting(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     name = func._schema.name.rpartition("::")[2].rstrip("_")
     if name in _OF_SIZES:
         return str(name)
-    rank = next((tensor.dim() for tensor in _tensors(args)), 0) + (name in _ONE_MORE)
+    rank = next((tensor.dim() for tensor in tensors_in(args)), 0) + (name in _ONE_MORE)
     said = []
     for index, argument in enumerate(func._schema.arguments):
         if argument.name in _PLACES:
@@ -76,12 +76,15 @@ def _text(value: Any, number: bool, rank: int) -> str | None:
     return repr(value)
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
 
 
 class Trail:
@@ -100,10 +103,10 @@ class Trail:
             self._made[output] = self._source(given)
 
     def add(self, text: str, given: Any, output: Any, view: bool) -> None:
-        self.steps.append((text, *(self._source(tensor) for tensor in _tensors(given))))
+        self.steps.append((text, *(self._source(tensor) for tensor in tensors_in(given))))
         if not view:
             self.settings[text] += 1
-        for place, tensor in enumerate(_tensors(output)):
+        for place, tensor in enumerate(tensors_in(output)):
             self._made[tensor] = (len(self.steps), place)
 
     def _source(self, tensor: torch.Tensor) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from kernelmill.decompose.prove_operations import Done, Trail, is_view, setting
+from kernelmill.decompose.prove_operations import Done, Trail, is_view, setting, tensors_in
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
 _NO_OPERATION = {
@@ -184,17 +184,6 @@ class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
         self._recorder.note(f"aten.{name}", args, kwargs, output, 2 * width * weights, False)
         self._recorder.note_sequence(f"{name}{_settings(args)}", args, output)
         return output
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_in(item)
 
 
 def shapes_of(value: Any) -> list[list[Any]]:

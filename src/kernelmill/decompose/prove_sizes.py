@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kernelmill.decompose.prove_record import tensors_in
+from kernelmill.decompose.prove_operations import tensors_in
 
 Shape = tuple[int, ...]
 

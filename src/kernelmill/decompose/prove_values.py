@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from kernelmill.decompose.prove_build import BLOCK, block_of, held_tensors, overlaps
-from kernelmill.decompose.prove_record import tensors_in
+from kernelmill.decompose.prove_operations import tensors_in
 
 TOLERANCES = {
     torch.float64: 1e-9,

@@ -40,8 +40,8 @@ from kernelmill.decompose.prove_build import (
 )
 from kernelmill.decompose.prove_intact import Intact
 from kernelmill.decompose.prove_numbers import Numbers, compare_numbers
-from kernelmill.decompose.prove_operations import Done
-from kernelmill.decompose.prove_record import Recorder, WholeSequences, shapes_of, tensors_in
+from kernelmill.decompose.prove_operations import Done, tensors_in
+from kernelmill.decompose.prove_record import Recorder, WholeSequences, shapes_of
 from kernelmill.decompose.prove_sizes import (
     Cost,
     Limits,
