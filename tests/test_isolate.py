@@ -309,6 +309,11 @@ def test_a_bad_end_costs_one_request_in_bounded_time(
     assert_only_the_server_is_left(isolate)
 
 
+def test_a_child_that_uses_every_core_has_its_whole_time(isolate: Isolate) -> None:
+    limit = value(isolate, "import resource; value = resource.getrlimit(resource.RLIMIT_CPU)[0]")
+    assert limit == (int(TIMEOUT) + 1) * len(os.sched_getaffinity(0))
+
+
 def test_a_reply_that_is_printed_or_written_to_every_descriptor_is_not_believed(isolate: Isolate) -> None:
     forged = """
         import json, os, struct

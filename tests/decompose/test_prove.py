@@ -679,10 +679,13 @@ def test_the_command_proves_what_is_below_a_folder_and_fails_with_it(
 def test_a_wrong_path_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert kernelmill(["prove", str(tmp_path / "nothing")]) == 1
     assert kernelmill(["prove", str(tmp_path)]) == 1
+    (tmp_path / "net.py").touch()
+    assert kernelmill(["prove", str(tmp_path / "net.py")]) == 1
     said = capsys.readouterr().err.strip().splitlines()
-    assert len(said) == 2
+    assert len(said) == 3
     assert "no such folder" in said[0]
     assert "no decomposition_tree.json at or below it" in said[1]
+    assert "net.py: a file: name the folder of its model" in said[2]
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -33,11 +33,16 @@ RESULTS = ("verification_result.json", "coverage_report.json")
 SUMMARIES = ("test_results.json", "step_verification_summary.json", "coverage_summary.json")
 _PARTIAL = 80.0
 _USED = 0.9
-_KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-"""Large tensors use memory again instead of asking for it page by page, which took half the time; heaps grow by a third."""
+"""Of a process's memory for tensors."""
+_PAGES = {
+    "THP_MEM_ALLOC_ENABLE": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 25),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+}
+"""Tensors under 32 MB use memory again, larger ones come in large pages and go at once. With all of them used again a run took an eighth
+less time and up to twice the memory, with none a third more time."""
 _FLOPS, _FLOPS_ALONE = 2 * 10**11, 4 * 10**12
 """Of a run whose inputs cannot be made smaller."""
-"""Of a process's memory for tensors."""
 
 
 @dataclass
@@ -114,7 +119,7 @@ class Prover:
             self._gate.wait_for(lambda: not self._running)
         try:
             hub = offline_models.used_by(request["original"])
-            environment = (offline_models.environment("full") if hub else {}) | _KEEP_MEMORY
+            environment = (offline_models.environment("full") if hub else {}) | _PAGES
             with Isolate(WORKER, 1, self.timeout, memory >> 20, environment=environment) as isolate:
                 with self._gate:
                     if self._closed:

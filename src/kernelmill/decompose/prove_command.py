@@ -82,7 +82,8 @@ def main(arguments: list[str]) -> int:
 def model_folders(source: Path) -> list[Path]:
     """The decomposed models at or below a path, in natural order."""
     if not source.is_dir():
-        raise SourceError(f"{source}: no such folder")
+        what = "a file: name the folder of its model" if source.exists() else "no such folder"
+        raise SourceError(f"{source}: {what}")
     if source.name in ("", ".."):
         source = source.resolve()  # a model has the name of its folder
     files = [file.relative_to(source) for file in source.rglob(TREE)]

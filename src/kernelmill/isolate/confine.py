@@ -121,7 +121,7 @@ def end_with(server: int) -> None:
 
 def _limit_resources(timeout: float, memory_mb: int, gpu: bool) -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    seconds = int(timeout) + 1
+    seconds = (int(timeout) + 1) * len(os.sched_getaffinity(0))  # of all threads together
     for which, limit in (
         (resource.RLIMIT_CPU, seconds),
         # On top of what is mapped already: a CUDA build of torch maps gigabytes that nobody touches. CUDA itself
