@@ -76,11 +76,17 @@ def test_levels_are_those_asked_for(mill: Mill) -> None:
     assert [one["file"] for one in collected()] == ["level3/1_block.py", "level4/1_net.py"]
 
 
-def test_a_level_whose_files_were_not_kept_is_no_fault(mill: Mill) -> None:
+def test_a_level_whose_files_were_not_kept_is_no_fault_and_told(mill: Mill) -> None:
     folder = model("level3/1_a", ("f", "fusion", RELU, 1), ("gelu", "kernel", KERNEL, 2), levels=["kernel"])
     (folder / "level_1_fusion/f.py").unlink()
-    assert mill("collect", "out").returncode == 0
+    done = mill("collect", "out")
+    assert done.returncode == 0
+    assert "fusions     0 different, 0 in all; not written for 1 of the models" in done.stdout
+    assert "kernels     1 different, 2 in all\n" in done.stdout
     assert [one["name"] for one in collected()] == ["gelu"]
+    done = mill("collect", "out", "--levels", "fusion", "-o", "more")
+    assert done.returncode == 1
+    assert "no problem to collect; decompose wrote no files of: fusion (its --levels)" in done.stderr
 
 
 def test_a_set_is_replaced_whole_and_a_foreign_folder_is_left_alone(mill: Mill) -> None:

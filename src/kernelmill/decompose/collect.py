@@ -61,6 +61,8 @@ class Collected:
     """The source file of each model that was taken."""
     left_out: list[str] = field(default_factory=list)
     """Models that were not, a line each."""
+    not_written: Counter[Level] = field(default_factory=Counter)
+    """Models that were decomposed without files of a level (`--levels`)."""
 
 
 def parser() -> Parser:
@@ -102,6 +104,8 @@ def main(arguments: list[str]) -> int:
     found = collect(folders, given.levels)
     if not found.works:
         why = f"; the first: {found.left_out[0]}" if found.left_out else ""
+        if found.not_written:
+            why += f"; decompose wrote no files of: {', '.join(found.not_written)} (its --levels)"
         models = f"{len(folders):,} decomposed model{'' if len(folders) == 1 else 's'}"
         raise SourceError(f"{models}, and no problem to collect{why}")
     write(found, target)
@@ -112,7 +116,8 @@ def main(arguments: list[str]) -> int:
     for level in given.levels:
         mine = [work for work in found.works if work.level == level]
         uses = sum(work.instance_count for work in mine)
-        print(f"{f'{level}s':<12}{len(mine):,} different, {uses:,} in all")
+        without = f"; not written for {found.not_written[level]:,} of the models" if found.not_written[level] else ""
+        print(f"{f'{level}s':<12}{len(mine):,} different, {uses:,} in all{without}")
     if any(KERNELBENCH in source.lower() for source in found.models.values()):
         print(
             f"{'benchmark':<12}some come from KernelBench: not for training a model that is measured with it"
@@ -141,6 +146,8 @@ def collect(folders: Iterable[Path], levels: tuple[Level, ...]) -> Collected:
             found.left_out.append(f"{folder}: {' '.join(str(error).split())}")
             continue
         found.models[place] = tree.metadata.source_file
+        written = tree.metadata.levels or LEVELS
+        found.not_written.update(level for level in levels if level not in written)
         for work in mine:
             known = works.setdefault((work.level, work.sha256), work)
             known.models[place] += work.node.instance_count
