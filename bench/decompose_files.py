@@ -7,8 +7,10 @@ torch itself does not bring; and the kernels of each level 2 problem, fused agai
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
+import math
 import multiprocessing
 import os
 import runpy
@@ -23,6 +25,7 @@ from typing import Any
 
 PARTS = ("leaves", "fused")
 LIMIT_S = 300
+PROCESSES, ROOM = 2, 6 << 30
 
 
 def main() -> int:
@@ -37,7 +40,7 @@ def main() -> int:
         start = time.monotonic()
         with tempfile.TemporaryDirectory() as cache:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-            faults = tried(run_alone, leaves) if part == "leaves" else tried(fuse, fusions)
+            faults = tried(run_alone, leaves, _room) if part == "leaves" else tried(fuse, fusions)
         found[part] = {
             "tried": len(leaves if part == "leaves" else fusions),
             "failed": {str(path.relative_to(given.output)): why for path, why in faults.items()},
@@ -49,15 +52,19 @@ def main() -> int:
     return 0 if all(one["tried"] and not one["failed"] for one in found.values()) else 1
 
 
-def tried(one: Callable[[Path], None], paths: list[Path]) -> dict[Path, str]:
-    """What failed, and why: each in a process of its own, two at a time."""
+def tried(
+    one: Callable[[Path], None], paths: list[Path], room: Callable[[Path], int] = lambda path: 0
+) -> dict[Path, str]:
+    """What failed, and why: each in a process of its own, several at a time unless they need much room (bytes)."""
     import torch  # once, for all the processes that are forked from this one
 
     torch.set_num_threads(1)
     context = multiprocessing.get_context("fork")
     waiting, running, faults = list(reversed(paths)), dict[Path, Any](), dict[Path, str]()
     while waiting or running:
-        while waiting and len(running) < 2:
+        while waiting and len(running) < PROCESSES:
+            if running and sum(map(room, [waiting[-1], *running])) > ROOM:
+                break
             path = waiting.pop()
             end, other = context.Pipe(duplex=False)
             process = context.Process(target=_report, args=(one, path, other))
@@ -107,6 +114,20 @@ class _NothingElse:
             loaded.partition(".")[0] for loaded in sys.modules
         }:
             raise ModuleNotFoundError(f"{name}: a leaf may import torch alone")
+
+
+@functools.cache
+def _room(path: Path) -> int:
+    """The bytes of what it takes and gives, by its tree."""
+    import torch
+
+    nodes = json.loads((path.parents[1] / "decomposition_tree.json").read_text())["nodes"].values()
+    node = next(node for node in nodes if node["path"] == f"{path.parent.name}/{path.name}")
+    return sum(
+        math.prod(shape) * getattr(torch, dtype).itemsize
+        for side in ("input", "output")
+        for shape, dtype in zip(node[f"{side}_shapes"], node[f"{side}_dtypes"], strict=True)
+    )
 
 
 def run_alone(path: Path) -> None:

@@ -28,6 +28,7 @@ def arguments(layer: nn.Module) -> tuple[dict[str, Any], dict[str, Any]] | None:
     wanted = _RECURRENT if isinstance(layer, nn.RNNBase) else _signature(kind)
     required: dict[str, Any] = {}
     options: dict[str, Any] = {}
+    tensors: list[str] = []
     for name, default in wanted.items():
         if isinstance(layer, nn.RNNBase) and not hasattr(layer, name):
             continue
@@ -36,6 +37,7 @@ def arguments(layer: nn.Module) -> tuple[dict[str, Any], dict[str, Any]] | None:
         value = getattr(layer, name)
         if isinstance(value, torch.Tensor) or (value is None and isinstance(default, bool)):
             value = value is not None
+            tensors.append(name)
         if isinstance(value, torch.Size):
             value = tuple(value)
         value = _plain(value)
@@ -43,6 +45,10 @@ def arguments(layer: nn.Module) -> tuple[dict[str, Any], dict[str, Any]] | None:
             required[name] = value
         elif value != _plain(default):
             options[name] = value
+    for name in tensors:  # no weight and no bias is what affine=False says already, also to a torch that has no such argument
+        fewer = {option: value for option, value in options.items() if option != name}
+        if _makes_the_same(layer, required, fewer):
+            options = fewer
     return (required, options) if _makes_the_same(layer, required, options) else None
 
 
