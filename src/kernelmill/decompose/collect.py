@@ -116,7 +116,11 @@ def main(arguments: list[str]) -> int:
     for level in given.levels:
         mine = [work for work in found.works if work.level == level]
         uses = sum(work.instance_count for work in mine)
-        without = f"; not written for {found.not_written[level]:,} of the models" if found.not_written[level] else ""
+        without = (
+            f"; not written for {found.not_written[level]:,} of the models"
+            if found.not_written[level]
+            else ""
+        )
         print(f"{f'{level}s':<12}{len(mine):,} different, {uses:,} in all{without}")
     if any(KERNELBENCH in source.lower() for source in found.models.values()):
         print(

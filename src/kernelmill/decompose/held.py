@@ -33,6 +33,12 @@ class Held:
         self._prefix = part.scope.path if part.scope and not self._by_type else ""
         self._names: dict[str, str] = {}  # by path
         self._taken: set[str] = set(OF_MODULES)
+        self._owners = {
+            value.name: op.module
+            for op in part.ops
+            if op.module is not None
+            for value in op.module.weights.values()
+        }
         self.init: list[str] = []
         self.arguments: dict[str, Any] = {}
         """Of the constructor, with their values."""
@@ -46,7 +52,9 @@ class Held:
         return self._names.get(path)
 
     def tensor(self, path: str) -> str:
-        """Where the class has this weight of the model."""
+        """Where the class has this weight of the model: in the layer that has it and is used here too, if there is one."""
+        if path in self._owners:
+            self.layer(self._owners[path])
         return self._place(path) or self._weight(path)
 
     def layer(self, leaf: Leaf) -> str:

@@ -78,7 +78,7 @@ def partition(record: Record, source_level: int | None) -> Part:
     _count_loops(record)
     root = _Cutter(record).scope(record.root, source_level, True)
     root.inputs = [value for value in record.inputs if value in root.inputs]
-    root.outputs = list(dict.fromkeys(values_of(record.root.output))) or root.outputs
+    root.outputs = list(values_of(record.root.output)) or root.outputs
     _check(record, root)
     return root
 

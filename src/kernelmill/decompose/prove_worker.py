@@ -239,12 +239,13 @@ class Claim:
         """The map names every weight of the refactored and every one that the original reads."""
         tensors, theirs = one.recorder.tensors, held_tensors(other.model)
         lines: list[str] = []
-        mapped: set[int] = set()
+        mapped, given = set[int](), set[int]()
         for name, source in self._map.items():
             # A model may put another tensor in the place of one that it has read.
             to, of = resolve(other.model, name), tensors.get(source, resolve(one.model, source))
             if of is not None:
                 mapped.add(id(of))
+            given.add(id(to))  # tied weights have one of their names in the map
             if to is None or of is None:
                 side, missing = ("refactored", name) if to is None else ("original", source)
                 lines.append(f"the weight map names {missing}, which the {side} does not have")
@@ -254,7 +255,7 @@ class Claim:
         unread = [name for name in used if id(tensors[name]) not in mapped]
         unset = sorted(
             name for name, tensor in theirs.items()
-            if name not in self._map and (tensor.is_floating_point() or tensor.is_complex())
+            if name not in self._map and id(tensor) not in given and (tensor.is_floating_point() or tensor.is_complex())
         )  # fmt: skip
         own = sorted(name for name in registered(other.model) if "." not in name)
         self.result["weight_transfer"] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,6 +21,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._mode_utils import no_dispatch
 
 from kernelmill.decompose.fake import has_value
 from kernelmill.decompose.kept import Keep, looks, made_with, sized_by_values
@@ -30,6 +32,12 @@ from kernelmill.decompose.variables import Place, Places
 FILE = "decomposed_model.py"
 MAX_OPS = 20_000
 SMALL_CONSTANT = 64
+_FILLED = {
+    "torch.empty": "torch.zeros",
+    "torch.empty_like": "torch.zeros_like",
+    "torch.Tensor.new_empty": "torch.Tensor.new_zeros",
+}
+"""A part that writes only some of a new tensor gives the rest too, which has to be something."""
 
 
 class Refused(Exception):
@@ -109,20 +117,41 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
             if known is None:
                 return self._constant(one)
             if id(one) in self._stale:
-                raise Refused(f"{self._here()}a tensor is read after it was written to through a view")
+                raise self._keep("a tensor is read after it was written to through a view")
             return known[1]
         if isinstance(one, np.ndarray | np.generic):
             return one.tolist()
         return one
 
     def _constant(self, tensor: torch.Tensor) -> Any:
-        if isinstance(tensor, FakeTensor) or tensor.numel() > SMALL_CONSTANT:
+        """A tensor that no call of torch has made: `torch.Tensor([1e10])`, `torch.from_numpy(np.eye(3))`."""
+        known = tensor.constant if has_value(tensor) else None if isinstance(tensor, FakeTensor) else tensor
+        if known is None:
             raise Refused(f"{self._here()}a tensor of {tuple(tensor.shape)} comes from outside the model")
-        op = Op(self._next(), "torch.tensor", (tensor.tolist(),), {"dtype": tensor.dtype}, self.scope, None)
-        value = Value("result", "constant", tuple(tensor.shape), _dtype(tensor), op)
-        op.output = value
+        with no_dispatch():
+            rows = math.isqrt(known.numel())
+            identity = rows * rows == known.numel() > 1 and bool(
+                (known.view(rows, rows) == torch.eye(rows)).all()
+            )
+            numbers = known.tolist() if known.numel() <= SMALL_CONSTANT else None
+        typed = {"dtype": tensor.dtype}
+        if identity:
+            made = self._made("torch.eye", (rows,), typed, (rows, rows), tensor)
+            if tuple(tensor.shape) != (rows, rows):
+                made = self._made(
+                    "torch.Tensor.view", (made, tuple(tensor.shape)), {}, tuple(tensor.shape), tensor
+                )
+        elif numbers is not None:
+            made = self._made("torch.tensor", (numbers,), typed, tuple(tensor.shape), tensor)
+        else:
+            raise self._keep(f"{known.numel():,} numbers are made without torch")
+        self._know(tensor, made)
+        return made
+
+    def _made(self, name: str, args: Any, kwargs: Any, shape: tuple[int, ...], tensor: torch.Tensor) -> Value:
+        op = Op(self._next(), name, args, kwargs, self.scope, None)
+        op.output = value = Value("result", "constant", shape, _dtype(tensor), op)
         self.scope.items.append(op)
-        self._know(tensor, value)
         return value
 
     def _keep(self, why: str, scope: Scope | None = None) -> Keep:
@@ -230,6 +259,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
             raise self._keep("autocast changes types")
         if leaf is None and sized_by_values(name, args):
             raise self._keep(f"a size depends on a tensor's values ({name.rpartition('.')[2]})")
+        name = _FILLED.get(name, name)
         op = Op(self._next(), name, *noted, self.scope, _line(), module=leaf, place=self._place())
         self.scope.items.append(op)
         for tensor in written:
@@ -391,6 +421,15 @@ def _attributes(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
                 found = {f"{name}.{at}": one for at, one in enumerate(value) if isinstance(one, torch.Tensor)}
             elif isinstance(value, dict):
                 found = {f"{name}.{key}": one for key, one in value.items() if isinstance(one, torch.Tensor)}
+            elif (
+                not isinstance(value, torch.Tensor | nn.Module)
+                and hasattr(value, "__dict__")
+                and not callable(value)
+            ):
+                # an object of the author's own, such as a normaliser with its mean
+                found = {
+                    f"{name}.{key}": one for key, one in vars(value).items() if isinstance(one, torch.Tensor)
+                }
             for inner, tensor in found.items():
                 yield f"{path}.{inner}" if path else inner, tensor
 

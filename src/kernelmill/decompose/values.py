@@ -24,6 +24,9 @@ _NAMES = {
 }
 _POSITIVE, _STAYS_POSITIVE = (frozenset(names.split()) for names in _NAMES.values())
 """What makes no numbers below zero, and what makes none of numbers that are not."""
+_OF_POSITIVE = frozenset(["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "log_", "sqrt_", "rsqrt_", "lgamma"])
+"""What gives no numbers for those below zero."""
+_TO_INTEGERS = frozenset(["long", "int", "to", "type"])
 _FAR = 12
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 
@@ -78,14 +81,17 @@ def given(part: Part, value: Value) -> str:
         maker = _maker(value)
         if maker in ("softmax", "Softmax"):
             return f"torch.softmax(torch.randn({shape}{typed}), dim=-1)"
-        return f"torch.{'rand' if _is_positive(value) else 'randn'}({shape}{typed})"
+        if (bound := _bound_as_integer(part, value)) is not None:
+            return f"torch.randint(0, {bound}, {sizes}, dtype=torch.{value.dtype})"
+        positive = _is_positive(value) or _has_to_be_positive(part, value)
+        return f"torch.{'rand' if positive else 'randn'}({shape}{typed})"
     if bags := next((op for op in part.ops if op.module and op.module.kind == "EmbeddingBag"), None):
         indices, *offsets = bags.args
         if offsets and offsets[0] is value:  # from 0 on, in order
             return f"torch.arange({value.shape[0]}) * {indices.shape[0] // value.shape[0]}"
     if value.dtype.startswith("complex"):
         return f"torch.randn({shape}{typed})"
-    return f"torch.randint(0, {_bound(part, value)}, {sizes}{'' if value.dtype == 'int64' else typed})"
+    return f"torch.randint(0, {_bound(part, value) or 2}, {sizes}{'' if value.dtype == 'int64' else typed})"
 
 
 def _maker(value: Value) -> str:
@@ -127,20 +133,46 @@ def _floor(op: Any) -> float:
     return float(least) if isinstance(least, int | float) else float("-inf")
 
 
-def _bound(part: Part, value: Value) -> int:
-    """Indices have to be inside what they index."""
+def _has_to_be_positive(part: Part, value: Value) -> bool:
+    """Whether the part takes a logarithm or a root of it, or of sums and means of it."""
     same = {value}
     for op in part.ops:
         if not same & set(op.inputs()):
             continue
         short = short_of(op)
+        if short in _OF_POSITIVE:
+            return True
+        if kind_of(op) == "layout" or short in _STAYS_POSITIVE:
+            same |= set(op.outputs())
+    return False
+
+
+def _bound_as_integer(part: Part, value: Value) -> int | None:
+    """Floats may be indices, too, once they are integers."""
+    same = {value}
+    for op in part.ops:
+        if not same & set(op.inputs()):
+            continue
+        integers = [one for one in op.outputs() if one.dtype in ("int64", "int32")]
+        if integers and short_of(op) in _TO_INTEGERS:
+            return _bound(part, integers[0])
         if kind_of(op) == "layout":
             same |= set(op.outputs())
+    return None
+
+
+def _bound(part: Part, value: Value) -> int | None:
+    """Indices have to be inside all that they index."""
+    same = {value}
+    found = []
+    for op in part.ops:
+        if not same & set(op.inputs()):
             continue
-        found = _bound_of(op, short, same)
-        if found:
-            return found
-    return 2
+        if kind_of(op) == "layout":
+            same |= set(op.outputs())
+        else:
+            found.append(_bound_of(op, short_of(op), same))
+    return min((bound for bound in found if bound), default=None)
 
 
 def _bound_of(op: Any, short: str, same: set[Value]) -> int | None:

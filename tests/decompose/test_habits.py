@@ -1,0 +1,55 @@
+"""What authors do that torch does not see, or that only half makes sense in a part: each is decomposed and proven."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelmill.decompose.batch_files import write_model
+from kernelmill.decompose.prove import Prover, prove_folder
+
+from .small import files, source
+
+HABITS = {
+    "numbers by the old constructor": ("pass", "return (x * torch.Tensor([1e10, 2, 3])).relu() + x", "torch.randn(2, 3)"),
+    "numbers from numpy": ("pass", "import numpy as np; return x.relu() + torch.from_numpy(np.eye(9).flatten().astype('float32'))", "torch.randn(2, 81)"),
+    "tensors in an object": ("import types; self.n = types.SimpleNamespace(mean=torch.randn(3), eps=0.1)", "return ((x - self.n.mean) / self.n.eps).relu()", "torch.randn(2, 3)"),
+    "one result twice": ("self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)", "y = self.a(x).relu(); z = self.b(y).exp(); return {'last': z, 'all': [y, z]}", "torch.randn(2, 3)"),
+    "a weight by itself and in its layer": ("self.e = nn.Embedding(4, 3)", "d = (x @ self.e.weight.t()).softmax(1); return self.e(d.argmax(1)) + x", "torch.randn(2, 3)"),
+    "logarithms of what is positive": ("pass", "y = torch.zeros_like(x).scatter_(1, x.argmax(1, True), 1.0).flip(0); return torch.linalg.cholesky(x.t() @ x + torch.eye(3)).diagonal().log().sum() + (y.mean(0) + 1e-7).log().sum()", "torch.randn(4, 3)"),
+    "indices as floats": ("self.m, self.h = nn.Embedding(5, 3), nn.Embedding(9, 3)", "i = x.long(); return (self.m(i[:, 0]) + self.h(i[:, 1])).relu()", "torch.randint(0, 5, (4, 2)).float()"),
+    "room that is filled bit by bit": ("self.f = nn.Linear(3, 3)", "y = torch.empty(3, *x.shape); y[0] = x\n        for i in range(2): y[i + 1] = torch.tanh(self.f(y[i].clone()))\n        return y", "torch.randn(2, 3)"),
+    "rows that are written through a view": ("self.f = nn.Linear(3, 3)", "y = self.f(x)\n        for row in y: row[row > 0] = 0.0\n        return y.exp()", "torch.randn(2, 3)"),
+    "not for small numbers": ("self.f = nn.Linear(3, 5)", "y = self.f(x).relu(); return x.repeat(1, 2)[:, (y.abs().sum() > 1e-3).long().mul(7).sub(2)].exp() + y.sum()", "torch.randn(2, 3) + 3"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def prover() -> Iterator[Prover]:
+    with Prover(2) as one:
+        yield one
+
+
+@pytest.mark.parametrize("habit", HABITS)
+def test_it_is_decomposed_and_proven(habit: str, tmp_path: Path, prover: Prover) -> None:
+    code = source(*HABITS[habit])
+    write_model(tmp_path / "net", files(code), code)
+    proof = prove_folder(tmp_path / "net", prover)
+    assert (proof.status, proof.lines, proof.coverage) == ("PASS", [], 100.0)
+
+
+def test_room_that_a_part_fills_in_part_is_zeros_in_it() -> None:
+    made = files(source(*HABITS["room that is filled bit by bit"]))
+    assert not [path for path, text in made.items() if path.startswith("level_0") and "torch.empty" in text]
+
+
+def test_a_layer_whose_weight_is_used_by_itself_is_written_once() -> None:
+    made = files(source(*HABITS["a weight by itself and in its layer"]), 3)
+    model = next(
+        text
+        for path, text in made.items()
+        if path.startswith("level_") and "argmax" in text and "Embedding" in text
+    )
+    assert "embedding_weight" not in model
