@@ -22,7 +22,7 @@ HABITS = {
     "indices as floats": ("self.m, self.h = nn.Embedding(5, 3), nn.Embedding(9, 3)", "i = x.long(); return (self.m(i[:, 0]) + self.h(i[:, 1])).relu()", "torch.randint(0, 5, (4, 2)).float()"),
     "room that is filled bit by bit": ("self.f = nn.Linear(3, 3)", "y = torch.empty(3, *x.shape); y[0] = x\n        for i in range(2): y[i + 1] = torch.tanh(self.f(y[i].clone()))\n        return y", "torch.randn(2, 3)"),
     "rows that are written through a view": ("self.f = nn.Linear(3, 3)", "y = self.f(x)\n        for row in y: row[row > 0] = 0.0\n        return y.exp()", "torch.randn(2, 3)"),
-    "not for small numbers": ("self.f = nn.Linear(3, 5)", "y = self.f(x).relu(); return x.repeat(1, 2)[:, (y.abs().sum() > 1e-3).long().mul(7).sub(2)].exp() + y.sum()", "torch.randn(2, 3) + 3"),
+    "not for small numbers": ("self.f = nn.Linear(3, 5)", "y = self.f(x).relu(); return x.repeat(1, 2)[:, (x.abs().sum() > 3).long().mul(-9).add(8)].exp() + y.sum()", "torch.randn(2, 3) + 3"),
 }  # fmt: skip
 
 
@@ -32,24 +32,36 @@ def prover() -> Iterator[Prover]:
         yield one
 
 
+def inside(habit: str) -> str:
+    """A model with a layer that has the habit."""
+    init, forward, inputs = HABITS[habit]
+    layer = f"""
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, x):
+        {forward}
+"""
+    return source("self.part = Part()", "return self.part(x + 0), x.relu()", inputs, before=layer)
+
+
 @pytest.mark.parametrize("habit", HABITS)
 def test_it_is_decomposed_and_proven(habit: str, tmp_path: Path, prover: Prover) -> None:
-    code = source(*HABITS[habit])
+    code = inside(habit)
     write_model(tmp_path / "net", files(code), code)
     proof = prove_folder(tmp_path / "net", prover)
     assert (proof.status, proof.lines, proof.coverage) == ("PASS", [], 100.0)
 
 
 def test_room_that_a_part_fills_in_part_is_zeros_in_it() -> None:
-    made = files(source(*HABITS["room that is filled bit by bit"]))
+    made = files(inside("room that is filled bit by bit"))
     assert not [path for path, text in made.items() if path.startswith("level_0") and "torch.empty" in text]
 
 
 def test_a_layer_whose_weight_is_used_by_itself_is_written_once() -> None:
-    made = files(source(*HABITS["a weight by itself and in its layer"]), 3)
-    model = next(
-        text
-        for path, text in made.items()
-        if path.startswith("level_") and "argmax" in text and "Embedding" in text
-    )
-    assert "embedding_weight" not in model
+    made = files(inside("a weight by itself and in its layer"))
+    layer = next(text for path, text in made.items() if path.startswith("level_2"))
+    assert "nn.Embedding" in layer
+    assert "nn.Parameter" not in layer

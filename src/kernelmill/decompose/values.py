@@ -24,7 +24,9 @@ _NAMES = {
 }
 _POSITIVE, _STAYS_POSITIVE = (frozenset(names.split()) for names in _NAMES.values())
 """What makes no numbers below zero, and what makes none of numbers that are not."""
-_OF_POSITIVE = frozenset(["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "log_", "sqrt_", "rsqrt_", "lgamma"])
+_OF_POSITIVE = frozenset(
+    ["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "log_", "sqrt_", "rsqrt_", "lgamma"]
+)
 """What gives no numbers for those below zero."""
 _TO_INTEGERS = frozenset(["long", "int", "to", "type"])
 _FAR = 12
