@@ -154,9 +154,8 @@ def fuse(folder: Path) -> None:
     names = json.loads((proof / "weight_map.json").read_text())["refactored_to_original"]
     torch.manual_seed(0)
     source, fused = original.Model(*original.get_init_inputs()).eval(), made.Model().eval()
-    for (
-        weight
-    ) in source.parameters():  # scales of 1 and shifts of 0 leave nothing to compare of a mean after a norm
+    # Scales of 1 and shifts of 0 leave nothing to compare of a mean after a norm.
+    for weight in source.parameters():
         weight.data += 0.1 * torch.randn_like(weight)
     weights = source.state_dict()
     fused.load_state_dict({name: weights[names[name]] for name in fused.state_dict()})

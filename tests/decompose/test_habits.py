@@ -55,6 +55,22 @@ def test_it_is_decomposed_and_proven(habit: str, tmp_path: Path, prover: Prover)
     assert (proof.status, proof.lines, proof.coverage) == ("PASS", [], 100.0)
 
 
+@pytest.mark.parametrize("square", ["y.pow(2)", "y * y"])
+def test_what_is_squared_before_its_root_may_be_below_zero(square: str) -> None:
+    made = files(
+        source(
+            "pass",
+            f"y = x + 1; return (y * torch.rsqrt(({square}).mean(-1, True) + 1e-6)).tanh(), y",
+            "torch.randn(2, 3)",
+        )
+    )
+    assert not [
+        path
+        for path, text in made.items()
+        if path.startswith(("level_0", "level_1")) and "torch.rand(2, 3)" in text
+    ]
+
+
 def test_room_that_a_part_fills_in_part_is_zeros_in_it() -> None:
     made = files(inside("room that is filled bit by bit"))
     assert not [path for path, text in made.items() if path.startswith("level_0") and "torch.empty" in text]

@@ -45,9 +45,8 @@ def arguments(layer: nn.Module) -> tuple[dict[str, Any], dict[str, Any]] | None:
             required[name] = value
         elif value != _plain(default):
             options[name] = value
-    for name in (
-        tensors
-    ):  # no weight and no bias is what affine=False says already, also to a torch that has no such argument
+    for name in tensors:
+        # No weight and no bias is what affine=False says already, also to a torch that has no such argument.
         fewer = {option: value for option, value in options.items() if option != name}
         if _makes_the_same(layer, required, fewer):
             options = fewer

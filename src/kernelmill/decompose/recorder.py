@@ -130,10 +130,11 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
             raise Refused(f"{self._here()}a tensor of {tuple(tensor.shape)} comes from outside the model")
         with no_dispatch():
             rows = math.isqrt(known.numel())
-            identity = rows * rows == known.numel() > 1 and bool(
-                (known.view(rows, rows) == torch.eye(rows)).all()
-            )
             numbers = known.tolist() if known.numel() <= SMALL_CONSTANT else None
+            identity = rows * rows == known.numel() and (
+                numbers is None or known.shape == (rows, rows) != (1, 1)
+            )
+            identity = identity and bool((known.reshape(rows, rows) == torch.eye(rows)).all())
         typed = {"dtype": tensor.dtype}
         if identity:
             made = self._made("torch.eye", (rows,), typed, (rows, rows), tensor)

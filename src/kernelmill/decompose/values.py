@@ -120,6 +120,8 @@ def _is_positive(tree: Any, far: int = _FAR) -> bool:
         return True
     if short in ("pow", "__pow__") and op.args[1] in (2, 4):
         return True
+    if short in ("mul", "__mul__") and op.args[0] is op.args[1]:
+        return True
     if far == 0 or not (kind_of(op) == "layout" or short in _STAYS_POSITIVE):
         return False
     if short in ("cat", "stack"):
@@ -145,7 +147,9 @@ def _has_to_be_positive(part: Part, value: Value) -> bool:
         if short in _OF_POSITIVE:
             return True
         if kind_of(op) == "layout" or short in _STAYS_POSITIVE:
-            same |= set(op.outputs())
+            same |= {
+                one for one in op.outputs() if not _is_positive(one)
+            }  # the mean of squares takes any number
     return False
 
 
