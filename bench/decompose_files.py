@@ -2,12 +2,17 @@
 
 Must hold: every kernel file runs on its own with nothing but torch, in a process that can import neither this project nor any package that
 torch itself does not bring; and the kernels of each level 2 problem, fused again by Inductor, give what the problem's own source gives.
+
+Needs the standard library and torch, nothing else, so that it runs on any machine that has the files (with `--processes` and `--room` for a
+large one). A part's results replace those of its last run in bench/results/decompose_files.json, and leave the other part's as they are.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import functools
+import importlib.metadata
 import importlib.util
 import json
 import math
@@ -25,45 +30,59 @@ from typing import Any
 
 PARTS = ("leaves", "fused")
 LIMIT_S = 300
-PROCESSES, ROOM = 2, 6 << 30
+RESULTS = Path(__file__).parent / "results/decompose_files.json"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("output", type=lambda text: Path(text).resolve())
     parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--room", type=int, default=6, help="GB that inputs and outputs may take together")
     given = parser.parse_args()
     leaves = sorted(given.output.rglob("level_0_kernel/*.py"))
     fusions = sorted(path.parent for path in given.output.glob("level2/*/decomposition_tree.json"))
-    found: dict[str, Any] = {}
-    for part in given.part or PARTS:
+    found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    parts = given.part or PARTS
+    for part in parts:
         start = time.monotonic()
         with tempfile.TemporaryDirectory() as cache:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-            faults = tried(run_alone, leaves, _room) if part == "leaves" else tried(fuse, fusions)
+            if part == "leaves":
+                faults = tried(run_alone, leaves, given.processes, given.room << 30, _room)
+            else:
+                faults = tried(fuse, fusions, given.processes)
         found[part] = {
             "tried": len(leaves if part == "leaves" else fusions),
             "failed": {str(path.relative_to(given.output)): why for path, why in faults.items()},
             "wall_s": round(time.monotonic() - start),
+            "processes": given.processes,
+            "torch": importlib.metadata.version("torch"),
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
-    from common import save
-
-    save("decompose_files", found | {"holds": {part: not found[part]["failed"] for part in found}})
-    return 0 if all(one["tried"] and not one["failed"] for one in found.values()) else 1
+    RESULTS.write_text(json.dumps(found, indent=2) + "\n")
+    print(json.dumps(found, indent=2))
+    return 0 if all(found[part]["tried"] and not found[part]["failed"] for part in parts) else 1
 
 
 def tried(
-    one: Callable[[Path], None], paths: list[Path], room: Callable[[Path], int] = lambda path: 0
+    one: Callable[[Path], None],
+    paths: list[Path],
+    processes: int,
+    room: int = 0,
+    needs: Callable[[Path], int] = lambda path: 0,
 ) -> dict[Path, str]:
-    """What failed, and why: each in a process of its own, several at a time unless they need much room (bytes)."""
+    """What failed, and why: each in a process of its own, several at a time unless they need more room (bytes) together."""
     import torch  # once, for all the processes that are forked from this one
 
     torch.set_num_threads(1)
     context = multiprocessing.get_context("fork")
     waiting, running, faults = list(reversed(paths)), dict[Path, Any](), dict[Path, str]()
     while waiting or running:
-        while waiting and len(running) < PROCESSES:
-            if running and sum(map(room, [waiting[-1], *running])) > ROOM:
+        while waiting and len(running) < processes:
+            if running and sum(map(needs, [waiting[-1], *running])) > room:
                 break
             path = waiting.pop()
             end, other = context.Pipe(duplex=False)
