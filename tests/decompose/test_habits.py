@@ -23,6 +23,11 @@ HABITS = {
     "room that is filled bit by bit": ("self.f = nn.Linear(3, 3)", "y = torch.empty(3, *x.shape); y[0] = x\n        for i in range(2): y[i + 1] = torch.tanh(self.f(y[i].clone()))\n        return y", "torch.randn(2, 3)"),
     "rows that are written through a view": ("self.f = nn.Linear(3, 3)", "y = self.f(x)\n        for row in y: row[row > 0] = 0.0\n        return y.exp()", "torch.randn(2, 3)"),
     "not for small numbers": ("self.f = nn.Linear(3, 5)", "y = self.f(x).relu(); return x.repeat(1, 2)[:, (x.abs().sum() > 3).long().mul(-9).add(8)].exp() + y.sum()", "torch.randn(2, 3) + 3"),
+    "rows by a range": ("pass", "return x[range(2), x.argmax(1)].exp() + x.relu().sum()", "torch.randn(2, 3)"),
+    "room by the old constructor": ("self.f = nn.Linear(3, 3)", "y = torch.FloatTensor(2, 2, 3)\n        for i in range(2): y[i] = self.f(x).tanh() * i\n        return y.exp()", "torch.randn(2, 3)"),
+    "a weight that is given back": ("self.w = nn.Parameter(torch.randn(3))", "return (x * self.w).relu(), self.w", "torch.randn(2, 3)"),
+    "nothing but a weight is given back": ("self.w = nn.Parameter(torch.randn(3))", "return self.w", "torch.randn(2, 3)"),
+    "halves that several read": ("self.f = nn.Linear(3, 3)", "s, d = x; a = self.f(self.f(torch.ones(4, 3))[s]).relu(); i = d.view(-1, 1).expand(-1, 3); b = self.f(a).relu(); return b + torch.zeros(4, 3).scatter_add(0, i, a)[s] + torch.zeros(4, 3).scatter_add(0, i, b)[d]", "torch.randint(0, 4, (2, 8))"),
 }  # fmt: skip
 
 

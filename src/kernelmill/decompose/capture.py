@@ -241,9 +241,9 @@ def record_run(
     if isinstance(root, Op):  # all of it is kept whole
         root.scope = Scope("", type(model).__name__, None, [root])
         root = root.scope
+    root.args, root.parent, root.output = given, None, recorder.results(output, root)
     if not any(True for _ in root.ops()):
         raise Refused("its forward calls nothing of torch")
-    root.args, root.parent, root.output = given, None, recorder.tree(output)
     return Record(
         root,
         recorder.inputs,

@@ -58,7 +58,16 @@ class Fakes(FakeTensorMode):  # type: ignore[misc]
     def dispatch(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        # `torch.FloatTensor(2, 3)` leaves function modes on, which would see what is called here.
+        with torch._C.DisableTorchFunction():
+            return self._dispatch(func, types, args, kwargs or {})
+
+    def _dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._knowing and _leaves_values_open(func):
+            empty: Any = super().dispatch(func, types, args, kwargs)
+            if isinstance(empty, FakeTensor):
+                empty.uninitialised = True
+            return empty
         if self._knowing and _makes_values(func):
             made: Any = super().dispatch(func, types, args, kwargs)
             if isinstance(made, FakeTensor) and made.device.type == "cpu" and made.numel() <= MOST:
@@ -84,6 +93,15 @@ def has_value(tensor: object) -> bool:
     return isinstance(tensor, FakeTensor) and tensor.constant is not None
 
 
+def is_uninitialised(tensor: object) -> bool:
+    """Whether it is memory that the run took and nobody has written to by a call of its own: `torch.FloatTensor(2, 3)`."""
+    return getattr(tensor, "uninitialised", False)
+
+
+def _leaves_values_open(func: Any) -> bool:
+    return isinstance(func, torch._ops.OpOverload) and func._schema.name in _NO_VALUES
+
+
 def _makes_values(func: Any) -> bool:
     return (
         isinstance(func, torch._ops.OpOverload)
@@ -105,4 +123,4 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[F
     return found
 
 
-__all__ = ["Fakes", "has_value"]
+__all__ = ["Fakes", "has_value", "is_uninitialised"]

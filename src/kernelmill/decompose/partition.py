@@ -48,13 +48,20 @@ class Part:
     outputs: list[Value] = field(default_factory=list)
 
     @property
+    def _computes(self) -> Op | None:
+        return next((op for op in self.ops if kind_of(op) != "layout"), None)
+
+    @property
     def main(self) -> Op:
         """What a kernel is named for."""
-        return next((op for op in self.ops if kind_of(op) != "layout"), self.ops[-1])
+        return self._computes or self.ops[-1]
 
     @property
     def at(self) -> int:
-        return self.main.index if self.level == "kernel" else min(child.at for child in self.children)
+        """Its place in the run. Several kernels may read a mere layout, which is there from its first operation on."""
+        if self.level == "kernel":
+            return (self._computes or self.ops[0]).index
+        return min(child.at for child in self.children)
 
     @property
     def kind(self) -> str:

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._mode_utils import no_dispatch
 
-from kernelmill.decompose.fake import has_value
+from kernelmill.decompose.fake import has_value, is_uninitialised
 from kernelmill.decompose.kept import Keep, looks, made_with, sized_by_values
 from kernelmill.decompose.layers import arguments
 from kernelmill.decompose.record import Int, Leaf, Op, Scope, Tree, Value, tracked, tree_map
@@ -125,6 +125,11 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
 
     def _constant(self, tensor: torch.Tensor) -> Any:
         """A tensor that no call of torch has made: `torch.Tensor([1e10])`, `torch.from_numpy(np.eye(3))`."""
+        typed, shape, dtype = {"dtype": tensor.dtype}, tuple(tensor.shape), _dtype(tensor)
+        if is_uninitialised(tensor):
+            made = self._made("torch.zeros", (shape,), typed, shape, dtype)
+            self._know(tensor, made)
+            return made
         known = tensor.constant if has_value(tensor) else None if isinstance(tensor, FakeTensor) else tensor
         if known is None:
             raise Refused(f"{self._here()}a tensor of {tuple(tensor.shape)} comes from outside the model")
@@ -135,25 +140,36 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
                 numbers is None or known.shape == (rows, rows) != (1, 1)
             )
             identity = identity and bool((known.reshape(rows, rows) == torch.eye(rows)).all())
-        typed = {"dtype": tensor.dtype}
         if identity:
-            made = self._made("torch.eye", (rows,), typed, (rows, rows), tensor)
-            if tuple(tensor.shape) != (rows, rows):
-                made = self._made(
-                    "torch.Tensor.view", (made, tuple(tensor.shape)), {}, tuple(tensor.shape), tensor
-                )
+            made = self._made("torch.eye", (rows,), typed, (rows, rows), dtype)
+            if shape != (rows, rows):
+                made = self._made("torch.Tensor.view", (made, shape), {}, shape, dtype)
         elif numbers is not None:
-            made = self._made("torch.tensor", (numbers,), typed, tuple(tensor.shape), tensor)
+            made = self._made("torch.tensor", (numbers,), typed, shape, dtype)
         else:
             raise self._keep(f"{known.numel():,} numbers are made without torch")
         self._know(tensor, made)
         return made
 
-    def _made(self, name: str, args: Any, kwargs: Any, shape: tuple[int, ...], tensor: torch.Tensor) -> Value:
+    def _made(self, name: str, args: Any, kwargs: Any, shape: tuple[int, ...] | None, dtype: str) -> Value:
         op = Op(self._next(), name, args, kwargs, self.scope, None)
-        op.output = value = Value("result", "constant", shape, _dtype(tensor), op)
+        op.output = value = Value("result", "constant", shape, dtype, op)
         self.scope.items.append(op)
         return value
+
+    def results(self, output: Any, root: Scope) -> Tree:
+        """What the model gives. A weight that it gives as it is, is made a result: a copy of it."""
+        copies: dict[Value, Value] = {}
+
+        def one(value: Any) -> Any:
+            if not isinstance(value, Value) or value.kind != "weight":
+                return value
+            if value not in copies:
+                copies[value] = self._made("torch.Tensor.clone", (value,), {}, value.shape, value.dtype)
+            return copies[value]
+
+        self.scope = root
+        return tree_map(self.tree(output), one)
 
     def _keep(self, why: str, scope: Scope | None = None) -> Keep:
         """The smallest module around this place that can be made again."""

@@ -55,7 +55,7 @@ def constant(value: Any) -> str:
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if isinstance(value, list):
         return f"[{', '.join(constant(item) for item in value)}]"
-    if value is None or isinstance(value, bool | int | float | str | complex):
+    if value is None or isinstance(value, bool | int | float | str | complex | range):
         return repr(value)
     if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
         return str(value)
