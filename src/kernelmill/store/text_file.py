@@ -18,6 +18,8 @@ def write_whole(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError as error:
+    except BaseException as error:  # an interrupt leaves no half of it, either
         temporary.unlink(missing_ok=True)
-        raise OutputError(f"{path} cannot be written ({error.strerror})") from None
+        if isinstance(error, OSError):
+            raise OutputError(f"{path} cannot be written ({error.strerror})") from None
+        raise
