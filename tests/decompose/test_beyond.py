@@ -7,11 +7,13 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernelmill.cli import main
 from kernelmill.decompose.batch_files import Unusable, read_tree
+from kernelmill.decompose.sources_hf import hf_source
 from kernelmill.decompose.sources_local import local_modules, with_local_modules
 from kernelmill.decompose.sources_module import constructor, keyword, module_source, parsed_inputs
 from kernelmill.errors import SourceError
@@ -146,6 +148,18 @@ def test_a_model_of_transformers_is_proven_from_its_configuration(folder: Path) 
     assert "transformers" in (model / "verification/original.py").read_text()
     assert not [file for file in emitted(model) if "transformers" in file.read_text()]
     assert any(node.instance_count == 2 and node.level == "layer" for node in tree.nodes.values())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
+@pytest.mark.parametrize(
+    ("kind", "chosen"), [("deit", "architecture: DeiTForImageClassification"), ("esm", "vocab_size: 1000")]
+)
+def test_what_a_configuration_leaves_open_is_chosen_and_said(kind: str, chosen: str) -> None:
+    source = hf_source(kind, {"num_hidden_layers": 1, "hidden_size": 24, "num_attention_heads": 2})
+    assert chosen in source.assumptions
+    made: dict[str, Any] = {}
+    exec(source.code or "", made)
+    made["Model"]()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")

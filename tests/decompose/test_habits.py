@@ -28,6 +28,13 @@ HABITS = {
     "a weight that is given back": ("self.w = nn.Parameter(torch.randn(3))", "return (x * self.w).relu(), self.w", "torch.randn(2, 3)"),
     "nothing but a weight is given back": ("self.w = nn.Parameter(torch.randn(3))", "return self.w", "torch.randn(2, 3)"),
     "halves that several read": ("self.f = nn.Linear(3, 3)", "s, d = x; a = self.f(self.f(torch.ones(4, 3))[s]).relu(); i = d.view(-1, 1).expand(-1, 3); b = self.f(a).relu(); return b + torch.zeros(4, 3).scatter_add(0, i, a)[s] + torch.zeros(4, 3).scatter_add(0, i, b)[d]", "torch.randint(0, 4, (2, 8))"),
+    "a tensor by another name": ("pass", "from torch.autograd import Variable; y = Variable(torch.zeros(40, 3)); c = Variable(x.data.new(2, 3).zero_()); return (y.sum(0) + x + c).relu()", "torch.randn(2, 3)"),
+    "numbers of numpy beside a tensor": ("import numpy as np; self.o = np.array([1, 2, 3])", "return x.relu() + x.new_tensor(self.o).unsqueeze(0)", "torch.randn(2, 3)"),
+    "dropout after all of a part": ("self.f, self.d = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)), nn.Dropout(0.0)", "return self.d(self.f(x))", "torch.randn(2, 3)"),
+    "dropout before all of a part": ("self.f = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 3), nn.LayerNorm(3))", "return self.f(F.dropout(x, 0.1, self.training))", "torch.randn(2, 3)"),
+    "an argument called as a function of Python": ("self.f = nn.Linear(3, 3)", "return (lambda input: self.f(input) if input.sum() > 0 else input)(x)", "torch.randn(2, 3)"),
+    "a function that is scripted when the model is made": ("def root(x): return torch.sqrt(torch.tensor(x.size(-1), dtype=torch.float) * 3)\n        self.root = torch.jit.script(root)", "return (x / self.root(x)).relu()", "torch.randn(2, 3)"),
+    "a tensor that a run leaves": ("self.f = nn.Linear(3, 3)", "self.last = self.f(x)[x.sum(1) > 0]; return self.last.sum(0)", "torch.randn(2, 3)"),
 }  # fmt: skip
 
 
@@ -57,6 +64,30 @@ def test_it_is_decomposed_and_proven(habit: str, tmp_path: Path, prover: Prover)
     write_model(tmp_path / "net", files(code), code)
     proof = prove_folder(tmp_path / "net", prover)
     assert (proof.status, proof.lines, proof.coverage) == ("PASS", [], 100.0)
+
+
+KNOWN = "y = torch.ones(700, 700) * x.size(0); return x.relu() if (y < 0).any().item() else x.exp() * y.sum()"
+
+
+def test_python_may_look_at_a_large_mask_that_no_input_is_in() -> None:
+    made = files(inside("pass", KNOWN, "torch.randn(2, 3)"))
+    assert not any("class Part" in text for name, text in made.items() if name.startswith("level_0_kernel/"))
+
+
+def test_a_tensor_by_another_name_is_no_reason_to_keep_a_part_whole() -> None:
+    made = files(inside(*HABITS["a tensor by another name"]))
+    assert not any("class Part" in text for name, text in made.items() if name.startswith("level_0_kernel/"))
+
+
+def test_what_is_imported_and_not_used_is_no_reason_to_refuse(tmp_path: Path, prover: Prover) -> None:
+    code = "import numpy as np\n" + source(
+        "pass", "return x.relu() if x.sum() > 0 else x", "torch.randn(2, 3)"
+    )
+    made = files(code)
+    assert "numpy" in made["verification/original.py"]
+    assert not any("numpy" in text for name, text in made.items() if name.startswith("level_0_kernel/"))
+    write_model(tmp_path / "net", made, code)
+    assert prove_folder(tmp_path / "net", prover).status == "PASS"
 
 
 @pytest.mark.parametrize("square", ["x.pow(2)", "x * x"])

@@ -68,6 +68,10 @@ WAYS_OUT = {
     "a method that torch calls": "class T:\n    def __torch_function__(self):\n        pass",
     "a class with a metaclass": "class T(metaclass=type):\n    pass",
     "a private part of torch": "X = torch._utils",
+    "an argument of another function": "def f(x, g=lambda eval: 0):\n    return eval(x)",
+    "an argument's default": "def f(eval=eval):\n    pass",
+    "a name that a class inside looks for outside": "def f(eval):\n    class C:\n        if 0:\n            eval = 1\n        x = eval('1')",
+    "a name that is global after all": "def f(eval):\n    def g():\n        global eval\n        return eval('1')",
 }
 
 
@@ -90,6 +94,7 @@ def test_a_child_that_reaches_for_more_than_a_computation_is_refused(way: str) -
         "import functools\n\n\ndef f(g):\n    @functools.wraps(g)\n    def h(x):\n        return g(x)\n\n    return h",
         "class Attention(nn.Module):\n    def __call__(self, x):\n        return torch.ops.aten.relu.default(x)",
         "from torch import Tensor, nn\nX = torch.fft.rfft\nY = torch.amp.autocast",
+        "def f(input, *vars):\n    return [input.sum() for _ in vars] + (lambda open: [open])(input)",
     ],
 )
 def test_what_sources_of_models_do_is_allowed(code: str) -> None:

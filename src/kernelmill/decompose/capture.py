@@ -165,6 +165,7 @@ def _resized(args: list[Any], kwargs: dict[str, Any], sizes: dict[tuple[int, int
     return tree_map((args, kwargs), change)
 
 
+@no_shortcuts()
 def _capture(
     code: str,
     entry_point: str,
@@ -174,7 +175,7 @@ def _capture(
     train: bool = False,
 ) -> Record:
     torch.manual_seed(0)
-    module = _loaded(code)
+    module = load(code, NAME, FILE)
     vars(module)["int"] = _TrackedInt
     note_constructors(module)
     kind: Any = getattr(module, entry_point, None)
@@ -201,22 +202,12 @@ def _capture(
                 return record_run(model, args, kwargs, road, kept)
 
 
-def _loaded(code: str) -> Any:
-    """The source as a module. What it scripts stays Python: a scripted function would hide what it calls."""
-    scripted = torch.jit._state._enabled.enabled
-    torch.jit._state.disable()
-    try:
-        return load(code, NAME, FILE)
-    finally:
-        if scripted:
-            torch.jit._state.enable()
-
-
+@no_shortcuts()
 def build(code: str, entry_point: str = "Model") -> list[tuple[str, torch.Tensor]]:
     """Every tensor of the model, for real, by its path."""
     torch.manual_seed(0)
     try:
-        module = _loaded(code)
+        module = load(code, NAME, FILE)
         _, init_args, init_kwargs = init_inputs(module)
         with _empty_parameters():
             return list(tensors_of(getattr(module, entry_point)(*init_args, **init_kwargs)))
@@ -233,7 +224,7 @@ def record_run(
     given = {name: tree_map(value, recorder.given(name)) for name, value in names.items()}
     args, kwargs = recorder.as_given(args), recorder.as_given(kwargs)
     recorder.root.args = given
-    with _calls(recorder), _whole_sequences(road != "real"), no_shortcuts(), recorder:
+    with _calls(recorder), _whole_sequences(road != "real"), recorder:
         output = model(*args, **kwargs)
     if not model.training:  # where statistics are written
         recorder.see_that_state_stays()

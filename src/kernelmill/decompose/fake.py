@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.graph import increment_version
 from torch.utils._mode_utils import no_dispatch
 
-MOST = 1 << 16
+MOST = 1 << 20
 _NO_VALUES = ("aten::empty", "aten::empty_strided", "aten::empty_permuted")
 
 

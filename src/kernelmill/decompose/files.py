@@ -72,7 +72,8 @@ class Source:
     """Of the model: `9_ResNet18`."""
     file: str
     level: int | None
-    self_contained: bool
+    alone: str | None
+    """The code as a file that needs nothing but torch, where there is one."""
 
 
 class Files:
@@ -127,10 +128,10 @@ class Files:
             node.children = list(dict.fromkeys(self._node(child) for child in part.children))
             if (
                 part is self._root
-                and self._source.self_contained
+                and self._source.alone is not None
                 and (part.level == "model" or self._single() or self._kept())
             ):
-                node.text = self._source.code
+                node.text = self._source.alone
             else:
                 node.text = self._problem(part, made)
             if part.children and not (part is self._root and self._single()):
@@ -198,13 +199,14 @@ class Files:
         if made.kept:
             source = own_classes(self._source.code, made.kept)
             if source is None:
-                raise ValueError(f"{made.kept[0]} looks at values and needs more than torch")
+                why = next(op.module.kept for op in part.ops if op.module and op.module.kept)
+                raise ValueError(f"{made.kept[0]} is kept whole and needs more than torch; {why}")
             imports += [line for line in source.imports if line not in imports]
             body = f"{source.text}\n\n{body}"
         return "\n".join(imports) + f"\n\n\n{body}\n\n{inputs}\n\n{init}{run}"
 
     def _with_header(self, node: Node) -> str:
-        if node.text is self._source.code:
+        if node.text is self._source.alone:
             return node.text
         part = node.part
         names = names_of_inputs(part)
@@ -235,7 +237,7 @@ class Files:
         self, node: Node, children: list[Part], package: str, whole: bool = False
     ) -> tuple[str, dict[str, str]]:
         """A parent that does nothing but call its children, and which tensor of the model each weight is."""
-        structured = whole or node.text is self._source.code
+        structured = whole or node.text is self._source.alone
         classes: dict[Node, str] = {}
         attributes: dict[tuple[Any, ...], str] = {}
         taken = set(OF_MODULES)
@@ -293,7 +295,7 @@ class Files:
 
     def _as_named(self, node: Node, weights: dict[str, str]) -> dict[str, str]:
         """The model's paths as the step's original has them."""
-        if node.text is self._source.code:
+        if node.text is self._source.alone:
             return weights
         back = {path: name for name, path in node.made.weights.items()}
         return {name: back[path] for name, path in weights.items()}

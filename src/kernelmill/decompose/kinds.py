@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernelmill.decompose.record import Op, Value, values_of
+from kernelmill.decompose.record import TRAINING, Op, Value, values_of
 
 _TABLE = {
     "layout": """
@@ -78,6 +78,12 @@ def kind_of(op: Op) -> str:
     if short == "__getitem__":
         return "other" if _tensor_index(op) else "layout"
     return KINDS.get(short, "other")
+
+
+def is_idle(op: Op) -> bool:
+    """Whether it does nothing where a model is evaluated."""
+    named = "dropout" in op.short.lower()
+    return named and (op.module is not None or TRAINING in (*op.args, *op.kwargs.values()))
 
 
 def _tensor_index(op: Op) -> bool:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
-from kernelmill.decompose.kinds import kind_of, short_of, snake, title_of
+from kernelmill.decompose.kinds import is_idle, kind_of, short_of, snake, title_of
 from kernelmill.decompose.named import named_groups
 from kernelmill.decompose.record import Op, Record, Scope, Value, values_of
 
@@ -134,6 +134,7 @@ class _Cutter:
             return self._whole(scope, "kernel", f"all that {scope.kind} does is one operation")
         parts = self._kernels(own) + [self.scope(one) for one in inner]
         parts.sort(key=lambda part: part.at)
+        parts = self._with_idle_inside(parts)
         if len(parts) == 1 and not root:
             return parts[0]
         while len(parts) == 1 and parts[0].children:  # the model only wraps it
@@ -251,6 +252,31 @@ class _Cutter:
             if group:
                 parts.append(self._kernel(group, groups[at][0] if at < len(groups) else title_of(group[0])))
         return parts
+
+    def _with_idle_inside(self, parts: list[Part]) -> list[Part]:
+        """Dropout beside a single part goes into it: by itself it would do nothing there, and the part everything."""
+        idle = [part for part in parts if all(map(is_idle, part.ops))]
+        busy = [part for part in parts if part not in idle]
+        if len(busy) != 1:
+            return parts
+        inside = [part for part in idle if self._taken_in(busy[0], part.ops)]
+        return [part for part in parts if part not in inside]
+
+    def _taken_in(self, part: Part, ops: list[Op]) -> bool:
+        """Put the operations into the kernel of this part that makes what they read, or that reads what they make."""
+        if part.level == "kernel":
+            part.ops = sorted([*part.ops, *ops], key=lambda op: op.index)
+        else:
+            made = {value for op in ops for value in op.outputs()}
+            makers = {value.op for op in ops for value in op.inputs()}
+            child = next((one for one in part.children if not makers.isdisjoint(one.ops)), None) or next(
+                (one for one in part.children if not made.isdisjoint(one.inputs)), None
+            )
+            if child is None or not self._taken_in(child, ops):
+                return False
+            part.ops = sorted([*part.ops, *ops], key=lambda op: op.index)
+        self._close(part)
+        return True
 
     # ------------------------------------------------------------------------------------------------ fusions
 

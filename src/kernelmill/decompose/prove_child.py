@@ -114,6 +114,7 @@ class _Reading:
         self._modules = dict(_aliases(nodes))
         self._reached = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
         self._called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        self._parameters = set(_parameters(nodes))
 
     def wrong(self, node: ast.AST) -> Iterator[str]:
         match node:
@@ -147,7 +148,9 @@ class _Reading:
                     yield f"a class of another kind than a module: {node.name}"
 
     def _name(self, node: ast.Name, name: str) -> Iterator[str]:
-        if name in _BUILTINS or (_is_dunder(name) and name not in _DUNDERS):
+        if (name in _BUILTINS and id(node) not in self._parameters) or (
+            _is_dunder(name) and name not in _DUNDERS
+        ):
             yield f"it uses {name}"
         elif name in ("getattr", "wraps") and id(node) not in self._called and isinstance(node.ctx, ast.Load):
             yield f"it passes {name} on"
@@ -172,6 +175,24 @@ class _Reading:
                 module = f"{self._module(value)}.{name}"
                 return module if _is_known(module) else None
         return None
+
+
+def _parameters(nodes: list[ast.AST]) -> Iterator[int]:
+    """Names that stand for what a function is given, whatever else is called so: `input`. Not inside a class of the function's,
+    where a name may mean the one outside after all."""
+    elsewhere = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            own = node.args
+            every = [*own.posonlyargs, *own.args, *own.kwonlyargs, own.vararg, own.kwarg]
+            given = {one.arg for one in every if one is not None} - elsewhere
+            todo: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
+            while todo:
+                one = todo.pop()
+                if isinstance(one, ast.Name) and one.id in given:
+                    yield id(one)
+                elif not isinstance(one, ast.ClassDef):
+                    todo.extend(ast.iter_child_nodes(one))
 
 
 def _aliases(nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:

@@ -162,7 +162,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
 class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
     """Notes a recurrent function as one operation, and does not run it step by step on tensors without memory. What `torch.tensor`
-    is given is noted as numbers, not as an operation."""
+    and `new_tensor` are given is noted as numbers, not as an operation."""
 
     def __init__(self, recorder: Recorder, fake: bool) -> None:
         super().__init__()
@@ -174,11 +174,13 @@ class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if func is torch.tensor and not any(True for _ in tensors_in((args, kwargs))):
-            with self._recorder.muted():  # numbers that are written down, of whatever type
-                output = func(*args, **kwargs)
-            self._recorder.written_down[_numbers(args[0] if args else kwargs["data"])] += 1
-            return output
+        if func in (torch.tensor, torch.Tensor.new_tensor):
+            data = kwargs["data"] if "data" in kwargs else args[func is torch.Tensor.new_tensor]
+            if not any(True for _ in tensors_in(data)):
+                with self._recorder.muted():  # numbers that are written down, of whatever type
+                    output = func(*args, **kwargs)
+                self._recorder.written_down[_numbers(data)] += 1
+                return output
         if name not in SEQUENCES:
             return func(*args, **kwargs)
         with self._recorder.muted():

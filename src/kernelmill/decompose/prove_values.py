@@ -73,7 +73,7 @@ class State:
         self._snapshot = Snapshot(model, kept)
 
     def draw(self, seed: int, small: bool) -> None:
-        """New numbers near the initial scale. What was of one sign keeps it; masks and whole numbers are as they were."""
+        """New numbers near the initial scale. What was of one sign keeps it, beside zeros, too; masks and whole numbers are as they were."""
         self._snapshot.restore()
         generator = torch.Generator().manual_seed(seed)
         for tensor, mean, spread, sign, norm in self._drawn:
@@ -96,7 +96,7 @@ def _scale(tensor: torch.Tensor) -> tuple[float, float, int]:
         return 0.0, 0.1, 0
     mean, low, high = float(values.mean()), float(values.min()), float(values.max())
     spread = float(values.std()) if low < high else 0.1 * max(abs(mean), 1.0)
-    return mean, spread, 1 if low > 0 else -1 if high < 0 else 0
+    return mean, spread, 1 if low >= 0 < high else -1 if low < 0 >= high else 0
 
 
 def _fill(tensor: torch.Tensor, block: torch.Tensor) -> None:

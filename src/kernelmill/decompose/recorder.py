@@ -7,6 +7,7 @@ written to through another one is not covered.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import math
 import sys
@@ -113,7 +114,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
 
     def _leaf(self, one: Any) -> Any:
         if isinstance(one, torch.Tensor):
-            known = self._known.get(id(one))
+            known = self._known.get(id(one)) or self._alias(one)
             if known is None:
                 return self._constant(one)
             if id(one) in self._stale:
@@ -121,7 +122,17 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
             return known[1]
         if isinstance(one, np.ndarray | np.generic):
             return one.tolist()
+        if dataclasses.is_dataclass(one) and not isinstance(one, type):
+            return self.tree(dict(vars(one)))
         return one
+
+    def _alias(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Value] | None:
+        """The same tensor by another name that no call of torch has made: `Variable(x)`."""
+        for other in self._storages.get(_storage(tensor), []):
+            if _geometry(other) == _geometry(tensor) and id(other) not in self._stale:
+                self._know(tensor, self._known[id(other)][1])
+                return self._known[id(tensor)]
+        return None
 
     def _constant(self, tensor: torch.Tensor) -> Any:
         """A tensor that no call of torch has made: `torch.Tensor([1e10])`, `torch.from_numpy(np.eye(3))`."""
@@ -453,6 +464,10 @@ def _attributes(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
+
+
+def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
 
 
 def _dtype(tensor: torch.Tensor) -> str:

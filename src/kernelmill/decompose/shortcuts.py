@@ -1,4 +1,4 @@
-"""Shortcuts that torch takes in runs without gradients, switched off: they say nothing about the model and hide what it does."""
+"""Shortcuts that torch takes, switched off: they say nothing about the model and hide what it does."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from torch import nn
 
 @contextlib.contextmanager
 def no_shortcuts() -> Iterator[None]:
-    """`torch.inference_mode` does nothing (gradients are off anyway), and `nn.Transformer` does not look whether a mask is causal."""
+    """`torch.inference_mode` does nothing (gradients are off anyway), `nn.Transformer` does not look whether a mask is causal, and
+    what is scripted inside stays Python, which calls torch as its author wrote it."""
+    scripting: Any = torch.jit._state._enabled
     mode: Any = torch.inference_mode
     transformer: Any = nn.modules.transformer
+    scripted, scripting.enabled = scripting.enabled, False
     plain = mode.__enter__, mode.__exit__, transformer._detect_is_causal_mask
     mode.__enter__, mode.__exit__ = (lambda self: None), (lambda self, *error: None)
     transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
     try:
         yield
     finally:
+        scripting.enabled = scripted
         mode.__enter__, mode.__exit__, transformer._detect_is_causal_mask = plain

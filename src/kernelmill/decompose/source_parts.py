@@ -40,8 +40,13 @@ def imported(code: str) -> set[str]:
     return found
 
 
-def self_contained(code: str) -> bool:
-    return imported(code) <= ALLOWED
+def standing_alone(code: str, entry_point: str) -> str | None:
+    """The source, without what its model does not use if that needs more than torch; None where the model does."""
+    if imported(code) <= ALLOWED:
+        return code
+    needed = _needed(code, [entry_point, "get_inputs", "get_init_inputs"])
+    text = "\n\n\n".join(_text(code, node) for node in needed) + "\n"
+    return text if imported(text) <= ALLOWED else None
 
 
 def own_inputs(code: str) -> Inputs | None:

@@ -16,7 +16,7 @@ from kernelmill.decompose.batch_sources import ModelFile
 from kernelmill.errors import SourceError
 from kernelmill.evaluate import offline_models
 
-BATCH, SEQUENCE, SAMPLES, IMAGE = 2, 32, 16_000, 224
+BATCH, SEQUENCE, SAMPLES, IMAGE, VOCABULARY = 2, 32, 16_000, 224, 1_000
 _HEADS = (
     ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", "image"),
     ("AutoModelForSpeechSeq2Seq", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", "features"),
@@ -26,6 +26,7 @@ _HEADS = (
     ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "text"),
 )
 """The first that knows the type is taken; without one it is the bare model."""
+_MAPPINGS = {made_by: mapping for made_by, mapping, _ in _HEADS}
 
 
 class Input(NamedTuple):
@@ -55,8 +56,16 @@ def hf_source(name: str, changes: dict[str, Any]) -> ModelFile:
     known = {*configs.CONFIG_MAPPING[kind]().to_dict(), *config.attribute_map}
     if unknown := [key for key in changes if key not in known]:
         raise SourceError(f"--set {unknown[0]}=…: the configuration of {kind} has no such field")
+    unstated: list[str] = []
+    if getattr(config, "vocab_size", 0) is None:
+        fields, config.vocab_size = {**fields, "vocab_size": VOCABULARY}, VOCABULARY
+        unstated.append(f"vocab_size: {VOCABULARY}")
     made_by, given = _kind(kind, config, auto)
-    assumptions = tuple(one.chosen for one in given)
+    heads = getattr(auto, _MAPPINGS.get(made_by, ""), {}).get(kind)
+    if isinstance(heads, tuple) and not config.architectures:  # transformers does not choose by itself
+        fields = {**fields, "architectures": [heads[0]]}
+        unstated.append(f"architecture: {heads[0]}")
+    assumptions = (*unstated, *(one.chosen for one in given))
     return ModelFile(
         Path(f"transformers:{name}"), None, _text(name, kind, fields, made_by, given, config), assumptions
     )

@@ -14,7 +14,7 @@ from kernelmill.decompose.files import Files, Source
 from kernelmill.decompose.held import Weight
 from kernelmill.decompose.partition import partition
 from kernelmill.decompose.record import Record
-from kernelmill.decompose.source_parts import self_contained
+from kernelmill.decompose.source_parts import standing_alone
 from kernelmill.decompose.values import held
 
 _WARM_UP = """
@@ -41,11 +41,11 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
     """`code`, `name`, `source_file`, `source_level`, and `guess` (of sizes, see `emit`); gives the texts of all files."""
     warnings.simplefilter("ignore")
     code = request["code"]
-    record = capture(code, request.get("entry_point") or "Model")
+    entry_point = request.get("entry_point") or "Model"
+    record = capture(code, entry_point)
     root = partition(record, request["source_level"])
-    source = Source(
-        code, request["name"], request["source_file"], request["source_level"], self_contained(code)
-    )
+    alone = standing_alone(code, entry_point)
+    source = Source(code, request["name"], request["source_file"], request["source_level"], alone)
     weights = _weights(record, code)
     made = Files(record, root, weights, source, None)
     files = made.written()
@@ -56,13 +56,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
 
 def _weights(record: Record, code: str) -> dict[str, Weight]:
     """How each tensor that functions use is made; the values of those that are no parameters are looked at."""
-    used = {
-        value.name
-        for op in record.root.ops()
-        if op.module is None
-        for value in op.inputs()
-        if value.kind == "weight"
-    }
+    used = {value.name for op in record.root.ops() for value in op.inputs() if value.kind == "weight"}
     looked_at = {name for name in used if name not in record.parameters}
     real: dict[str, torch.Tensor] = {}
     if looked_at:
