@@ -34,6 +34,11 @@ HABITS = {
     "dropout before all of a part": ("self.f = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 3), nn.LayerNorm(3))", "return self.f(F.dropout(x, 0.1, self.training))", "torch.randn(2, 3)"),
     "an argument called as a function of Python": ("self.f = nn.Linear(3, 3)", "return (lambda input: self.f(input) if input.sum() > 0 else input)(x)", "torch.randn(2, 3)"),
     "a function that is scripted when the model is made": ("def root(x): return torch.sqrt(torch.tensor(x.size(-1), dtype=torch.float) * 3)\n        self.root = torch.jit.script(root)", "return (x / self.root(x)).relu()", "torch.randn(2, 3)"),
+    "a table of places that a layer reads": ("self.e = nn.Embedding(5, 3); self.register_buffer('i', torch.arange(25).view(5, 5) % 5)", "return (self.e(self.i).sum(0) + x.mean()).relu()", "torch.randn(2, 3)"),
+    "shares of a length that a buffer has": ("self.register_buffer('r', torch.rand(40))", "i = (self.r * x.size(1)).long(); return x[:, i].exp() + x.relu().sum()", "torch.randn(2, 3)"),
+    "what would not end well below zero": ("self.register_buffer('b', torch.rand(3, 40) * 0.01); self.s = nn.Parameter(torch.full((3,), -3.0))", "y = torch.log1p(F.linear(x.abs(), self.b) / 1e-6); s = self.s.exp()\n        for t in range(99): y = (1 - 2 * s) * y + s * y.mean()\n        return y.sqrt()", "torch.randn(2, 40)"),
+    "weights from elsewhere": ("self.e = nn.Embedding(4, 3); self.register_buffer('i', torch.arange(4)); self.e.weight.data = torch.ones(4, 300000)[:, :3] * 2", "return (x @ self.e(self.i).t()).relu()", "torch.randn(2, 3)"),
+    "a tensor that is written under another name": ("self.f = nn.Linear(3, 3)", "y = self.f(x).tanh(); z = y.mean(0, True).expand(2, 3).clone()\n        def put(into): into[torch.arange(2)] = y.exp(); return into\n        w = put(z); return w.relu() + self.f(x)", "torch.randn(2, 3)"),
     "a tensor that a run leaves": ("self.f = nn.Linear(3, 3)", "self.last = self.f(x)[x.sum(1) > 0]; return self.last.sum(0)", "torch.randn(2, 3)"),
 }  # fmt: skip
 
@@ -77,6 +82,82 @@ def test_python_may_look_at_a_large_mask_that_no_input_is_in() -> None:
 def test_a_tensor_by_another_name_is_no_reason_to_keep_a_part_whole() -> None:
     made = files(inside(*HABITS["a tensor by another name"]))
     assert not any("class Part" in text for name, text in made.items() if name.startswith("level_0_kernel/"))
+
+
+MADE_WITH = """
+class Way(enum.IntEnum):
+    UP = 0
+    DOWN = 1
+
+
+@dataclasses.dataclass
+class Sizes:
+    width: int = 3
+    ways: tuple = (Way.UP,)
+
+
+@dataclasses.dataclass
+class Result:
+    rows: torch.Tensor
+    rest: list
+
+
+class Part(nn.Module):
+    def __init__(self, sizes, way, more):
+        super().__init__()
+        self.f, self.up = nn.Linear(sizes.width, 3), way is Way.UP and way in sizes.ways and more["a"]
+
+    def forward(self, x):
+        y = self.f(x)
+        return y[y.sum(1) > (-9 if self.up else 9)].sum(0)
+
+
+class Both(nn.Module):
+    def forward(self, x):
+        return Result(x.relu(), [x.exp()])
+"""
+
+
+def test_parts_are_made_again_with_the_objects_that_they_are_made_with(
+    tmp_path: Path, prover: Prover
+) -> None:
+    code = "import dataclasses\nimport enum\n\n" + source(
+        "self.part = Part(Sizes(ways=(Way.DOWN, Way.UP)), Way.UP, {'a': 1}); self.both = Both()",
+        "y = self.part(x + 0); both = self.both(x * 2); return Result(y, [both.rows + 1, both.rest[0].tanh()])",
+        "torch.randn(2, 3)",
+        before=MADE_WITH,
+    )
+    made = files(code)
+    kept = [text for name, text in made.items() if name.startswith("level_0_kernel/") and "Part(" in text]
+    assert len(kept) == 1
+    assert "Part(Sizes(ways=(Way.DOWN, Way.UP)), Way.UP," in kept[0]
+    write_model(tmp_path / "net", made, code)
+    proof = prove_folder(tmp_path / "net", prover)
+    assert (proof.status, proof.lines, proof.coverage) == ("PASS", [], 100.0)
+
+
+PACKED = """
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.f = nn.GRU(3, 3, batch_first=True)
+
+    def forward(self, x, lengths):
+        return self.f(nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True))[1]
+"""
+
+
+def test_a_part_that_is_kept_whole_gets_whole_numbers_such_as_it_got(tmp_path: Path, prover: Prover) -> None:
+    code = source(
+        "self.part = Part()",
+        "return self.part(x, (x.abs().sum((1, 2)) > 0).long() + torch.tensor([3, 1])).relu()",
+        "torch.randn(2, 4, 3)",
+        before=PACKED,
+    )
+    made = files(code)
+    write_model(tmp_path / "net", made, code)
+    proof = prove_folder(tmp_path / "net", prover)
+    assert (proof.status, proof.lines, proof.coverage) == ("PASS", [], 100.0)
 
 
 def test_what_is_imported_and_not_used_is_no_reason_to_refuse(tmp_path: Path, prover: Prover) -> None:

@@ -32,6 +32,8 @@ from kernelmill.problems.module_file import forget, init_inputs, inputs, load, w
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
 NAME = "kernelmill_decomposed"
+LOOKED_AT = 1 << 16
+"""Elements of a parameter whose first values say something (a scale of ones); tables and matrices are larger."""
 
 
 def capture(code: str, entry_point: str = "Model") -> Record:
@@ -204,13 +206,20 @@ def _capture(
 
 @no_shortcuts()
 def build(code: str, entry_point: str = "Model") -> list[tuple[str, torch.Tensor]]:
-    """Every tensor of the model, for real, by its path."""
+    """Every tensor of the model, for real, by its path; large parameters without memory, if the constructor lets them be so."""
+    try:
+        with _empty_parameters():
+            return _built(code, entry_point)
+    except Exception:  # noqa: BLE001  a stranger's constructor, which has run before: it sets parameters to tensors of its own
+        return _built(code, entry_point)
+
+
+def _built(code: str, entry_point: str) -> list[tuple[str, torch.Tensor]]:
     torch.manual_seed(0)
     try:
         module = load(code, NAME, FILE)
         _, init_args, init_kwargs = init_inputs(module)
-        with _empty_parameters():
-            return list(tensors_of(getattr(module, entry_point)(*init_args, **init_kwargs)))
+        return list(tensors_of(getattr(module, entry_point)(*init_args, **init_kwargs)))
     finally:
         forget(NAME)
 
@@ -288,12 +297,14 @@ def _faked(one: Any, fake: Fakes) -> Any:
 
 @contextlib.contextmanager
 def _empty_parameters() -> Iterator[None]:
-    """Parameters lose their memory as soon as a module has them: only the other tensors are looked at."""
+    """Parameters of some size lose their memory as soon as a module has them: nobody looks at them."""
     plain = nn.Module.register_parameter
 
     def register(part: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         plain(part, name, parameter)
-        if parameter is not None and not nn.parameter.is_lazy(parameter):
+        if parameter is None or nn.parameter.is_lazy(parameter):
+            return
+        if parameter.numel() > LOOKED_AT:
             part._parameters[name] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
 
     nn.Module.register_parameter = register

@@ -167,10 +167,12 @@ class Writer:
     def _assignment(self, op: Op) -> list[str]:
         base, index, value = op.args
         (made,) = set(values_of(op.output))
-        text, own = self._text(base), self._own(base, op)
+        text = self._text(base)
+        if self._own(base, op) and text.isidentifier():
+            self._name(made, text)
+            return [f"{text}[{self._index(index)}] = {self._text(value)}"]
         name = self._target(op, made)
-        line = f"{name}[{self._index(index)}] = {self._text(value)}"
-        return [line] if own and name == text else [f"{name} = {text}.clone()", line]
+        return [f"{name} = {text}.clone()", f"{name}[{self._index(index)}] = {self._text(value)}"]
 
     def _own(self, value: Tree, op: Op) -> bool:
         """Whether a tensor was made here, is no view, and nobody sees it after this call: then it may be written into."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from kernelmill.decompose.kinds import snake
 from kernelmill.decompose.partition import Part
-from kernelmill.decompose.record import Leaf
+from kernelmill.decompose.record import Leaf, Written
 from kernelmill.decompose.texts import OF_MODULES, constant, numbered
 
 
@@ -24,6 +25,11 @@ class Weight:
     parameter: bool
     text: str | None = None
     """An expression with its values, where they are not just numbers of some size."""
+    sign: int = 0
+    """Of a parameter that keeps away from zero on one side."""
+
+
+_DRAWN = {0: "torch.randn({})", 1: "torch.rand({}) + 0.5", -1: "-torch.rand({}) - 0.5"}
 
 
 class Held:
@@ -64,12 +70,13 @@ class Held:
         name = self._attribute(leaf.path, snake(leaf.kind))
         args = []
         for argument, value in leaf.required.items():
-            args.append(self._argument(argument, name, value) if self._by_type else constant(value))
+            written = not self._by_type or any(True for _ in _needs(value))
+            args.append(constant(value) if written else self._argument(argument, name, value))
         args += [f"{option}={constant(value)}" for option, value in leaf.options.items()]
         if leaf.dtype:
             args.append(f"dtype=torch.{leaf.dtype}")
         made = leaf.kind if leaf.kept else f"nn.{leaf.kind}"
-        self.kept += [leaf.kind] if leaf.kept else []
+        self.kept += [leaf.kind, *_needs(list(leaf.required.values()))] if leaf.kept else []
         self.init.append(f"self.{name} = {made}({', '.join(args)})")
         for weight, value in leaf.weights.items():
             tied = self._place(value.name)
@@ -90,7 +97,7 @@ class Held:
             self._argument(f"{name}_shape", name, weight.shape) if self._by_type else constant(weight.shape)
         )
         dtype = "" if weight.dtype == "float32" else f", dtype=torch.{weight.dtype}"
-        text = weight.text or f"torch.randn({shape}{dtype})"
+        text = weight.text or _DRAWN[weight.sign].format(f"{shape}{dtype}")
         if weight.text and self._by_type:
             del self.arguments[shape]
         if weight.parameter:
@@ -119,3 +126,13 @@ class Held:
         name = next(name for name in names if self.arguments.get(name, value) == value)
         self.arguments[name] = value
         return name
+
+
+def _needs(value: Any) -> Iterator[str]:
+    """Classes of the source that a constructor's arguments are of."""
+    if isinstance(value, Written):
+        yield value.needs
+    for item in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    ):
+        yield from _needs(item)

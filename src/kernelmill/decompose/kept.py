@@ -7,6 +7,8 @@ made again from constants; otherwise the whole model is.
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import functools
 import inspect
 from collections.abc import Callable
@@ -15,6 +17,9 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from kernelmill.decompose.record import Written
+from kernelmill.decompose.texts import constant
 
 _MADE = "_kernelmill_made_with"
 _CONSTANTS = (int, float, str, bool, type(None))
@@ -88,11 +93,36 @@ def made_with(part: nn.Module) -> dict[str, Any] | None:
     kinds = [parameter.kind for parameter in bound.signature.parameters.values()]
     if any(kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) for kind in kinds):
         return None
-    found = dict(bound.arguments)
-    return found if all(map(_is_constant, found.values())) else None
+    source = type(part).__module__
+    try:
+        return {name: _constant(value, source) for name, value in bound.arguments.items()}
+    except _NoConstant:
+        return None
 
 
-def _is_constant(value: Any) -> bool:
+class _NoConstant(Exception):
+    pass
+
+
+def _constant(value: Any, source: str) -> Any:
+    """The value with objects of the source's classes as they are written."""
     if isinstance(value, list | tuple):
-        return all(map(_is_constant, value))
-    return isinstance(value, _CONSTANTS)
+        return type(value)(_constant(item, source) for item in value)
+    if isinstance(value, dict):
+        return {_constant(key, source): _constant(item, source) for key, item in value.items()}
+    kind = type(value)
+    if kind.__module__ == source and "." not in kind.__qualname__:
+        if isinstance(value, enum.Enum):
+            return Written(f"{kind.__name__}.{value.name}", kind.__name__)
+        if dataclasses.is_dataclass(value):
+            fields = {
+                one.name: getattr(value, one.name)
+                for one in dataclasses.fields(value)
+                if one.init and getattr(value, one.name) != one.default
+            }
+            if kind(**fields) == value:
+                given = [f"{name}={constant(_constant(one, source))}" for name, one in fields.items()]
+                return Written(f"{kind.__name__}({', '.join(given)})", kind.__name__)
+    if kind not in _CONSTANTS:
+        raise _NoConstant
+    return value

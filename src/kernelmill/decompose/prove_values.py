@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -58,7 +58,7 @@ class State:
         norms = {id(b) for m in model.modules() if isinstance(m, _NormBase) for b in m._buffers.values()}
         parameters = {id(p) for p in model.parameters()}
         kept: list[torch.Tensor] = []
-        self._drawn: list[tuple[torch.Tensor, float, float, int, bool]] = []
+        self._drawn: list[tuple[torch.Tensor, _Scale, bool, bool]] = []
         seen: set[int] = set()
         for tensor in held_tensors(model).values():
             memory = tensor.untyped_storage().data_ptr()
@@ -67,19 +67,23 @@ class State:
             seen.add(memory)
             free = id(tensor) in parameters or id(tensor) in norms
             if tensor.is_floating_point() and not overlaps(tensor) and (free or not _is_mask(tensor)):
-                self._drawn.append((block_of(tensor), *_scale(tensor), id(tensor) in norms))
+                self._drawn.append((block_of(tensor), _scale(tensor), free, id(tensor) in norms))
             else:
                 kept.append(tensor)
         self._snapshot = Snapshot(model, kept)
 
     def draw(self, seed: int, small: bool) -> None:
-        """New numbers near the initial scale. What was of one sign keeps it, beside zeros, too; masks and whole numbers are as they were."""
+        """New numbers near the initial scale. What was of one sign keeps it, beside zeros, too; tensors that are not learned stay in
+        their range, which may mean something; masks and whole numbers are as they were."""
         self._snapshot.restore()
         generator = torch.Generator().manual_seed(seed)
-        for tensor, mean, spread, sign, norm in self._drawn:
-            block = torch.randn(min(tensor.numel(), BLOCK), generator=generator) * spread + mean
+        for tensor, scale, free, norm in self._drawn:
+            sign = scale.sign()
+            block = torch.randn(min(tensor.numel(), BLOCK), generator=generator) * scale.spread + scale.mean
             if sign:
-                block = block.abs().clamp_min(1e-3 * spread) * sign
+                block = block.abs().clamp_min(1e-3 * scale.spread) * sign
+            if not free and scale.low < scale.high:
+                block = block.clamp(scale.low, scale.high)
             _fill(tensor.detach(), block * (_SMALL if small and norm and sign > 0 else 1.0))
 
 
@@ -88,15 +92,24 @@ def _is_mask(tensor: torch.Tensor) -> bool:
     return bool(((values == 0) | (values == 1) | torch.isinf(values)).all())
 
 
-def _scale(tensor: torch.Tensor) -> tuple[float, float, int]:
-    """The mean and spread of numbers like the initial ones, and their sign where they have one."""
+class _Scale(NamedTuple):
+    mean: float
+    spread: float
+    low: float
+    high: float
+
+    def sign(self) -> int:
+        return 1 if self.low >= 0 < self.high else -1 if self.low < 0 >= self.high else 0
+
+
+def _scale(tensor: torch.Tensor) -> _Scale:
+    """Of numbers like the initial ones."""
     values = tensor.detach().flatten()[:BLOCK].double()
     values = values[torch.isfinite(values)]
     if not values.numel():
-        return 0.0, 0.1, 0
+        return _Scale(0.0, 0.1, 0.0, 0.0)
     mean, low, high = float(values.mean()), float(values.min()), float(values.max())
-    spread = float(values.std()) if low < high else 0.1 * max(abs(mean), 1.0)
-    return mean, spread, 1 if low >= 0 < high else -1 if low < 0 >= high else 0
+    return _Scale(mean, float(values.std()) if low < high else 0.1 * max(abs(mean), 1.0), low, high)
 
 
 def _fill(tensor: torch.Tensor, block: torch.Tensor) -> None:

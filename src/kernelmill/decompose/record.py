@@ -41,6 +41,16 @@ class Value:
     """What the author calls it, where that is known."""
     example: Any = None
     """A number's value, or what is known of a tensor's values."""
+    seen: str | None = None
+    """An expression for whole numbers such as a module that is kept whole was given."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """An object of the author's own that a module is made with (a configuration, a choice): how it is written, of which class it is."""
+
+    text: str
+    needs: str
 
 
 @dataclass(eq=False)

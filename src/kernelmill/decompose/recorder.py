@@ -28,6 +28,7 @@ from kernelmill.decompose.fake import has_value, is_uninitialised
 from kernelmill.decompose.kept import Keep, looks, made_with, sized_by_values
 from kernelmill.decompose.layers import arguments
 from kernelmill.decompose.record import Int, Leaf, Op, Scope, Tree, Value, tracked, tree_map
+from kernelmill.decompose.values import held
 from kernelmill.decompose.variables import Place, Places
 
 FILE = "decomposed_model.py"
@@ -263,6 +264,10 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
             raise self._keep("a function is transformed (vmap, grad)")
         before = {id(one): one._version for one in _flat((args, kwargs))}
         noted = self.tree(args), self.tree(kwargs)
+        if leaf is not None and leaf.kept:
+            for one in _flat((args, kwargs)):
+                if not isinstance(one, FakeTensor) and not one.is_floating_point():
+                    self._known[id(one)][1].seen = held(one)
         output = func(*args, **kwargs)
         if "dropout" in name.lower() and isinstance(output, torch.Tensor) and id(output) in before:
             output = output.view_as(output)  # it does nothing now, and something in training

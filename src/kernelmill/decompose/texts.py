@@ -13,7 +13,7 @@ from torch import nn
 
 from kernelmill.decompose.kinds import short_of
 from kernelmill.decompose.partition import Part
-from kernelmill.decompose.record import Float, Int, Tree, Value
+from kernelmill.decompose.record import Float, Int, Tree, Value, Written
 
 RESERVED = frozenset(["F", "torch", "nn", "math", "self", *dir(builtins)])
 OF_MODULES = frozenset(["training", *dir(nn.Module)])
@@ -46,6 +46,8 @@ def both(value: Value, axis: int, other: Shapes) -> tuple[int, int]:
 
 
 def constant(value: Any) -> str:
+    if isinstance(value, Written):
+        return value.text
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return f'float("{value}")'
     if isinstance(value, float) and value != value:
@@ -55,6 +57,8 @@ def constant(value: Any) -> str:
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if isinstance(value, list):
         return f"[{', '.join(constant(item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{constant(key)}: {constant(item)}' for key, item in value.items())}}}"
     if value is None or isinstance(value, bool | int | float | str | complex | range):
         return repr(value)
     if isinstance(value, torch.dtype | torch.memory_format | torch.layout):

@@ -12,6 +12,7 @@ from kernelmill.decompose.record import Value, values_of
 from kernelmill.decompose.texts import constant
 
 _LITERAL = 16
+_FROM_ZERO = 0.5
 _NAMES = {
     "makes": """
     relu ReLU relu6 ReLU6 sigmoid Sigmoid exp abs square softplus Softplus hardsigmoid Hardsigmoid sqrt rsqrt softmax Softmax norm
@@ -67,7 +68,21 @@ def held(tensor: torch.Tensor) -> str | None:
         return f"torch.rand({constant(shape)}) > 0.5"
     if not dtype.is_floating_point and not dtype.is_complex:
         return f"torch.randint({int(tensor.min())}, {int(tensor.max()) + 1}, {constant(shape)}{typed})"
+    if dtype.is_floating_point and bool((tensor >= 0).all()) and bool(torch.isfinite(tensor).all()):
+        most = float(tensor.max())
+        return f"torch.rand({constant(shape)}{typed}) * {float(f'{most:.3g}')}"
     return None
+
+
+def sign_of(tensor: torch.Tensor) -> int:
+    """Of a parameter that is not about zero at first, such as a scale of ones or the logarithm of a rate; else 0."""
+    if (
+        not tensor.is_floating_point()
+        or not tensor.numel()
+        or abs(float(tensor.double().mean())) < _FROM_ZERO
+    ):
+        return 0
+    return 1 if bool((tensor > 0).all()) else -1 if bool((tensor < 0).all()) else 0
 
 
 def given(part: Part, value: Value) -> str:
@@ -93,6 +108,8 @@ def given(part: Part, value: Value) -> str:
             return f"torch.arange({value.shape[0]}) * {indices.shape[0] // value.shape[0]}"
     if value.dtype.startswith("complex"):
         return f"torch.randn({shape}{typed})"
+    if value.seen and any(op.module and op.module.kept and value in op.inputs() for op in part.ops):
+        return value.seen
     return f"torch.randint(0, {_bound(part, value) or 2}, {sizes}{'' if value.dtype == 'int64' else typed})"
 
 

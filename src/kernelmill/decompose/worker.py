@@ -15,7 +15,7 @@ from kernelmill.decompose.held import Weight
 from kernelmill.decompose.partition import partition
 from kernelmill.decompose.record import Record
 from kernelmill.decompose.source_parts import standing_alone
-from kernelmill.decompose.values import held
+from kernelmill.decompose.values import held, sign_of
 
 _WARM_UP = """
 import torch, torch.nn as nn, torch.nn.functional as F
@@ -55,17 +55,18 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _weights(record: Record, code: str) -> dict[str, Weight]:
-    """How each tensor that functions use is made; the values of those that are no parameters are looked at."""
+    """How each tensor that functions use is made."""
     used = {value.name for op in record.root.ops() for value in op.inputs() if value.kind == "weight"}
-    looked_at = {name for name in used if name not in record.parameters}
     real: dict[str, torch.Tensor] = {}
-    if looked_at:
-        real = {name: tensor for name, tensor in build(code) if name in looked_at and not tensor.is_meta}
+    if used:
+        real = {name: tensor for name, tensor in build(code) if name in used and not tensor.is_meta}
     found = {}
     for name, value in record.weights.items():
-        text = held(real[name]) if name in real else None
+        parameter = name in record.parameters
+        text = held(real[name]) if name in real and not parameter else None
+        sign = sign_of(real[name]) if name in real and parameter else 0
         assert value.shape is not None
-        found[name] = Weight(value.shape, value.dtype, name in record.parameters, text)
+        found[name] = Weight(value.shape, value.dtype, parameter, text, sign)
     return found
 
 
