@@ -42,7 +42,7 @@ class Value:
     example: Any = None
     """A number's value, or what is known of a tensor's values."""
     seen: str | None = None
-    """An expression for whole numbers such as a module that is kept whole was given."""
+    """An expression for whole numbers that are the same in every run, or such as a module that is kept whole was given."""
 
 
 @dataclass(frozen=True)

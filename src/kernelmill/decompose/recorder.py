@@ -109,6 +109,9 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         self._known[id(tensor)] = tensor, value
         self._stale.discard(id(tensor))
         self._storages.setdefault(_storage(tensor), []).append(tensor)
+        if has_value(tensor) and value.dtype in _WHOLE:
+            with no_dispatch():
+                value.seen = held(tensor.constant)
 
     def tree(self, tree: Any) -> Tree:
         return tree_map(tree, self._leaf)
@@ -266,7 +269,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         noted = self.tree(args), self.tree(kwargs)
         if leaf is not None and leaf.kept:
             for one in _flat((args, kwargs)):
-                if not isinstance(one, FakeTensor) and not one.is_floating_point():
+                if not isinstance(one, FakeTensor) and _dtype(one) in _WHOLE:
                     self._known[id(one)][1].seen = held(one)
         output = func(*args, **kwargs)
         if "dropout" in name.lower() and isinstance(output, torch.Tensor) and id(output) in before:
@@ -398,6 +401,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         return Leaf(path, type(part).__name__, *known, weights, other)
 
 
+_WHOLE = ("int64", "int32", "int16", "int8", "uint8")
 _OVERWRITING = ("copy_", "zero_", "fill_")
 _SHAPING = ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as")
 

@@ -108,7 +108,7 @@ def given(part: Part, value: Value) -> str:
             return f"torch.arange({value.shape[0]}) * {indices.shape[0] // value.shape[0]}"
     if value.dtype.startswith("complex"):
         return f"torch.randn({shape}{typed})"
-    if value.seen and any(op.module and op.module.kept and value in op.inputs() for op in part.ops):
+    if value.seen:
         return value.seen
     return f"torch.randint(0, {_bound(part, value) or 2}, {sizes}{'' if value.dtype == 'int64' else typed})"
 
