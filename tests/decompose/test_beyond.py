@@ -151,6 +151,18 @@ def test_a_model_of_transformers_is_proven_from_its_configuration(folder: Path) 
 
 
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
+def test_experts_of_transformers_are_taken_apart(folder: Path) -> None:
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"num_key_value_heads": 1, "intermediate_size": 24, "num_local_experts": 4}
+    sets = [word for key, value in sizes.items() for word in ("--set", f"{key}={value}")]
+    assert main(["decompose", "--hf-config", "mixtral", *sets, "-o", "out", "--workers", "2"]) == 0
+    tree, _ = read_tree(folder / "out/models/mixtral")
+    assert tree.metadata.verification_status == "PASS"
+    assert tree.metadata.assumptions[0].startswith("experts: all tokens at once")
+    assert {"topk", "bmm"} <= {name.partition("_")[0] for name in tree.nodes}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
 @pytest.mark.parametrize(
     ("kind", "chosen"), [("deit", "architecture: DeiTForImageClassification"), ("esm", "vocab_size: 1000")]
 )

@@ -65,9 +65,24 @@ def hf_source(name: str, changes: dict[str, Any]) -> ModelFile:
     if isinstance(heads, tuple) and not config.architectures:  # transformers does not choose by itself
         fields = {**fields, "architectures": [heads[0]]}
         unstated.append(f"architecture: {heads[0]}")
+    options = ""
+    if _has_experts(configs.model_type_to_module_name(kind)):
+        options = ', experts_implementation="batched_mm"'
+        unstated.append("experts: all tokens at once (batched_mm), whatever the router says")
     assumptions = (*unstated, *(one.chosen for one in given))
-    return ModelFile(
-        Path(f"transformers:{name}"), None, _text(name, kind, fields, made_by, given, config), assumptions
+    text = _text(name, kind, fields, f"{made_by}.from_config(config{options})", given, config)
+    return ModelFile(Path(f"transformers:{name}"), None, text, assumptions)
+
+
+def _has_experts(module: str) -> bool:
+    """Whether transformers can be told how to run the experts of a model. Its own loop over them depends on where the router sends
+    tokens, so that no run of it says what another does."""
+    package = importlib.util.find_spec("transformers")
+    assert package is not None
+    folders = package.submodule_search_locations or []
+    files = [Path(folder) / "models" / module / f"modeling_{module}.py" for folder in folders]
+    return any(
+        "@use_experts_implementation" in file.read_text(encoding="utf-8") for file in files if file.exists()
     )
 
 
@@ -117,7 +132,7 @@ def _inputs(what: str, config: Any) -> list[Input]:
     )
 
 
-def _text(name: str, kind: str, fields: dict[str, Any], made_by: str, given: list[Input], config: Any) -> str:
+def _text(name: str, kind: str, fields: dict[str, Any], made: str, given: list[Input], config: Any) -> str:
     said = ", ".join([repr(kind), *(f"{key}={value!r}" for key, value in fields.items())])
     names = ", ".join(one.name for one in given)
     passed = [f"{one.name}={one.name}" for one in given]
@@ -127,14 +142,14 @@ def _text(name: str, kind: str, fields: dict[str, Any], made_by: str, given: lis
 
 import torch
 from torch import nn
-from transformers import AutoConfig, {made_by}
+from transformers import AutoConfig, {made.partition(".")[0]}
 
 
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
         config = AutoConfig.for_model({said})
-        self.model = {made_by}.from_config(config)
+        self.model = {made}
 
     def forward(self, {names}):
         return self.model({", ".join(passed)})[0]
