@@ -104,7 +104,7 @@ class Result:
 
 
 class Part(nn.Module):
-    def __init__(self, sizes, way, more):
+    def __init__(self, sizes, way, more, rate):
         super().__init__()
         self.f, self.up = nn.Linear(sizes.width, 3), way is Way.UP and way in sizes.ways and more["a"]
 
@@ -122,8 +122,8 @@ class Both(nn.Module):
 def test_parts_are_made_again_with_the_objects_that_they_are_made_with(
     tmp_path: Path, prover: Prover
 ) -> None:
-    code = "import dataclasses\nimport enum\n\n" + source(
-        "self.part = Part(Sizes(ways=(Way.DOWN, Way.UP)), Way.UP, {'a': 1}); self.both = Both()",
+    code = "import dataclasses\nimport enum\n\nimport numpy as np\n\n" + source(
+        "self.part = Part(Sizes(ways=(Way.DOWN, Way.UP)), Way.UP, {'a': 1}, np.linspace(0, 1, 3)[1]); self.both = Both()",
         "y = self.part(x + 0); both = self.both(x * 2); return Result(y, [both.rows + 1, both.rest[0].tanh()])",
         "torch.randn(2, 3)",
         before=MADE_WITH,

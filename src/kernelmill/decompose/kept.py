@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -107,22 +108,31 @@ class _NoConstant(Exception):
 def _constant(value: Any, source: str) -> Any:
     """The value with objects of the source's classes as they are written."""
     if isinstance(value, list | tuple):
-        return type(value)(_constant(item, source) for item in value)
+        items = [_constant(item, source) for item in value]
+        return items if isinstance(value, list) else tuple(items)
     if isinstance(value, dict):
         return {_constant(key, source): _constant(item, source) for key, item in value.items()}
+    if isinstance(value, np.generic):
+        return value.item()
     kind = type(value)
     if kind.__module__ == source and "." not in kind.__qualname__:
         if isinstance(value, enum.Enum):
             return Written(f"{kind.__name__}.{value.name}", kind.__name__)
         if dataclasses.is_dataclass(value):
-            fields = {
-                one.name: getattr(value, one.name)
-                for one in dataclasses.fields(value)
-                if one.init and getattr(value, one.name) != one.default
-            }
-            if kind(**fields) == value:
-                given = [f"{name}={constant(_constant(one, source))}" for name, one in fields.items()]
-                return Written(f"{kind.__name__}({', '.join(given)})", kind.__name__)
-    if kind not in _CONSTANTS:
+            return _configuration(value, source)
+    if isinstance(value, enum.Enum) or not isinstance(value, _CONSTANTS):
         raise _NoConstant
     return value
+
+
+def _configuration(value: Any, source: str) -> Written:
+    """A dataclass by the fields that are not as they are by themselves."""
+    kind: Any = type(value)
+    fields = {one.name: one.default for one in dataclasses.fields(value) if one.init}
+    texts = {name: constant(_constant(getattr(value, name), source)) for name in fields}
+    given = {
+        name: getattr(value, name) for name, default in fields.items() if getattr(value, name) != default
+    }
+    if kind(**given) != value:
+        raise _NoConstant
+    return Written(f"{kind.__name__}({', '.join(f'{name}={texts[name]}' for name in given)})", kind.__name__)
