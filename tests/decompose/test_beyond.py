@@ -16,6 +16,7 @@ from kernelmill.decompose.batch_files import Unusable, read_tree
 from kernelmill.decompose.sources_hf import hf_source
 from kernelmill.decompose.sources_local import local_modules, with_local_modules
 from kernelmill.decompose.sources_module import constructor, keyword, module_source, parsed_inputs
+from kernelmill.decompose.tree_file import TreeFile
 from kernelmill.errors import SourceError
 from tests.decompose.models import written
 
@@ -134,32 +135,38 @@ def test_the_graph_has_every_call_with_its_place(folder: Path) -> None:
     assert not (folder / "output").exists()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
-def test_a_model_of_transformers_is_proven_from_its_configuration(folder: Path) -> None:
-    sizes = {"vocab_size": 50, "n_positions": 64, "n_embd": 16, "num_hidden_layers": 2, "n_head": 2}
+def decomposed(kind: str, sizes: dict[str, int]) -> TreeFile:
+    """A small model of transformers, proven."""
     sets = [word for key, value in sizes.items() for word in ("--set", f"{key}={value}")]
-    assert main(["decompose", "--hf-config", "gpt2", *sets, "-o", "out", "--workers", "2"]) == 0
-    model = folder / "out/models/gpt2"
-    tree, _ = read_tree(model)
+    assert main(["decompose", "--hf-config", kind, *sets, "-o", "out", "--workers", "2"]) == 0
+    tree, _ = read_tree(Path(f"out/models/{kind}"))
     assert tree.metadata.verification_status == "PASS"
-    assert tree.metadata.assumptions == ["input_ids: batch 2, sequence 32"]
-    root = tree.nodes[str(tree.metadata.root)]
-    assert root.output_shapes == [[2, 32, 50]]
+    assert any(node.instance_count == 2 and node.level == "layer" for node in tree.nodes.values())
+    return tree
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
+@pytest.mark.usefixtures("folder")
+def test_a_model_with_tied_weights_and_layers_of_transformers_own_is_proven() -> None:
+    sizes = {"vocab_size": 50, "n_positions": 64, "n_embd": 16, "num_hidden_layers": 2, "n_head": 2}
+    assert decomposed("gpt2", sizes).metadata.assumptions == ["input_ids: batch 2, sequence 32"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
+def test_a_model_of_transformers_is_proven_from_its_configuration_experts_too(folder: Path) -> None:
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    tree = decomposed(
+        "mixtral", sizes | {"num_key_value_heads": 1, "intermediate_size": 24, "num_local_experts": 4}
+    )
+    experts, inputs = tree.metadata.assumptions
+    assert experts.startswith("experts: all tokens at once")
+    assert inputs == "input_ids: batch 2, sequence 32"
+    assert {"topk", "bmm"} <= {name.partition("_")[0] for name in tree.nodes}
+    assert tree.nodes[str(tree.metadata.root)].output_shapes == [[2, 32, 50]]
+    model = folder / "out/models/mixtral"
     assert "transformers" in (model / "verification/original.py").read_text()
     assert not [file for file in emitted(model) if "transformers" in file.read_text()]
-    assert any(node.instance_count == 2 and node.level == "layer" for node in tree.nodes.values())
-
-
-@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
-def test_experts_of_transformers_are_taken_apart(folder: Path) -> None:
-    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    sizes |= {"num_key_value_heads": 1, "intermediate_size": 24, "num_local_experts": 4}
-    sets = [word for key, value in sizes.items() for word in ("--set", f"{key}={value}")]
-    assert main(["decompose", "--hf-config", "mixtral", *sets, "-o", "out", "--workers", "2"]) == 0
-    tree, _ = read_tree(folder / "out/models/mixtral")
-    assert tree.metadata.verification_status == "PASS"
-    assert tree.metadata.assumptions[0].startswith("experts: all tokens at once")
-    assert {"topk", "bmm"} <= {name.partition("_")[0] for name in tree.nodes}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
