@@ -89,6 +89,7 @@ def test_a_dry_run_says_what_would_be_written(folder: Path, capsys: pytest.Captu
     assert not (folder / "evals.jsonl").exists()
 
 
+@pytest.mark.heavy
 def test_several_rollouts_are_variants_with_other_blocks_and_the_same_result(folder: Path) -> None:
     (folder / "problems" / "2_Bad.py").unlink()
     large = GOOD.replace("(24, 40)", "(1024, 512)").replace("[40]", "[512]")

@@ -180,7 +180,9 @@ def judged(evaluator: Evaluator, body: str, code: str) -> Verdict:
     return asyncio.run(evaluator.evaluate(Pair("x", HEAD + body + TAIL, code)))
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.heavy if name == "ordered" else ()) for name in PROBLEMS]
+)
 def test_what_it_writes_is_judged_correct_compiles_and_holds_for_other_shapes(
     teacher: Teacher, evaluator: Evaluator, name: str
 ) -> None:
