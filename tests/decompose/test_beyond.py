@@ -20,6 +20,9 @@ from kernelmill.decompose.tree_file import TreeFile
 from kernelmill.errors import SourceError
 from tests.decompose.models import written
 
+needs_transformers = pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None, reason="needs transformers"
+)
 Mill = Callable[..., subprocess.CompletedProcess[str]]
 
 PARTS = """import torch
@@ -146,14 +149,14 @@ def decomposed(kind: str, sizes: dict[str, int]) -> TreeFile:
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
+@needs_transformers
 @pytest.mark.usefixtures("folder")
 def test_a_model_with_tied_weights_and_layers_of_transformers_own_is_proven() -> None:
     sizes = {"vocab_size": 50, "n_positions": 64, "n_embd": 16, "num_hidden_layers": 2, "n_head": 2}
     assert decomposed("gpt2", sizes).metadata.assumptions == ["input_ids: batch 2, sequence 32"]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
+@needs_transformers
 def test_a_model_of_transformers_is_proven_from_its_configuration_experts_too(folder: Path) -> None:
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     tree = decomposed(
@@ -169,7 +172,7 @@ def test_a_model_of_transformers_is_proven_from_its_configuration_experts_too(fo
     assert not [file for file in emitted(model) if "transformers" in file.read_text()]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
+@needs_transformers
 @pytest.mark.parametrize(
     ("kind", "chosen"), [("deit", "architecture: DeiTForImageClassification"), ("esm", "vocab_size: 1000")]
 )
@@ -181,7 +184,7 @@ def test_what_a_configuration_leaves_open_is_chosen_and_said(kind: str, chosen: 
     made["Model"]()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
+@needs_transformers
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

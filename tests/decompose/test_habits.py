@@ -40,7 +40,6 @@ HABITS = {
     "weights from elsewhere": ("self.e = nn.Embedding(4, 3); self.register_buffer('i', torch.arange(4)); self.e.weight.data = torch.ones(4, 300000)[:, :3] * 2", "return (x @ self.e(self.i).t()).relu()", "torch.randn(2, 3)"),
     "a tensor that is written under another name": ("self.f = nn.Linear(3, 3)", "y = self.f(x).tanh(); z = y.mean(0, True).expand(2, 3).clone()\n        def put(into): into[torch.arange(2)] = y.exp(); return into\n        w = put(z); return w.relu() + self.f(x)", "torch.randn(2, 3)"),
     "a size that is a tensor": ("self.f = nn.Linear(3, 3)", "n = torch.div(torch.tensor(x.size(0)), 2, rounding_mode='trunc'); y = self.f(x).relu(); z = y.new_zeros((n + 1, 3)).view(y.size(0) - 1, 3); return self.f(z.exp() + y.sum()).relu()", "torch.randn(4, 3)"),
-    "a tensor that a run leaves": ("self.f = nn.Linear(3, 3)", "self.last = self.f(x)[x.sum(1) > 0]; return self.last.sum(0)", "torch.randn(2, 3)"),
 }  # fmt: skip
 
 

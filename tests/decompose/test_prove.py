@@ -140,6 +140,14 @@ WRONG: dict[str, tuple[Mutation, str]] = {
         changed(LINEAR, "self.linear(x0)", "F.linear(x0, torch.full((8, 8), 0.5), self.linear.bias)"),
         "differs in",
     ),
+    "a constant that the first run makes stands for a weight": (
+        changed(LINEAR, "self.linear(x0)", "F.linear(x0, self.linear.weight, getattr(self, 'b', self.linear.bias * 0 + 0.5))"),
+        "differs in",
+    ),
+    "the first result is given ever after": (
+        changed(LINEAR, "return self.linear(x0)", "self.y = getattr(self, 'y', self.linear(x0))\n        return self.y"),
+        "y of the refactored is not in the weight map",
+    ),
     "a constant stands for a weight": (
         both(
             changed(LINEAR, "self.linear = nn.Linear(inner, outer)", "self.linear = torch.full((8, 8), 0.5)"),

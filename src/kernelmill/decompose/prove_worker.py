@@ -237,7 +237,7 @@ class Claim:
 
     def _weights(self, one: Run, other: Run) -> None:
         """The map names every weight of the refactored and every one that the original reads."""
-        tensors, theirs = one.recorder.tensors, other.recorder.tensors  # as they were before the run
+        tensors, theirs = one.recorder.tensors, held_tensors(other.model)
         lines: list[str] = []
         mapped, given = set[int](), set[int]()
         for name, source in self._map.items():
