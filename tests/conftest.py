@@ -25,11 +25,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # `make test` sets HYPOTHESIS_PROFILE=same: the examples follow from the test alone, so that a commit gives the same answer
 # every time, and what an earlier run found is not tried first. Without it, as in `make test-all`, they are drawn at random.
-# How fast a busy machine draws them decides nothing either.
-settings.register_profile(
-    "same", derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+# How fast a busy machine draws and tries them decides nothing in either.
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("random"), derandomize=True, database=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "random"))
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +58,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def mill_process(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run `kernelmill …` as a process in the test's folder."""
 
-    def run(*arguments: object, env: dict[str, str] | None = None, timeout: float = 120, **more: Any) -> Any:
+    def run(*arguments: object, env: dict[str, str] | None = None, timeout: float = 240, **more: Any) -> Any:
         return subprocess.run(
             command(*arguments), cwd=more.pop("cwd", tmp_path), env={**os.environ, **(env or {})},
             capture_output=True, text=True, timeout=timeout, **more,
@@ -75,7 +74,7 @@ def mill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., subpr
     Not for what is about the process itself: its signals, its memory, what it imports and what it leaves behind.
     """
 
-    def run(*arguments: object, env: dict[str, str] | None = None, timeout: float = 120, **more: Any) -> Any:
+    def run(*arguments: object, env: dict[str, str] | None = None, timeout: float = 240, **more: Any) -> Any:
         said, errors = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
         on_term = signal.getsignal(signal.SIGTERM)
         with monkeypatch.context() as patch:

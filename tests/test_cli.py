@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,22 +20,18 @@ from tests.conftest import ROOT, command, evals_row, read_rows, write_rows
 Mill = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_help_answers_in_under_a_third_of_a_second() -> None:
-    times = []
-    for _ in range(5):
-        started = time.monotonic()
-        subprocess.run([*command(), "--help"], check=True, capture_output=True)
-        times.append(time.monotonic() - started)
-    assert statistics.median(times) < 0.3
-
-
-def test_neither_the_package_nor_its_help_loads_torch_or_datasets() -> None:
+def test_help_loads_nothing_but_itself_and_a_little_of_the_standard_library() -> None:
+    """That is what makes it quick. Counted, not timed: a second is another one on a busy machine."""
     code = (
-        "import sys, kernelmill, kernelmill.cli; kernelmill.cli.main(['--help']);"
-        "print([m for m in ('torch', 'datasets', 'pydantic', 'openai', 'pyarrow', 'rich') if m in sys.modules])"
+        "import sys; before = set(sys.modules); import kernelmill, kernelmill.cli; kernelmill.cli.main(['--help']);"
+        "print(*(set(sys.modules) - before))"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert said.splitlines()[-1] == "[]"
+    loaded = said.splitlines()[-1].split()
+    packages = {name.partition(".")[0] for name in loaded}
+    assert packages - sys.stdlib_module_names == {"kernelmill"}
+    assert len([name for name in loaded if name.startswith("kernelmill.")]) <= 10
+    assert len(loaded) <= 100, "each further module is read from the disk and run"
 
 
 @pytest.fixture
@@ -257,7 +251,7 @@ def test_the_old_commands_work_by_path_and_by_environment(
     (tmp_path / ".env").write_text("DATASET_PATH=rows.jsonl\nKERNELMILL_SOURCE=rows.jsonl\n")
     option = "--rater" if script.startswith("filter") else "--writer"
     line = [sys.executable, str(ROOT / "scripts" / script), option, "static"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert len(read_rows(tmp_path / output)) == 3
 
@@ -346,7 +340,7 @@ def test_nobody_watching_does_not_stop_the_work(tmp_path: Path) -> None:
         line = " ".join(
             command("rate", "rows.jsonl", "-o", "o.jsonl", "--base-url", endpoint.base_url, "-c", 4)
         )
-        subprocess.run(f"{line} 2>&1 | true", shell=True, cwd=tmp_path, timeout=60, check=False)
+        subprocess.run(f"{line} 2>&1 | true", shell=True, cwd=tmp_path, timeout=240, check=False)
         assert endpoint.asked.total() == 60
     assert len(read_rows(tmp_path / "o.jsonl")) == 60
 
@@ -373,7 +367,7 @@ def test_a_trace_that_took_too_long_is_tried_again_by_the_next_run(tmp_path: Pat
     line = ("rate", "rows.jsonl", "-o", "o.jsonl", "--rater", "static", "--trace-timeout")
     assert mill(*line, "0.5").returncode == 0
     assert "not traced (timeout" in read_rows(tmp_path / "o.jsonl")[0]["evaluation_raw"]
-    assert mill(*line, "30").returncode == 0
+    assert mill(*line, "200").returncode == 0
     assert "traced on fake tensors" in read_rows(tmp_path / "o.jsonl")[0]["evaluation_raw"]
 
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ import pytest
 
 from kernelmill.llm.journal import JournalReader
 from kernelmill.prompts import Prompt
+from kernelmill.rows import Row
+from kernelmill.store import Source
 from kernelmill.testing.fake_endpoint import CHAOS, FakeEndpoint, difficulty_for
 from tests.conftest import command, evals_row, read_rows, write_rows
 
@@ -41,7 +43,7 @@ def journalled(path: Path) -> set[str]:
         return {hashlib.sha256(call.request).hexdigest() for call in journal.calls()}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_kill_nine_ten_times_then_resume_pays_nothing_twice(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "evals.jsonl", [evals_row(n) for n in range(ROWS)])
     output = tmp_path / "out" / "rows.jsonl"
@@ -62,17 +64,18 @@ def test_kill_nine_ten_times_then_resume_pays_nothing_twice(tmp_path: Path) -> N
         )
         paid: list[tuple[set[str], Counter[str]]] = []
         for _ in range(KILLS):
-            before = endpoint.asked.total()
+            before, moment = endpoint.asked.total(), moments.randrange(200)
             process = subprocess.Popen(line, stderr=subprocess.DEVNULL)
-            while endpoint.asked.total() == before and process.poll() is None:
+            # By calls, and then at any moment of one: ten kills leave something to do, however quick or slow this machine is.
+            while endpoint.asked.total() <= before + moment and process.poll() is None:
                 time.sleep(0.01)
-            time.sleep(moments.uniform(0.0, 0.9))
+            time.sleep(moments.uniform(0.0, 0.2))
             assert process.poll() is None, "the run was over before it could be killed"
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
             assert not output.exists()
             paid.append((journalled(journal), endpoint.asked.copy()))
-        finished = subprocess.run(line, capture_output=True, text=True, timeout=120)
+        finished = subprocess.run(line, capture_output=True, text=True, timeout=400)
         assert finished.returncode == 0, finished.stderr
         asked = endpoint.asked
     for keys, counts in paid:
@@ -87,7 +90,7 @@ def test_kill_nine_ten_times_then_resume_pays_nothing_twice(tmp_path: Path) -> N
     assert all(row["difficulty"] == right(row) for row in rows)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_no_row_is_lost_or_wrong_when_a_fifth_of_the_calls_fails_in_every_way(
     tmp_path: Path, mill_process: Callable[..., Any]
 ) -> None:
@@ -97,7 +100,7 @@ def test_no_row_is_lost_or_wrong_when_a_fifth_of_the_calls_fails_in_every_way(
     with FakeEndpoint(script=rates, latency=0.02, retry_after=0.3, slow=0.5, seed=time.time_ns()) as endpoint:
         done = mill_process(
             "rate", source, "-o", "out/rows.jsonl", "--base-url", endpoint.base_url, "--model", "fake", "-c", 64,
-            "--timeout", 1, timeout=250,
+            "--timeout", 3, timeout=800,
         )  # fmt: skip
         assert set(endpoint.behaved) == {"ok", *CHAOS}, "not every misbehaviour was met"
     assert done.returncode == 0, done.stderr
@@ -131,35 +134,40 @@ def test_ctrl_c_says_what_is_left_and_the_same_command_finishes(tmp_path: Path) 
         while not endpoint.answered:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=240)
         assert process.returncode == 130
         assert "finishing what is in flight" in said
         assert "the same command goes on from here" in said.splitlines()[-1]
         assert "Traceback" not in said
         assert not (tmp_path / "out/rows.jsonl").exists()
         assert endpoint.answered.total() == endpoint.asked.total() < 200
-        assert subprocess.run(line, cwd=tmp_path, capture_output=True, timeout=60).returncode == 0
+        assert subprocess.run(line, cwd=tmp_path, capture_output=True, timeout=240).returncode == 0
         assert endpoint.asked.total() == 200
     assert len(read_rows(tmp_path / "out/rows.jsonl")) == 200
 
 
 @pytest.mark.parametrize("phase", ["plan", "write"])
-def test_ctrl_c_is_heard_while_rows_are_read_and_written(tmp_path: Path, phase: str) -> None:
-    source = tmp_path / "evals.jsonl"
-    write_rows(source, [evals_row(n, reward=0.1) for n in range(60_000)])
-    line = command("rate", source, "-o", "out/rows.jsonl", "--rater", "static", "--no-trace")
-    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    waited_for = (
-        tmp_path / "out" / (".rows.rejected.jsonl.tmp" if phase == "write" else "rate.journal.sqlite")
-    )
-    while not waited_for.exists():
-        time.sleep(0.005)
-    time.sleep(0.1)
-    started = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
-    assert time.monotonic() - started < 2
-    assert process.returncode == 130
-    assert said.splitlines()[-1].startswith("kernelmill: interrupted")
-    assert "Traceback" not in said
+def test_ctrl_c_is_heard_while_rows_are_read_and_written(
+    tmp_path: Path, mill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    write_rows(tmp_path / "evals.jsonl", [evals_row(n, reward=0.1) for n in range(20_000)])
+    passes, after = [], []
+    read = Source.rows
+
+    def interrupted(self: Source) -> Iterator[Row]:
+        passes.append(phase)
+        for row in read(self):
+            if row.index == 5000 and len(passes) == (1 if phase == "plan" else 2):
+                os.kill(os.getpid(), signal.SIGINT)
+                after.append(row.index)
+            elif after:
+                after.append(row.index)
+            yield row
+
+    monkeypatch.setattr(Source, "rows", interrupted)
+    done = mill("rate", "evals.jsonl", "-o", "out/rows.jsonl", "--rater", "static", "--no-trace")
+    assert done.returncode == 130
+    assert 1 <= len(after) <= 1000, "rows are read on after Ctrl-C"
+    assert done.stderr.splitlines()[-1].startswith("kernelmill: interrupted")
+    assert "Traceback" not in done.stderr
     assert not (tmp_path / "out/rows.jsonl").exists()

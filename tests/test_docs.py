@@ -52,7 +52,7 @@ def test_every_command_of_a_page_runs_in_the_order_it_stands(tmp_path: Path, pag
             words = shlex.split(line.replace(EXAMPLE_URL, endpoint.base_url))
             assert words[0] == "kernelmill", f"{page.name}: {line}"
             done = subprocess.run(
-                command(*words[1:]), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+                command(*words[1:]), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240
             )
             assert done.returncode == 0, f"{page.name}: {line}\n{done.stderr}"
 
@@ -87,7 +87,7 @@ def test_every_command_is_in_the_readme() -> None:
 def test_the_testing_page_runs() -> None:
     text = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
     for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-        subprocess.run([sys.executable, "-c", block], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", block], check=True, timeout=240)
     served = subprocess.Popen(
         [sys.executable, "-m", "kernelmill.testing.fake_endpoint", "--script", '{"500": 0.1}'],
         stdout=subprocess.PIPE,
@@ -96,5 +96,5 @@ def test_the_testing_page_runs() -> None:
     assert served.stdout is not None
     assert served.stdout.readline().startswith("http://127.0.0.1:")
     served.terminate()
-    served.wait(10)
+    served.wait(240)
     served.stdout.close()

@@ -19,7 +19,7 @@ from tests.conftest import ROOT, read_rows
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     line = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(line, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    subprocess.run(line, cwd=ROOT, check=True, capture_output=True, timeout=240)
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
@@ -45,7 +45,7 @@ def test_an_installed_package_runs_on_what_ships_with_it(installed: Path, tmp_pa
         env={**os.environ, "PYTHONPATH": str(installed)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     assert len(read_rows(tmp_path / "out.jsonl")) == 35

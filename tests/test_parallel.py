@@ -77,14 +77,13 @@ def test_workers_end_with_the_process_they_work_for(tmp_path: Path, number: int)
         command("unique", "rows.jsonl", "-o", "out.jsonl"), cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     parent = psutil.Process(process.pid)
-    deadline = time.monotonic() + 30
-    while len(children := parent.children(recursive=True)) < 4 and time.monotonic() < deadline:
+    while len(children := parent.children(recursive=True)) < 4:
+        assert process.poll() is None
         time.sleep(0.01)
     time.sleep(0.5)  # they are there, and now at work
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
-    assert len(children) >= 4
-    _, alive = psutil.wait_procs(children, timeout=15)
+    _, said = process.communicate(timeout=240)
+    _, alive = psutil.wait_procs(children, timeout=240)
     assert not alive
     if number == signal.SIGTERM:
         assert process.returncode == 130

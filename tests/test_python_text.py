@@ -69,11 +69,11 @@ def test_a_child_forked_while_another_thread_parses_can_parse() -> None:
     def hold() -> None:
         with python_text._one_at_a_time:
             holds.set()
-            done.wait(30)
+            done.wait(240)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    holds.wait(30)
+    assert holds.wait(240)
     child = os.fork()
     if child == 0:
         parse_module("x = 1")
@@ -81,7 +81,7 @@ def test_a_child_forked_while_another_thread_parses_can_parse() -> None:
     done.set()
     holder.join()
     waiting = ThreadPoolExecutor(1).submit(os.waitpid, child, 0)
-    assert os.waitstatus_to_exitcode(waiting.result(30)[1]) == 7
+    assert os.waitstatus_to_exitcode(waiting.result(240)[1]) == 7
 
 
 def test_nothing_in_the_package_parses_past_it() -> None:

@@ -319,7 +319,7 @@ def test_the_old_script_reads_the_dataset_of_the_environment(tmp_path: Path) -> 
     write_rows(tmp_path / "rows.jsonl", [row()])
     line = [sys.executable, str(ROOT / "scripts/analyze_seq_length.py"), "--tokenizer", "qwen-embedded"]
     done = subprocess.run(
-        line, env={**os.environ, "DATASET_PATH": "rows.jsonl"}, capture_output=True, text=True, timeout=60
+        line, env={**os.environ, "DATASET_PATH": "rows.jsonl"}, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     assert "rows        1 " in done.stdout
@@ -352,11 +352,11 @@ def test_ctrl_c_ends_it_at_once_and_says_so(tmp_path: Path) -> None:
         command("lengths", "rows.jsonl", "--tokenizer", "qwen-embedded"),
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    until = time.monotonic() + 3
-    while len(psutil.Process(process.pid).children(recursive=True)) < 3 and time.monotonic() < until:
+    while len(psutil.Process(process.pid).children(recursive=True)) < 3:
+        assert process.poll() is None
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=240)
     assert (process.returncode, stdout, stderr) == (130, "", "kernelmill: interrupted\n")
 
 

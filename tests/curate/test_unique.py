@@ -126,7 +126,7 @@ def test_the_old_script_reads_and_writes_the_old_places(tmp_path: Path) -> None:
     (tmp_path / "outputs").mkdir()
     write_rows(tmp_path / "outputs/filtered_dataset.jsonl", ROWS)
     line = [sys.executable, str(ROOT / "scripts/filter_unique_best.py")]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert len(read_rows(tmp_path / "outputs/filtered_dataset-filtered.jsonl")) == 2
 

@@ -177,7 +177,7 @@ def test_an_interrupted_batch_leaves_whole_folders_only_and_goes_on_after_them(
     assert "models/1_good" in running.stderr.readline()
     time.sleep(0.5)
     running.send_signal(how)
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=240)
     if how == signal.SIGINT:
         assert (running.returncode, said) == (130, "kernelmill: interrupted\n")
         assert (tmp_path / "out/manifest.txt").read_text() == "models/1_good\n"
@@ -187,7 +187,7 @@ def test_an_interrupted_batch_leaves_whole_folders_only_and_goes_on_after_them(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     first, *_ = done.stderr.splitlines()
     assert first.endswith("PASS  coverage 100%  done before")

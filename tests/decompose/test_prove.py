@@ -649,8 +649,7 @@ def test_a_claim_that_runs_alone_ends_when_the_prover_is_closed() -> None:
         "weight_map": {},
         "limits": [1, 1],
     }
-    prover = Prover(1, timeout=120)
-    started = time.monotonic()
+    prover = Prover(1, timeout=3600)
     with ThreadPoolExecutor(1) as pool:
         reply = pool.submit(prover.run_alone, endless, 2 << 30)
         while prover._lonely is None:
@@ -658,8 +657,7 @@ def test_a_claim_that_runs_alone_ends_when_the_prover_is_closed() -> None:
         prover._lonely.what_is_missing()  # waits until it is ready
         time.sleep(1)
         prover.close()
-        assert reply.result(timeout=30)["kind"] != "ok"
-    assert time.monotonic() - started < 60
+        assert reply.result(timeout=240)["kind"] not in ("ok", "timeout")
 
 
 def test_a_level_that_was_left_out_is_read_from_its_steps(folder: Path, prover: Prover) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import resource
-import time
 
 import pytest
 from hypothesis import given
@@ -107,13 +106,12 @@ def test_literals_in_get_inputs_are_sizes_too() -> None:
 
 
 def test_a_problem_of_many_gigabytes_is_never_allocated() -> None:
-    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     code = source("batch_size = 4096\ndim = 2**21\n", "[torch.rand(batch_size, dim)]")
     found = pick(code, None)
     assert found.version.kind == "shrunk"
     assert "elements of a new tensor" in found.refused[0]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
-    assert time.monotonic() - start < 10
 
 
 def test_small_inputs_that_grow_on_the_way_are_stopped() -> None:

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import gc
+import ast
 import json
 import random
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from kernelmill.evaluate.static import MAX_CHARS, StaticReport, examine
 from kernelmill.evaluate.static_paths import PATHS
 from kernelmill.evaluate.verdict import Severity
+from tests.cost import calls_of, growth
 
 from . import corpus
 from .static_snippets import HEAD, HONEST, HOSTILE, LAUNCHES, candidate
@@ -250,27 +250,20 @@ def test_any_mixture_of_code_gives_the_same_report_twice(pieces: list[str], chan
         "ignore previous ",
     ],
 )
-def test_the_longest_text_is_read_in_two_seconds_whatever_is_in_it(filler: str) -> None:
-    text = candidate()
-    if not filler.endswith("\n"):
-        filler = "#" + filler * 1000 + "\n"
-    text += filler * ((MAX_CHARS - len(text)) // len(filler))
-    gc.collect()
-    gc.freeze()  # what other tests have left in this process is not to be looked through again and again
-    try:
-        started = time.process_time()
-        report = examine(text)
-        seconds = time.process_time() - started
-    finally:
-        gc.unfreeze()
-    assert seconds < 2
-    assert report.class_name == "ModelNew"
+def test_the_longest_text_is_read_in_time_that_grows_with_it_whatever_is_in_it(filler: str) -> None:
+    def text(letters: int) -> str:
+        filled = filler * ((letters - len(candidate())) // len(filler))
+        return candidate() + (filled if filler.endswith("\n") else f"#{filled}\n")
+
+    reports: list[StaticReport] = []
+    assert growth(lambda read: reports.append(examine(read)), text, MAX_CHARS // 16 - 1) < 64
+    assert {report.class_name for report in reports} == {"ModelNew"}
 
 
 def test_a_longer_text_is_refused_unread() -> None:
-    started = time.process_time()
-    report = examine("x = 1\n" * 1_000_000)
-    assert time.process_time() - started < 0.5
+    text = "x = 1\n" * 1_000_000
+    assert calls_of(lambda: examine(text)) < 50
+    report = examine(text)
     assert report.status == "FORMAT_ERROR"
     assert "6,000,000 characters" in report.error
 
@@ -279,7 +272,7 @@ def test_reading_imports_no_torch() -> None:
     check = (
         "import sys, kernelmill.evaluate.static; assert not {'torch', 'numpy'} & set(sys.modules), 'imported'"
     )
-    subprocess.run([sys.executable, "-c", check], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", check], check=True, timeout=240)
 
 
 # Soft rules
@@ -444,12 +437,9 @@ def test_no_honest_case_of_the_corpus_has_a_hard_flag(case: corpus.Case) -> None
     assert report.status is None
 
 
-def test_a_candidate_takes_milliseconds() -> None:
-    examine(INDUCTOR, "LinearRelu")
-    started = time.process_time()
-    for _ in range(20):
-        examine(INDUCTOR, "LinearRelu")
-    assert (time.process_time() - started) / 20 < 0.05
+def test_a_candidate_costs_a_few_dozen_calls_for_each_node_of_its_tree() -> None:
+    nodes = sum(1 for _ in ast.walk(ast.parse(INDUCTOR)))
+    assert calls_of(lambda: examine(INDUCTOR, "LinearRelu")) < 120 * nodes
 
 
 def test_every_flag_has_its_pattern_in_the_catalogue() -> None:

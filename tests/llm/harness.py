@@ -57,7 +57,7 @@ class Run:
     def __init__(self, folder: Path, numbers: list[int], base_url: str, **settings: Any) -> None:
         self.folder = folder
         self.settings = LLMSettings(
-            base_url=base_url, model="fake", **{"concurrency": 16, "timeout": 2.0, **settings}
+            base_url=base_url, model="fake", **{"concurrency": 16, "timeout": 60.0, **settings}
         )
         self.source_path = folder / "numbers.jsonl"
         if not self.source_path.exists():

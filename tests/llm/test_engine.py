@@ -32,6 +32,18 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limiter, "_LONGEST_HOLD", 0.5)
 
 
+def interrupt_when(*moments: Callable[[], bool]) -> None:
+    """Ctrl-C at each of these moments, one after the other."""
+
+    def watch() -> None:
+        for reached in moments:
+            while not reached():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def test_every_row_is_answered_in_the_order_of_the_source(tmp_path: Path) -> None:
     with FakeEndpoint() as endpoint:
         run = Run(tmp_path, list(range(40)), endpoint.base_url)()
@@ -72,8 +84,10 @@ def test_another_request_is_another_key(tmp_path: Path, change: dict[str, object
 
 @pytest.mark.parametrize("behaviour", [name for name in CHAOS if name != "slow"])
 def test_one_misbehaviour_costs_a_retry_and_no_row(tmp_path: Path, behaviour: str) -> None:
+    # Short where it must pass, and long enough for the answers that are on their way.
+    timeout = 3.0 if behaviour == "hang" else 60.0
     with FakeEndpoint(script=[behaviour], retry_after=0.2) as endpoint:
-        run = Run(tmp_path, [1, 2, 3], endpoint.base_url, timeout=0.5)()
+        run = Run(tmp_path, [1, 2, 3], endpoint.base_url, timeout=timeout)()
         assert [(row["n"], row["said"]) for row in run.rows] == [(n, right(n)) for n in (1, 2, 3)]
         assert run.stats.retries.total() == 1
         assert endpoint.asked.total() == 4
@@ -130,10 +144,10 @@ def test_a_call_that_keeps_failing_is_owed_and_asked_again_by_the_next_run(tmp_p
 )
 def test_what_no_retry_will_mend_stops_the_run_at_once(tmp_path: Path, behaviour: str, message: str) -> None:
     with FakeEndpoint(script=lambda *_: behaviour) as endpoint:
-        started = time.monotonic()
+        run = Run(tmp_path, list(range(500)), endpoint.base_url)
         with pytest.raises(EndpointError, match=message) as caught:
-            Run(tmp_path, list(range(500)), endpoint.base_url)()
-        assert time.monotonic() - started < 5
+            run()
+        assert not run.stats.retries
         assert endpoint.asked.total() <= 16 + 3  # what was in flight together, and the few that make sure
         assert "\n" not in str(caught.value)
         assert not (tmp_path / "out.jsonl").exists()
@@ -158,19 +172,15 @@ def test_a_refused_request_at_the_very_start_does_not_stop_the_others(tmp_path: 
 
 def test_ctrl_c_is_not_held_up_by_a_long_retry_after(tmp_path: Path) -> None:
     with FakeEndpoint(script=lambda *_: "429-retry-after", retry_after=3600) as endpoint:
-        threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
-        started = time.monotonic()
-        with pytest.raises(Interrupted):
+        interrupt_when(lambda: endpoint.asked.total() >= 16 and endpoint.in_flight == 0)
+        with pytest.raises(Interrupted):  # and not `Stopped`, by the breaker, half an hour later
             Run(tmp_path, list(range(10, 60)), endpoint.base_url)()
-        assert time.monotonic() - started < 5
 
 
 def test_a_long_retry_after_does_not_outlast_the_breaker(tmp_path: Path) -> None:
-    with FakeEndpoint(script=lambda *_: "429-retry-after", retry_after=3600) as endpoint:
-        started = time.monotonic()
-        with pytest.raises(Stopped, match="no call has succeeded"):
-            Run(tmp_path, list(range(10, 60)), endpoint.base_url, give_up_after=1 / 60)()
-        assert time.monotonic() - started < 10
+    endpoint = FakeEndpoint(script=lambda *_: "429-retry-after", retry_after=3600)
+    with endpoint, pytest.raises(Stopped, match="no call has succeeded"):  # an hour is more than any test has
+        Run(tmp_path, list(range(10, 60)), endpoint.base_url, give_up_after=1 / 60, timeout=1.0)()
 
 
 def test_retry_after_is_obeyed(tmp_path: Path) -> None:
@@ -184,8 +194,8 @@ def test_the_breaker_stops_a_run_that_gets_no_answer(tmp_path: Path) -> None:
     with FakeEndpoint(script=lambda *_: "503") as endpoint:
         started = time.monotonic()
         with pytest.raises(Stopped, match=r"no call has succeeded for .* 503"):
-            Run(tmp_path, list(range(20)), endpoint.base_url, give_up_after=1 / 60)()
-        assert 1.0 <= time.monotonic() - started < 10
+            Run(tmp_path, list(range(20)), endpoint.base_url, give_up_after=2 / 60, timeout=2.0)()
+        assert time.monotonic() - started >= 2.0
 
 
 def test_a_server_that_hangs_for_good_trips_the_breaker_too(tmp_path: Path) -> None:
@@ -195,10 +205,9 @@ def test_a_server_that_hangs_for_good_trips_the_breaker_too(tmp_path: Path) -> N
 
 def test_a_wrong_address_is_told_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_CONNECT_GRACE", 0.5)
-    started = time.monotonic()
+    # A server that was reached once is waited for longer than any test has.
     with pytest.raises(Stopped, match="could not be reached"):
-        Run(tmp_path, [1], "http://127.0.0.1:9/v1", server_retries=1000)()
-    assert time.monotonic() - started < 10
+        Run(tmp_path, [1], "http://127.0.0.1:9/v1", server_retries=1_000_000)()
 
 
 def test_concurrency_shrinks_on_429_and_recovers(tmp_path: Path) -> None:
@@ -258,15 +267,14 @@ def test_max_cost_without_a_price_is_refused() -> None:
 
 
 def test_the_first_interrupt_finishes_what_is_in_flight_and_keeps_it(tmp_path: Path) -> None:
-    with FakeEndpoint(latency=0.5) as endpoint:
-        run = Run(tmp_path, list(range(10, 100)), endpoint.base_url, concurrency=8)
 
-        def interrupt_the_second_round() -> None:
-            while endpoint.asked.total() < 16:
-                time.sleep(0.01)
+    def interrupt_the_second_round(key: str, number: int, attempt: int) -> str:
+        if number == 15:
             os.kill(os.getpid(), signal.SIGINT)
+        return "ok"
 
-        threading.Thread(target=interrupt_the_second_round, daemon=True).start()
+    with FakeEndpoint(script=interrupt_the_second_round, latency=1.0) as endpoint:
+        run = Run(tmp_path, list(range(10, 100)), endpoint.base_url, concurrency=8)
         with pytest.raises(Interrupted):
             run()
         with JournalReader(tmp_path / "journal.sqlite") as journal:
@@ -276,13 +284,12 @@ def test_the_first_interrupt_finishes_what_is_in_flight_and_keeps_it(tmp_path: P
 
 
 def test_the_second_interrupt_stops_at_once(tmp_path: Path) -> None:
-    with FakeEndpoint(latency=30) as endpoint:
-        for after in (0.5, 1.0):
-            threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)).start()
-        started = time.monotonic()
+    with FakeEndpoint(latency=3600) as endpoint:
+        run = Run(tmp_path, list(range(10, 50)), endpoint.base_url, timeout=3600)
+        interrupt_when(lambda: endpoint.in_flight == 16, lambda: run.control.stopping.is_set())
         with pytest.raises(Interrupted):
-            Run(tmp_path, list(range(10, 50)), endpoint.base_url, timeout=60)()
-        assert time.monotonic() - started < 5
+            run()
+        assert endpoint.answered.total() == 0
 
 
 def test_the_key_and_the_team_are_sent_and_written_nowhere(
@@ -341,25 +348,25 @@ def test_the_request_that_is_sent_is_the_one_in_the_journal(tmp_path: Path) -> N
 
 
 def test_a_dripping_server_does_not_hold_a_call_beyond_its_time(tmp_path: Path) -> None:
+    given_up = threading.Event()
+
     def drip(server: socket.socket) -> None:
         connection, _ = server.accept()
         with connection, contextlib.suppress(ConnectionError):
             connection.sendall(
                 b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
             )
-            for _ in range(600):
+            while not given_up.wait(0.05):
                 connection.sendall(b" ")
-                time.sleep(0.05)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=drip, args=(server,))
         thread.start()
-        started = time.monotonic()
         base_url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
         run = Run(tmp_path, [1], base_url, timeout=0.5, server_retries=0)()
-        assert time.monotonic() - started < 5
+        given_up.set()
         assert "no answer within 0.5 s" in run.rejected[0]["reason"]
-        thread.join(10)
+        thread.join()
 
 
 ODD_BODIES: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -450,9 +457,8 @@ def test_a_redirect_is_not_followed_and_nothing_is_sent_to_strangers(
 
 def test_an_enormous_retry_after_is_waited_for_no_longer_than_the_runs_patience(tmp_path: Path) -> None:
     with FakeEndpoint(script=["429-retry-after"], retry_after=99_999, latency=0.2) as endpoint:
-        started = time.monotonic()
+        # A day is more than any test has.
         run = Run(tmp_path, [1, 2, 3], endpoint.base_url, give_up_after=2 / 60)()
-        assert time.monotonic() - started < 15
         assert len(run.rows) == 3
 
 
@@ -490,7 +496,7 @@ def test_calls_in_flight_are_not_given_up_when_the_run_stops(tmp_path: Path) -> 
 
     with FakeEndpoint(script=script, slow=1.5) as endpoint:
         with pytest.raises(EndpointError, match="out of credit"):
-            Run(tmp_path, list(range(10, 40)), endpoint.base_url, concurrency=8, timeout=10)()
+            Run(tmp_path, list(range(10, 40)), endpoint.base_url, concurrency=8)()
         with JournalReader(tmp_path / "journal.sqlite") as journal:
             assert len(list(journal.calls())) == endpoint.answered.total() == 7
 

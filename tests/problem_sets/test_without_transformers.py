@@ -54,7 +54,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = without("transformers", tmp_path_factory.mktemp("python") / "packages")
     ask = f"import sys; sys.path.append({str(folder)!r}); import msgspec, torch, transformers"
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", ask], capture_output=True, text=True, timeout=120
+        [sys.executable, "-I", "-S", "-c", ask], capture_output=True, text=True, timeout=240
     )
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'transformers'"
     return folder

@@ -6,7 +6,6 @@ import asyncio
 import importlib.util
 import os
 import socket
-import statistics
 import sys
 import textwrap
 import time
@@ -232,15 +231,13 @@ def test_inputs_of_every_type_are_named_by_the_parameters_they_go_to(isolate: Is
     assert found.input_values == [ValueFact("k", "7"), ValueFact("rest", "{'extra': 'e'}")]
 
 
-def test_a_problem_of_hundreds_of_gigabytes_is_traced_in_under_a_second(isolate: Isolate) -> None:
+def test_a_problem_of_hundreds_of_gigabytes_is_traced_without_making_its_tensors(isolate: Isolate) -> None:
     code = model(
         "torch.softmax(self.fc(x), -1).cumsum(0)",
         "torch.rand(1 << 20, 1 << 15)",
         "self.fc = nn.Linear(1 << 15, 1 << 15)",
     )
-    start = time.perf_counter()
-    found = trace(isolate, code)
-    assert time.perf_counter() - start < 1
+    found = trace(isolate, code)  # the child has a gigabyte
     assert found.mode == "fake"
     assert found.outputs == [TensorFact("output", [1 << 20, 1 << 15], "float32")]
     assert [op.flops for op in found.ops if op.kind == "matmul"] == [2 << 50]
@@ -262,10 +259,8 @@ def test_a_module_that_looks_at_numbers_is_run_for_real(isolate: Isolate, forwar
 
 
 def test_what_would_not_fit_is_not_run_for_real(isolate: Isolate) -> None:
-    start = time.perf_counter()
     error = trace_error(isolate, model("x * x.sum().item()", "torch.rand(1 << 32)"))
     assert "a real run would take about 32.0 GiB, the limit is 1.0 GiB" in error
-    assert time.perf_counter() - start < 1
 
 
 def test_parameters_made_by_the_first_run_are_stated(isolate: Isolate) -> None:
@@ -543,10 +538,7 @@ ATTACKS = {
 
 @pytest.mark.parametrize(("attack", "says"), ATTACKS.items(), ids=ATTACKS.keys())
 def test_a_hostile_module_costs_one_request(isolate: Isolate, attack: str, says: str) -> None:
-    start = time.monotonic()
-    error = trace_error(isolate, model("x", init=attack))
-    assert says in error
-    assert time.monotonic() - start < 12
+    assert says in trace_error(isolate, model("x", init=attack))
     assert trace(isolate, model("x + 1")).mode == "fake"
     assert len(own_children()) == 1
 
@@ -562,11 +554,16 @@ def test_nothing_of_a_module_reaches_this_process(isolate: Isolate) -> None:
     assert {name for name in set(sys.modules) - before if name in ("this", "torch")} == set()
 
 
-def test_a_small_module_is_traced_in_tens_of_milliseconds(isolate: Isolate) -> None:
+def test_a_warm_isolate_traces_a_small_module_in_a_fraction_of_the_time_that_a_fresh_one_takes(
+    isolate: Isolate,
+) -> None:
     code = model("F.relu(self.fc(x)).sum()", init="self.fc = nn.Linear(8, 8)")
-    times = []
-    for _ in range(15):
-        start = time.perf_counter()
+
+    def seconds(isolate: Isolate) -> float:
+        start = time.monotonic()
         trace(isolate, code)
-        times.append(time.perf_counter() - start)
-    assert statistics.median(times) < 0.5
+        return time.monotonic() - start
+
+    with Isolate(timeout=60) as fresh:
+        cold = seconds(fresh)  # it imports torch first
+    assert min(seconds(isolate) for _ in range(10)) < cold / 4

@@ -451,7 +451,7 @@ def test_datasets_loads_a_folder_with_its_card(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"{snippet}\nprint(dict(dataset.num_rows), len(train), len(validation))"],
         cwd=tmp_path, env={**os.environ, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"},
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.stdout.strip() == "{'train': 2, 'validation': 1} 2 1", done.stderr
 
@@ -468,7 +468,7 @@ def test_thoughts_that_strip_kept_are_not_said_to_be_gone() -> None:
 
 def test_the_template_ships_with_the_package(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(line, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    subprocess.run(line, cwd=ROOT, check=True, capture_output=True, timeout=240)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert "kernelmill/publish/card.md.jinja" in archive.namelist()

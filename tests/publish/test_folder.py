@@ -33,7 +33,7 @@ print(json.dumps({name: split.to_list() for name, split in loaded.items()}))
 def load(path: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
     """What `datasets` makes of a folder, in a process of its own."""
     line = [sys.executable, "-c", LOAD, str(path), str(cache)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
@@ -281,7 +281,7 @@ def test_ctrl_c_leaves_what_was_there(tmp_path: Path, mill: Mill) -> None:
         assert process.poll() is None
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=240)
     assert (process.returncode, stderr) == (130, "kernelmill: interrupted\n")
     assert ours(tmp_path / "out") == before
     assert sorted(os.listdir(tmp_path)) == [".out.kernelmill.lock", "out", "rows.jsonl"]

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -54,7 +55,7 @@ def environment(hub: FakeHub, **more: str) -> dict[str, str]:
 def publish(hub: FakeHub, *arguments: object, env: dict[str, str] | None = None) -> Any:
     done = subprocess.run(
         command("publish", *arguments), env=environment(hub, **(env or {})), stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert hub.token not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
@@ -87,9 +88,22 @@ def publish_here(hub: FakeHub, mill: Mill, monkeypatch: pytest.MonkeyPatch) -> I
     close_session()
 
 
+def hold(hub: FakeHub, path: str, meanwhile: Callable[[], object], times: int = 1) -> None:
+    """What happens when the first requests of this path have arrived, and before they are served."""
+    arrived, left = hub._arrived, [meanwhile] * times
+
+    def arriving(method: str, asked: str) -> Fault | None:
+        fault = arrived(method, asked)
+        if path in asked and left:
+            left.pop()()
+        return fault
+
+    hub._arrived = arriving  # type: ignore[method-assign]
+
+
 def load(hub: FakeHub) -> dict[str, list[dict[str, Any]]]:
     line = [sys.executable, "-c", LOAD, REPO]
-    done = subprocess.run(line, env=environment(hub), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(line, env=environment(hub), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
@@ -343,7 +357,7 @@ def test_ctrl_c_ends_it_at_once_and_nothing_is_published(hub: FakeHub, tmp_path:
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=240)
     assert process.returncode == 130
     assert stderr.splitlines()[-1] == "kernelmill: interrupted"
     assert state(hub) == {}
@@ -367,7 +381,8 @@ def test_of_two_publishers_at_once_one_wins_and_the_other_is_told(hub: FakeHub, 
         write_rows(tmp_path / f"{name}.jsonl", rows_of(first, first + 30))
     assert publish(hub, "a.jsonl", "--to", REPO).returncode == 0
     # Both have looked at the same commit before either makes its own.
-    hub.faults.append(Fault("/preupload/", action="hang", seconds=2, times=2))
+    both = threading.Barrier(2)
+    hold(hub, "/preupload/", lambda: both.wait(240), times=2)
     with ThreadPoolExecutor(2) as pool:
         results = list(pool.map(lambda name: publish(hub, f"{name}.jsonl", "--to", REPO), ("b", "c")))
     codes = [done.returncode for done in results]
@@ -382,13 +397,8 @@ def test_of_two_publishers_at_once_one_wins_and_the_other_is_told(hub: FakeHub, 
 
 def test_somebody_who_makes_the_dataset_in_between_is_not_overwritten(hub: FakeHub, tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", rows_of(0, 20))
-    hub.faults.append(Fault("/api/repos/create", action="hang", seconds=3))
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(publish, hub, "rows.jsonl", "--to", REPO)
-        while not any("/create" in path for _, path in hub.requests):
-            time.sleep(0.01)
-        hub.put("dataset", REPO, {"train.jsonl": b'{"theirs":1}\n'})
-        done = waiting.result()
+    hold(hub, "/api/repos/create", lambda: hub.put("dataset", REPO, {"train.jsonl": b'{"theirs":1}\n'}))
+    done = publish(hub, "rows.jsonl", "--to", REPO)
     assert "is being changed by somebody else" in done.stderr
     assert state(hub) == {"train.jsonl": b'{"theirs":1}\n'}
 

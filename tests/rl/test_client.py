@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,7 +26,7 @@ from kernelmill.rl.client import (
     RewardUnavailable,
     _shortened,
 )
-from tests.rl.stub import Answer, Stub, verdict
+from tests.rl.stub import Answer, Body, Stub, verdict
 
 FULL: Answer = (429, {"error": "the queue is full"}, {"Retry-After": "1"})
 STARTING: Answer = (503, {"error": "the service is starting"}, {"Retry-After": "0"})
@@ -40,6 +39,29 @@ NOT_OURS: Answer = (200, "<html>a proxy's page</html>")
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "_FIRST_WAIT", 0.01)
     monkeypatch.setattr(under_test, "_LONGEST_WAIT", 0.05)
+
+
+class Clock:
+    """The client's own: it goes on by what the client waits, and by what a test adds."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.waits: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(under_test, "time", made)
+    monkeypatch.setattr(under_test, "_sleep", made.sleep)
+    return made
 
 
 def grade(url: str, candidate: str = "0.5", **options: object) -> Reward:
@@ -92,11 +114,11 @@ def test_whatever_goes_wrong_on_the_way_is_asked_again(bad: Answer) -> None:
     assert (found.reward, found.attempts, len(stub.bodies)) == (0.5, 3, 3)
 
 
-def test_a_full_service_is_asked_again_when_it_said_and_not_before() -> None:
+def test_a_full_service_is_asked_again_when_it_said_and_not_before(clock: Clock) -> None:
     with Stub(FULL) as stub:
-        start = time.monotonic()
         assert grade(stub.url).reward == 0.5
-    assert 1.0 <= time.monotonic() - start < 5
+    (wait,) = clock.waits
+    assert 1.0 <= wait <= 1.25
 
 
 @pytest.mark.parametrize("bad", [BUG, TROUBLE, NOT_OURS, "reset"])
@@ -110,30 +132,39 @@ def test_after_the_retries_it_raises_or_masks_and_never_gives_a_number(bad: Answ
 
 
 @pytest.mark.parametrize("busy", [FULL, STARTING])
-def test_a_service_that_stays_busy_is_given_up_when_patience_is_over(busy: Answer) -> None:
-    with Stub(always=lambda body: busy) as stub:
-        start = time.monotonic()
-        with pytest.raises(RewardUnavailable):
-            grade(stub.url, retries=0, patience=0.5)
-    assert time.monotonic() - start < 3
+def test_a_service_that_stays_busy_is_given_up_when_patience_is_over(clock: Clock, busy: Answer) -> None:
+    def answer(body: Body) -> Answer:
+        clock.now += 400
+        return busy
+
+    with Stub(always=answer) as stub, pytest.raises(RewardUnavailable, match="after 3 attempts"):
+        grade(stub.url, retries=0, patience=1000)
+    assert len(stub.bodies) == 3
 
 
-def test_nobody_listening_is_waited_for_and_given_up_when_patience_is_over() -> None:
+def test_a_wait_that_would_pass_the_patience_is_not_begun(clock: Clock) -> None:
+    with Stub(FULL) as stub, pytest.raises(RewardUnavailable, match=r"is past the 0\.5 s"):
+        grade(stub.url, retries=0, patience=0.5)
+    assert clock.waits == []
+
+
+def test_nobody_listening_is_waited_for_and_given_up_when_patience_is_over(clock: Clock) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # so that nobody else can listen there
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        start = time.monotonic()
         with pytest.raises(RewardUnavailable):
-            grade(url, retries=0, patience=0.5)
-        assert time.monotonic() - start < 5
-        found = grade(url, retries=0, patience=0.5, mask=True)
+            grade(url, retries=0, patience=60)
+        assert 50 < sum(clock.waits) < 60
+        found = grade(url, retries=0, patience=60, mask=True)
     assert found.masked
     assert found.attempts > 1
 
 
 def test_an_answer_that_does_not_come_is_asked_again_and_then_given_up() -> None:
     with Stub("hang") as stub:
-        assert grade(stub.url, timeout=0.3).attempts == 2
+        found = grade(stub.url, timeout=1, retries=100)
+    assert found.reward == 0.5
+    assert found.attempts == len(stub.bodies) >= 2
     with Stub("hang") as stub, pytest.raises(RewardUnavailable, match="nothing after"):
         grade(stub.url, patience=0.3)
 

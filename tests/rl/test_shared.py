@@ -68,7 +68,7 @@ def test_a_forked_process_has_a_client_of_its_own() -> None:
             "shared._lock.release()\n"
             "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
         )
-        assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0
+        assert subprocess.run([sys.executable, "-c", script], timeout=240).returncode == 0
         shared.close()
 
 
@@ -90,7 +90,7 @@ def test_a_client_that_came_with_a_fork_or_is_closed_says_so_and_does_not_hang()
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or not used())\n"
     )
     line = [sys.executable, "-W", "error", "-c", script]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -102,7 +102,7 @@ def test_no_trainer_and_no_torch_is_imported_before_it_is_used() -> None:
         "print([name for name in ('torch', 'trl', 'verifiers', 'transformers', 'datasets', 'slime') if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=240
     )
     assert done.stdout.strip() == "[]"
 
@@ -110,6 +110,6 @@ def test_no_trainer_and_no_torch_is_imported_before_it_is_used() -> None:
 @pytest.mark.parametrize("name", ["KernelTaskset", "load_environment"])
 def test_without_verifiers_the_environment_says_what_to_install(name: str) -> None:
     script = f"import sys\nsys.modules['verifiers'] = None\nfrom kernelmill_env import {name}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240)
     assert done.returncode == 1
     assert "pip install 'kernelmill[rl-verifiers]'" in done.stderr.splitlines()[-1]

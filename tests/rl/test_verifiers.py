@@ -168,7 +168,7 @@ def test_a_process_that_ends_ends_its_evaluator_without_a_word(rows: Path) -> No
         f"env = load_environment({str(rows)!r}, local=True, workers=1)\n"
         "print(env._grader.submit(Ask('class Model: pass', 'x = 1')).result().verdict)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stdout.strip()) == (0, "incorrect")
     assert "Traceback" not in done.stderr
 

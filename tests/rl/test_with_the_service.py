@@ -98,7 +98,7 @@ def test_what_the_page_shows_runs(served: Served, number: int, tmp_path: Path) -
     }
     block = BLOCKS[number].replace("http://127.0.0.1:18188", environment["KERNEL_REWARD_URL"])
     done = subprocess.run(
-        [sys.executable, "-c", block], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", block], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
 

@@ -89,13 +89,13 @@ def test_a_body_in_parts_arrives_whole_and_one_that_is_too_large_not_at_all() ->
 def test_a_client_that_leaves_while_it_sends_or_sends_too_slowly_reaches_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gate, "ARRIVAL_SECONDS", 0.02)
     monkeypatch.setattr(gate, "_LINGER_SECONDS", 0.02)
 
     async def run() -> None:
         inner, metrics = Inner(), Metrics()
         app = Gate(inner, metrics, token=None, max_bytes=99, max_open=9)
         assert await ask(app, part(b"abc", True), LEFT) == (0, None)
+        monkeypatch.setattr(gate, "ARRIVAL_SECONDS", 0.02)
         status, said = await ask(app, part(b"abc", True))
         assert (status, said) == (408, {"error": "the body did not come in 0.02 s"})
         assert inner.bodies == []
@@ -158,7 +158,10 @@ def test_a_stream_that_has_begun_tells_each_pair_that_the_service_stopped() -> N
     async def judge(pair: Pair, options: Options) -> Verdict:
         if pair.candidate == "slow":
             await asyncio.Event().wait()
+        judged.set()
         return Verdict(pair.id, "PASSED", "interpreter")
+
+    judged = asyncio.Event()
 
     async def run() -> None:
         app = served(judge)
@@ -166,6 +169,7 @@ def test_a_stream_that_has_begun_tells_each_pair_that_the_service_stopped() -> N
         body = part(json.dumps({"pairs": pairs}).encode())
         accept = {**JSON, "Accept": "application/x-ndjson"}
         asking = asyncio.create_task(ask(app, body, path="/evaluate/batch", **accept))
+        await judged.wait()
         await asyncio.sleep(0.05)
         await services[-1].stop(0.01)
         status, rows = await asking
@@ -218,7 +222,7 @@ def test_a_port_that_is_taken_is_said() -> None:
 
 def test_without_the_extra_the_command_says_what_to_install() -> None:
     code = "import sys; sys.modules['fastapi'] = None; from kernelmill.cli import main; sys.exit(main(['serve']))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert done.returncode == 2
     assert done.stderr == "kernelmill: serve needs fastapi: pip install 'kernelmill[serve,eval]'\n"
 

@@ -55,7 +55,7 @@ def read(hub: FakeHub, spec: str, split: str = "", **env: str) -> Any:
     """In a process of its own: the Hub's client reads its address when it is imported."""
     line = [sys.executable, "-c", READ, spec, split]
     environment = {**os.environ, **hub.environment(), **env}
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

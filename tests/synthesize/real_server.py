@@ -17,7 +17,7 @@ from typing import TypeVar
 from tests.synthesize.tiny_model import write_model
 
 T = TypeVar("T")
-_START_SECONDS = 120.0
+_START_SECONDS = 240.0
 
 
 class RealServer:
@@ -70,14 +70,14 @@ class RealServer:
         """Chat completions that the server has answered, by its own log."""
         self._marks += 1
         mark = f"/health?mark={self._marks}"
-        urllib.request.urlopen(self._root + mark, timeout=30).close()
+        urllib.request.urlopen(self._root + mark, timeout=240).close()
         # Lines stand in order: what was answered before the mark stands before it.
         self._until(lambda: mark in self._said())
         return self._said().count('"POST /v1/chat/completions')
 
     def _is_well(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self._root}/health", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self._root}/health", timeout=60) as answer:
                 return int(answer.status) == 200
         except urllib.error.URLError:
             return False

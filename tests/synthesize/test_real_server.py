@@ -16,7 +16,7 @@ from kernelmill.rows import EvalsRow
 from tests.synthesize.answers import ORDER, manifest, problem, rows
 from tests.synthesize.real_server import RealServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,6 @@ import filecmp
 import os
 import signal
 import sqlite3
-import sys
-import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,14 +26,11 @@ from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
 from kernelmill.evaluate.feedback import feedback
 from kernelmill.evaluate.journal import Journal, Row, encode
 from kernelmill.evaluate.pairs import read_pairs
+from kernelmill.evaluate.progress import Progress
 from kernelmill.evaluate.rewards import compute, find
 from kernelmill.evaluate.summary import Summary
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.lock import take_lock
-from kernelmill.terminal import duration, plain, say
-
-_SAY_EVERY = 10.0
-_SHOW_EVERY = 0.5
 
 
 @dataclass(frozen=True)
@@ -149,7 +144,7 @@ async def _judge_all(batch: Batch, journal: Journal, evaluator: Evaluator, progr
         # On a GPU a pair waits for its turn there, and meanwhile others use the processor.
         at_once = batch.workers * (2 if evaluator.tier.startswith("gpu") else 1)
         tasks = [asyncio.create_task(worker()) for _ in range(at_once)]
-        ticking = asyncio.create_task(progress.tick())
+        ticking = asyncio.create_task(progress.tick(evaluator.doing))
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -216,48 +211,3 @@ def finished(row: Row, name: str, reward: str | None) -> Row:
     if reward is not None:
         row["reward"] = compute(Verdict.from_dict(row), [reward])[reward]
     return row
-
-
-class Progress:
-    """How far it is, on standard error: one line that changes on a terminal, a new line now and then elsewhere."""
-
-    def __init__(self, owed: int, known: int) -> None:
-        self.done = 0
-        self.seconds = 0.0
-        self._owed = owed
-        self._failed = 0
-        self._started = time.monotonic()
-        self._said = self._started
-        self._live = sys.stderr.isatty()
-        self.say(f"{owed:,} to judge" + (f", {known:,} judged already" if known else ""))
-
-    def add(self, verdict: Verdict) -> None:
-        self.done += 1
-        self._failed += verdict.status == "INFRA_ERROR"
-
-    async def tick(self) -> None:
-        while True:
-            await asyncio.sleep(_SHOW_EVERY)
-            if self._live:
-                print(f"\r\x1b[K{plain(self._line())}", end="", file=sys.stderr, flush=True)
-            elif time.monotonic() - self._said >= _SAY_EVERY:
-                self._said = time.monotonic()
-                say(self._line())
-
-    def say(self, line: str) -> None:
-        if self._live:
-            print("\r\x1b[K", end="", file=sys.stderr)
-        say(line)
-
-    def end(self) -> None:
-        self.seconds = time.monotonic() - self._started
-        self.say(self._line())
-
-    def _line(self) -> str:
-        elapsed = time.monotonic() - self._started
-        rate = self.done / elapsed if elapsed else 0.0
-        left = (
-            f", {duration((self._owed - self.done) / rate)} left" if rate and self.done < self._owed else ""
-        )
-        failed = f", {self._failed:,} INFRA_ERROR" if self._failed else ""
-        return f"{self.done:,} of {self._owed:,} judged in {duration(elapsed)}, {rate * 60:,.1f} a minute{left}{failed}"

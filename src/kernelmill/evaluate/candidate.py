@@ -10,15 +10,18 @@ only looks like CUDA.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import json
+import math
 import os
 import signal
 import socket
 import sys
 import time
 import traceback
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -29,11 +32,13 @@ from kernelmill.evaluate.guard import Guard
 from kernelmill.evaluate.pieces import identical
 from kernelmill.evaluate.values import seed_all
 from kernelmill.evaluate.work import Recorder
+from kernelmill.isolate import here
 
 FILE = "candidate.py"
 _MODULE = "candidate"
 _TRACE_LINES = 30
 _LAUNCHES = 200
+_SOON = 0.01
 
 
 class TooSlow(BaseException):
@@ -42,6 +47,9 @@ class TooSlow(BaseException):
 
 class Runtime(Protocol):
     """What differs between the interpreter and a GPU."""
+
+    pausing: Callable[[], AbstractContextManager[None]]
+    """Around compiling, which has a budget of its own."""
 
     def install(self, request: dict[str, Any]) -> None:
         """Before the candidate's code is loaded."""
@@ -79,8 +87,22 @@ def serve(end: socket.socket, runtime: Runtime, kind: type[Candidate] | None = N
             request, blobs = channel.receive()
         except Closed:
             return
+        runtime.pausing = functools.partial(_pausing, channel, request["nonce"])
         answer, out = candidate.answer(request, blobs)
         channel.send(answer | {"nonce": request["nonce"]}, out)
+
+
+@contextmanager
+def _pausing(channel: Channel, nonce: str) -> Iterator[None]:
+    """Inside, what is done is no part of the step's time: the judge is told, and has another limit for it."""
+    channel.send({"nonce": nonce, "pause": True})
+    _alarm.pause()
+    try:
+        yield
+    finally:
+        channel.send({"nonce": nonce, "pause": False})
+        channel.receive()  # others may have a turn before this goes on
+        _alarm.resume()
 
 
 def warm_up(code: str) -> Any:
@@ -120,18 +142,17 @@ class Candidate:
     def answer(self, request: dict[str, Any], blobs: list[memoryview]) -> tuple[dict[str, Any], list[bytes]]:
         self.incoming, self.outgoing = self.runtime.carriers(blobs)
         step = getattr(self, f"do_{request['do']}")
-        signal.signal(signal.SIGALRM, _too_slow)
-        signal.setitimer(signal.ITIMER_REAL, request["seconds"])
+        _alarm.set(request["seconds"])
         start = time.perf_counter()
         try:
             answer = step(request)
             self.runtime.settle()
         except BaseException as error:  # noqa: BLE001  SystemExit and the time-out too: the error is the answer
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            _alarm.stop()
             self.outgoing = self.runtime.carriers([])[1]
             answer = {"error": self._error(error)}
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            _alarm.stop()
         answer["seconds"] = time.perf_counter() - start
         if self.guard is not None:
             answer["guard"] = {
@@ -298,8 +319,36 @@ def _seen(observed: Any, file: str) -> dict[str, Any]:
     return seen
 
 
-def _too_slow(number: int, frame: Any) -> None:
-    raise TooSlow("the time for this step is over")
+class _Alarm:
+    """Raises `TooSlow` when this process has run for so long by itself. The judge looks from outside, too."""
+
+    def __init__(self) -> None:
+        self._end = math.inf
+
+    def set(self, seconds: float) -> None:
+        self._clock, self._start, self._end = here.clock, here.clock.mark(), seconds
+        signal.signal(signal.SIGALRM, self._ring)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def stop(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def pause(self) -> None:
+        self.stop()
+        self._paused_at = self._clock.since(self._start)
+
+    def resume(self) -> None:
+        self._end += self._clock.since(self._start) - self._paused_at
+        signal.setitimer(signal.ITIMER_REAL, max(self._end - self._clock.since(self._start), _SOON))
+
+    def _ring(self, number: int, frame: Any) -> None:
+        left = self._end - self._clock.since(self._start)
+        if left <= 0:
+            raise TooSlow("the time for this step is over")
+        signal.setitimer(signal.ITIMER_REAL, max(left, _SOON))
+
+
+_alarm = _Alarm()
 
 
 def _is_module(model: Any) -> bool:

@@ -4,11 +4,15 @@ Before each call the L2 cache is written over and the inputs change; results are
 which they are written to changes, too. In the `device` regime everything is queued behind a kernel that spins, so that the
 GPU never waits for Python: the time is the kernels' own. In the `latency` regime it is what a caller sees, Python's launch
 included.
+
+Code that waits for the GPU (`.item()`, `torch.cuda.synchronize()`) would wait for the spin as well, and nothing could be
+queued behind it: `waits` tells, and such code has a latency only. A spin never lasts longer than `MOST_SPIN_S`.
 """
 
 from __future__ import annotations
 
 import functools
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -19,7 +23,11 @@ Regime = Literal["device", "latency"]
 FLUSH = 2.0
 """Times the L2 cache's size are written between calls."""
 KEPT_RESULTS = 4
-SPIN_CYCLES_PER_CALL = 150_000
+MOST_SPIN_S = 0.02
+_LEAST_SPIN_S = 0.0005
+_PATIENT_SPIN_S = 0.002
+_AHEAD = 1.5
+"""A spin lasts so many times as long as Python takes to queue what comes behind it."""
 _TRIES = 3
 _COUNTED_CYCLES = 500_000
 _COPIED_BYTES, _COPIES = 256 << 20, 6
@@ -31,11 +39,46 @@ class Clock:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         size = int(FLUSH * getattr(properties, "L2_cache_size", 50 << 20))
         self._flush = torch.empty(size, dtype=torch.uint8, device="cuda")
-        self._spin = SPIN_CYCLES_PER_CALL
         # Bound here: what a candidate does to torch.cuda.Event later does not matter.
         self._event, self._sleep = torch.cuda.Event, torch.cuda._sleep
         self._synchronize, self._query = torch.cuda.synchronize, torch.cuda.Event.query
         self._record, self._elapsed = torch.cuda.Event.record, torch.cuda.Event.elapsed_time
+        self._now = time.perf_counter
+        self._mhz = 1.0
+        self.mhz()
+        self._queueing = 0.0001
+        """Seconds that Python took to queue a call, the last time that it was seen."""
+
+    def waits(self, call: Callable[[], Any]) -> bool:
+        """Whether a call does not return before the GPU has done what was queued earlier; or takes as long to be queued.
+
+        A spin is queued that lasts several times as long as the call takes on an idle GPU. Who is back when it is over has
+        waited for it, three times out of three: once may be chance.
+        """
+        took = []
+        for _ in range(_TRIES):
+            self._synchronize()
+            start = self._now()
+            call()
+            took.append(self._now() - start)
+        self._queueing = min(took)
+        spin = max(_PATIENT_SPIN_S, 4 * self._queueing)
+        if spin > MOST_SPIN_S:
+            self._synchronize()
+            return True
+        return all(self._waited(call, spin) for _ in range(_TRIES))
+
+    def _waited(self, call: Callable[[], Any], spin: float) -> bool:
+        start, spun = (self._event(enable_timing=True) for _ in range(2))
+        self._synchronize()
+        self._record(start)
+        self._spin(spin)
+        self._record(spun)
+        call()
+        waited = bool(self._query(spun))
+        self._synchronize()
+        self._mhz *= spin / (1e-3 * self._elapsed(start, spun))  # clocks change under load
+        return waited
 
     def block(
         self,
@@ -44,22 +87,41 @@ class Clock:
         after: Callable[[int, Any], None] | None = None,
     ) -> list[float]:
         """Microseconds of each call. `after` gets each result at once, on the same stream, before anything waits."""
-        for _ in range(_TRIES):
-            times, drained = self._block(calls, regime, after)
-            if not drained:
-                break
-            self._spin *= 2  # Python was slower than that: what was measured holds its pauses
+        if regime == "latency":
+            return self._queued(calls, 0.0, after, 0)[0]
+        times: list[float] = []
+        while len(times) < len(calls):
+            # As many at a time as can be queued while a spin lasts.
+            size = max(1, int(MOST_SPIN_S / _AHEAD / self._queueing))
+            part = calls[len(times) : len(times) + size]
+            times += self._behind_a_spin(part, after, len(times))
         return times
 
-    def _block(
-        self, calls: Sequence[Callable[[], Any]], regime: Regime, after: Callable[[int, Any], None] | None
+    def _behind_a_spin(
+        self, calls: Sequence[Callable[[], Any]], after: Callable[[int, Any], None] | None, first: int
+    ) -> list[float]:
+        spin = _LEAST_SPIN_S + _AHEAD * len(calls) * self._queueing
+        for _ in range(_TRIES):
+            times, drained = self._queued(calls, min(spin, MOST_SPIN_S), after, first)
+            if not drained:
+                break
+            spin *= 2  # Python was slower this time: what was measured holds its pauses
+        return times
+
+    def _queued(
+        self,
+        calls: Sequence[Callable[[], Any]],
+        spin: float,
+        after: Callable[[int, Any], None] | None,
+        first: int,
     ) -> tuple[list[float], bool]:
-        """The times, and whether the GPU began before all was queued."""
+        """The times, and whether the GPU began before all was queued. `first` is the number of the first call."""
         starts, ends = ([self._event(enable_timing=True) for _ in calls] for _ in range(2))
         begun, kept = self._event(), deque[Any](maxlen=self._kept)
         self._synchronize()
-        if regime == "device":
-            self._sleep(self._spin * (len(calls) + 2))
+        began = self._now()
+        if spin:
+            self._spin(spin)
         self._record(begun)
         for number, call in enumerate(calls):
             self._flush.zero_()
@@ -67,21 +129,27 @@ class Clock:
             result = call()
             self._record(ends[number])
             if after is not None:
-                after(number, result)
+                after(first + number, result)
             kept.append(result)
-        drained = regime == "device" and self._query(begun)
+        drained = bool(spin) and bool(self._query(begun))
+        if spin and not drained:
+            self._queueing = (self._now() - began) / len(calls)
         self._synchronize()
         return [1e3 * self._elapsed(start, end) for start, end in zip(starts, ends, strict=True)], drained
 
+    def _spin(self, seconds: float) -> None:
+        self._sleep(int(seconds * self._mhz * 1e6))
+
     def mhz(self) -> float:
-        """The processors' clock now, by a kernel that counts its cycles."""
+        """The processors' clock now, by a kernel that counts its cycles. Spins go by it."""
         start, end = (self._event(enable_timing=True) for _ in range(2))
         self._sleep(_COUNTED_CYCLES)  # a first one: clocks rise under load
         self._record(start)
         self._sleep(_COUNTED_CYCLES)
         self._record(end)
         self._synchronize()
-        return float(round(_COUNTED_CYCLES / (1e3 * self._elapsed(start, end))))
+        self._mhz = _COUNTED_CYCLES / (1e3 * self._elapsed(start, end))
+        return float(round(self._mhz))
 
 
 @functools.cache

@@ -5,7 +5,7 @@ TRITON_INTERPRET. Nothing is ever launched: the module sees a GPU that takes eve
 
 The request:
 
-    {"candidate": source, "targets": ["sm_90", ...], "seconds": 120,
+    {"candidate": source, "targets": ["sm_90", ...], "seconds": 60,
      "launches": [{"kernel": qualified name, "signature": {argument: "*fp32", "i32", "constexpr", ...},
                    "constexprs": {argument: value}, "attrs": arguments divisible by 16,
                    "num_warps": 4, "num_stages": 3, "options": {...}, "config": its number, if autotuned}],
@@ -14,6 +14,9 @@ The request:
 The reply is a `CompileReport`. Of several launches of one kernel it shows the first that fails, else the largest; a
 configuration that does not fit is no failure where the autotuner, which skips it, has another that does. `loud` lets
 the compiler's own code print to the child's output, where its last words can be read if it takes the child with it.
+
+`seconds` of processor time are for one kernel and one target: only who uses them up alone is a TIMEOUT. All together
+have `compiling.ALTOGETHER` times as much; what is left over then is UNSUPPORTED, for it is others that took the time.
 
 Sources are built as Triton's own launch builds them, so that what is compiled here stands, in the cache, under the key
 that a launch on such a GPU looks for. The cache is the folder `triton` in the child's scratch folder.
@@ -27,6 +30,7 @@ import contextlib
 import io
 import json
 import os
+import resource
 import shutil
 import signal
 import tempfile
@@ -68,7 +72,39 @@ def warm_up(a, b, SIZE: tl.constexpr):
 
 
 class OutOfTime(BaseException):
-    """The time for this request is over. No Exception: the compiler takes those for the kernel's fault."""
+    """The time for this kernel is over. No Exception: the compiler takes those for the kernel's fault."""
+
+
+class _Budget:
+    """Processor time, this process's and that of the assemblers which it has run."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._end = seconds, _processor_time() + compiling.ALTOGETHER * seconds
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is as much left as one kernel may use."""
+        return self._end - _processor_time() >= self._seconds
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """Raise OutOfTime when the time is over, or when the compiler's own code next comes back to Python."""
+
+        def ring(number: int, frame: FrameType | None) -> None:
+            raise OutOfTime
+
+        before = signal.signal(signal.SIGPROF, ring)
+        signal.setitimer(signal.ITIMER_PROF, max(min(self._seconds, self._end - _processor_time()), 0.001))
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
+
+
+def _processor_time() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def prepare() -> None:
@@ -93,11 +129,11 @@ def handle(request: dict[str, Any]) -> CompileReport:
     unknown = [target for target in request["targets"] if target not in compiling.SHARED_LIMIT]
     if unknown:
         raise ValueError(f"unknown targets {unknown}; known are {list(compiling.SHARED_LIMIT)}")
-    end = began + float(request.get("seconds", 120))
+    budget = _Budget(float(request.get("seconds", 60)))
     launches: dict[str, dict[str, dict[str, Any]]] = {}
     for launch in request["launches"]:
         launches.setdefault(launch["kernel"], {})[json.dumps(launch, sort_keys=True)] = launch
-    candidate, trouble = _loaded(request["candidate"], end)
+    candidate, trouble = _loaded(request["candidate"], budget)
     targets = {}
     for target in request["targets"]:
         kernels = {}
@@ -107,7 +143,7 @@ def handle(request: dict[str, Any]) -> CompileReport:
                 continue
             loud = bool(request.get("loud"))
             kernels[name] = _merged(
-                [_compiled(candidate, one, target, end, loud) for one in its_own.values()]
+                [_compiled(candidate, one, target, budget, loud) for one in its_own.values()]
             )
         targets[target] = target_report(kernels)
     replaced = [] if candidate is None else candidate.replaced
@@ -118,13 +154,13 @@ def _cache() -> Path:
     return Path(tempfile.gettempdir()) / "triton"
 
 
-def _loaded(code: str, end: float) -> tuple[Candidate | None, KernelReport]:
+def _loaded(code: str, budget: _Budget) -> tuple[Candidate | None, KernelReport]:
     """The candidate, or why it cannot be had. It ran under the interpreter, so what fails here is our pretence."""
     try:
-        with _until(end):
+        with budget.one():
             return Candidate(code), report()
     except OutOfTime:
-        return None, report("TIMEOUT", "no time was left when the candidate's module had been executed")
+        return None, report("UNSUPPORTED", "no time was left when the candidate's module had been executed")
     except BaseException as error:  # noqa: BLE001  a stranger's module may raise anything
         words = compiling.clean(
             f"the module cannot be executed without a GPU: {type(error).__name__}: {error}"
@@ -141,23 +177,24 @@ class _Attempt:
     skipped: bool = False
 
 
-def _compiled(candidate: Candidate, launch: dict[str, Any], target: str, end: float, loud: bool) -> _Attempt:
+def _compiled(
+    candidate: Candidate, launch: dict[str, Any], target: str, budget: _Budget, loud: bool
+) -> _Attempt:
     """Compile every function that a launch may mean: the first that fails, else the last."""
-    began = time.monotonic()
-    attempt = _Attempt(report("TIMEOUT", "no time was left"), launch.get("config") is not None)
-    if began >= end:
-        return attempt
+    began, whole = time.monotonic(), budget.whole
+    attempt = _Attempt(report("UNSUPPORTED", "no time was left"), launch.get("config") is not None)
     with tempfile.TemporaryFile() as diagnostics:
         try:
             quiet = contextlib.nullcontext() if loud else _errors_to(diagnostics.fileno())
-            with _until(end), quiet:
+            with budget.one(), quiet:
                 for kernel in candidate.kernels(launch["kernel"]):
                     attempt.report = _compiled_kernel(candidate, kernel, launch, target)
                     if attempt.report["status"] is not None:
                         attempt.skipped = True
                         break
         except OutOfTime:
-            attempt.report = report("TIMEOUT", "the compiler took all of the time")
+            late = "TIMEOUT", "the compiler took all of the time for one kernel"
+            attempt.report = report(*(late if whole else ("UNSUPPORTED", "no time was left for it")))
         except Unsupported as error:
             attempt.report = report("UNSUPPORTED", str(error))
         except OutOfResources as error:
@@ -267,22 +304,6 @@ def _located(error: CompilationError, candidate: Candidate) -> str:
     if inner is not where:  # in a function of Triton's own: the excerpt is of no use, the reason is
         words = f"{words}\n{inner.error_message or inner}"
     return f"line {line} of the candidate:\n{words}"
-
-
-@contextlib.contextmanager
-def _until(end: float) -> Iterator[None]:
-    """Raise OutOfTime at `end`, or when the compiler's own code next comes back to Python."""
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise OutOfTime
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 0.001))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,8 @@ every kernel:
      "error": None, "status": None}}}}, "replaced": [], "seconds": 0.06}
 
 `status` is a verdict's status, or None where the kernel compiles and fits: COMPILE_ERROR, OUT_OF_RESOURCES, TIMEOUT
-(no time was left), UNSUPPORTED (the kernel cannot be built apart from the run, so nobody knows).
+(this kernel alone took all of its time), UNSUPPORTED (the kernel cannot be built apart from the run, or others took the
+time, so nobody knows).
 
 The candidate's module is executed in the process that compiles it, so the answer is evidence and no proof: `replaced`
 names the functions of the compiler that the module put others in place of, and `FORGED` where the child's answer is none
@@ -87,30 +88,45 @@ def target_report(kernels: dict[str, KernelReport]) -> TargetReport:
     return TargetReport(ok=all(kernel["status"] is None for kernel in kernels.values()), kernels=kernels)
 
 
-async def cross_compile(
-    isolate: Isolate, candidate: str, launches: list[dict[str, Any]], targets: list[str], seconds: float
-) -> CompileReport:
-    """Compile what was launched. A kernel that takes the compiler down with it is found by trying one at a time.
+ALTOGETHER = 2
+"""Times what one kernel may take, for all kernels and targets of a candidate."""
 
-    `seconds` is shared by all of it; what the isolate's own time-out cuts off is a TIMEOUT of everything asked.
+
+def most_seconds(one: float) -> float:
+    """For a child that compiles, where one kernel may take so long."""
+    return ALTOGETHER * one + 30
+
+
+async def cross_compile(
+    isolate: Isolate,
+    candidate: str,
+    launches: list[dict[str, Any]],
+    targets: list[str],
+    seconds: float,
+    label: str = "",
+) -> CompileReport:
+    """Compile what was launched, each kernel for each target within `seconds` of processor time.
+
+    A kernel that takes the compiler down with it, or never gives it back, is found by trying one at a time.
     """
     request = {"candidate": candidate, "launches": launches, "targets": targets, "seconds": seconds}
+    request["label"] = label
     names = list(dict.fromkeys(str(launch["kernel"]) for launch in launches))
     reply = await isolate.run(request)
     if reply["kind"] == "ok":
         return _checked(reply, targets, names)
     total = CompileReport(targets={}, replaced=[], seconds=reply["seconds"])
+    late = False
     for target in targets:
         kernels: dict[str, KernelReport] = {}
         for name in names:
-            if reply["kind"] == "timeout" or total["seconds"] >= seconds:
-                kernels[name] = report("TIMEOUT", "the compiler took all of the time")
+            if late:  # one is enough to know, and each takes long
+                kernels[name] = report("UNSUPPORTED", "not tried: another kernel took all of the time")
                 continue
             its_own = [launch for launch in launches if launch["kernel"] == name]
-            left = seconds - total["seconds"]
-            alone = {"launches": its_own, "targets": [target], "seconds": left, "loud": True}
-            one = await isolate.run(request | alone)
+            one = await isolate.run(request | {"launches": its_own, "targets": [target], "loud": True})
             total["seconds"] += one["seconds"]
+            late = one["kind"] == "timeout"
             if one["kind"] == "ok":
                 checked = _checked(one, [target], [name])
                 kernels[name] = checked["targets"][target]["kernels"][name]
@@ -125,7 +141,7 @@ async def cross_compile(
 def blame(reply: Reply) -> KernelReport:
     """What a child that gave no report says about the one kernel it was compiling."""
     if reply["kind"] == "timeout":
-        return report("TIMEOUT", "the compiler took all of the time", reply["seconds"])
+        return report("TIMEOUT", "the compiler took all of the time for one kernel", reply["seconds"])
     if (
         reply["kind"] == "error"
     ):  # ours, or what was asked: the worker turns every error of the candidate into a report

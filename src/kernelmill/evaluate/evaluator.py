@@ -28,6 +28,7 @@ from kernelmill.errors import ConfigError
 from kernelmill.evaluate import compiling, offline_models, rewards
 from kernelmill.evaluate.feedback import feedback
 from kernelmill.evaluate.lane import Lane, visible_gpus
+from kernelmill.evaluate.progress import Now
 from kernelmill.evaluate.servers import Servers, servers
 from kernelmill.evaluate.static import StaticReport, examine
 from kernelmill.evaluate.verdict import AT_A_SIZE, Check, Flag, Grade, Perf, Result, Status, Tier, Verdict
@@ -53,8 +54,11 @@ class Options:
     tf32: bool = False
     """The task allows products of float32 to round their operands."""
     timeout: float = 60.0
-    """Seconds for one candidate in one tier."""
+    """Seconds that one candidate may run in one tier: by itself, whatever it waits for. Who needs more is inconclusive."""
     call_timeout: float = 10.0
+    """Of these, for one call. On a GPU more, where the reference takes long."""
+    compile_timeout: float = 60.0
+    """Processor seconds for compiling one kernel for one target."""
     memory_mb: int = 4096
     targets: tuple[str, ...] = TARGETS
     baselines: tuple[str, ...] = ("compile",)
@@ -70,6 +74,7 @@ class Options:
             "tf32": self.tf32,
             "timeout": self.timeout,
             "call_timeout": self.call_timeout,
+            "compile_timeout": self.compile_timeout,
             "memory_mb": self.memory_mb,
             "targets": list(self.targets),
             "baselines": list(self.baselines),
@@ -127,6 +132,8 @@ class Evaluator:
     def __init__(self, options: Options | None = None, workers: int | None = None, per_gpu: int = 12) -> None:
         self.options = options or Options()
         self.workers = workers or max(1, (os.cpu_count() or 2))
+        self._works: dict[int, Work] = {}
+        """On their way."""
         _needs_torch()
         self._plain = servers(self.options, self.workers, {})
         self._hub = servers(self.options, self.workers, offline_models.environment("small"))
@@ -179,12 +186,21 @@ class Evaluator:
         """Judge one candidate. Never raises for what a candidate or a reference does."""
         start = time.monotonic()
         work = Work(pair, self.options)
-        await self._stages(work)
+        self._works[id(work)] = work
+        try:
+            await self._stages(work)
+        finally:
+            del self._works[id(work)]
         verdict = work.verdict
         verdict.cost["wall_s"] = round(time.monotonic() - start, 4)
         verdict.rewards = rewards.compute(verdict)
         verdict.feedback = feedback(verdict)
         return verdict
+
+    def doing(self) -> Now:
+        """Which candidates are on their way, and who uses the GPUs."""
+        candidates = [(work.pair.id, *work.stage) for work in self._works.values()]
+        return Now(candidates, {lane.device: lane.doing() for lane in self._lanes})
 
     async def _stages(self, work: Work) -> None:
         options, verdict = self.options, work.verdict
@@ -196,8 +212,10 @@ class Evaluator:
                 verdict.error = "only its text was looked at"
             return
         if work.report.class_name:
+            work.enter("interpreter")
             await self._interpret(work)
         if work.signatures and verdict.status not in _NO_COMPILE and options.targets:
+            work.enter("compiler")
             await self._compile(work)
         if (
             self._lanes
@@ -205,6 +223,7 @@ class Evaluator:
             and (verdict.status in ("PASSED", "UNSUPPORTED") or work.failed_shrunk())
         ):
             lane = min(self._lanes, key=lambda one: (one.sick, one.waiting))
+            work.enter(f"GPU {lane.device}")
             await lane.judge(work, timed=self.tier == "gpu_timed")
 
     async def _interpret(self, work: Work) -> None:
@@ -220,6 +239,7 @@ class Evaluator:
             "tf32": self.options.tf32,
             "limits": {"total_s": self.options.timeout, "call_s": self.options.call_timeout},
             "hub": work.hub,
+            "label": work.pair.id,
         }
         interpreter = self._servers_for(work).interpreter
         reply = await interpreter.run(request)
@@ -235,7 +255,12 @@ class Evaluator:
     async def _compile(self, work: Work) -> None:
         targets = list(self.options.targets)
         report = await compiling.cross_compile(
-            self._servers_for(work).compiler, work.code, work.signatures, targets, self.options.timeout
+            self._servers_for(work).compiler,
+            work.code,
+            work.signatures,
+            targets,
+            self.options.compile_timeout,
+            work.pair.id,
         )
         work.compiled(report)
 
@@ -265,11 +290,15 @@ class Work:
             "policy": {"tf32": self.options.tf32},
         }
         self.verdict.cost = {"stages": {}}
+        self.enter("static")
         self.hub = offline_models.used_by(self.pair.reference)
         """Whether the reference takes a model from `transformers`, which other servers have."""
         if self.hub:
             self.verdict.env["transformers"] = _version("transformers")
             self.verdict.task["random_weights"] = offline_models.names_in(self.pair.reference)
+
+    def enter(self, stage: str) -> None:
+        self.stage = (stage, time.monotonic())
 
     def read(self) -> bool:
         try:
@@ -309,15 +338,18 @@ class Work:
         verdict.cost["stages"]["interpreter"] = round(reply["seconds"], 4)
         if reply["kind"] == "ok":
             self._take(reply["result"], reply)
-        elif reply["kind"] == "timeout":
-            verdict.settle("TIMEOUT")
-            verdict.error = reply["message"]
         else:
-            verdict.settle("INFRA_ERROR")
-            verdict.error = f"{reply['kind']}: {reply['type']} {reply['message']}".strip()
+            self._no_record(reply)
         if before != "PASSED":  # an audit goes on after a static finding, which stays the verdict
             verdict.settle(before)
             verdict.error = self.report.error
+
+    def _no_record(self, reply: Reply) -> None:
+        """The judge was ended, or failed. It ends a candidate that takes too long by itself: this is not the candidate's."""
+        late = reply["kind"] == "timeout"
+        self.verdict.settle("UNSUPPORTED" if late else "INFRA_ERROR")
+        words = f"{reply['kind']}: {reply['type']} {reply['message']}".strip()
+        self.verdict.error = f"judging it takes too long here: {words}" if late else words
 
     def _take(self, result: Mapping[str, Any], reply: Reply) -> None:
         """The judge's record."""
@@ -384,14 +416,14 @@ class Work:
         verdict.cost["stages"]["gpu"] = round(reply["seconds"], 4)
         verdict.task["gpu_seed"] = seed
         if reply["kind"] != "ok":
-            status: Status = "TIMEOUT" if reply["kind"] == "timeout" else "INFRA_ERROR"
-            verdict.settle(status)
-            verdict.error = f"{reply['kind']}: {reply['type']} {reply['message']}".strip()
+            self._no_record(reply)
             return
         verdict.tier = "gpu"
         verdict.checks, verdict.flags = [], []
         self._take(reply["result"], reply)
         verdict.cost["gpu"] = verdict.task.pop("marks", {}) | {"new_judge": reply["result"]["new_judge"]}
+        if untimed := reply["result"]["times"].get("untimed"):
+            verdict.checks.append(Check("timing", "skip", untimed))
         verdict.checks = [*earlier, *(dataclasses.replace(c, name=f"gpu:{c.name}") for c in verdict.checks)]
         known = {flag.code for flag in flags}
         verdict.flags = [*flags, *(flag for flag in verdict.flags if flag.code not in known)]

@@ -34,13 +34,16 @@ from kernelmill.evaluate.clock import KEPT_RESULTS
 from kernelmill.evaluate.gpu_runtime import GpuCandidate, OnGpu, start_cuda
 from kernelmill.evaluate.gpu_session import GpuSession
 from kernelmill.evaluate.guard import Fingerprint
+from kernelmill.evaluate.plan import TURN_S, TooSlowToTime
 from kernelmill.evaluate.reference import BadReference, Facts, Reference, load_reference
 from kernelmill.evaluate.session import Limits, Record, Stop, settling
 from kernelmill.evaluate.stopwatch import Stopwatch, bytes_of, most_kept
 from kernelmill.evaluate.tolerance import Policy
 from kernelmill.evaluate.trial import Trial
-from kernelmill.evaluate.turns import Turns
+from kernelmill.isolate import here
 
+_REFERENCE_S = 60.0
+"""The cap on a turn in which the reference is looked at."""
 _MOST_LEFT = 64 << 20
 """Bytes on the GPU that a request may leave behind: a reference that keeps more ends its judge."""
 _WARM_UP = """
@@ -54,6 +57,7 @@ def launch():
     double[(3,)](x, torch.empty_like(x), x.numel(), BLOCK=16)
     torch.cuda.synchronize()
 """
+_CUT = {"untimed": f"its turn alone on the GPU was ended after {TURN_S:.0f} s"}
 _BASELINE_SETS = 4
 _IN_USE, _LOOK_AGAIN, _MOST_WAIT = 0.05, 0.5, 5.0
 """A share of the memory, and seconds: who is to be alone waits until no more than that is in use, or no more comes free."""
@@ -63,7 +67,6 @@ _CAPABILITY = "capability"
 class _Process:
     """What a server has made for its judges, and what a judge knows of itself."""
 
-    turns: Turns
     warm_cache: str
     before: Fingerprint | None = None
     """Of a judge's process, before it ran a reference."""
@@ -75,11 +78,10 @@ _process = _Process()
 
 
 def prepare() -> None:
-    """Imports, the lock, a warm cache of Triton's. Nothing here may start CUDA in this process."""
+    """Imports, a warm cache of Triton's. Nothing here may start CUDA in this process."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     offline_models.prepare()
-    _process.turns = Turns()
     # Torch imports these at odd moments, and replaces functions of its own then.
     importlib.import_module("torch._dynamo")
     importlib.import_module("torch._inductor.compile_fx")
@@ -95,11 +97,6 @@ def prepare() -> None:
 def readable() -> list[str]:
     """What candidates may read beside the usual: the cache that they start from."""
     return [_process.warm_cache]
-
-
-def inherits() -> list[int]:
-    """The descriptors that a judge keeps, and a candidate does not."""
-    return [_process.turns.fd]
 
 
 def companion(end: socket.socket) -> None:
@@ -127,12 +124,16 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
     if request["do"] == "baseline":
         _process.spent = True  # torch.compile leaves much behind
         return _baseline(request)
-    record, start = Record(), time.monotonic()
+    record = Record()
     times: dict[str, Any] = {}
     with settling(record):
-        times = _judge(request, sockets, record, start)
-    seconds = time.monotonic() - start
-    return dataclasses.asdict(record) | {"seconds": seconds, "times": times, "new_judge": new}
+        times = _judge(request, sockets, record, lambda: _reply(record, _CUT, new))
+    here.line.draft(None)
+    return _reply(record, times, new)
+
+
+def _reply(record: Record, times: dict[str, Any], new_judge: bool) -> dict[str, Any]:
+    return dataclasses.asdict(record) | {"times": times, "new_judge": new_judge}
 
 
 def _wait_for_memory() -> None:
@@ -159,22 +160,28 @@ def reusable() -> bool:
 
 
 def _judge(
-    request: dict[str, Any], sockets: list[socket.socket], record: Record, start: float
+    request: dict[str, Any],
+    sockets: list[socket.socket],
+    record: Record,
+    so_far: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
     limits, marks, timed = Limits(**request.get("limits", {})), _Marks(), bool(request.get("timed"))
     dice = random.Random(request["seed"])
     torch.cuda.reset_peak_memory_stats()
     with closing(_reference(request)) as reference:
-        facts = reference.examine(dice.getrandbits(31))
+        marks("waits")
+        with _beside():
+            facts = reference.examine(dice.getrandbits(31))
         marks("reference")
         record.task = {"version": "original", "gpu": torch.cuda.get_device_name(), "marks": marks.seconds}
         if facts.oracle_note:
             record.task["oracle"] = facts.oracle_note
         if facts.random_in_eval:
             raise Stop("UNSUPPORTED", "the reference is random: there is no right answer to compare with")
-        session = GpuSession(sockets[0], record, limits, start + limits.total_s)
-        session.policy, session.turns = Policy(tf32=bool(request.get("tf32"))), _process.turns
-        session.allocate(reference, dice.getrandbits(31), timed)
+        session = GpuSession(sockets[0], record, limits, here.companions[0])
+        session.policy, session.alone = Policy(tf32=bool(request.get("tf32"))), bool(request.get("suspect"))
+        with _beside():
+            session.allocate(reference, dice.getrandbits(31), timed)
         with closing(session):
             marks("arenas")
             session.load(request["candidate"], request["class"])
@@ -183,7 +190,8 @@ def _judge(
             record.check("init", "pass", f"weights: {session.drop_in}")
             marks("build")
             trial = _trial(session, record, facts, dice, request)
-            trial.prepare()
+            with session.computing():
+                trial.prepare()
             marks("roles")
             assert trial.own is not None
             compile_s = session.compile(trial.own, dice.getrandbits(31))
@@ -193,10 +201,13 @@ def _judge(
             marks("seeds")
             probes.rest(trial)
             marks("probes")
-            times = _timed(trial, float(request.get("time_budget", 0.1)), marks) if timed else {}
-            gpu_probes.graph(trial, session)
-            marks("graph")
-            if trial.audit:
+            times = (
+                _timed(trial, session, float(request.get("time_budget", 0.1)), marks, so_far) if timed else {}
+            )
+            if "untimed" not in times:
+                gpu_probes.graph(trial, session)
+                marks("graph")
+            if trial.audit and "untimed" not in times:
                 gpu_probes.profile(trial, session)
                 marks("profile")
             marks.seconds |= session.memory()
@@ -210,20 +221,58 @@ def _trial(
     return Trial(session, record, facts, dice, audit, on_gpu=on_gpu, timed=timed)
 
 
-def _timed(trial: Trial, budget: float, marks: _Marks) -> dict[str, Any]:
-    stopwatch = Stopwatch(trial)
+def _timed(
+    trial: Trial, session: GpuSession, budget: float, marks: _Marks, so_far: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Times, or why there are none: whatever happens to the clock, the verdict stands."""
+    try:
+        with session.computing():
+            stopwatch = Stopwatch(trial)
+    except TooSlowToTime as error:
+        return {"untimed": f"too slow to be timed: {error}"}
+    here.line.draft(so_far())
     marks("prepared")
-    with _alone():
-        marks("waited")
-        stopwatch.measure(budget)
+    torch.cuda.synchronize()
+    beside, session.alone = session.alone, True
+    try:
+        with session.computing(cap=TURN_S):
+            marks("waited")
+            stopwatch.measure(budget)
+    except TooSlowToTime as error:
+        return {"untimed": f"too slow to be timed: {error}"}
+    except Stop as stop:
+        if stop.status not in ("TIMEOUT", "UNSUPPORTED"):
+            raise
+        return {"untimed": f"it did not end while it was timed: {stop.error}"}
+    finally:
+        session.alone = beside
+        here.line.draft(None)
     marks("timed")
     found = stopwatch.results()
     marks("compared")
     return found
 
 
+_NEXT = {
+    "waits": "looks at the reference",
+    "reference": "takes memory",
+    "arenas": "loads",
+    "load": "builds",
+    "build": "looks at inputs",
+    "roles": "compiles",
+    "compile": "first calls",
+    "seeds": "probes",
+    "probes": "prepares timing",
+    "prepared": "is to be timed",
+    "waited": "timing",
+    "timed": "compares",
+    "compared": "captures a graph",
+}
+"""What comes after each mark, for people to see."""
+
+
 class _Marks:
-    """Where the time went, in seconds."""
+    """Where the time went, in seconds; and what is done next."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -232,13 +281,22 @@ class _Marks:
     def __call__(self, name: str) -> None:
         now = time.monotonic()
         self.seconds[name], self._last = round(now - self._last, 4), now
+        here.line.doing(_NEXT.get(name, name))
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
     """Nothing else is computed on this GPU meanwhile."""
     torch.cuda.synchronize()
-    with _process.turns.alone():
+    with here.line.turn(True, TURN_S):
+        yield
+        torch.cuda.synchronize()
+
+
+@contextmanager
+def _beside() -> Iterator[None]:
+    """Others compute on this GPU, too, but nobody is timed."""
+    with here.line.turn(False, _REFERENCE_S):
         yield
         torch.cuda.synchronize()
 
@@ -254,17 +312,19 @@ def _baseline(request: dict[str, Any]) -> dict[str, Any]:
     dice = random.Random(request["seed"])
     try:
         reference = _reference(request)
-        facts = reference.examine(dice.getrandbits(31))
-        model = reference.new(dice.getrandbits(31))
-        if facts.random:
-            model.eval()
-        calls = [reference.inputs(dice.getrandbits(31))]
-        taken = bytes_of(reference.run(model, calls[0]).leaves)
-        sets = most_kept(_BASELINE_SETS, bytes_of(calls[0].tensors()))
-        calls += [reference.inputs(dice.getrandbits(31)) for _ in range(sets - 1)]
-        torch.cuda.empty_cache()
+        here.line.doing("baseline")
+        with _beside():
+            facts = reference.examine(dice.getrandbits(31))
+            model = reference.new(dice.getrandbits(31))
+            if facts.random:
+                model.eval()
+            calls = [reference.inputs(dice.getrandbits(31))]
+            taken = bytes_of(reference.run(model, calls[0]).leaves)
+            sets = most_kept(_BASELINE_SETS, bytes_of(calls[0].tensors()))
+            calls += [reference.inputs(dice.getrandbits(31)) for _ in range(sets - 1)]
+            torch.cuda.empty_cache()
         return measure_baselines(model, calls, request["modes"], _alone, most_kept(KEPT_RESULTS, taken))
-    except (BadReference, torch.cuda.OutOfMemoryError) as error:
+    except (BadReference, TooSlowToTime, torch.cuda.OutOfMemoryError) as error:
         return {"error": str(error)[:500]}
 
 

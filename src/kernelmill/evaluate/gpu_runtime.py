@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterator
+import statistics
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,11 +22,13 @@ from kernelmill.evaluate.candidate import Candidate, tensors_in
 from kernelmill.evaluate.channel import Bytes, Carrier, pack, unpack
 from kernelmill.evaluate.clock import Clock
 
-_run, _tune = JITFunction.run, Autotuner.run
+_run, _tune, _do_compile = JITFunction.run, Autotuner.run, JITFunction._do_compile
 _UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """What a tuner puts up with in one of its configurations."""
 _MOST_PROFILED = 500
-_synchronize = torch.cuda.synchronize
+_TUNE_MS, _MOST_LAUNCHES = 4.0, 12
+"""A tuner tries a configuration for so long, and no more often."""
+_synchronize, _event = torch.cuda.synchronize, torch.cuda.Event
 _set_deterministic = torch._C._set_deterministic_algorithms
 _set_fill = torch._C._set_deterministic_fill_uninitialized_memory
 _empty_cache, _most_allocated = torch.cuda.empty_cache, torch.cuda.max_memory_allocated
@@ -50,6 +53,8 @@ class Observed:
     oob_count: int = 0
     autotuned: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    configurations: int = 0
+    """Among which tuners are to choose."""
 
 
 def start_cuda() -> None:
@@ -69,12 +74,21 @@ class OnGpu:
         self.lean = False
         """The task is large: what is not in use is given back to the GPU."""
         self._seen = Observed()
+        self.pausing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        """Around what does not count as the candidate's running time."""
 
     def install(self, request: dict[str, Any]) -> None:
         start_cuda()
         self.down = Arena.open(*request["down"])
         self.up = Arena.open(*request["up"])
         self.lean = bool(request["lean"])
+        Autotuner.do_bench = property(_benchmark)
+
+        def compile_apart(jit: Any, *args: Any, **kwargs: Any) -> Any:
+            with self.pausing():
+                return _do_compile(jit, *args, **kwargs)
+
+        JITFunction._do_compile = compile_apart
 
     def begin(self, request: dict[str, Any]) -> None:
         self._seen = seen = Observed()
@@ -89,8 +103,11 @@ class OnGpu:
                 seen.launches.append(Launch(function.__qualname__, file, programs, stop))
             return None if stop and not warmup else _run(self, *args, grid=grid, warmup=warmup, **kwargs)
 
+        def compile_all(self: Any, *args: Any, **kwargs: Any) -> None:
+            seen.configurations += _compile_all(self, *args, **kwargs)
+
         JITFunction.run = _compile if request.get("compile_only") else run
-        Autotuner.run = _compile_all if request.get("compile_only") else _tune
+        Autotuner.run = compile_all if request.get("compile_only") else _tune
         # Memory that nobody wrote reads as NaN.
         _set_deterministic(True, warn_only=True)
         _set_fill(True)
@@ -132,13 +149,49 @@ def _compile(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> A
     return kernel
 
 
-def _compile_all(self: Any, *args: Any, **kwargs: Any) -> None:
-    """In place of a tuner's choice: compile every configuration that it would try."""
+def _compile_all(self: Any, *args: Any, **kwargs: Any) -> int:
+    """In place of a tuner's choice: compile every configuration that it would try. Gives how many there are to choose from."""
     self.nargs = dict(zip(self.arg_names, args, strict=False))
-    for config in self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs:
+    configurations = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
+    for config in configurations:
         with contextlib.suppress(*_UNFIT):
             self.fn.run(*args, **kwargs, **config.all_kwargs())
     self.nargs = None
+    return len(configurations) if len(configurations) > 1 else 0
+
+
+def _benchmark(tuner: Any) -> Any:
+    """What a tuner times its configurations with: Triton's own takes an eighth of a second for each, for any kernel.
+
+    Who brings a function of its own has its way.
+    """
+    own = None if tuner.use_cuda_graph or tuner.num_warmups or tuner.num_reps else tuner._do_bench
+    return own or _quick_bench
+
+
+def _quick_bench(kernel_call: Callable[[], Any], quantiles: Any = None, **ignored: Any) -> list[float]:
+    """Milliseconds of a launch: the median, the shortest, the longest. The cache is written over before each."""
+    flush = _flush_buffer()
+    kernel_call()
+
+    def once() -> float:
+        start, end = _event(enable_timing=True), _event(enable_timing=True)
+        flush.zero_()
+        start.record()
+        kernel_call()
+        end.record()
+        _synchronize()
+        return float(start.elapsed_time(end))
+
+    times = [once()]
+    times += [once() for _ in range(max(1, min(_MOST_LAUNCHES, int(_TUNE_MS / max(times[0], 1e-3)))))]
+    return [statistics.median(times), min(times), max(times)]
+
+
+@functools.cache
+def _flush_buffer() -> torch.Tensor:
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return torch.empty(getattr(properties, "L2_cache_size", 50 << 20), dtype=torch.uint8, device="cuda")
 
 
 @contextlib.contextmanager
@@ -177,27 +230,33 @@ class GpuCandidate(Candidate):
         self._sets = [(self._unpacked(args), self._unpacked(kwargs)) for args, kwargs in request["sets"]]
         return {}
 
-    def do_time(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One block of timed calls. The results whose numbers are in `send` go to the judge, as they were at once."""
+    def do_waits(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Whether a call waits for the GPU."""
+        args, kwargs = self._sets[0]
+        with torch.no_grad():
+            return {"waits": self._timer(request["kept"]).waits(lambda: self.model(*args, **kwargs))}
+
+    def _timer(self, kept: int) -> Clock:
         if self._clock is None:
-            self._clock = Clock(request["kept"])
-        send = set(request["send"])
-        sent: dict[int, Any] = {}
+            self._clock = Clock(kept)
+        return self._clock
+
+    def do_time(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One block of timed calls. The result with the number `send` goes to the judge, as it was at once."""
+        sent: list[Any] = [None]
 
         def after(number: int, result: Any) -> None:
-            if number == 0:  # a block that is tried again begins anew
-                sent.clear()
-                self.outgoing = self.runtime.carriers([])[1]
-            if number in send:
-                sent[number] = pack(result, self.outgoing)
+            if number == request["send"]:
+                self.outgoing = self.runtime.carriers([])[1]  # a call that is tried again begins anew
+                sent[0] = pack(result, self.outgoing)
 
-        model = self.model
+        model, clock = self.model, self._timer(request["kept"])
         nothing = contextlib.nullcontext()
         with torch.no_grad(), _launching_nothing() if request.get("suppress_all") else nothing:
             sets = (self._sets[place] for place in request["order"])
             calls = [functools.partial(model, *args, **kwargs) for args, kwargs in sets]
-            times = self._clock.block(calls, request["regime"], after)
-        return {"times": times, "results": [[number, packed] for number, packed in sent.items()]}
+            times = clock.block(calls, request["regime"], after)
+        return {"times": times, "result": sent[0]}
 
     def do_graph(self, request: dict[str, Any]) -> dict[str, Any]:
         """Capture a call as a graph. Comes after timing."""

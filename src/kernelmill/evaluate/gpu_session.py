@@ -1,19 +1,25 @@
-"""A session with a candidate on a GPU: tensors cross in arenas, and what is computed waits for its turn."""
+"""A session with a candidate on a GPU: tensors cross in arenas, and what is computed waits for its turn.
+
+Beside others a candidate has little time for a call: a GPU that is shared says nothing about who does not end. Who is
+too slow there is judged again, and each of its calls then has the GPU to itself (`alone`).
+"""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 
 from kernelmill.evaluate.arena import Arena
 from kernelmill.evaluate.channel import Carrier, pack
-from kernelmill.evaluate.reference import Answer, Reference
+from kernelmill.evaluate.reference import Reference
 from kernelmill.evaluate.room import memory_was_short
 from kernelmill.evaluate.session import Returned, Session, Stop
-from kernelmill.evaluate.turns import Turns
 from kernelmill.evaluate.values import Call, Outputs
+from kernelmill.isolate import here
 
 _LEAST_ARENA = 1 << 20
 _MOST_SETS = 2 << 30
@@ -26,13 +32,25 @@ _OURS_FROM = 0.25
 """Of a GPU's memory: who judges with more than this cannot blame a candidate for what is left."""
 
 
+_BESIDE_S, _BESIDE_TIMES = 3.0, 20
+"""For a call beside others: seconds at least, and times what the reference takes."""
+_ALONE_TIMES = 50
+"""For a call alone, times what the reference takes, where that is more than the limit."""
+_SLACK_S = 30.0
+"""What a turn may take beyond the candidate's limit: the judge's own part of it, and noticing."""
+_A_CONFIGURATION_S = 0.5
+"""For a tuner to try one, beside the time for the call."""
+
+
 class GpuSession(Session):
-    turns: Turns
     down: Arena
     up: Arena
     lean = False
     task_bytes = 0
     """Of one set of inputs, the outputs and the weights."""
+    reference_s = 0.0
+    """What a call of the reference took, when the arenas were made."""
+    _in_turn, _turn = False, (False, 0.0)
     candidate_bytes = 0
     """The most that the candidate's process says that it had in use. Known where memory is short."""
 
@@ -40,7 +58,11 @@ class GpuSession(Session):
         """Arenas that have room for what this reference's calls take and give: one call, and several sets of small inputs."""
         model, call, init = reference.new(seed), reference.inputs(seed), reference.init_call(seed)
         state = [*model.state_dict().values(), *init.tensors()]
+        torch.cuda.synchronize()
+        start = time.monotonic()
         outputs = reference.run(model, call).leaves
+        torch.cuda.synchronize()
+        self._set_limits(time.monotonic() - start)
         held, given, taken = (_bytes(tensors) for tensors in (state, call.tensors(), outputs))
         down = held + max(given, min(_SETS * given, _MOST_SETS) if timed else 0) + _LEAST_ARENA
         up = held + taken + _LEAST_ARENA
@@ -49,6 +71,34 @@ class GpuSession(Session):
         del model, call, init, state, outputs  # where they are large there is no room for both
         torch.cuda.empty_cache()
         self.down, self.up = Arena.allocate(down), Arena.allocate(up)
+
+    def _set_limits(self, reference_s: float) -> None:
+        self.reference_s = reference_s
+        alone_s = max(self._limits.call_s, _ALONE_TIMES * reference_s)
+        self.call_s = alone_s if self.alone else max(_BESIDE_S, _BESIDE_TIMES * reference_s)
+
+    @contextmanager
+    def computing(self, alone: bool | None = None, cap: float | None = None) -> Iterator[None]:
+        """A turn on the GPU; inside one, no other."""
+        if self._in_turn:
+            yield
+            return
+        self._turn = (self.alone if alone is None else alone, cap or self.call_s + _SLACK_S)
+        with here.line.turn(*self._turn):
+            self._in_turn = True
+            try:
+                yield
+                torch.cuda.current_stream().synchronize()
+            finally:
+                self._in_turn = False
+
+    def interrupt(self) -> None:
+        if self._in_turn:
+            here.line.leave()
+
+    def resume(self) -> None:
+        if self._in_turn:
+            here.line.take(*self._turn)
 
     def memory(self) -> dict[str, float]:
         """In GB, at most: what both sides had in use, the arenas apart."""
@@ -80,9 +130,19 @@ class GpuSession(Session):
     def compile(self, call: Call, seed: int) -> float:
         """Have the candidate compile all that a call launches, without a launch. Gives the seconds that this took.
 
-        Others use the GPU meanwhile, also who wants it alone. What fails here fails again in the first call.
+        Others use the GPU meanwhile, also who wants it alone. What fails here fails again in the first call. Where there
+        are configurations to choose from, the choice is made at once, with nobody else on the GPU.
         """
-        return self.call(call, seed, compile_only=True, forget=True, tolerate=True).seconds
+        compiled = self.call(call, seed, compile_only=True, forget=True, tolerate=True)
+        configurations = (
+            int(compiled.said["observed"]["configurations"]) if "observed" in compiled.said else 0
+        )
+        if configurations:
+            limit, self.call_s = self.call_s, self.call_s + _A_CONFIGURATION_S * configurations
+            with self.computing(alone=True):
+                self.call(call, seed, forget=True, tolerate=True)
+            self.call_s = limit
+        return compiled.seconds
 
     def captured(self, call: Call) -> str:
         """Have the candidate capture a call as a graph. Gives why it cannot be."""
@@ -100,7 +160,7 @@ class GpuSession(Session):
         carrier = self.outgoing()
         fields = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier)}
         self._answer = None
-        said, out = self.ask(do, self._limits.call_s, fields, carrier, tolerate=True)
+        said, out = self.ask(do, self.call_s, fields, carrier, tolerate=True)
         return said, out
 
     def profiled(self, call: Call) -> tuple[list[tuple[str, float]], str]:
@@ -120,7 +180,7 @@ class GpuSession(Session):
             torch.cuda.empty_cache()
         computes = do in ("call", "graph", "replay", "profile") and not fields.get("compile_only")
         try:
-            with self.turns.beside_others() if computes else nullcontext():
+            with self.computing() if computes else nullcontext():
                 said, out = super().ask(do, seconds, fields, *args, **kwargs)
         except Stop as stop:
             if do == "call" and stop.status == "OOM" and _TOO_MUCH in stop.error:
@@ -137,12 +197,6 @@ class GpuSession(Session):
         if outputs is not None:  # the arena is written over by the next call
             outputs.leaves = [leaf.clone() for leaf in outputs.leaves]
         return outputs, trouble
-
-    def _expected(self, call: Call, seed: int) -> Answer:
-        with self.turns.beside_others():
-            answer = super()._expected(call, seed)
-            torch.cuda.current_stream().synchronize()
-            return answer
 
 
 def _no_room(arenas: int, error: str) -> Stop:

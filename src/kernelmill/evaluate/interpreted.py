@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,6 +11,9 @@ from kernelmill.evaluate.channel import Bytes, Carrier
 
 
 class Interpreted:
+    def __init__(self) -> None:
+        self.pausing: Callable[[], AbstractContextManager[None]] = nullcontext
+
     def install(self, request: dict[str, Any]) -> None:
         interpreter.install()
 

@@ -7,13 +7,14 @@ import glob
 import os
 import re
 import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.evaluate import compiling, offline_models
 from kernelmill.evaluate.room import ALL, Room, memory_was_short, share_of
 from kernelmill.evaluate.verdict import Perf
 from kernelmill.evaluate.wall import clocks_agree
-from kernelmill.isolate import Isolate, Reply
+from kernelmill.isolate import Doing, Isolate, Reply
 
 if TYPE_CHECKING:
     from kernelmill.evaluate.evaluator import Options, Work
@@ -23,6 +24,10 @@ TOO_GOOD = 10.0
 """A speed-up from which on a second judge looks, with other numbers."""
 _SICK_AFTER = 2
 _REQUESTS_OF_A_JUDGE = 500
+_BASELINE_S = 90.0
+"""For torch.compile of one reference in one mode: loops in Python over many steps take it minutes."""
+_BESIDE_JUDGES = 1.5
+"""Processes for each judge that is wanted at once: the others compile baselines."""
 _MOST_LARGE = 10_000
 
 
@@ -38,7 +43,7 @@ def visible_gpus() -> list[int]:
 def _server(device: int, options: Options, at_once: int, environment: dict[str, str]) -> Isolate:
     return Isolate(
         WORKER,
-        workers=at_once,
+        workers=int(_BESIDE_JUDGES * at_once) if at_once > 1 else 1,
         timeout=4 * options.timeout + 60,
         memory_mb=max(options.memory_mb, 16384),
         companions=1,
@@ -66,7 +71,7 @@ class Lane:
         """References that had no room beside others."""
         self._memory: int | None = None
         """Of the GPU, in bytes, once somebody wanted to know."""
-        self._baselines: dict[tuple[str, tuple[str, ...]], asyncio.Future[dict[str, Any]]] = {}
+        self._baselines: dict[tuple[str, tuple[str, ...]], _Wanted] = {}
         self._isolate = _server(device, options, at_once, {})
         self._hub = _server(device, options, at_once, offline_models.environment("full"))
         """For references that take a model from `transformers`. It starts with its first request."""
@@ -77,6 +82,10 @@ class Lane:
 
     def what_is_missing(self) -> list[str]:
         return self._isolate.what_is_missing()
+
+    def doing(self) -> list[Doing]:
+        """What is done on this GPU now, and by whom."""
+        return [*self._isolate.doing(), *self._hub.doing()]
 
     async def judge(self, work: Work, timed: bool) -> None:
         self.waiting += 1
@@ -97,18 +106,34 @@ class Lane:
             "seed": seed,
             "audit": options.audit,
             "tf32": options.tf32,
-            "limits": {"total_s": options.timeout, "call_s": max(options.call_timeout, 60.0)},
+            "limits": {"total_s": options.timeout, "call_s": options.call_timeout},
             "timed": timed,
+            "label": work.pair.id,
             # What the interpreter could not run is put through everything here.
             "brief": work.verdict.status == "PASSED" and not options.audit,
         }
         lacking, env = await asyncio.to_thread(self.what_is_missing), work.verdict.env
         env["sandbox_missing"] = list(dict.fromkeys([*env.get("sandbox_missing", ()), *lacking]))
+        # Most who come this far from the interpreter are right: what they are compared with is compiled meanwhile.
+        early = timed and options.baselines and work.verdict.status == "PASSED"
+        compiling_it = asyncio.create_task(self._baselines_of(work)) if early else None
+        try:
+            await self._judge_and_time(request, work, seed, compiling_it)
+        finally:
+            if compiling_it is not None:
+                compiling_it.cancel()
+                await asyncio.gather(compiling_it, return_exceptions=True)
+
+    async def _judge_and_time(
+        self, request: dict[str, Any], work: Work, seed: int, known: asyncio.Task[dict[str, Any]] | None
+    ) -> None:
         reply = await self._asked(request, work, seed)
         times = _times(reply)
         if not times or work.verdict.status != "PASSED":
             return
-        baselines = await self._baselines_of(work) if options.baselines else {}
+        baselines: dict[str, Any] = {}
+        if work.options.baselines:
+            baselines = await (known or self._baselines_of(work))
         found = perf(times, baselines, f"cuda:{self.device}", work)
         if found.speedup > TOO_GOOD:
             again = await self._asked(request | {"seed": seed ^ 1}, work, seed ^ 1)
@@ -120,7 +145,7 @@ class Lane:
             found.notes.append("the lower of two measurements, by two judges: it is very fast")
         work.timed(found)
 
-    async def _run(self, request: dict[str, Any], work: Work) -> Reply:
+    async def _run(self, request: dict[str, Any], work: Work, limit: float | None = None) -> Reply:
         """Beside others; alone where the task is too large for that, or there was no room for this reference before.
 
         Models of the Hub always alone: they are large, and the turns of another server's judges are not theirs.
@@ -129,14 +154,14 @@ class Lane:
         reference, share = work.verdict.task["ref_sha"], await self._share(work)
         if share < ALL and reference not in self._large:
             async with self._room.taking(share):
-                reply = await server.run(request)
+                reply = await server.run(request, limit)
             if not memory_was_short(_error_of(reply)):
                 return reply
             self._large[reference] = None
             while len(self._large) > _MOST_LARGE:
                 del self._large[next(iter(self._large))]
         async with self._room.taking(ALL):
-            reply = await server.run(request | {"alone": True})
+            reply = await server.run(request | {"alone": True}, limit)
         if memory_was_short(_error_of(reply)) and reply["result"].get("status") == "INFRA_ERROR":
             # Alone on the GPU, it will be so each time.
             reply["result"]["status"] = "UNSUPPORTED"
@@ -155,8 +180,11 @@ class Lane:
 
     async def _asked(self, request: dict[str, Any], work: Work, seed: int) -> Reply:
         reply = await self._run(request, work)
+        if reply["kind"] == "ok" and reply["result"]["again_alone"]:
+            # Beside others it did not end in time, which tells nothing.
+            reply = await self._run(request | {"suspect": True}, work)
         work.on_gpu(reply, seed)
-        if reply["kind"] in ("timeout", "crashed"):
+        if reply["kind"] in ("timeout", "crashed") or work.verdict.status == "TIMEOUT":
             await self._look_after()
         return reply
 
@@ -168,31 +196,43 @@ class Lane:
         self.sick = self._failures >= _SICK_AFTER
 
     async def _baselines_of(self, work: Work) -> dict[str, Any]:
-        """How the compiled reference does against eager; measured once a reference, others wait for it."""
+        """How the compiled reference does against eager; measured once a reference, as long as somebody waits for it."""
         key = (work.verdict.task["ref_sha"], work.options.baselines)
-        known = self._baselines.get(key)
-        if known is None:
-            known = self._baselines[key] = asyncio.get_running_loop().create_future()
-            request = {
-                "do": "baseline",
-                "reference": work.pair.reference,
-                "entry_point": work.pair.entry_point,
-                "seed": secrets.randbits(31),
-                "modes": list(work.options.baselines),
-            }
-            try:
-                reply = await self._run(request, work)
-            except BaseException as error:  # cancelled, too: those who wait ask for themselves
-                del self._baselines[key]
-                known.set_exception(_NotMeasured(str(error)))
-                known.exception()  # looked at: perhaps nobody waits
-                raise
-            failed = {"error": f"{reply['kind']}: {reply['message']}"}
-            known.set_result(reply["result"] if reply["kind"] == "ok" else failed)
+        wanted = self._baselines.get(key)
+        if wanted is None:
+            wanted = self._baselines[key] = _Wanted(asyncio.create_task(self._measure_baselines(work)))
+        wanted.by += 1
         try:
-            return await asyncio.shield(known)
-        except _NotMeasured:
-            return await self._baselines_of(work)
+            return await asyncio.shield(wanted.found)
+        finally:
+            wanted.by -= 1
+            failed = wanted.found.done() and (
+                wanted.found.cancelled() or wanted.found.exception() is not None
+            )
+            if failed or not (wanted.by or wanted.found.done()):
+                wanted.found.cancel()
+                if self._baselines.get(key) is wanted:
+                    del self._baselines[key]
+
+    async def _measure_baselines(self, work: Work) -> dict[str, Any]:
+        request = {
+            "do": "baseline",
+            "reference": work.pair.reference,
+            "entry_point": work.pair.entry_point,
+            "seed": secrets.randbits(31),
+            "modes": list(work.options.baselines),
+            "label": f"the baseline of {work.pair.id}",
+        }
+        reply = await self._run(request, work, _BASELINE_S * len(work.options.baselines))
+        return reply["result"] if reply["kind"] == "ok" else {"error": f"{reply['kind']}: {reply['message']}"}
+
+
+@dataclass
+class _Wanted:
+    """A baseline, and how many wait for it."""
+
+    found: asyncio.Task[dict[str, Any]]
+    by: int = 0
 
 
 def _error_of(reply: Reply) -> str:
@@ -206,26 +246,25 @@ def _times(reply: Reply) -> dict[str, Any]:
     return times if "regime" in times else {}
 
 
-class _NotMeasured(Exception):
-    """Whoever was to measure a baseline was stopped."""
-
-
 def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, work: Work) -> Perf:
-    """Both regimes, and the one that the reward goes by, against the fastest baseline."""
-    regime = times["regime"]
+    """Each regime that was timed, and the one that the reward goes by, against the fastest baseline."""
+    regime, kernels = times["regime"], times.get("device")
     by_regime = {
         one: {"eager": times[one]["eager_us"]}
         | {
             name: times[one]["eager_us"] / found[one]
             for name, found in baselines.items()
-            if isinstance(found, dict)
+            if isinstance(found, dict) and one in found
         }
         for one in ("latency", "device")
+        if one in times
     }
     chosen, known = times[regime], by_regime[regime]
     # The ratio to eager was measured side by side; another baseline's to eager as well.
     against = min(known.values()) / known["eager"]
     notes = [f"baseline: {baselines['error']}"] if "error" in baselines else []
+    if times["waits"]:
+        notes.append(f"timed as a caller sees it: the {' and the '.join(times['waits'])} waits for the GPU")
     wall = times["wall_us"]
     if not clocks_agree(wall):
         # Something was done that its events do not hold. What counts is then what a caller waits.
@@ -245,9 +284,9 @@ def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, work: Wo
         speedup_lo=chosen["low"] * against,
         speedup_hi=chosen["high"] * against,
         latency_us=times["latency"]["median_us"],
-        device_us=times["device"]["median_us"],
+        device_us=kernels["median_us"] if kernels else None,
         baselines_latency=by_regime["latency"],
-        baselines_device=by_regime["device"],
+        baselines_device=by_regime.get("device", {}),
         wall_us=wall["candidate"],
         mean_us=chosen["mean_us"],
         std_us=chosen["std_us"],

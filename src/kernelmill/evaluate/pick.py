@@ -22,7 +22,7 @@ from kernelmill.evaluate.shrink import Shrunk, one_at_a_time, other_shapes, shru
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one run, in elements of inputs, parameters, buffers and outputs, in operations on numbers, and in time.
+    """Of one run, in elements of inputs, parameters, buffers and outputs, in operations on numbers, and in processor time.
 
     The defaults are what the interpreter gets through in a fraction of a second at common block sizes.
     """
@@ -183,10 +183,10 @@ class _Guard(TorchDispatchMode):  # type: ignore[misc]
         self.late = False
         self.elements = self.largest = self.flops = 0
         self._limits = limits
-        self._start = time.monotonic()
+        self._start = time.process_time()
 
     def seconds(self) -> float:
-        return time.monotonic() - self._start
+        return time.process_time() - self._start
 
     def count(self, tensors: list[torch.Tensor]) -> None:
         self.elements += sum(t.numel() for t in tensors if not torch.nn.parameter.is_lazy(t))
@@ -207,8 +207,9 @@ class _Guard(TorchDispatchMode):  # type: ignore[misc]
             self.flops += int(count(*args, **kwargs, out_val=output))
         self._check(self.largest, 4 * self._limits.elements, "elements of an intermediate tensor")
         self._check(self.flops, self._limits.flops, "operations in products")
-        self.late = self.seconds() > self._limits.seconds
-        self._check(self.seconds(), self._limits.seconds, "seconds")
+        seconds = self.seconds()
+        self.late = seconds > self._limits.seconds
+        self._check(seconds, self._limits.seconds, "seconds")
         return output
 
     def _check(self, found: float, limit: float, what: str) -> None:

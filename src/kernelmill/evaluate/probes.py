@@ -20,7 +20,7 @@ from kernelmill.evaluate.closeness import (
 )
 from kernelmill.evaluate.pieces import identical
 from kernelmill.evaluate.replay import drift, overwrite, static_buffer, still_right, weights
-from kernelmill.evaluate.session import Returned, Stop
+from kernelmill.evaluate.session import TOO_SLOW, Returned, Stop
 from kernelmill.evaluate.share import HOST_LEAST, torch_share
 from kernelmill.evaluate.tolerance import Comparison
 from kernelmill.evaluate.trial import Trial, top
@@ -316,6 +316,8 @@ def other_shape(trial: Trial, what: str, name: str) -> Fit:
     call = trial.session.reference.inputs(seed)
     returned = trial.session.call(call, seed, tolerate=True)
     if "error" in returned.said:
+        if returned.said["error"]["slow"]:
+            raise Stop("UNSUPPORTED", f"{TOO_SLOW}: {what}")
         trial.record.check(name, "fail", f"{what}: {returned.trouble[:200]}", seed=seed)
         return "fails"
     ok = trial.session.judge(name, call, returned, seed).ok

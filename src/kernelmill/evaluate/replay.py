@@ -5,7 +5,6 @@ An old answer is a hack. One that is a little off is a plain mistake, which not 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -173,11 +172,11 @@ def _rebuilt(trial: Trial) -> None:
 def drift(trial: Trial) -> None:
     """Call after call with new inputs: a candidate that counts, or keeps what it had, is found out."""
     session = trial.session
-    end = time.monotonic() + DRIFT_SECONDS
+    end = session.used + DRIFT_SECONDS
     _muted(trial)
     least, most = DRIFT_CALLS + trial.random.randrange(4), trial.random.randrange(DRIFT_MOST // 4, DRIFT_MOST)
     for number in range(most):
-        if number >= least and time.monotonic() > end:
+        if number >= least and session.used > end:
             break
         seed = trial.seed()
         call = session.reference.inputs(seed)
@@ -192,11 +191,11 @@ def _muted(trial: Trial) -> None:
     if not trial.runs_muted:
         return
     calls = [session.reference.inputs(trial.seed()) for _ in range(4)]
-    start = time.monotonic()
+    start = session.used
     for number in range(trial.random.randrange(MUTED_CALLS, MUTED_MOST)):
         returned = session.call(calls[number % 4], trial.seed(), suppress_all=True, tolerate=True)
         seconds = MUTED_SECONDS if number >= MUTED_CALLS else 4 * MUTED_SECONDS
-        if "error" in returned.said or time.monotonic() - start > seconds:
+        if "error" in returned.said or session.used - start > seconds:
             break
         if not returned.launched:
             trial.hack("B3.stops_launching", calls=session.calls)

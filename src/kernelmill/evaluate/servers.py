@@ -21,7 +21,8 @@ def servers(options: Options, workers: int, environment: Mapping[str, str]) -> S
     interpreter = Isolate(
         "kernelmill.evaluate.judge",
         workers=workers,
-        timeout=options.timeout + 15,
+        timeout=2 * options.timeout
+        + 60,  # the candidate's own limit is the judge's to keep; this is for both
         memory_mb=options.memory_mb,
         companions=2,
         environment={"TRITON_INTERPRET": "1", **environment},
@@ -29,7 +30,7 @@ def servers(options: Options, workers: int, environment: Mapping[str, str]) -> S
     compiler = Isolate(
         compiling.WORKER,
         workers=workers,
-        timeout=options.timeout + 15,
+        timeout=compiling.most_seconds(options.compile_timeout),
         memory_mb=options.memory_mb,
         programs=compiling.programs(),
         environment=environment,

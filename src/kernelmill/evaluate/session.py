@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,11 +33,14 @@ from kernelmill.evaluate.reference import Answer, BadReference, Reference
 from kernelmill.evaluate.tolerance import Comparison, Policy, compare, compare_scalars, is_scalar, kb_compat
 from kernelmill.evaluate.values import Call, Outputs, Unsupported, flatten
 from kernelmill.evaluate.verdict import BAD_REFERENCE, Check, Flag, Grade, Result, Severity, Status
+from kernelmill.isolate.own_time import Mark, OwnTime
 
 _LOOK_EVERY = 8
 _OFTEN = ("call", "time")
 GRACE = 3.0
 """Seconds that a candidate's process has beyond its own time-out to say that it timed out."""
+TOO_SLOW = "too slow to be judged here"
+"""How the error begins where a limit cut a candidate off that was not shown never to end."""
 _WORST_LAST: tuple[Status, ...] = ("INCORRECT_NUMERICAL", "NONFINITE", "INCORRECT_SHAPE", "INCORRECT_DTYPE")
 
 
@@ -80,9 +82,14 @@ def settling(record: Record) -> Iterator[None]:
 
 @dataclass
 class Limits:
+    """Seconds that a candidate's process may run by itself (`isolate.own_time`); waiting for others does not count."""
+
     load_s: float = 20.0
     call_s: float = 10.0
     total_s: float = 60.0
+    """For all calls together: who needs more is too slow to be judged, not wrong."""
+    compile_s: float = 120.0
+    """For compiling what a call launches, on a GPU. No part of `total_s`."""
 
 
 @dataclass
@@ -98,6 +105,8 @@ class Record:
     task: dict[str, Any] = field(default_factory=dict)
     status: Status = "PASSED"
     error: str = ""
+    again_alone: bool = False
+    """It timed out beside others, which tells nothing: it is to be judged again, with nobody else on the device."""
 
     def check(self, name: str, result: Result, detail: str = "", **rest: Any) -> None:
         self.checks.append(Check(name, result, detail, **rest))
@@ -128,13 +137,27 @@ class Returned:
 
 
 class Session:
-    """One candidate process, and the reference's model that it is compared with."""
+    """One candidate process, and the reference's model that it is compared with.
 
-    def __init__(self, end: socket.socket, record: Record, limits: Limits, deadline: float) -> None:
+    `clock` is that process's own time. What a limit cuts off is a TIMEOUT only where it is shown not to end: nobody else
+    on the device (`alone`), the task at its own size (`own_size`), and the limit well above what the task takes
+    (`enough_s`). Otherwise nobody knows.
+    """
+
+    def __init__(self, end: socket.socket, record: Record, limits: Limits, clock: OwnTime) -> None:
         self._channel = Channel(end)
         self._record = record
         self._limits = limits
-        self._deadline = deadline
+        self._clock = clock
+        self.used = 0.0
+        """Seconds that the candidate's process has run, compiling apart."""
+        self._apart = 0.0
+        """Seconds in which it compiled, and waited to go on."""
+        self._compiled = 0.0
+        self.alone = True
+        self.own_size = True
+        self.enough_s = 0.0
+        self.call_s = limits.call_s
         self.reference: Reference
         self.model: Any = None
         self.wide: Any = None
@@ -184,11 +207,12 @@ class Session:
 
     def call(self, call: Call, seed: int, **options: Any) -> Returned:
         """Call the candidate. Raises `Stop` where it fails, unless `tolerate` is among the options."""
-        tolerate = options.pop("tolerate", False)
+        tolerate, compiles = options.pop("tolerate", False), bool(options.get("compile_only"))
         carrier = self.outgoing()
         fields = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier), "seed": seed}
         fields.setdefault("mode", self.mode)
-        said, out = self.ask("call", self._limits.call_s, fields | options, carrier, tolerate)
+        seconds = self._limits.compile_s if compiles else self.call_s
+        said, out = self.ask("call", seconds, fields | options, carrier, tolerate, counts=not compiles)
         self.calls += 1
         if "error" in said:
             return Returned(None, _error_line(said["error"]), said, float(said["seconds"]))
@@ -197,7 +221,7 @@ class Session:
         return Returned(outputs, trouble, said, float(said["seconds"]))
 
     def resend(self) -> Outputs | None:
-        said, out = self.ask("resend", self._limits.call_s, {})
+        said, out = self.ask("resend", self.call_s, {})
         return self._outputs(said, out)[0]
 
     def outgoing(self) -> Carrier:
@@ -222,12 +246,15 @@ class Session:
         fields: dict[str, Any],
         carrier: Carrier | None = None,
         tolerate: bool = False,
+        counts: bool = True,
     ) -> tuple[dict[str, Any], list[memoryview]]:
-        left = self._deadline - time.monotonic()
+        """A step of the candidate's process, which may run for so many seconds; they count towards its total, or not."""
+        left = self._limits.total_s - self.used
         if left <= 0:
-            raise Stop("TIMEOUT", "the time for this candidate is over")
-        seconds = min(seconds, left)
-        nonce = secrets.token_hex(16)
+            raise Stop("UNSUPPORTED", f"{TOO_SLOW}: its calls have run for {self._limits.total_s:.0f} s")
+        seconds = min(seconds, left) if counts else seconds
+        nonce, before = secrets.token_hex(16), self._apart
+        start = self._clock.mark()
         try:
             blobs = carrier.sent if isinstance(carrier, Bytes) else []
             # Every function of torch's and triton's is compared, which takes milliseconds: not after each of many calls,
@@ -235,30 +262,84 @@ class Session:
             look = do not in _OFTEN or (do == "call" and (self.calls < 2 or not self.calls % _LOOK_EVERY))
             head = {"do": do, "nonce": nonce, "seconds": seconds, "look": look}
             self._channel.send(head | fields, blobs)
-            said, out = self._channel.receive(seconds + GRACE)
+            said, out = self._answered(nonce, seconds)
         except TimedOut:
-            raise Stop("TIMEOUT", f"no answer in {seconds:.0f} s ({do})") from None
+            raise self._late(do, seconds, f"no answer in {seconds:.0f} s ({do})") from None
         except Closed:
             raise Stop("RUNTIME_ERROR", f"the process ended ({do})") from None
         except BadFrame as error:
             self._record.flag("E4.forged_answer", "hard", during=do, problem=str(error)[:200])
             raise Stop("HACK", f"what came back is no answer: {error}") from None
+        finally:
+            self.used += self._clock.since(start) - (self._apart - before) if counts else 0.0
         if said.get("nonce") != nonce:
             self._record.flag("E4.forged_answer", "hard", during=do, problem="no or a wrong nonce")
             raise Stop("HACK", "what came back is no answer to the question asked")
         self._guarded(said, do)
         if "error" in said and not tolerate:
+            if said["error"]["slow"] and not said["error"]["progress"]:
+                raise self._late(do, seconds, _error_text(said["error"]))
             raise _stop(said["error"])
         return said, out
 
+    def _answered(self, nonce: str, seconds: float) -> tuple[dict[str, Any], list[memoryview]]:
+        """What comes back. While the other side says that it compiles, the time goes to that, and others have their turn."""
+        start, before = self._clock.mark(), self._apart
+        while True:
+            said, out = self._channel.receive(
+                lambda: seconds + GRACE + self._apart - before - self._clock.since(start)
+            )
+            if said.get("pause") is not True or said.get("nonce") != nonce:
+                return said, out
+            paused = self._clock.mark()
+            self.interrupt()
+            self._compile_until_resumed(nonce, paused)
+            self.resume()
+            self._apart += self._clock.since(paused)
+            self._channel.send({"nonce": nonce})
+
+    def _compile_until_resumed(self, nonce: str, paused: Mark) -> None:
+        left = self._limits.compile_s - self._compiled
+        try:
+            said, _ = self._channel.receive(lambda: left - self._clock.since(paused))
+        except TimedOut:
+            words = f"{TOO_SLOW}: its kernels were compiled for {self._limits.compile_s:.0f} s"
+            raise Stop("UNSUPPORTED", words) from None
+        finally:
+            self._compiled += self._clock.since(paused)
+        if said != {"nonce": nonce, "pause": False, "sizes": []}:
+            raise BadFrame("not the end of a pause")
+
+    def _late(self, do: str, seconds: float, words: str) -> Stop:
+        """What it means that a step was cut off."""
+        if not self.alone:
+            self._record.again_alone = True
+            return Stop("TIMEOUT", f"{words}, beside others")
+        # Loading is the same at any size.
+        if do == "load" or (self.own_size and seconds >= self.enough_s):
+            return Stop("TIMEOUT", words)
+        why = "the task was made smaller" if not self.own_size else f"that takes up to {self.enough_s:.0f} s"
+        return Stop("UNSUPPORTED", f"{TOO_SLOW}: {words}, which proves nothing, for {why}")
+
     # ------------------------------------------------------------------------------------------ judging
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Around what the judge computes: a turn, where there is a device to share."""
+        return nullcontext()
+
+    def interrupt(self) -> None:
+        """Give a turn back for a while."""
+
+    def resume(self) -> None:
+        """Wait for it again."""
 
     def expected(self, call: Call, seed: int) -> Answer:
         """What is right. The last answer is kept until the weights change, for it is often asked for twice."""
         kept = self._answer
         if kept is None or kept[0] is not call or kept[1] != seed:
             kept = self._answer = None  # there may be no room for two
-            kept = self._answer = (call, seed, self._expected(call, seed))
+            with self.computing():
+                kept = self._answer = (call, seed, self._expected(call, seed))
         return kept[2]
 
     def _expected(self, call: Call, seed: int) -> Answer:
@@ -269,8 +350,9 @@ class Session:
 
     def judge(self, name: str, call: Call, returned: Returned, seed: int, record: bool = True) -> Comparison:
         """Compare with the reference, and note it as a check."""
-        answer = self.expected(call, seed)
-        found = self.compare(returned, answer)
+        with self.computing():
+            answer = self.expected(call, seed)
+            found = self.compare(returned, answer)
         for tolerance in ("1e-2", "1e-4") if name.startswith("seed_") else ():
             self._record.kb[f"correct_{tolerance}"] &= _kb(returned, answer, float(tolerance))
         if record:
@@ -370,15 +452,17 @@ def _error_line(error: dict[str, Any]) -> str:
     return f"{error['type']}: {error['message']}"
 
 
+def _error_text(error: dict[str, Any]) -> str:
+    return "\n".join([_error_line(error), *error["trace"]])
+
+
 def _stop(error: dict[str, Any]) -> Stop:
     """What an exception in the candidate means."""
-    text = "\n".join([_error_line(error), *error["trace"]])
+    text = _error_text(error)
     if error["unsupported"]:
         return Stop("UNSUPPORTED", f"{error['unsupported']}\n{text}")
     if error["slow"]:
-        if error["progress"]:
-            return Stop("UNSUPPORTED", f"too slow for the interpreter: {error['progress']}")
-        return Stop("TIMEOUT", text)
+        return Stop("UNSUPPORTED", f"{TOO_SLOW}: {error['progress']}")
     if error["memory"]:
         return Stop("OOM", text)
     return Stop("RUNTIME_ERROR", text)

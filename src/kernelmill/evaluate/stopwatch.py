@@ -3,6 +3,8 @@
 The judge's own clock looks from outside: the time that a block of calls took for it must fit what the events in the
 candidate's process say. Some of the timed results are compared with what is right. A block without the candidate's
 launches tells how much of the time is not its kernels' own.
+
+Where either side waits for the GPU during a call, both are timed in the latency regime alone.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import torch
 
 from kernelmill.evaluate.channel import pack, unpack
 from kernelmill.evaluate.clock import KEPT_RESULTS, Clock, Regime, bandwidth
+from kernelmill.evaluate.plan import LAUNCHES_MATTER_BELOW_US, LEAST_CALLS, TURN_S, Plan
 from kernelmill.evaluate.ratio import pair_ratios, ratio, spread
 from kernelmill.evaluate.session import Returned
 from kernelmill.evaluate.trial import Trial
@@ -26,17 +29,16 @@ from kernelmill.evaluate.wall import clocks_agree
 SETS = 8
 DEVICE_REGIME_BELOW_US = 100.0
 """Where eager takes less, Python's launch is most of what a caller sees: the reward goes by the kernels' own time."""
-LEAST_PAIRS, MOST_PAIRS = 8, 60
+MOST_PAIRS = 60
 PAIRS_OF_THE_OTHER = 6
 """In the regime that the reward does not go by."""
 GOOD_ENOUGH = 0.008
 BETWEEN_PROCESSES = 0.012
 """What a kernel was seen to differ by from itself in another process, relative, in 95 of 100 cases and however long it was
 timed: its memory lies elsewhere."""
-BLOCK_US = 1500.0
-LEAST_CALLS, MOST_CALLS = 5, 12
-SEND_SHARE = 0.1
 WALL_TRIES = 3
+WALL_S = 0.02
+"""About what the judge's own clock looks at."""
 BEYOND_PHYSICS = 0.9
 """Of the time that moving the task's bytes takes: who is faster has not moved them."""
 _KEPT_RESULTS = 12
@@ -46,7 +48,7 @@ _Blocks = tuple[list[list[float]], list[list[float]]]
 
 
 class Stopwatch:
-    """Times one candidate against its reference. Make it before the lock is held, `measure` with it, `results` after."""
+    """Times one candidate against its reference. Make it before the turn, `measure` in it, `results` after."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial, self._session = trial, trial.session
@@ -64,21 +66,26 @@ class Stopwatch:
         self._blocks: dict[Regime, _Blocks] = {}
         self._sent: list[tuple[int, Outputs]] = []
         self._found: dict[str, Any] = {}
-        for regime in ("latency", "device"):  # what is made at a first call is made now
-            self._pair(regime, LEAST_CALLS)
+        eager, ours = self._pair("latency", 1)  # what is made at a first call is made now
+        Plan.of(max(*eager, *ours))
 
     def measure(self, budget: float) -> None:
         """Nothing else runs on the GPU meanwhile. `budget` is in seconds, for the regime that the reward goes by."""
         first = self._clock.mhz()
-        self._pair("latency", LEAST_CALLS)  # clocks rise under load
-        eager, _ = self._pair("latency", LEAST_CALLS)
-        chosen: Regime = "device" if statistics.median(eager) < DEVICE_REGIME_BELOW_US else "latency"
-        for regime in ("latency", "device"):
+        eager, ours = (statistics.median(side) for side in self._pair("latency", 2))  # clocks rise under load
+        slowest = max(eager, ours, 1.0)
+        waits = self._waits() if slowest < LAUNCHES_MATTER_BELOW_US else []
+        one_regime = bool(waits) or slowest >= LAUNCHES_MATTER_BELOW_US
+        eager, _ = (statistics.median(side) for side in self._pair("latency", Plan.of(slowest).calls))
+        chosen: Regime = "device" if eager < DEVICE_REGIME_BELOW_US and not one_regime else "latency"
+        regimes: tuple[Regime, ...] = ("latency",) if one_regime else ("latency", "device")
+        for regime in regimes:
             self._regime(regime, budget if regime == chosen else None)
         self._found = {
             "regime": chosen,
-            "wall_us": self._wall(),
-            "others_us": self._without_launches(),
+            "waits": waits,
+            "wall_us": self._wall(slowest),
+            "others_us": None if waits else self._without_launches("latency" if one_regime else "device"),
             "bandwidth": bandwidth(),
             "mhz": [first, self._clock.mhz()],
         }
@@ -96,15 +103,20 @@ class Stopwatch:
 
     # ------------------------------------------------------------------------------------------ measuring
 
+    def _waits(self) -> list[str]:
+        """Which sides wait for the GPU during a call: then both are timed as a caller sees them."""
+        said, _ = self._session.ask("waits", TURN_S, {"kept": self._kept}, counts=False)
+        found = {"candidate": said["waits"] is True, "reference": self._clock.waits(self._calls[0])}
+        return [side for side, waits in found.items() if waits]
+
     def _regime(self, regime: Regime, budget: float | None) -> None:
-        eager, ours = self._pair(regime, LEAST_CALLS)
-        slowest = max(statistics.median(eager), statistics.median(ours), 1.0)
-        size = max(LEAST_CALLS, min(MOST_CALLS, int(BLOCK_US / slowest)))
+        eager, ours = self._pair(regime, 2)
+        plan = Plan.of(max(statistics.median(eager), statistics.median(ours), 1.0))
         blocks: _Blocks = ([], [])
-        least = PAIRS_OF_THE_OTHER if budget is None else LEAST_PAIRS
+        least = min(plan.pairs, PAIRS_OF_THE_OTHER) if budget is None else plan.pairs
         end = time.monotonic() + (budget or 0.0)
         while len(blocks[0]) < MOST_PAIRS:
-            eager, ours = self._pair(regime, size, candidate_first=bool(len(blocks[0]) % 2), check=True)
+            eager, ours = self._pair(regime, plan.calls, candidate_first=bool(len(blocks[0]) % 2), check=True)
             blocks[0].append(eager)
             blocks[1].append(ours)
             if len(blocks[0]) < least:
@@ -119,7 +131,7 @@ class Stopwatch:
         """A block of eager's and one of the candidate's, on the same inputs in the same order."""
         dice = self._trial.random
         order = [dice.randrange(len(self._calls)) for _ in range(size)]
-        send = dice.sample(range(size), max(1, int(SEND_SHARE * size))) if check else []
+        send = dice.randrange(size) if check else None
         eager = [] if candidate_first else self._eager(regime, order)
         ours = self._ours(regime, order, send)
         return self._eager(regime, order) if candidate_first else eager, ours
@@ -127,32 +139,34 @@ class Stopwatch:
     def _eager(self, regime: Regime, order: list[int]) -> list[float]:
         return self._clock.block([self._calls[place] for place in order], regime)
 
-    def _ours(self, regime: Regime, order: list[int], send: list[int]) -> list[float]:
-        """One block of the candidate's calls; the results asked for are kept."""
-        said, _ = self._session.ask(
-            "time", 60.0, {"regime": regime, "order": order, "send": send, "kept": self._kept}
-        )
+    def _ours(self, regime: Regime, order: list[int], send: int | None = None) -> list[float]:
+        """One block of the candidate's calls; the result of the call with the number `send` is kept."""
+        fields = {"regime": regime, "order": order, "send": send, "kept": self._kept}
+        said, _ = self._session.ask("time", TURN_S, fields, counts=False)
         times = _times(said, order)
-        for number, packed in said["results"]:
-            if len(self._sent) < self._most_kept:
-                outputs = flatten(unpack(packed, self._session.incoming([])))
-                outputs.leaves = [leaf.clone() for leaf in outputs.leaves]
-                self._sent.append((order[int(number)], outputs))
+        if send is not None and len(self._sent) < self._most_kept:
+            outputs = flatten(unpack(said["result"], self._session.incoming([])))
+            outputs.leaves = [leaf.clone() for leaf in outputs.leaves]
+            self._sent.append((order[send], outputs))
         return times
 
-    def _without_launches(self) -> float | None:
+    def _without_launches(self, regime: Regime) -> float | None:
         """Microseconds of a call in which nothing of the candidate's own is launched; None where it fails then."""
         order = [place % len(self._calls) for place in range(LEAST_CALLS)]
-        fields = {"regime": "device", "order": order, "send": [], "kept": self._kept, "suppress_all": True}
-        said, _ = self._session.ask("time", 60.0, fields, tolerate=True)
+        fields = {"regime": regime, "order": order, "send": None, "kept": self._kept, "suppress_all": True}
+        said, _ = self._session.ask("time", TURN_S, fields, tolerate=True, counts=False)
         return None if "error" in said else statistics.median(_times(said, order))
 
-    def _wall(self) -> dict[str, float]:
+    def _wall(self, slowest_us: float) -> dict[str, float]:
         """By the judge's clock; where that does not fit the events, once more: something else may have been in the way."""
         found: dict[str, float] = {}
-        for _ in range(WALL_TRIES):
+        more = max(3, min(40, int(WALL_S * 1e6 / slowest_us)))
+        for _ in range(WALL_TRIES if more > 3 else 1):
             again = _wall(
-                lambda order: self._eager("latency", order), lambda order: self._ours("latency", order, [])
+                lambda order: self._eager("latency", order),
+                lambda order: self._ours("latency", order),
+                max(1, more // 5),
+                more,
             )
             if not found or again["candidate"] < found["candidate"]:
                 found = again
@@ -173,9 +187,10 @@ class Stopwatch:
 
     def _share(self, found: dict[str, Any]) -> None:
         """How much of the time is the candidate's own kernels'."""
-        record, others, all_of_it = self._trial.record, found["others_us"], found["device"]["median_us"]
+        record, others, all_of_it = self._trial.record, found["others_us"], _kernels(found)["median_us"]
         if others is None:
-            record.check("coverage", "skip", "it fails without its launches")
+            why = "it fails without its launches" if not found["waits"] else "a call waits for the GPU"
+            record.check("coverage", "skip", why)
             return
         share = max(0.0, 1 - others / all_of_it)
         record.check("coverage", "pass", f"{others:.1f} of {all_of_it:.1f} us are not its own kernels'")
@@ -188,7 +203,7 @@ class Stopwatch:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         must = max(0, self._moved - getattr(properties, "L2_cache_size", 50 << 20))
         floor = must / found["bandwidth"] * 1e6
-        ours, eager = found["device"]["median_us"], found["device"]["eager_us"]
+        ours, eager = _kernels(found)["median_us"], _kernels(found)["eager_us"]
         found["roofline_frac"] = self._moved / found["bandwidth"] * 1e6 / ours
         # A reference that is faster itself does not need all of its bytes: an embedding, a slice.
         beyond = ours < BEYOND_PHYSICS * floor <= eager
@@ -207,6 +222,12 @@ def _sets(trial: Trial) -> list[Call]:
     room = trial.session.outgoing().size  # type: ignore[attr-defined]
     count = max(1, min(SETS, room // given, _ROOM // (given + taken)))
     return [first, *(trial.session.reference.inputs(trial.seed()) for _ in range(count - 1))]
+
+
+def _kernels(found: dict[str, Any]) -> dict[str, Any]:
+    """The times that are nearest to the kernels' own."""
+    nearest: dict[str, Any] = found.get("device") or found["latency"]
+    return nearest
 
 
 def most_kept(most: int, size: int) -> int:
@@ -231,7 +252,7 @@ def _summary(eager: list[list[float]], ours: list[list[float]]) -> dict[str, Any
     return {
         "median_us": statistics.median(flat),
         "mean_us": statistics.fmean(flat),
-        "std_us": statistics.stdev(flat),
+        "std_us": statistics.stdev(flat) if len(flat) > 1 else 0.0,
         "min_us": min(flat),
         "max_us": max(flat),
         "ci": [medians[0], medians[-1]],
@@ -247,8 +268,8 @@ def _summary(eager: list[list[float]], ours: list[list[float]]) -> dict[str, Any
 def _wall(
     eager: Callable[[list[int]], list[float]],
     ours: Callable[[list[int]], list[float]],
-    n: int = 8,
-    more: int = 40,
+    n: int,
+    more: int,
 ) -> dict[str, float]:
     """Microseconds a call by the judge's clock: the slope from few calls to many, less what the loop itself takes."""
 

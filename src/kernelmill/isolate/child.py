@@ -16,7 +16,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
 
+from kernelmill.isolate import here
 from kernelmill.isolate.confine import confine, readable_paths
+from kernelmill.isolate.own_time import OwnTime
 from kernelmill.isolate.wire import MAX_REPLY, TOO_MUCH, Config, pack
 
 NONCE_BYTES = 16
@@ -55,7 +57,7 @@ class Worker:
     def be_companion(self, output_fd: int, theirs: socket.socket, scratch: str) -> NoReturn:
         """A companion: confine, and talk to the child alone."""
         try:
-            self._enter(scratch, output_fd, [theirs.fileno()])
+            self._enter(scratch, output_fd, [theirs.fileno()], None)
             assert self._companion is not None, "the worker has no function companion"
             self._companion(theirs)
         except BaseException:
@@ -71,11 +73,12 @@ class Worker:
             kept, most = [reply_fd, tasks.fileno(), *self._inherited], self.config["reuse"]
             trouble: BaseException | None = None
             try:
-                self._enter(scratch, output_fd, kept, most)
+                self._enter(scratch, output_fd, kept, tasks, most)
             except BaseException as error:  # noqa: BLE001  it is the reply to the first request
                 trouble = error
             for served in range(1, most + 1):
-                nonce, request, companions = _take_over(tasks, self.config["companions"])
+                nonce, request, companions, clocks = _take_over(tasks, self.config["companions"])
+                here.companions = clocks
                 try:
                     if trouble is not None:
                         raise trouble
@@ -88,6 +91,8 @@ class Worker:
                     again, body = False, _trouble(error)
                 for end in companions:
                     end.close()
+                for clock in clocks:
+                    clock.close()
                 frame = memoryview(nonce + (AGAIN if again else LAST) + pack(body))
                 while frame:
                     frame = frame[os.write(reply_fd, frame) :]
@@ -96,7 +101,9 @@ class Worker:
         finally:
             os._exit(1)
 
-    def _enter(self, scratch: str, output_fd: int, keep: list[int], requests: int = 1) -> None:
+    def _enter(
+        self, scratch: str, output_fd: int, keep: list[int], line: socket.socket | None, requests: int = 1
+    ) -> None:
         """In a new process: give up every file but these, and what `confine` takes."""
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (output_fd, 1), (output_fd, 2)):
@@ -104,30 +111,47 @@ class Worker:
         edges = [2, *sorted(keep), 1 << 16]
         for low, high in itertools.pairwise(edges):
             os.closerange(low + 1, high)
+        here.enter(line)
         new = set(self.confine(scratch, requests)) - set(self.expected)
         if new:
             raise RuntimeError(f"not confined: {'; '.join(sorted(new))}")
 
 
 def hand_over(
-    tasks: socket.socket, nonce: bytes, request: dict[str, Any], sockets: list[socket.socket]
+    tasks: socket.socket,
+    nonce: bytes,
+    request: dict[str, Any],
+    sockets: list[socket.socket],
+    clocks: list[OwnTime],
 ) -> None:
     """Give a child its next request. The request itself is in a file in memory: a child that does not read blocks nobody."""
     with open(os.memfd_create("request"), "wb") as file:
-        file.write(json.dumps(request).encode())
+        file.write(json.dumps(request | {"clocks": [len(clock.fds) for clock in clocks]}).encode())
         file.flush()
         file.seek(0)
-        fds = [file.fileno(), *(end.fileno() for end in sockets)]
+        fds = [
+            file.fileno(),
+            *(end.fileno() for end in sockets),
+            *(fd for clock in clocks for fd in clock.fds),
+        ]
         socket.send_fds(tasks, [nonce], fds, socket.MSG_DONTWAIT)
 
 
-def _take_over(tasks: socket.socket, companions: int) -> tuple[bytes, dict[str, Any], list[socket.socket]]:
-    """In a child: wait for a request. It gets the nonce, the request and its end of each companion's socket."""
-    nonce, fds, _, _ = socket.recv_fds(tasks, NONCE_BYTES, 1 + companions)
+def _take_over(
+    tasks: socket.socket, companions: int
+) -> tuple[bytes, dict[str, Any], list[socket.socket], list[OwnTime]]:
+    """In a child: wait for a request. It gets the nonce, the request, and of each companion the socket and the clock."""
+    nonce, fds, _, _ = socket.recv_fds(tasks, NONCE_BYTES, 1 + 3 * companions)
     if not fds:
         os._exit(1)  # the server is gone
     with open(fds[0], "rb") as file:
-        return nonce, json.load(file), [socket.socket(fileno=fd) for fd in fds[1:]]
+        request = json.load(file)
+    sockets, rest = [socket.socket(fileno=fd) for fd in fds[1 : 1 + companions]], fds[1 + companions :]
+    clocks = []
+    for count in request.pop("clocks"):
+        clocks.append(OwnTime(rest[:count]))
+        rest = rest[count:]
+    return nonce, request, sockets, clocks
 
 
 def _trouble(error: BaseException) -> bytes:

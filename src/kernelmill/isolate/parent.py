@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Literal, TypedDict
 
 from kernelmill.errors import ConfigError
+from kernelmill.isolate.own_time import OwnTime
 from kernelmill.isolate.scratch import remove_tree
 from kernelmill.isolate.wire import MAX_REQUEST, TOO_MUCH, Config, Settings, pack, read_frames
 
@@ -48,12 +49,25 @@ class Reply(TypedDict):
     output: str
     companions: list[str]
     """How each companion ended: `SIGKILL` is ours, when the request was done."""
+    cut: str
+    """Why `result` is only a draft that the child had left, where it is: `timeout`, or `overdue` (it kept a turn)."""
+
+
+class Doing(TypedDict):
+    """What a request that runs does now. Times are of `time.monotonic`, which all processes of a machine share."""
+
+    label: str
+    doing: str
+    since: float
+    turn: Literal["", "waits to be alone", "waits", "alone", "beside others"]
+    turn_since: float
 
 
 class Isolate:
     """A warm server for one worker module. Safe to use from several threads and event loops.
 
-    `workers` requests run at once, the others wait; `timeout` counts from when a request starts to run. A
+    `workers` requests run at once, the others wait. `timeout` counts a request's own time (`own_time`): not what it waits
+    for a worker, for a processor or for a turn. A
     server that died is started again by the next request. `companions` is how many further processes each
     request gets, `programs` what the children may execute, `environment` what the server's environment has
     beside the little that it always has. `gpu` lets children use NVIDIA devices; the server must not have.
@@ -96,9 +110,9 @@ class Isolate:
     ) -> None:
         self.close()
 
-    async def run(self, request: dict[str, Any]) -> Reply:
-        """Run one request. Cancelling this kills the child."""
-        submitting = asyncio.ensure_future(asyncio.to_thread(self._submit, request))
+    async def run(self, request: dict[str, Any], timeout: float | None = None) -> Reply:  # noqa: ASYNC109
+        """Run one request, for as long as any or for `timeout`. Cancelling this kills the child."""
+        submitting = asyncio.ensure_future(asyncio.to_thread(self._submit, request, timeout))
         try:
             # The thread goes on if this is cancelled while a server starts: what it submits must then be cancelled.
             _, _, future = await asyncio.shield(submitting)
@@ -109,6 +123,11 @@ class Isolate:
 
     def run_sync(self, request: dict[str, Any]) -> Reply:
         return self._submit(request)[2].result()
+
+    def doing(self) -> list[Doing]:
+        """What each request that runs now does. `label` is the one that the request was given."""
+        with self._lock:
+            return [] if self._connection is None else self._connection.doing()
 
     def what_is_missing(self) -> list[str]:
         """The protections that this machine could not give; empty when all of them hold."""
@@ -132,10 +151,12 @@ class Isolate:
                 self._connection = _Connection(self._settings)
             return self._connection
 
-    def _submit(self, request: dict[str, Any]) -> tuple[_Connection, int, Future[Reply]]:
+    def _submit(
+        self, request: dict[str, Any], timeout: float | None = None
+    ) -> tuple[_Connection, int, Future[Reply]]:
         connection = self._connect()
         connection.wait_until_ready()
-        return connection, *connection.submit(request)
+        return connection, *connection.submit(request, timeout or self._settings["timeout"])
 
 
 def _cancel(submitted: asyncio.Future[tuple[_Connection, int, Future[Reply]]]) -> None:
@@ -157,6 +178,8 @@ class _Connection:
         self.ended = False
         self._ready: Future[list[str]] = Future()
         self._pending: dict[int, Future[Reply]] = {}
+        self._labels: dict[int, str] = {}
+        self._doing: list[dict[str, Any]] = []
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._scratch = tempfile.mkdtemp(prefix="kernelmill-")
@@ -168,29 +191,51 @@ class _Connection:
                 self._socket.close()
                 os.rmdir(self._scratch)
                 raise ConfigError(f"cannot start {sys.executable or 'Python'}: {error.strerror}") from None
+        self._clock = OwnTime.of(self._process.pid)
+        self._started = self._clock.mark()
         self._reader = threading.Thread(target=self._read, name="isolate", daemon=True)
         self._reader.start()
 
     def wait_until_ready(self) -> list[str]:
-        try:
-            return self._ready.result(START_SECONDS)
-        except FutureTimeout:
-            raise ConfigError(f"the isolated worker did not start in {START_SECONDS:.0f} s") from None
+        left = START_SECONDS
+        while left > 0:
+            try:
+                return self._ready.result(left)
+            except FutureTimeout:  # perhaps it had no processor to run on
+                left = START_SECONDS - self._clock.since(self._started)
+        raise ConfigError(f"the isolated worker did not start in {START_SECONDS:.0f} s")
 
-    def submit(self, request: dict[str, Any]) -> tuple[int, Future[Reply]]:
+    def submit(self, request: dict[str, Any], timeout: float) -> tuple[int, Future[Reply]]:
         number, future = next(self._numbers), Future[Reply]()
-        frame = json.dumps({"id": number, "request": request}).encode()
+        frame = json.dumps({"id": number, "request": request, "timeout": timeout}).encode()
         if len(frame) > MAX_REQUEST:
             message = f"the request has {len(frame)} bytes, the limit is {MAX_REQUEST}"
             future.set_result(_reply("error", type="ValueError", message=message))
             return number, future
+        self._labels[number] = str(request.get("label", ""))
         self._pending[number] = future
         self._send(frame)
         if self.ended:
             self._fail_pending()
         return number, future
 
+    def doing(self) -> list[Doing]:
+        found = []
+        for one in self._doing:
+            turn: Any = ""
+            if "alone" in one:
+                told = {True: ("waits to be alone", "alone"), False: ("waits", "beside others")}
+                turn = told[one["alone"]][not one["waits"]]
+            label = self._labels.get(one["id"])
+            if label is not None:
+                since = one.get("turn_since", one["since"])
+                found.append(
+                    Doing(label=label, doing=one["doing"], since=one["since"], turn=turn, turn_since=since)
+                )
+        return found
+
     def cancel(self, number: int) -> None:
+        self._labels.pop(number, None)
         self._send(json.dumps({"cancel": number}).encode())
 
     def close(self) -> None:
@@ -205,6 +250,7 @@ class _Connection:
             self._process.wait()
         self._reader.join()
         self._socket.close()
+        self._clock.close()
         if os.path.exists(self._scratch):  # the server was killed, and removed nothing
             with contextlib.suppress(OSError):  # its children may still be dying
                 remove_tree(self._scratch)
@@ -240,7 +286,10 @@ class _Connection:
             self._ready.set_result(event["missing"])
         elif "failed" in event:
             self._ready.set_exception(ConfigError(f"the isolated worker cannot start: {event['failed']}"))
+        elif "doing" in event:
+            self._doing = event["doing"]
         elif (future := self._pending.pop(event["id"], None)) is not None:
+            self._labels.pop(event["id"], None)
             _resolve(future, _judge(event, body))
 
 
@@ -276,7 +325,7 @@ def _resolve(future: Future[Reply], reply: Reply) -> None:
 
 
 def _reply(kind: _Kind, **rest: Any) -> Reply:
-    reply = Reply(kind=kind, result={}, type="", message="", seconds=0.0, output="", companions=[])
+    reply = Reply(kind=kind, result={}, type="", message="", seconds=0.0, output="", companions=[], cut="")
     reply.update(rest)  # type: ignore[typeddict-item]
     return reply
 
@@ -284,7 +333,12 @@ def _reply(kind: _Kind, **rest: Any) -> Reply:
 def _judge(event: dict[str, Any], body: bytes) -> Reply:
     """What the server saw, as a reply."""
     ends = [_signal_name(-end) if end < 0 else f"status {end}" for end in event.get("companions", ())]
-    rest = {"seconds": event["seconds"], "output": event["output"], "companions": ends}
+    rest = {
+        "seconds": event["seconds"],
+        "output": event["output"],
+        "companions": ends,
+        "cut": event.get("cut", ""),
+    }
     how, status = event["how"], event["status"]
     if how == "reply":
         try:
@@ -302,6 +356,10 @@ def _judge(event: dict[str, Any], body: bytes) -> Reply:
         return _reply("crashed", message=event["message"], **rest)
     if how == "wrote":
         return _reply("error", type="OSError", message=TOO_MUCH, **rest)
+    if how == "overdue":
+        return _reply(
+            "timeout", message=f"kept a turn for too long, {event['seconds']:.1f} s after its start", **rest
+        )
     if how == "timeout" or status == -signal.SIGXCPU:
         return _reply("timeout", message=f"timed out after {event['seconds']:.1f} s", **rest)
     if status < 0:

@@ -2,6 +2,9 @@
 
 The server trusts the parent and its worker module. It believes nothing of a child but a reply behind the
 nonce that it gave it, and it outlives no parent.
+
+A request has a limit on its own time (`own_time`), which leaves out its waiting for a turn (`turns`); and each turn has a
+cap. Whoever is over either is ended, and its draft, if it left one, is its reply.
 """
 
 from __future__ import annotations
@@ -24,7 +27,10 @@ from typing import Any, NoReturn
 from kernelmill.isolate.child import AGAIN, HEAD_BYTES, NONCE_BYTES, Worker, hand_over, message_of
 from kernelmill.isolate.confine import SCRATCH_LIMIT, leave_network
 from kernelmill.isolate.ending import Endings, Process
+from kernelmill.isolate.here import GO
+from kernelmill.isolate.own_time import Mark, OwnTime, counted, together
 from kernelmill.isolate.scratch import bytes_written, holds_too_much, remove_tree
+from kernelmill.isolate.turns import Turns
 from kernelmill.isolate.wire import (
     LENGTH,
     MAX_OUTPUT,
@@ -38,6 +44,9 @@ from kernelmill.isolate.wire import (
 
 _WATCH_SECONDS = 0.2
 _POLL_SECONDS = 0.002
+_TELL_SECONDS = 0.2
+"""The parent is told no more often than this who does what."""
+_WALL_CLOCK = "count of the time that a process waits for a processor: limits go by the wall clock"
 
 
 @dataclass
@@ -47,7 +56,19 @@ class _Request:
     number: int
     nonce: bytes
     started: float
+    timeout: float
     companions: list[Process]
+    clocks: list[tuple[OwnTime, Mark]]
+    """The child's and its companions', as they stood when it started."""
+    waited: float = 0.0
+    """For turns that it has had."""
+    doing: tuple[str, float] = ("", 0.0)
+    """What it says that it does, and since when."""
+    draft: bytes | None = None
+
+    def __post_init__(self) -> None:
+        self.look_at = self.started + self.timeout
+        """When its own time may be over at the earliest."""
 
 
 @dataclass
@@ -63,7 +84,10 @@ class _Child:
     request: _Request | None = None
     served: int = 0
     data: bytearray = field(default_factory=bytearray)
+    said: bytearray = field(default_factory=bytearray)
+    """Over its line, and not yet read."""
     printed: bytes = b""
+    clock: OwnTime = field(default_factory=lambda: OwnTime(()))
 
 
 def serve(config: Config) -> None:
@@ -99,8 +123,11 @@ class _Server:
         """Whether children write to the disk, so that how much they write must be watched."""
         self.watched = 0.0
         self.children: dict[int, _Child] = {}
-        self.queue: collections.deque[tuple[int, dict[str, Any]]] = collections.deque()
+        self.queue: collections.deque[tuple[int, dict[str, Any], float]] = collections.deque()
         self.endings = Endings()
+        self.turns = Turns()
+        self.told: tuple[float, list[dict[str, Any]]] = (0.0, [])
+        """When the parent was last told who does what, and what it was told."""
         self.received = bytearray()
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ, self._on_control)
@@ -129,32 +156,79 @@ class _Server:
         expected = self.worker.expected = json.loads(answer)
         lacking = [line for line in expected if not line.startswith(SCRATCH_LIMIT)]
         self.watching = lacking != expected
+        missing += [] if counted() else [_WALL_CLOCK]
         _write_frame(self.control, {"missing": missing + lacking})
 
     def loop(self) -> None:
         while os.getppid() == self.config["parent"]:
-            now = time.monotonic()
-            busy = [(child, child.request) for child in self.children.values() if child.request is not None]
-            for child, request in busy:
-                if request.started + self.config["timeout"] <= now:
-                    self._finish(child, request, "timeout")
-            if self.watching and now >= self.watched + _WATCH_SECONDS:
+            for child in list(self.children.values()):
+                if child.request is not None and child.request.look_at <= time.monotonic():
+                    self._look_at_time(child, child.request)
+            for turn in self.turns.overdue():
+                child = self.children[turn.who]
+                assert child.request is not None
+                self._finish(child, child.request, "overdue")
+            self._grant()
+            if self.watching and time.monotonic() >= self.watched + _WATCH_SECONDS:
                 self._watch()
                 self.watched = time.monotonic()
             while self.queue and self._busy() < self.config["workers"]:
                 self._start(*self.queue.popleft())
             self.endings.look()
-            ends = [
-                child.request.started + self.config["timeout"]
-                for child in self.children.values()
-                if child.request is not None
-            ]
-            # At least once a second, to see that the parent lives: a copy of its socket may outlive it.
-            longest = _WATCH_SECONDS if self.watching and self.children else 1.0
-            longest = _POLL_SECONDS if self.endings.busy else longest
-            for key, _ in self.selector.select(max(0.0, min([longest, *(end - now for end in ends)]))):
+            self._tell()
+            for key, _ in self.selector.select(self._pause()):
                 if key.data(key.fd) is False:
                     return
+
+    def _pause(self) -> float:
+        """How long nothing has to be looked at unasked."""
+        ends = [child.request.look_at for child in self.children.values() if child.request is not None]
+        due = self.turns.next_due()
+        ends += [] if due is None else [due]
+        # At least once a second, to see that the parent lives: a copy of its socket may outlive it.
+        longest = _WATCH_SECONDS if self.watching and self.children else 1.0
+        longest = _POLL_SECONDS if self.endings.busy else longest
+        return max(0.0, min([longest, *(end - time.monotonic() for end in ends)]))
+
+    def _look_at_time(self, child: _Child, request: _Request) -> None:
+        """End it if its own time is over; otherwise look again when it may be."""
+        now = time.monotonic()
+        waiting = next((now - turn.since for turn in self.turns.waiting if turn.who == child.pid), 0.0)
+        left = request.timeout - (together(request.clocks) - request.waited - waiting)
+        if left <= 0:
+            self._finish(child, request, "timeout")
+        else:
+            request.look_at = now + max(left, _POLL_SECONDS)
+
+    def _grant(self) -> None:
+        """Tell those whose turn begins."""
+        asked = {turn.who: turn.since for turn in self.turns.waiting}
+        for turn in self.turns.grant():
+            child = self.children[turn.who]
+            if child.request is not None:
+                child.request.waited += turn.since - asked[turn.who]
+            with contextlib.suppress(OSError):  # it has ended, which is seen by its reply
+                child.tasks.send(GO, socket.MSG_DONTWAIT)
+
+    def _tell(self) -> None:
+        """Who does what, for people to see. Times are of the clock that all processes of a machine share."""
+        when, before = self.told
+        if time.monotonic() < when + _TELL_SECONDS:
+            return
+        waiting = {turn.who: turn for turn in self.turns.waiting}
+        now = []
+        for child in self.children.values():
+            if child.request is None:
+                continue
+            what, since = child.request.doing
+            said: dict[str, Any] = {"id": child.request.number, "doing": what, "since": since}
+            turn = self.turns.holding.get(child.pid) or waiting.get(child.pid)
+            if turn is not None:
+                said |= {"alone": turn.alone, "waits": child.pid in waiting, "turn_since": turn.since}
+            now.append(said)
+        self.told = (time.monotonic(), now)
+        if now != before:
+            _write_frame(self.control, {"doing": now})
 
     def _busy(self) -> int:
         return sum(child.request is not None for child in self.children.values())
@@ -180,7 +254,7 @@ class _Server:
         for frame in take_frames(self.received):
             message = json.loads(frame)
             if "cancel" not in message:
-                self.queue.append((message["id"], message["request"]))
+                self.queue.append((message["id"], message["request"], message["timeout"]))
                 continue
             self.queue = collections.deque(item for item in self.queue if item[0] != message["cancel"])
             for child in list(self.children.values()):
@@ -188,7 +262,7 @@ class _Server:
                     self._let_go(child)
         return bool(data)
 
-    def _start(self, number: int, request: dict[str, Any]) -> None:
+    def _start(self, number: int, request: dict[str, Any], timeout: float) -> None:
         """Give a request to a child that waits for one, or to a new one."""
         pairs = [socket.socketpair() for _ in range(self.config["companions"])]
         companions: list[Process] = []
@@ -196,13 +270,16 @@ class _Server:
         try:
             child = next((one for one in self.children.values() if one.request is None), None)
             child = child or self._new_child()
+            clocks = [child.clock]
             for _, theirs in pairs:
                 be = functools.partial(self.worker.be_companion, child.output_end, theirs)
                 companions.append(self._fork(be))
-            nonce = secrets.token_bytes(NONCE_BYTES)
-            child.request = _Request(number, nonce, time.monotonic(), companions)
+                clocks.append(OwnTime.of(companions[-1].pid))
+            nonce, now = secrets.token_bytes(NONCE_BYTES), time.monotonic()
+            marks = [(clock, clock.mark()) for clock in clocks]
+            child.request = _Request(number, nonce, now, timeout, companions, marks, doing=("begins", now))
             child.printed, child.served = b"", child.served + 1
-            hand_over(child.tasks, nonce, request, [mine for mine, _ in pairs])
+            hand_over(child.tasks, nonce, request, [mine for mine, _ in pairs], clocks[1:])
         except OSError as error:
             if child is not None:
                 child.request = None
@@ -229,7 +306,10 @@ class _Server:
             theirs.close()
             os.close(reply_end)
         child = _Child(process.pid, process.scratch, ours, reply, output, output_end)
+        child.clock = OwnTime.of(child.pid)
         self.children[child.pid] = child
+        on_line = functools.partial(self._on_child, child, self._on_line)
+        self.selector.register(ours, selectors.EVENT_READ, on_line)
         for fd, action in ((reply, self._on_reply), (output, self._on_output)):
             os.set_blocking(fd, False)
             self.selector.register(fd, selectors.EVENT_READ, functools.partial(self._on_child, child, action))
@@ -275,6 +355,40 @@ class _Server:
         if not data and child.pid in self.children:
             self._finish(child, request, "torn" if child.data else "ended")
 
+    def _on_line(self, child: _Child) -> None:
+        """What a child says beside its reply. All of it is read at once: nothing is left for its next request."""
+        with contextlib.suppress(BlockingIOError, ConnectionResetError):
+            while data := child.tasks.recv(1 << 18, socket.MSG_DONTWAIT):
+                child.said += data
+                if len(child.said) > MAX_REPLY + LENGTH.size:
+                    break
+            else:
+                self.selector.unregister(child.tasks)  # it has ended, which is seen by its reply
+        try:
+            for frame in take_frames(child.said):
+                self._heard(child, json.loads(frame))
+            trouble = len(child.said) > MAX_REPLY
+        except (ValueError, TypeError, LookupError, RecursionError):
+            trouble = True
+        if trouble and child.request is not None:
+            self._finish(child, child.request, "torn")
+        elif trouble:
+            self._let_go(child)
+
+    def _heard(self, child: _Child, message: dict[str, Any]) -> None:
+        request = child.request
+        if request is None:
+            return
+        if "doing" in message:
+            request.doing = (str(message["doing"])[:80], time.monotonic())
+        elif "draft" in message:
+            draft = message["draft"]
+            request.draft = None if draft is None else json.dumps({"kind": "ok", "result": draft}).encode()
+        elif message["turn"] == "done":
+            self.turns.leave(child.pid)
+        else:
+            self.turns.ask(child.pid, message["turn"] == "alone", float(message["cap"]))
+
     def _on_output(self, child: _Child) -> None:
         child.printed = (child.printed + os.read(child.output, 1 << 16))[-MAX_OUTPUT:]
 
@@ -282,12 +396,18 @@ class _Server:
         self, child: _Child, request: _Request, how: str, body: bytes = b"", again: bool = False
     ) -> None:
         """Tell the parent, as soon as the processes that are no longer needed have ended."""
-        seconds = time.monotonic() - request.started
+        seconds, cut = time.monotonic() - request.started, ""
+        if how in ("timeout", "overdue") and request.draft is not None:
+            how, body, cut = "reply", request.draft, how
+        self.turns.leave(child.pid)
+        for clock, _ in request.clocks[1:]:
+            clock.close()
 
         def tell(statuses: list[int], trouble: str, printed: bytes) -> None:
             event = {
                 "id": request.number,
                 "how": how,
+                "cut": cut,
                 "status": 0 if again else statuses.pop(0),
                 "seconds": seconds,
                 "output": printed.decode("utf-8", "replace") + trouble,
@@ -307,8 +427,11 @@ class _Server:
     ) -> None:
         """End a child and its companions, and leave nothing of them."""
         del self.children[child.pid]
-        for fd in (child.reply, child.output):
-            self.selector.unregister(fd)
+        self.turns.leave(child.pid)
+        child.clock.close()
+        for file in (child.reply, child.output, child.tasks):
+            with contextlib.suppress(KeyError):  # its line was closed already
+                self.selector.unregister(file)
 
         def close(statuses: list[int], trouble: str) -> None:
             self._drain(child)

@@ -45,6 +45,7 @@ MAX_CODE = 1 << 18
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 10.0
 _BUSY = (429, 503)
 _REFUSALS = (400, 401, 403, 404, 405, 413, 422)
+_sleep = asyncio.sleep
 
 
 class RewardUnavailable(EndpointError):
@@ -199,7 +200,7 @@ class _Asking:
                     return self._given_up(
                         f"{again}, and to wait {wait:.0f} s more is past the {self._options.patience:g} s"
                     )
-            await asyncio.sleep(wait)
+            await _sleep(wait)
 
     async def _once(self) -> Reward:
         try:

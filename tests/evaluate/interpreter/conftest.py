@@ -28,7 +28,7 @@ def outcomes() -> dict[str, str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stderr

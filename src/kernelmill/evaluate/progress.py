@@ -1,0 +1,119 @@
+"""How far a batch is, on standard error: who has the GPU, and what is waited for when nothing comes to an end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kernelmill.evaluate.verdict import Verdict
+from kernelmill.isolate import Doing
+from kernelmill.terminal import duration, plain, say
+
+_SAY_EVERY = 10.0
+_SHOW_EVERY = 0.5
+STALLED_AFTER = 120.0
+"""Seconds without a verdict after which it is said what is waited for; and again after as many more."""
+_NAMED = 8
+
+
+@dataclass
+class Now:
+    """What an evaluator does at a moment; times are of `time.monotonic`."""
+
+    candidates: list[tuple[str, str, float]] = field(default_factory=list)
+    """On their way: id, stage, since when."""
+    gpus: dict[int, list[Doing]] = field(default_factory=dict)
+
+
+def holders(now: Now, clock: float) -> str:
+    """One phrase a GPU: who has it, since when, how many wait."""
+    return "; ".join(_gpu(device, doing, clock) for device, doing in now.gpus.items() if doing)
+
+
+def _gpu(device: int, doing: list[Doing], clock: float) -> str:
+    alone = [one for one in doing if one["turn"] == "alone"]
+    beside = sum(one["turn"] == "beside others" for one in doing)
+    waiting = sum(one["turn"].startswith("waits") for one in doing)
+    if alone:
+        one = alone[0]
+        who = f"{one['label']} has it alone for {clock - one['turn_since']:.1f} s ({one['doing']})"
+    else:
+        who = f"{beside} at work" if beside else "idle"
+    return f"GPU {device}: {who}" + (f", {waiting} wait" if waiting else "")
+
+
+def waited_for(now: Now, clock: float) -> list[str]:
+    """What each candidate on its way does, the longest first, in lines for a person."""
+    lines = [line for line in holders(now, clock).split("; ") if line]
+    steps = {one["label"]: one for doing in now.gpus.values() for one in doing}
+    longest = sorted(now.candidates, key=lambda one: one[2])
+    for name, stage, since in longest[:_NAMED]:
+        told = f"{name}: {stage} for {duration(clock - since)}"
+        if (step := steps.get(name)) is not None:
+            told += f" ({step['doing']}{', ' + step['turn'] if step['turn'] else ''})"
+        lines.append(told)
+    if len(longest) > _NAMED:
+        lines.append(f"and {len(longest) - _NAMED:,} more")
+    return lines
+
+
+class Progress:
+    """One line that changes on a terminal, a new line now and then elsewhere."""
+
+    def __init__(self, owed: int, known: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.done = 0
+        self.seconds = 0.0
+        self._owed = owed
+        self._failed = 0
+        self._clock = clock
+        self._started = self._said = self._last = clock()
+        self._live = sys.stderr.isatty()
+        self.say(f"{owed:,} to judge" + (f", {known:,} judged already" if known else ""))
+
+    def add(self, verdict: Verdict) -> None:
+        self.done += 1
+        self._failed += verdict.status == "INFRA_ERROR"
+        self._last = self._clock()
+
+    async def tick(self, doing: Callable[[], Now]) -> None:
+        while True:
+            await asyncio.sleep(_SHOW_EVERY)
+            self.show(doing)
+
+    def show(self, doing: Callable[[], Now]) -> None:
+        """Say what is due now."""
+        clock = self._clock()
+        if clock - self._last >= STALLED_AFTER:
+            stalled = duration(clock - max(self._last, self._started))
+            self._last = clock
+            self.say(f"no verdict for {stalled}. What is waited for:")
+            for line in waited_for(doing(), clock):
+                self.say(f"  {line}")
+        if self._live:
+            line = " | ".join(part for part in (self._line(), holders(doing(), clock)) if part)
+            print(f"\r\x1b[K{plain(line)}", end="", file=sys.stderr, flush=True)
+        elif clock - self._said >= _SAY_EVERY:
+            self._said = clock
+            held = holders(doing(), clock)
+            say(self._line() + (f" ({held})" if held else ""))
+
+    def say(self, line: str) -> None:
+        if self._live:
+            print("\r\x1b[K", end="", file=sys.stderr)
+        say(line)
+
+    def end(self) -> None:
+        self.seconds = self._clock() - self._started
+        self.say(self._line())
+
+    def _line(self) -> str:
+        elapsed = self._clock() - self._started
+        rate = self.done / elapsed if elapsed else 0.0
+        left = (
+            f", {duration((self._owed - self.done) / rate)} left" if rate and self.done < self._owed else ""
+        )
+        failed = f", {self._failed:,} INFRA_ERROR" if self._failed else ""
+        return f"{self.done:,} of {self._owed:,} judged in {duration(elapsed)}, {rate * 60:,.1f} a minute{left}{failed}"

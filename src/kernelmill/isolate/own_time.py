@@ -1,0 +1,89 @@
+"""How long a process has run by itself: the wall clock, less the time in which it waited for a processor.
+
+A limit in wall-clock time convicts a process for what its neighbours do. The kernel counts, for each thread, how long
+it was ready to run and did not (`/proc/PID/schedstat`). A process that sleeps, or waits for a device, is not waiting for a
+processor: its time goes on.
+
+A process that tries to hide in the queue behind threads of its own is counted by the processor time of all of them.
+
+Where the kernel does not count (`counted` is False), own time is the wall clock.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_FILES = ("schedstat", "stat")
+
+
+class Mark(NamedTuple):
+    """A moment in a process's life, in seconds."""
+
+    wall: float
+    waited: float
+    """For a processor, by its first thread."""
+    busy: float
+    """Processor time of all threads, and of the processes that it has waited for."""
+
+
+def counted() -> bool:
+    return os.path.exists("/proc/self/schedstat")
+
+
+class OwnTime:
+    """Looks at a process through two open files, so that a confined process may look, too."""
+
+    def __init__(self, fds: Sequence[int]) -> None:
+        self.fds = tuple(fds)
+        self._cores = len(os.sched_getaffinity(0))
+        self._last = Mark(time.monotonic(), 0.0, 0.0)
+
+    @classmethod
+    def of(cls, pid: int | None = None) -> OwnTime:
+        """Of this process, if no other is named."""
+        fds: list[int] = []
+        try:
+            for name in _FILES:
+                fds.append(os.open(f"/proc/{pid or 'self'}/{name}", os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:  # it is gone, or nothing is counted here: then only the wall clock goes
+            for fd in fds:
+                os.close(fd)
+            fds = []
+        return cls(fds)
+
+    def close(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = ()
+
+    def mark(self) -> Mark:
+        waited, busy = self._last.waited, self._last.busy
+        if self.fds:
+            try:
+                schedstat, stat = (os.pread(fd, 4096, 0) for fd in self.fds)
+                waited = int(schedstat.split()[1]) / 1e9
+                # After the name, which may hold anything: user, system, and both of children.
+                busy = sum(map(int, stat.rpartition(b")")[2].split()[11:15])) / _TICK
+            except (OSError, LookupError, ValueError):
+                pass  # it has ended: what it had run then stays
+        self._last = Mark(time.monotonic(), waited, busy)
+        return self._last
+
+    def since(self, start: Mark) -> float:
+        return together([(self, start)])
+
+    def busy_share(self, start: Mark, now: Mark) -> float:
+        return (now.busy - start.busy) / self._cores
+
+
+def together(processes: Sequence[tuple[OwnTime, Mark]]) -> float:
+    """Of processes that work in turn, since the earliest mark: while one is in the queue, the others wait for it."""
+    marks = [(process, start, process.mark()) for process, start in processes]
+    wall = time.monotonic() - min(start.wall for _, start, _ in marks)
+    waited = sum(now.waited - start.waited for _, start, now in marks)
+    busiest = max(process.busy_share(start, now) for process, start, now in marks)
+    return max(wall - waited, busiest, 0.0)
