@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +101,10 @@ def _median(values: list[Any]) -> float | None:
     return round(statistics.median(known), 4) if known else None
 
 
-def theirs(folder: Path, scratch: Path) -> dict[str, Any]:
+def kernelbench_on(candidates: Iterable[Pair], folder: Path, scratch: Path) -> dict[str, Any]:
     """KernelBench's evaluator, one fresh process a candidate, one at a time."""
     times, results = [], []
-    for pair in pairs(1):
+    for pair in candidates:
         reference, candidate = scratch / "reference.py", scratch / "candidate.py"
         reference.write_text(pair.reference)
         candidate.write_text(pair.candidate)
@@ -210,7 +211,7 @@ async def main() -> int:
         found["ours"] = await throughput(evaluator, given.of_each, given.at_once, given.seconds)
         print("ours", json.dumps(found["ours"], indent=1), flush=True)
     if given.kernelbench:
-        found["kernelbench"] = theirs(given.kernelbench, given.out)
+        found["kernelbench"] = kernelbench_on(pairs(1), given.kernelbench, given.out)
         print("kernelbench", found["kernelbench"], flush=True)
         found["times_as_many"] = round(found["ours"]["a_minute"] / found["kernelbench"]["a_minute"], 1)
     given.out.mkdir(parents=True, exist_ok=True)

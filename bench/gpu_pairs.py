@@ -209,3 +209,31 @@ SOFTMAX_AS_REFERENCE = (
     _twice(_SLOWED, "ModelNew"),
 )
 """A reference that launches a kernel, a candidate that is the same, and one that does a twentieth of the rows twice."""
+
+_SOFTMAX_NEW = _HEAD + "WARPS = 4\n" + SOFTMAX_KERNEL
+WAITS = _SOFTMAX_NEW.replace(
+    "        return out",
+    "        torch.cuda.synchronize()\n        assert out[0, 0].item() >= 0\n        return out",
+)
+WAITING_REFERENCE = SOFTMAX.replace(
+    "return torch.softmax(x, dim=-1)",
+    "top = x.max().item()\n        return torch.softmax(x - top * 0.0, dim=-1)",
+)
+NEVER_ENDS = _SOFTMAX_NEW.replace(
+    "def softmax_kernel(x_ptr, out_ptr, stride, columns, BLOCK: tl.constexpr):",
+    "def softmax_kernel(x_ptr, out_ptr, stride, columns, again, count_ptr, BLOCK: tl.constexpr):\n"
+    "    turns = again\n"
+    "    while turns > 0:\n"
+    "        turns = turns + tl.atomic_add(count_ptr, 0)",
+).replace(
+    "        softmax_kernel[(rows,)](x, out, columns, columns, BLOCK=block",
+    "        count = torch.zeros(1, dtype=torch.int32, device=x.device)\n"
+    "        again = 2 * int(x.numel() > 1 << 20)\n"
+    "        softmax_kernel[(rows,)](x, out, columns, columns, again, count, BLOCK=block",
+)
+OFFENDERS = {
+    "candidate waits": Pair("candidate waits", SOFTMAX, WAITS),
+    "reference waits": Pair("reference waits", WAITING_REFERENCE, _SOFTMAX_NEW),
+    "never ends": Pair("never ends", SOFTMAX, NEVER_ENDS),
+}
+"""Who waits for the GPU in `forward`, on either side, and a kernel that does not end at the task's own size."""

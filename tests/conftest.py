@@ -31,6 +31,13 @@ settings.register_profile("same", settings.get_profile("random"), derandomize=Tr
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "random"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The limit of pyproject.toml is for what hangs. What is long by itself has a longer one, so that a busy machine does not reach it."""
+    for item in items:
+        if item.get_closest_marker("heavy") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(900))
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """No key, no token and no setting of the person who runs the tests reaches them; each runs in its own folder."""

@@ -30,6 +30,7 @@ def commands_of(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=lambda page: page.stem)
+@pytest.mark.timeout(900)
 def test_every_command_of_a_page_runs_in_the_order_it_stands(tmp_path: Path, page: Path) -> None:
     for folder in ("data", "configs", "prompts"):
         shutil.copytree(ROOT / folder, tmp_path / folder)

@@ -78,6 +78,7 @@ def test_a_flag_that_is_settled_here_and_a_folder_without_levels_are_told_in_a_l
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_model_over_two_levels_is_graded_and_a_second_call_asks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

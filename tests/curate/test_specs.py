@@ -509,6 +509,7 @@ def test_a_module_that_does_not_parse_is_rejected_without_a_call(
     assert "does not parse: line 1" in read_rows(tmp_path / "specs.rejected.jsonl")[0]["reason"]
 
 
+@pytest.mark.timeout(900)
 def test_every_kind_of_source_gives_specifications(tmp_path: Path, mill: Callable[..., Any]) -> None:
     book = {
         "entry_point": "Gate",

@@ -24,6 +24,7 @@ from kernelmill.evaluate import batch as module
 from kernelmill.evaluate.batch import Batch, Done, run
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
 from kernelmill.evaluate.pairs import read_pairs
+from kernelmill.evaluate.progress import Now
 from kernelmill.evaluate.verdict import Verdict
 from tests.conftest import ROOT, read_rows, write_rows
 
@@ -49,6 +50,9 @@ class FakeEvaluator:
 
     async def start(self) -> list[str]:
         return []
+
+    def doing(self) -> Now:
+        return Now()
 
     async def evaluate(self, pair: Pair) -> Verdict:
         kind = FakeEvaluator

@@ -6,7 +6,8 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -48,6 +49,12 @@ def crossed(value: Any) -> Any:
     out = Bytes()
     packed = json.loads(json.dumps(pack(value, out)))
     return unpack(packed, Bytes([memoryview(bytearray(blob)) for blob in out.sent]))
+
+
+def left(seconds: float) -> Callable[[], float]:
+    """So many seconds by the clock."""
+    end = time.monotonic() + seconds
+    return lambda: end - time.monotonic()
 
 
 @contextmanager
@@ -103,7 +110,7 @@ def test_a_frame_that_announces_too_much_is_refused_before_memory_is_taken() -> 
     with ends() as (channel, theirs):
         theirs.sendall(HEAD.pack(2, 1 << 60))
         with pytest.raises(BadFrame):
-            channel.receive(1.0)
+            channel.receive(left(60))
 
 
 @pytest.mark.parametrize(
@@ -114,12 +121,20 @@ def test_a_header_that_is_none_is_refused(header: bytes) -> None:
     with ends() as (channel, theirs):
         theirs.sendall(HEAD.pack(len(header), 0) + header)
         with pytest.raises(BadFrame):
-            channel.receive(1.0)
+            channel.receive(left(60))
 
 
 def test_a_silent_side_times_out() -> None:
     with ends() as (channel, _), pytest.raises(TimedOut):
-        channel.receive(0.05)
+        channel.receive(left(0.05))
+
+
+def test_a_silent_side_has_as_much_time_as_is_said_whenever_it_is_over() -> None:
+    """As for a process that had no processor to run on: the clock has gone on, and its own time has not."""
+    answers = iter([0.01, 0.01, 0.01, 0.0])
+    with ends() as (channel, _), pytest.raises(TimedOut):
+        channel.receive(lambda: next(answers))
+    assert list(answers) == []
 
 
 def test_a_side_that_drips_times_out_as_well() -> None:
@@ -134,7 +149,7 @@ def test_a_side_that_drips_times_out_as_well() -> None:
         dripping.start()
         try:
             with pytest.raises(TimedOut):
-                channel.receive(0.15)
+                channel.receive(left(0.15))
         finally:
             stop.set()
             dripping.join()
@@ -144,6 +159,6 @@ def test_a_side_that_is_gone_is_told_apart() -> None:
     with ends() as (channel, theirs):
         theirs.close()
         with pytest.raises(Closed):
-            channel.receive(1.0)
+            channel.receive(left(60))
         with pytest.raises(Closed):
             channel.send({}, [b"x" * (1 << 22)])

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from kernelmill.evaluate import compiling
 from kernelmill.evaluate.compiling import CompileReport, KernelReport, blame, clean, diagnostics, usage
 from kernelmill.evaluate.evaluator import Options, Pair, Work
-from kernelmill.isolate import Isolate, Reply
+from kernelmill.isolate import Isolate
+from kernelmill.isolate.parent import make_reply
 from tests.evaluate.kernels_to_compile import CANDIDATE, GOOD, REFUSED, launch, tiles
 
 pytest.importorskip("triton")
@@ -118,23 +119,27 @@ def test_a_kernel_that_kills_the_compiler_is_blamed_alone(isolate: Isolate) -> N
         assert "UNREACHABLE" in (kernels["deadly_assembly"]["error"] or "")
 
 
-def test_time_that_is_over_is_said_of_what_is_left(isolate: Isolate) -> None:
-    start = time.monotonic()
-    report = compiled(
-        isolate, launch("endless", XO), launch("any_size", XO), targets=["sm_90", "sm_80"], seconds=1.5
-    )
-    assert time.monotonic() - start < 6
-    statuses = [
-        kernel["status"] for found in report["targets"].values() for kernel in found["kernels"].values()
-    ]
-    assert statuses == ["TIMEOUT"] * 4
+def statuses(report: CompileReport, target: str) -> list[str | None]:
+    return [kernel["status"] for kernel in report["targets"][target]["kernels"].values()]
 
 
-def test_a_child_that_hangs_is_a_timeout_of_everything() -> None:
+def test_a_kernel_that_takes_all_of_its_time_is_late_and_the_next_has_its_own(isolate: Isolate) -> None:
+    report = compiled(isolate, launch("endless", XO), launch("any_size", XO), seconds=1.5)
+    assert statuses(report, "sm_90") == ["TIMEOUT", None]
+
+
+def test_who_comes_when_the_time_of_all_is_over_is_not_called_late(isolate: Isolate) -> None:
+    first = [launch("endless", XO), launch("endless", XO, {"B": 32})]
+    report = compiled(isolate, *first, launch("any_size", XO), targets=["sm_90", "sm_80"], seconds=1.5)
+    assert statuses(report, "sm_90")[0] == "TIMEOUT"
+    assert statuses(report, "sm_80") == ["UNSUPPORTED", "UNSUPPORTED"]
+
+
+def test_a_child_that_never_comes_back_is_late_once_and_the_rest_is_not_tried() -> None:
     with Isolate(compiling.WORKER, workers=1, timeout=2, programs=compiling.programs()) as isolate:
-        hang = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\nwhile True: pass\n"
+        hang = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF])\nwhile True: pass\n"
         report = compiled(isolate, launch("any_size", XO), candidate=hang, targets=ALL, seconds=1)
-    assert [only(report, target)["status"] for target in ALL] == ["TIMEOUT"] * 3
+    assert [only(report, target)["status"] for target in ALL] == ["TIMEOUT", "UNSUPPORTED", "UNSUPPORTED"]
 
 
 def test_an_autotuned_configuration_that_does_not_fit_is_skipped_as_on_a_gpu(isolate: Isolate) -> None:
@@ -196,7 +201,7 @@ def test_a_check_in_which_nothing_could_be_compiled_is_not_passed_but_skipped(
     }
     work = Work(Pair("1", "", ""), Options())
     targets = {"sm_90": compiling.target_report(kernels)}
-    work.compiled(compiling.CompileReport(targets=targets, replaced=[], seconds=0.1))
+    work.compiled(compiling.CompileReport(targets=targets, replaced=[], seconds=0.1, cpu=0.1))
     (check,) = work.verdict.checks
     assert (check.name, check.result) == ("compile:sm_90", result)
     if result == "skip":
@@ -366,16 +371,20 @@ def test_of_what_a_compiler_prints_only_the_errors_are_kept() -> None:
     ],
 )
 def test_a_child_without_a_report_is_no_success(kind: Any, status: str) -> None:
-    reply = Reply(kind=kind, result={}, type="OSError", message="m", seconds=1.0, output="", companions=[])
+    reply = make_reply(kind, type="OSError", message="m", seconds=1.0)
     found = blame(reply)
     assert found["status"] == status
     assert found["error"]
 
 
-def test_the_warm_server_compiles_a_small_kernel_in_a_fraction_of_a_second(isolate: Isolate) -> None:
-    times = []
-    for _ in range(5):
+def test_a_warm_server_compiles_a_small_kernel_in_a_fraction_of_what_a_new_one_takes(
+    isolate: Isolate,
+) -> None:
+    def seconds(server: Isolate) -> float:
         start = time.monotonic()
-        assert only(compiled(isolate, GOOD["add"]))["status"] is None
-        times.append(time.monotonic() - start)
-    assert min(times) < 0.5
+        assert only(compiled(server, GOOD["add"]))["status"] is None
+        return time.monotonic() - start
+
+    with Isolate(compiling.WORKER, workers=1, timeout=30, programs=compiling.programs()) as fresh:
+        cold = seconds(fresh)
+    assert min(seconds(isolate) for _ in range(5)) < cold / 3

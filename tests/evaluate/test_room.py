@@ -80,7 +80,7 @@ class Crowded:
     def __init__(self) -> None:
         self.running, self.runs = 0, []
 
-    async def run(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def run(self, request: dict[str, Any], limit: float | None = None) -> dict[str, Any]:
         self.running += 1
         crowded = self.running > 1
         await asyncio.sleep(0.01)
@@ -137,7 +137,7 @@ def test_a_share_grows_with_the_task_up_to_all_of_it() -> None:
 
 def test_a_task_that_has_no_room_alone_either_is_inconclusive_for_good() -> None:
     class Full(Crowded):
-        async def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        async def run(self, request: dict[str, Any], limit: float | None = None) -> dict[str, Any]:
             return {
                 "kind": "ok",
                 "result": {"status": "INFRA_ERROR", "error": "cudaMalloc: CUDA error 2"},

@@ -10,6 +10,7 @@ import pytest
 from kernelmill.evaluate.evaluator import Options, Pair, Work
 from kernelmill.evaluate.verdict import Check, Flag, Grade, Status
 from kernelmill.isolate import Reply
+from kernelmill.isolate.parent import make_reply
 
 
 def work(status: Status, shrunk: bool) -> Work:
@@ -22,7 +23,7 @@ def work(status: Status, shrunk: bool) -> Work:
     return one
 
 
-def said(status: Status) -> Reply:
+def said(status: Status, times: dict[str, Any] | None = None) -> Reply:
     """What a judge on a GPU found."""
     record: dict[str, Any] = {
         "status": status,
@@ -36,8 +37,8 @@ def said(status: Status) -> Reply:
         "task": {"version": "original"},
         "kernels": ["k"],
     }
-    record |= {"signatures": [], "new_judge": False}
-    return Reply(kind="ok", result=record, type="", message="", seconds=1.0, output="", companions=[])
+    record |= {"signatures": [], "new_judge": False, "times": times or {}}
+    return make_reply("ok", result=record, seconds=1.0)
 
 
 @pytest.mark.parametrize("status", ["INCORRECT_SHAPE", "NONFINITE", "RUNTIME_ERROR", "TIMEOUT"])

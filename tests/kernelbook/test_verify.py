@@ -28,6 +28,8 @@ from kernelmill.store import Output, open_source
 from tests.conftest import ROOT, command, read_rows, write_rows
 from tests.kernelbook.book_rows import AFFINE, AFFINE_NEW, EXPECTED, ROWS, book_row
 
+# Rows are judged for real, most of them by the first test that asks for `whole`.
+pytestmark = pytest.mark.timeout(900)
 CPU = ("--device", "cpu", "--workers", "2")
 
 

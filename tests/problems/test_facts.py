@@ -18,6 +18,7 @@ import pytest
 
 from kernelmill.errors import SourceError
 from kernelmill.isolate import Isolate, Reply
+from kernelmill.isolate.parent import make_reply
 from kernelmill.problems.facts import (
     ModuleFacts,
     OpFact,
@@ -465,8 +466,8 @@ def test_without_torch_the_reason_is_stated(isolate: Isolate, monkeypatch: pytes
 
 def test_a_reply_that_is_no_trace_is_not_believed() -> None:
     class Liar(Isolate):
-        async def run(self, request: dict[str, Any]) -> Reply:
-            return Reply(kind="ok", result={"mode": "fake"}, type="", message="", seconds=0.0, output="")
+        async def run(self, request: dict[str, Any], timeout: float | None = None) -> Reply:  # noqa: ASYNC109
+            return make_reply("ok", result={"mode": "fake"})
 
     assert "answered something else" in (facts(Liar(), model("x")).trace_error or "")
 

@@ -147,7 +147,8 @@ def handle(request: dict[str, Any]) -> CompileReport:
             )
         targets[target] = target_report(kernels)
     replaced = [] if candidate is None else candidate.replaced
-    return CompileReport(targets=targets, replaced=replaced, seconds=round(time.monotonic() - began, 4))
+    seconds = round(time.monotonic() - began, 4)
+    return CompileReport(targets=targets, replaced=replaced, seconds=seconds, cpu=_processor_time())
 
 
 def _cache() -> Path:

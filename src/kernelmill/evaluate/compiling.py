@@ -78,6 +78,8 @@ class CompileReport(TypedDict):
     targets: dict[str, TargetReport]
     replaced: list[str]
     seconds: float
+    cpu: float
+    """Processor seconds."""
 
 
 def report(status: str | None = None, error: str | None = None, seconds: float = 0.0) -> KernelReport:
@@ -115,7 +117,7 @@ async def cross_compile(
     reply = await isolate.run(request)
     if reply["kind"] == "ok":
         return _checked(reply, targets, names)
-    total = CompileReport(targets={}, replaced=[], seconds=reply["seconds"])
+    total = CompileReport(targets={}, replaced=[], seconds=reply["seconds"], cpu=reply["cpu"])
     late = False
     for target in targets:
         kernels: dict[str, KernelReport] = {}
@@ -126,6 +128,7 @@ async def cross_compile(
             its_own = [launch for launch in launches if launch["kernel"] == name]
             one = await isolate.run(request | {"launches": its_own, "targets": [target], "loud": True})
             total["seconds"] += one["seconds"]
+            total["cpu"] += one["cpu"]
             late = one["kind"] == "timeout"
             if one["kind"] == "ok":
                 checked = _checked(one, [target], [name])
@@ -169,7 +172,9 @@ def _checked(reply: Reply, targets: list[str], names: list[str]) -> CompileRepor
         forged = report("COMPILE_ERROR", "its process gave an answer that is not the compiler's")
         found = {target: target_report(dict.fromkeys(names, forged)) for target in targets}
         replaced = [FORGED]
-    return CompileReport(targets=found, replaced=replaced, seconds=round(reply["seconds"], 4))
+    return CompileReport(
+        targets=found, replaced=replaced, seconds=round(reply["seconds"], 4), cpu=reply["cpu"]
+    )
 
 
 def _checked_kernel(kernel: dict[str, Any]) -> KernelReport:

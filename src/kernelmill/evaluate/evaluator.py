@@ -37,6 +37,9 @@ from kernelmill.isolate import Isolate, Reply
 TARGETS = ("sm_90", "sm_80", "sm_100")
 """The first is the one whose refusal is a verdict by itself."""
 _RETRIES = 1
+_BEFORE_A_GPU_S = 15.0
+_ASK_A_GPU: tuple[Status, ...] = ("PASSED", "UNSUPPORTED", "TIMEOUT")
+"""What does not end in the interpreter may end on a GPU."""
 _NO_COMPILE: tuple[Status, ...] = ("HACK", "PARSE_ERROR", "FORMAT_ERROR")
 
 
@@ -214,14 +217,10 @@ class Evaluator:
         if work.report.class_name:
             work.enter("interpreter")
             await self._interpret(work)
-        if work.signatures and verdict.status not in _NO_COMPILE and options.targets:
+        if verdict.status not in _NO_COMPILE and self._compiles(work):
             work.enter("compiler")
             await self._compile(work)
-        if (
-            self._lanes
-            and work.report.class_name
-            and (verdict.status in ("PASSED", "UNSUPPORTED") or work.failed_shrunk())
-        ):
+        if self._lanes and work.report.class_name and (verdict.status in _ASK_A_GPU or work.failed_shrunk()):
             lane = min(self._lanes, key=lambda one: (one.sick, one.waiting))
             work.enter(f"GPU {lane.device}")
             await lane.judge(work, timed=self.tier == "gpu_timed")
@@ -237,7 +236,7 @@ class Evaluator:
             "audit": self.options.audit,
             "brief": bool(self._lanes) and not self.options.audit,
             "tf32": self.options.tf32,
-            "limits": {"total_s": self.options.timeout, "call_s": self.options.call_timeout},
+            "limits": {"total_s": self._interpreter_s(), "call_s": self.options.call_timeout},
             "hub": work.hub,
             "label": work.pair.id,
         }
@@ -251,6 +250,16 @@ class Evaluator:
         work.verdict.task["seed"] = seed
         work.verdict.env["sandbox_missing"] = missing
         work.interpreted(reply)
+
+    def _interpreter_s(self) -> float:
+        """Where a GPU is asked next, which is put to everything that the interpreter has no time for, less is enough."""
+        brief = self._lanes and not self.options.audit
+        return min(self.options.timeout, _BEFORE_A_GPU_S) if brief else self.options.timeout
+
+    def _compiles(self, work: Work) -> bool:
+        """A GPU compiles what the task launches at its own size: what it would launch at another says nothing then."""
+        other_size = bool(self._lanes) and bool(work.verdict.task.get("shrunk"))
+        return bool(work.signatures and self.options.targets) and not other_size
 
     async def _compile(self, work: Work) -> None:
         targets = list(self.options.targets)
@@ -289,7 +298,7 @@ class Work:
             "ref_sha": _sha(self.pair.reference),
             "policy": {"tf32": self.options.tf32},
         }
-        self.verdict.cost = {"stages": {}}
+        self.verdict.cost = {"stages": {}, "cpu_s": {}}
         self.enter("static")
         self.hub = offline_models.used_by(self.pair.reference)
         """Whether the reference takes a model from `transformers`, which other servers have."""
@@ -311,9 +320,9 @@ class Work:
 
     def static(self) -> bool:
         """Look at the text. True where that decides."""
-        start = time.monotonic()
+        start, cpu = time.monotonic(), time.thread_time()
         self.report = examine(self.code, self.pair.entry_point)
-        self._cost("static", start)
+        self.spent("static", time.monotonic() - start, time.thread_time() - cpu)
         verdict = self.verdict
         verdict.candidate = {
             "sha": _sha(self.code),
@@ -335,7 +344,7 @@ class Work:
         verdict = self.verdict
         before = verdict.status
         verdict.tier = "interpreter"
-        verdict.cost["stages"]["interpreter"] = round(reply["seconds"], 4)
+        self.spent("interpreter", reply["seconds"], reply["cpu"])
         if reply["kind"] == "ok":
             self._take(reply["result"], reply)
         else:
@@ -376,7 +385,7 @@ class Work:
     def compiled(self, report: compiling.CompileReport) -> None:
         verdict = self.verdict
         verdict.compile = {"targets": report["targets"]}
-        verdict.cost["stages"]["compile"] = round(report["seconds"], 4)
+        self.spent("compile", report["seconds"], report["cpu"])
         if report["replaced"]:
             verdict.flags.append(
                 Flag("E1.tampers", "hard", {"names": report["replaced"], "during": "compile"})
@@ -413,7 +422,7 @@ class Work:
         """The GPU judge's record takes the place of the interpreter's; what both found stays."""
         verdict, too_small = self.verdict, self.failed_shrunk()
         earlier, flags, grade = verdict.checks, verdict.flags, verdict.grade
-        verdict.cost["stages"]["gpu"] = round(reply["seconds"], 4)
+        self.spent("gpu", reply["seconds"], reply["cpu"])
         verdict.task["gpu_seed"] = seed
         if reply["kind"] != "ok":
             self._no_record(reply)
@@ -441,8 +450,11 @@ class Work:
         self.verdict.perf = perf
         self.verdict.tier = "gpu_timed"
 
-    def _cost(self, stage: str, start: float) -> None:
-        self.verdict.cost["stages"][stage] = round(time.monotonic() - start, 4)
+    def spent(self, stage: str, seconds: float, cpu: float) -> None:
+        """Add to what the verdict cost: by the clock, and of the processors."""
+        for kind, more in (("stages", seconds), ("cpu_s", cpu)):
+            of_kind = self.verdict.cost[kind]
+            of_kind[stage] = round(of_kind.get(stage, 0.0) + more, 4)
 
 
 def _compile_status(status: str) -> Status:

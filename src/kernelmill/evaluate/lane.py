@@ -24,8 +24,8 @@ TOO_GOOD = 10.0
 """A speed-up from which on a second judge looks, with other numbers."""
 _SICK_AFTER = 2
 _REQUESTS_OF_A_JUDGE = 500
-_BASELINE_S = 90.0
-"""For torch.compile of one reference in one mode: loops in Python over many steps take it minutes."""
+_BASELINE_S = 30.0
+"""For torch.compile of one reference in one mode, which takes about three; loops in Python over many steps take minutes."""
 _BESIDE_JUDGES = 1.5
 """Processes for each judge that is wanted at once: the others compile baselines."""
 _MOST_LARGE = 10_000
@@ -224,6 +224,7 @@ class Lane:
             "label": f"the baseline of {work.pair.id}",
         }
         reply = await self._run(request, work, _BASELINE_S * len(work.options.baselines))
+        work.spent("baselines", reply["seconds"], reply["cpu"])
         return reply["result"] if reply["kind"] == "ok" else {"error": f"{reply['kind']}: {reply['message']}"}
 
 

@@ -80,6 +80,11 @@ class OwnTime:
         return (now.busy - start.busy) / self._cores
 
 
+def processor_time(processes: Sequence[tuple[OwnTime, Mark]]) -> float:
+    """Of all of them, since their marks, in seconds."""
+    return sum(process.mark().busy - start.busy for process, start in processes)
+
+
 def together(processes: Sequence[tuple[OwnTime, Mark]]) -> float:
     """Of processes that work in turn, since the earliest mark: while one is in the queue, the others wait for it."""
     marks = [(process, start, process.mark()) for process, start in processes]

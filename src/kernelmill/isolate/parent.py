@@ -46,6 +46,8 @@ class Reply(TypedDict):
     type: str
     message: str
     seconds: float
+    cpu: float
+    """Processor seconds of the child and its companions."""
     output: str
     companions: list[str]
     """How each companion ended: `SIGKILL` is ours, when the request was done."""
@@ -210,7 +212,7 @@ class _Connection:
         frame = json.dumps({"id": number, "request": request, "timeout": timeout}).encode()
         if len(frame) > MAX_REQUEST:
             message = f"the request has {len(frame)} bytes, the limit is {MAX_REQUEST}"
-            future.set_result(_reply("error", type="ValueError", message=message))
+            future.set_result(make_reply("error", type="ValueError", message=message))
             return number, future
         self._labels[number] = str(request.get("label", ""))
         self._pending[number] = future
@@ -277,7 +279,7 @@ class _Connection:
     def _fail_pending(self, message: str = "the server ended") -> None:
         for number in list(self._pending):
             if (future := self._pending.pop(number, None)) is not None:
-                _resolve(future, _reply("crashed", message=message))
+                _resolve(future, make_reply("crashed", message=message))
 
     def _dispatch(self, frame: bytes) -> None:
         head, _, body = frame.partition(b"\n")
@@ -324,8 +326,11 @@ def _resolve(future: Future[Reply], reply: Reply) -> None:
         future.set_result(reply)
 
 
-def _reply(kind: _Kind, **rest: Any) -> Reply:
-    reply = Reply(kind=kind, result={}, type="", message="", seconds=0.0, output="", companions=[], cut="")
+def make_reply(kind: _Kind, **rest: Any) -> Reply:
+    """A reply with what is given, and nothing in the other fields."""
+    reply = Reply(
+        kind=kind, result={}, type="", message="", seconds=0.0, cpu=0.0, output="", companions=[], cut=""
+    )
     reply.update(rest)  # type: ignore[typeddict-item]
     return reply
 
@@ -335,6 +340,7 @@ def _judge(event: dict[str, Any], body: bytes) -> Reply:
     ends = [_signal_name(-end) if end < 0 else f"status {end}" for end in event.get("companions", ())]
     rest = {
         "seconds": event["seconds"],
+        "cpu": event["cpu"],
         "output": event["output"],
         "companions": ends,
         "cut": event.get("cut", ""),
@@ -344,29 +350,29 @@ def _judge(event: dict[str, Any], body: bytes) -> Reply:
         try:
             said = json.loads(body)
             if said["kind"] == "ok" and isinstance(said["result"], dict):
-                return _reply("ok", result=said["result"], **rest)
+                return make_reply("ok", result=said["result"], **rest)
             if said["kind"] in ("error", "out_of_memory"):
-                return _reply(said["kind"], type=str(said["type"]), message=str(said["message"]), **rest)
+                return make_reply(said["kind"], type=str(said["type"]), message=str(said["message"]), **rest)
         except (ValueError, RecursionError, TypeError, LookupError):
             pass  # not what our child writes
         how = "torn"
     if how == "torn":
-        return _reply("crashed", message="the reply was torn or forged", **rest)
+        return make_reply("crashed", message="the reply was torn or forged", **rest)
     if how == "failed":
-        return _reply("crashed", message=event["message"], **rest)
+        return make_reply("crashed", message=event["message"], **rest)
     if how == "wrote":
-        return _reply("error", type="OSError", message=TOO_MUCH, **rest)
+        return make_reply("error", type="OSError", message=TOO_MUCH, **rest)
     if how == "overdue":
-        return _reply(
+        return make_reply(
             "timeout", message=f"kept a turn for too long, {event['seconds']:.1f} s after its start", **rest
         )
     if how == "timeout" or status == -signal.SIGXCPU:
-        return _reply("timeout", message=f"timed out after {event['seconds']:.1f} s", **rest)
+        return make_reply("timeout", message=f"timed out after {event['seconds']:.1f} s", **rest)
     if status < 0:
         # C++ aborts where Python raises.
         kind: _Kind = "out_of_memory" if "bad_alloc" in event["output"] else "crashed"
-        return _reply(kind, message=f"killed by {_signal_name(-status)}", **rest)
-    return _reply("crashed", message=f"exited with status {status} and no reply", **rest)
+        return make_reply(kind, message=f"killed by {_signal_name(-status)}", **rest)
+    return make_reply("crashed", message=f"exited with status {status} and no reply", **rest)
 
 
 def _signal_name(number: int) -> str:

@@ -28,7 +28,7 @@ from kernelmill.isolate.child import AGAIN, HEAD_BYTES, NONCE_BYTES, Worker, han
 from kernelmill.isolate.confine import SCRATCH_LIMIT, leave_network
 from kernelmill.isolate.ending import Endings, Process
 from kernelmill.isolate.here import GO
-from kernelmill.isolate.own_time import Mark, OwnTime, counted, together
+from kernelmill.isolate.own_time import Mark, OwnTime, counted, processor_time, together
 from kernelmill.isolate.scratch import bytes_written, holds_too_much, remove_tree
 from kernelmill.isolate.turns import Turns
 from kernelmill.isolate.wire import (
@@ -286,7 +286,7 @@ class _Server:
                 self._let_go(child)
             self.endings.end(companions, lambda statuses, trouble: None)
             event = {"id": number, "how": "failed", "message": f"no new process: {error.strerror}"}
-            _write_frame(self.control, event | {"status": 0, "seconds": 0.0, "output": ""})
+            _write_frame(self.control, event | {"status": 0, "seconds": 0.0, "cpu": 0.0, "output": ""})
         finally:
             for pair in pairs:
                 for end in pair:
@@ -400,6 +400,7 @@ class _Server:
         if how in ("timeout", "overdue") and request.draft is not None:
             how, body, cut = "reply", request.draft, how
         self.turns.leave(child.pid)
+        cpu = processor_time(request.clocks)
         for clock, _ in request.clocks[1:]:
             clock.close()
 
@@ -410,6 +411,7 @@ class _Server:
                 "cut": cut,
                 "status": 0 if again else statuses.pop(0),
                 "seconds": seconds,
+                "cpu": cpu,
                 "output": printed.decode("utf-8", "replace") + trouble,
                 "companions": statuses,
             }
