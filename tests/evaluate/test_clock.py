@@ -106,7 +106,7 @@ def test_the_device_regime_gives_the_kernels_own_time_however_slow_python_is(
 def test_the_latency_regime_gives_what_a_caller_sees(gpu: FakeGpu) -> None:
     clock = Clock()
     times = clock.block([call(gpu, 50e-6, 200e-6)] * 5, "latency")
-    assert min(times) > 200
+    assert min(times) > 150, "three times what the kernel takes"
 
 
 @pytest.mark.parametrize("python", [20e-6, 200e-6, 2e-3])
