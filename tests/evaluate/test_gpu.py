@@ -305,3 +305,61 @@ def test_a_task_too_large_for_the_gpu_is_inconclusive(evaluator: Evaluator) -> N
     assert verdict.status == "UNSUPPORTED", (verdict.status, verdict.error)
     assert "does not fit" in verdict.error
     assert_the_next_one_is_well(evaluator)
+
+
+WAITS = HONEST.replace("return out", "torch.cuda.synchronize()\n        return out")
+READS = HONEST.replace("return out", "assert out[0, 0].item() >= 0\n        return out")
+WAITING_REFERENCE = REFERENCE.replace(
+    "return torch.relu(x) * 2.0", "assert x[0, 0].item() < 100\n        return torch.relu(x) * 2.0"
+)
+STOPS_WHEN_TIMED = """
+        self.calls = getattr(self, "calls", 0) + int(x.numel() > 1 << 20)
+        out = torch.empty_like(x)
+        kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        if self.calls > 60:
+            torch.cuda._sleep(1 << 62)
+        return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("reference", "code", "side"),
+    [
+        (REFERENCE, WAITS, "candidate"),
+        (REFERENCE, READS, "candidate"),
+        (WAITING_REFERENCE, HONEST, "reference"),
+    ],
+)
+def test_who_waits_for_the_gpu_is_correct_and_timed_as_a_caller_sees_it(
+    evaluator: Evaluator, reference: str, code: str, side: str
+) -> None:
+    verdict = judged(evaluator, HEAD + code, reference)
+    assert (verdict.verdict, verdict.tier) == ("correct", "gpu_timed"), verdict.error
+    assert verdict.perf is not None
+    assert (verdict.perf.regime, verdict.perf.device_us) == ("latency", None)
+    assert any(f"the {side} waits" in note for note in verdict.perf.notes)
+
+
+def test_who_does_not_end_while_it_is_timed_loses_the_time_and_not_the_verdict(evaluator: Evaluator) -> None:
+    verdict = judged(evaluator, HEAD + STOPS_WHEN_TIMED)
+    assert (verdict.verdict, verdict.tier, verdict.perf) == ("correct", "gpu", None), verdict.error
+    (check,) = [check for check in verdict.checks if check.name == "gpu:timing"]
+    assert check.result == "skip"
+    assert_the_next_one_is_well(evaluator)
+
+
+OFFENDERS = {"waits": HEAD + WAITS, "never ends": HANGS}
+
+
+@pytest.mark.parametrize("what", OFFENDERS)
+def test_neighbours_of_an_offender_get_what_they_get_alone(what: str) -> None:
+    async def together(evaluator: Evaluator) -> list[Verdict]:
+        honest = [HEAD + HONEST + f"# {number}\n" for number in range(5)]
+        pairs = [Pair(str(n), REFERENCE, code) for n, code in enumerate([OFFENDERS[what], *honest])]
+        return await asyncio.gather(*(evaluator.evaluate(pair) for pair in pairs))
+
+    with Evaluator(Options(device="cuda", targets=(), baselines=()), workers=6) as evaluator:
+        offender, *honest = asyncio.run(together(evaluator))
+    told = [(verdict.verdict, verdict.tier, verdict.error) for verdict in honest]
+    assert told == [("correct", "gpu_timed", "")] * 5
+    assert offender.status == ("TIMEOUT" if what == "never ends" else "PASSED"), offender.error

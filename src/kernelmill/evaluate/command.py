@@ -74,7 +74,7 @@ def parser() -> Parser:
         type=_seconds,
         default=Options.timeout,
         metavar="S",
-        help=f"seconds for one candidate in one tier (default: {Options.timeout:g})",
+        help=f"seconds that one candidate may run in one tier; waiting does not count (default: {Options.timeout:g})",
     )
     made.add_argument(
         "--seed", type=at_least(0), metavar="N", help="draw from this and not from a secret number: to replay"

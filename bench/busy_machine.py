@@ -1,0 +1,102 @@
+"""The same verdicts on an idle machine and on a busy one, without a GPU.
+
+    python bench/busy_machine.py PAIRS.jsonl [--pairs 100] [--loops 8] [--workers 2]
+
+Judges the pairs twice, with the same seed: once with nothing beside them, once with busy loops. PAIRS.jsonl has kernels from
+elsewhere (id, reference, candidate); none are shipped here. Writes busy_machine.json into --out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import multiprocessing
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from kernelmill.evaluate.batch import Batch, run
+from kernelmill.evaluate.evaluator import Options, environment
+
+
+def _spin() -> None:
+    os.setsid()  # the kernel shares processors among sessions first
+    while True:
+        pass
+
+
+@contextlib.contextmanager
+def busy(loops: int) -> Iterator[None]:
+    processes = [multiprocessing.get_context("fork").Process(target=_spin, daemon=True) for _ in range(loops)]
+    try:
+        for process in processes:
+            process.start()
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def judged(source: Path, output: Path, workers: int) -> tuple[float, dict[str, list[str]]]:
+    start = time.monotonic()
+    run(Batch(source, output, Options(device="cpu", seed=20261116), workers, force=True))
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    output.unlink()
+    return time.monotonic() - start, {
+        row["id"]: [row["verdict"], row["status"], row["error"][:200]] for row in rows
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--pairs", type=int, default=100)
+    parser.add_argument("--loops", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("bench/results"))
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    rows = given.source.read_text().splitlines()
+    random.Random(3).shuffle(rows)
+    source, output = given.out / "busy_pairs.jsonl", given.out / "busy_verdicts.jsonl"
+    source.write_text("".join(f"{row}\n" for row in rows[: given.pairs]))
+    idle_s, idle = judged(source, output, given.workers)
+    with busy(given.loops):
+        busy_s, loaded = judged(source, output, given.workers)
+    source.unlink()
+    changed = {
+        name: {"idle": told, "busy": loaded[name]}
+        for name, told in idle.items()
+        if told[:2] != loaded[name][:2]
+    }
+    found: dict[str, Any] = {
+        "date": datetime.date.today().isoformat(),
+        "versions": environment(),
+        "pairs": len(idle),
+        "processors": os.cpu_count(),
+        "loops": given.loops,
+        "seconds": {"idle": round(idle_s, 1), "busy": round(busy_s, 1)},
+        "verdicts": dict(Counter(" ".join(told[:2]) for told in idle.values())),
+        "changed": changed,
+    }
+    (given.out / "busy_machine.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+    for name, both in changed.items():
+        print(f"NOT MET: {name}: {both}")
+    return 1 if changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
