@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kernelmill.isolate import Doing, Isolate, Reply
 from kernelmill.isolate.own_time import OwnTime, counted
-from kernelmill.isolate.turns import Turns
+from kernelmill.isolate.turns import PATIENCE, Turns
 
 WORKER = """
 import os, time
@@ -113,23 +113,42 @@ def test_who_is_alone_is_alone_and_everybody_has_a_turn_in_the_end(
     assert turns.waiting == []
 
 
-def test_those_who_wait_to_be_alone_follow_each_other_and_nobody_new_overtakes() -> None:
-    turns = Turns(Hand())
-    for who, alone in ((1, False), (2, True), (3, False), (4, True)):
+def test_those_who_wait_to_be_alone_follow_each_other() -> None:
+    turns = Turns(clock := Hand())
+    for who, alone in ((1, False), (2, True), (3, True)):
         turns.ask(who, alone, 10)
     assert [turn.who for turn in turns.grant()] == [1]
+    clock.time = PATIENCE
+    turns.ask(4, False, 10)
+    assert turns.grant() == [], "2 has waited for long enough"
     turns.leave(1)
     assert [turn.who for turn in turns.grant()] == [2]
-    turns.ask(5, True, 10)  # came later than 3
+    turns.ask(5, True, 10)  # too late for this round
     turns.leave(2)
+    assert [turn.who for turn in turns.grant()] == [3]
+    turns.leave(3)
     assert [turn.who for turn in turns.grant()] == [4]
-    turns.leave(4)
-    order = []
-    while granted := turns.grant():
-        order += [turn.who for turn in granted]
-        for turn in granted:
-            turns.leave(turn.who)
-    assert sorted(order) == [3, 5]
+
+
+def test_who_wants_to_be_alone_lets_others_begin_for_a_while_and_no_longer() -> None:
+    turns = Turns(clock := Hand())
+    turns.ask(1, False, 10)
+    turns.grant()
+    turns.ask(2, True, 10)
+    turns.ask(3, False, 10)
+    assert [turn.who for turn in turns.grant()] == [3]
+    clock.time = PATIENCE
+    turns.ask(4, False, 10)
+    assert turns.grant() == []
+    turns.leave(1)
+    turns.leave(3)
+    assert [turn.who for turn in turns.grant()] == [2]
+
+
+def test_on_an_idle_device_nobody_waits_to_be_alone() -> None:
+    turns = Turns(Hand())
+    turns.ask(1, True, 10)
+    assert [turn.who for turn in turns.grant()] == [1]
 
 
 def test_a_turn_is_overdue_when_its_cap_is_over_and_waiting_does_not_count() -> None:

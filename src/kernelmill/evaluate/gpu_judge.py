@@ -32,7 +32,7 @@ from kernelmill.evaluate import candidate, gpu_probes, offline_models, probes
 from kernelmill.evaluate.baselines import measure_baselines
 from kernelmill.evaluate.clock import KEPT_RESULTS
 from kernelmill.evaluate.gpu_runtime import GpuCandidate, OnGpu, start_cuda
-from kernelmill.evaluate.gpu_session import GpuSession
+from kernelmill.evaluate.gpu_session import GpuSession, Turn
 from kernelmill.evaluate.guard import Fingerprint
 from kernelmill.evaluate.plan import TURN_S, TooSlowToTime
 from kernelmill.evaluate.reference import BadReference, Facts, Reference, load_reference
@@ -42,8 +42,6 @@ from kernelmill.evaluate.tolerance import Policy
 from kernelmill.evaluate.trial import Trial
 from kernelmill.isolate import here
 
-_REFERENCE_S = 60.0
-"""The cap on a turn in which the reference is looked at."""
 _MOST_LEFT = 64 << 20
 """Bytes on the GPU that a request may leave behind: a reference that keeps more ends its judge."""
 _WARM_UP = """
@@ -168,10 +166,10 @@ def _judge(
     limits, marks, timed = Limits(**request.get("limits", {})), _Marks(), bool(request.get("timed"))
     dice = random.Random(request["seed"])
     torch.cuda.reset_peak_memory_stats()
-    with closing(_reference(request)) as reference:
-        marks("waits")
-        with _beside():
-            facts = reference.examine(dice.getrandbits(31))
+    turn = Turn()
+    with closing(_reference(request, turn)) as reference:
+        marks("begun")
+        facts = reference.examine(dice.getrandbits(31))
         marks("reference")
         record.task = {"version": "original", "gpu": torch.cuda.get_device_name(), "marks": marks.seconds}
         if facts.oracle_note:
@@ -179,9 +177,9 @@ def _judge(
         if facts.random_in_eval:
             raise Stop("UNSUPPORTED", "the reference is random: there is no right answer to compare with")
         session = GpuSession(sockets[0], record, limits, here.companions[0])
-        session.policy, session.alone = Policy(tf32=bool(request.get("tf32"))), bool(request.get("suspect"))
-        with _beside():
-            session.allocate(reference, dice.getrandbits(31), timed)
+        session.policy, session.turn = Policy(tf32=bool(request.get("tf32"))), turn
+        session.alone = bool(request.get("suspect"))
+        session.allocate(reference, dice.getrandbits(31), timed)
         with closing(session):
             marks("arenas")
             session.load(request["candidate"], request["class"])
@@ -190,8 +188,7 @@ def _judge(
             record.check("init", "pass", f"weights: {session.drop_in}")
             marks("build")
             trial = _trial(session, record, facts, dice, request)
-            with session.computing():
-                trial.prepare()
+            trial.prepare()
             marks("roles")
             assert trial.own is not None
             compile_s = session.compile(trial.own, dice.getrandbits(31))
@@ -226,8 +223,7 @@ def _timed(
 ) -> dict[str, Any]:
     """Times, or why there are none: whatever happens to the clock, the verdict stands."""
     try:
-        with session.computing():
-            stopwatch = Stopwatch(trial)
+        stopwatch = Stopwatch(trial)
     except TooSlowToTime as error:
         return {"untimed": f"too slow to be timed: {error}"}
     here.line.draft(so_far())
@@ -254,7 +250,7 @@ def _timed(
 
 
 _NEXT = {
-    "waits": "looks at the reference",
+    "begun": "looks at the reference",
     "reference": "takes memory",
     "arenas": "loads",
     "load": "builds",
@@ -293,17 +289,10 @@ def _alone() -> Iterator[None]:
         torch.cuda.synchronize()
 
 
-@contextmanager
-def _beside() -> Iterator[None]:
-    """Others compute on this GPU, too, but nobody is timed."""
-    with here.line.turn(False, _REFERENCE_S):
-        yield
-        torch.cuda.synchronize()
-
-
-def _reference(request: dict[str, Any]) -> Reference:
+def _reference(request: dict[str, Any], turn: Turn) -> Reference:
     reference = load_reference(request["reference"], request.get("entry_point"), "cuda")
     reference.alone = bool(request.get("alone"))
+    reference.computing = turn
     return reference
 
 
@@ -311,18 +300,17 @@ def _baseline(request: dict[str, Any]) -> dict[str, Any]:
     """How the compiled reference compares with the eager one, in a process that never saw a candidate."""
     dice = random.Random(request["seed"])
     try:
-        reference = _reference(request)
+        reference = _reference(request, Turn())
         here.line.doing("baseline")
-        with _beside():
-            facts = reference.examine(dice.getrandbits(31))
-            model = reference.new(dice.getrandbits(31))
-            if facts.random:
-                model.eval()
-            calls = [reference.inputs(dice.getrandbits(31))]
-            taken = bytes_of(reference.run(model, calls[0]).leaves)
-            sets = most_kept(_BASELINE_SETS, bytes_of(calls[0].tensors()))
-            calls += [reference.inputs(dice.getrandbits(31)) for _ in range(sets - 1)]
-            torch.cuda.empty_cache()
+        facts = reference.examine(dice.getrandbits(31))
+        model = reference.new(dice.getrandbits(31))
+        if facts.random:
+            model.eval()
+        calls = [reference.inputs(dice.getrandbits(31))]
+        taken = bytes_of(reference.run(model, calls[0]).leaves)
+        sets = most_kept(_BASELINE_SETS, bytes_of(calls[0].tensors()))
+        calls += [reference.inputs(dice.getrandbits(31)) for _ in range(sets - 1)]
+        torch.cuda.empty_cache()
         return measure_baselines(model, calls, request["modes"], _alone, most_kept(KEPT_RESULTS, taken))
     except (BadReference, TooSlowToTime, torch.cuda.OutOfMemoryError) as error:
         return {"error": str(error)[:500]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -38,11 +38,43 @@ _ALONE_TIMES = 50
 """For a call alone, times what the reference takes, where that is more than the limit."""
 _SLACK_S = 30.0
 """What a turn may take beyond the candidate's limit: the judge's own part of it, and noticing."""
+_REFERENCE_S = 60.0
+"""The cap on a turn in which the reference is run."""
 _A_CONFIGURATION_S = 0.5
 """For a tuner to try one, beside the time for the call."""
 
 
+class Turn:
+    """The judge's turn on its GPU. Inside one, no other is taken."""
+
+    def __init__(self) -> None:
+        self._taken: tuple[bool, float] | None = None
+
+    @contextmanager
+    def __call__(self, alone: bool = False, cap: float = _REFERENCE_S) -> Iterator[None]:
+        if self._taken is not None:
+            yield
+            return
+        self._taken = (alone, cap)
+        try:
+            with here.line.turn(alone, cap):
+                yield
+                torch.cuda.current_stream().synchronize()
+        finally:
+            self._taken = None
+
+    def interrupt(self) -> None:
+        """Let others have it for a while."""
+        if self._taken is not None:
+            here.line.leave()
+
+    def resume(self) -> None:
+        if self._taken is not None:
+            here.line.take(*self._taken)
+
+
 class GpuSession(Session):
+    turn: Turn
     down: Arena
     up: Arena
     lean = False
@@ -50,7 +82,6 @@ class GpuSession(Session):
     """Of one set of inputs, the outputs and the weights."""
     reference_s = 0.0
     """What a call of the reference took, when the arenas were made."""
-    _in_turn, _turn = False, (False, 0.0)
     candidate_bytes = 0
     """The most that the candidate's process says that it had in use. Known where memory is short."""
 
@@ -77,28 +108,15 @@ class GpuSession(Session):
         alone_s = max(self._limits.call_s, _ALONE_TIMES * reference_s)
         self.call_s = alone_s if self.alone else max(_BESIDE_S, _BESIDE_TIMES * reference_s)
 
-    @contextmanager
-    def computing(self, alone: bool | None = None, cap: float | None = None) -> Iterator[None]:
-        """A turn on the GPU; inside one, no other."""
-        if self._in_turn:
-            yield
-            return
-        self._turn = (self.alone if alone is None else alone, cap or self.call_s + _SLACK_S)
-        with here.line.turn(*self._turn):
-            self._in_turn = True
-            try:
-                yield
-                torch.cuda.current_stream().synchronize()
-            finally:
-                self._in_turn = False
+    def computing(self, alone: bool | None = None, cap: float | None = None) -> AbstractContextManager[None]:
+        """A turn on the GPU, alone if this candidate's calls have to be, or if that is asked for."""
+        return self.turn(self.alone if alone is None else alone, cap or self.call_s + _SLACK_S)
 
     def interrupt(self) -> None:
-        if self._in_turn:
-            here.line.leave()
+        self.turn.interrupt()
 
     def resume(self) -> None:
-        if self._in_turn:
-            here.line.take(*self._turn)
+        self.turn.resume()
 
     def memory(self) -> dict[str, float]:
         """In GB, at most: what both sides had in use, the arenas apart."""

@@ -23,7 +23,7 @@ import gc
 import importlib.util
 import itertools
 import linecache
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -104,6 +104,8 @@ class Reference:
         """Where models and inputs are made; set before the first is."""
         self.alone = False
         """Nobody else is on the device: what has no room for float64 now has none at all."""
+        self.computing: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Around each run: a turn, where there is a device to share."""
         self._module = module
         self._file = file
 
@@ -157,7 +159,7 @@ class Reference:
     def run(self, model: Any, call: Call, seed: int = 0) -> Outputs:
         """Run a copy of the model on a copy of the inputs; torch's generator is seeded with `seed`."""
         given = call.clone()
-        with self._blamed("forward()"), torch.no_grad(), _home(self.device):
+        with self.computing(), self._blamed("forward()"), torch.no_grad(), _home(self.device):
             own = copy.deepcopy(model)
             seed_all(seed)
             outputs = flatten(own(*given.args, **given.kwargs))
@@ -175,7 +177,8 @@ class Reference:
         return self._run_exact(wide, call.map(_wide_clone), seed)
 
     def _run_exact(self, wide: Any, given: Call, seed: int) -> Outputs:
-        with self._blamed("forward() in float64"), torch.no_grad(), _home(self.device), Widen():
+        blamed = self._blamed("forward() in float64")
+        with self.computing(), blamed, torch.no_grad(), _home(self.device), Widen():
             own = copy.deepcopy(wide)
             seed_all(seed)
             outputs = flatten(own(*given.args, **given.kwargs), torch.float64)
@@ -248,7 +251,7 @@ class Reference:
     def _effects(self, model: Any, call: Call, seed: int) -> tuple[bool, bool]:
         """Whether it writes to its inputs, and whether it returns memory of theirs."""
         given = call.clone()
-        with self._blamed("forward()"), torch.no_grad(), _home(self.device):
+        with self.computing(), self._blamed("forward()"), torch.no_grad(), _home(self.device):
             own = copy.deepcopy(model)
             seed_all(seed)
             outputs = flatten(own(*given.args, **given.kwargs))

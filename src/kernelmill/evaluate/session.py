@@ -336,8 +336,7 @@ class Session:
         kept = self._answer
         if kept is None or kept[0] is not call or kept[1] != seed:
             kept = self._answer = None  # there may be no room for two
-            with self.computing():
-                kept = self._answer = (call, seed, self._expected(call, seed))
+            kept = self._answer = (call, seed, self._expected(call, seed))
         return kept[2]
 
     def _expected(self, call: Call, seed: int) -> Answer:
@@ -348,8 +347,8 @@ class Session:
 
     def judge(self, name: str, call: Call, returned: Returned, seed: int, record: bool = True) -> Comparison:
         """Compare with the reference, and note it as a check."""
+        answer = self.expected(call, seed)
         with self.computing():
-            answer = self.expected(call, seed)
             found = self.compare(returned, answer)
         for tolerance in ("1e-2", "1e-4") if name.startswith("seed_") else ():
             self._record.kb[f"correct_{tolerance}"] &= _kb(returned, answer, float(tolerance))

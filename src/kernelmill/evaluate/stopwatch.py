@@ -62,11 +62,12 @@ class Stopwatch:
         taken = bytes_of(self._answers[0].eager.leaves)
         self._most_kept = most_kept(_KEPT_RESULTS, taken)
         self._kept = most_kept(KEPT_RESULTS, taken)
-        self._clock = Clock(self._kept)
         self._blocks: dict[Regime, _Blocks] = {}
         self._sent: list[tuple[int, Outputs]] = []
         self._found: dict[str, Any] = {}
-        eager, ours = self._pair("latency", 1)  # what is made at a first call is made now
+        with trial.session.computing():
+            self._clock = Clock(self._kept)
+            eager, ours = self._pair("latency", 1)  # what is made at a first call is made now
         Plan.of(max(*eager, *ours))
 
     def measure(self, budget: float) -> None:

@@ -1,8 +1,11 @@
 """Turns at what the children of a server share: many beside each other, or one alone.
 
 The server grants them, so it knows who has one and since when, and nobody keeps one for longer than its cap, whatever
-happens in the process that has it. First come, first served, with one exception: those who already wait to be alone
-when somebody begins to be follow directly, for each change between the two kinds waits until everybody has left.
+happens in the process that has it.
+
+Each change from many to one waits until everybody has left, so there are few of them: who wants to be alone lets others
+begin before it for `PATIENCE` seconds as long as somebody is at work, and those who then wait to be alone follow each
+other. Otherwise first come, first served.
 
 No input or output here, and the clock is given.
 """
@@ -12,6 +15,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+PATIENCE = 1.0
 
 
 @dataclass
@@ -29,6 +34,8 @@ class Turns:
     clock: Callable[[], float] = time.monotonic
     holding: dict[int, Turn] = field(default_factory=dict)
     waiting: list[Turn] = field(default_factory=list)
+    _in_a_row: bool = False
+    """The last one to begin was alone: who comes now to be alone does not overtake."""
 
     def ask(self, who: int, alone: bool, cap: float) -> None:
         self.leave(who)
@@ -42,17 +49,25 @@ class Turns:
     def grant(self) -> list[Turn]:
         """Those who may begin now."""
         begun: list[Turn] = []
-        while self.waiting and self._may(self.waiting[0]):
-            turn = self.waiting.pop(0)
+        while (turn := self._next()) is not None:
+            self.waiting.remove(turn)
             turn.since = self.clock()
             self.holding[turn.who] = turn
             begun.append(turn)
-            if turn.alone:
+            if turn.alone and not self._in_a_row:
                 self.waiting.sort(key=lambda one: not one.alone)  # stable: otherwise as they came
+            self._in_a_row = turn.alone
         return begun
 
-    def _may(self, turn: Turn) -> bool:
-        return not self.holding or not (turn.alone or any(one.alone for one in self.holding.values()))
+    def _next(self) -> Turn | None:
+        if not self.waiting or any(turn.alone for turn in self.holding.values()):
+            return None
+        first = self.waiting[0]
+        if not (first.alone and self.holding):
+            return first
+        if self.clock() >= first.since + PATIENCE:
+            return None
+        return next((turn for turn in self.waiting if not turn.alone), None)
 
     def overdue(self) -> list[Turn]:
         """Those who have had a turn for longer than they may."""
