@@ -31,7 +31,12 @@ class Mark(NamedTuple):
 
 
 def counted() -> bool:
-    return os.path.exists("/proc/self/schedstat")
+    """Whether this kernel counts: where it does not, the file is missing or full of zeros."""
+    try:
+        with open("/proc/self/schedstat", "rb") as file:
+            return int(file.read().split()[0]) > 0
+    except (OSError, LookupError, ValueError):
+        return False
 
 
 class OwnTime:

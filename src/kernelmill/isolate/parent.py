@@ -367,7 +367,7 @@ def _judge(event: dict[str, Any], body: bytes) -> Reply:
             "timeout", message=f"kept a turn for too long, {event['seconds']:.1f} s after its start", **rest
         )
     if how == "timeout" or status == -signal.SIGXCPU:
-        return make_reply("timeout", message=f"timed out after {event['seconds']:.1f} s", **rest)
+        return make_reply("timeout", message=f"timed out after {event['limit']:.1f} s", **rest)
     if status < 0:
         # C++ aborts where Python raises.
         kind: _Kind = "out_of_memory" if "bad_alloc" in event["output"] else "crashed"

@@ -409,6 +409,7 @@ class _Server:
                 "id": request.number,
                 "how": how,
                 "cut": cut,
+                "limit": request.timeout,
                 "status": 0 if again else statuses.pop(0),
                 "seconds": seconds,
                 "cpu": cpu,
