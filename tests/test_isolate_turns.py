@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from kernelmill.isolate import Doing, Isolate, Reply
 from kernelmill.isolate.own_time import OwnTime, counted
 from kernelmill.isolate.turns import PATIENCE, Turns
+from kernelmill.isolate.wire import pack
 
 WORKER = """
 import os, time
@@ -28,6 +29,9 @@ def handle(request):
     if "draft" in request:
         here.line.draft(request["draft"])
     here.line.doing(request.get("doing", "nothing"))
+    if "say" in request:
+        here.line._end.sendall(bytes.fromhex(request["say"]))
+        time.sleep(request.get("then", 0))
     if "turn" in request:
         with here.line.turn(request["turn"] == "alone", request.get("cap", 600)):
             began = time.monotonic()
@@ -235,6 +239,54 @@ def test_it_can_be_seen_who_has_a_turn_and_who_waits(isolate: Isolate) -> None:
     told = {one["label"]: (one["doing"], one["turn"]) for one in seen}
     assert told == {"a": ("timing", "alone"), "b": ("nothing", "waits")}
     assert all(one["turn_since"] <= time.monotonic() for one in seen)
+
+
+def said(text: str) -> dict[str, Any]:
+    """A request whose child says this to the server."""
+    return {"say": pack(text.encode()).hex(), "then": 600}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"turn": "alone", "cap": 1' + "0" * 400 + "}",
+        '{"turn": "alone", "cap": Infinity}',
+        '{"turn": "alone", "cap": NaN}',
+        '{"turn": "alone", "cap": -1}',
+        '{"turn": "alone"}',
+        "[" * 100_000,
+        "not JSON",
+        "[]",
+    ],
+)
+def test_nonsense_over_the_line_costs_the_child_alone(isolate: Isolate, text: str) -> None:
+    bad, neighbour = together(isolate, said(text), {"turn": "alone"})
+    assert bad["kind"] == "crashed", bad
+    assert neighbour["kind"] == "ok"
+
+
+def test_a_cap_is_no_longer_than_the_time_for_the_request(isolate: Isolate) -> None:
+    kept, waiter = together(isolate, {"turn": "alone", "keep": 600, "limit": 1.0}, {"turn": "alone"})
+    assert (kept["kind"], waiter["kind"]) == ("timeout", "ok")
+
+
+def test_cancelled_requests_leave_no_open_files(isolate: Isolate) -> None:
+    async def cancelled() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await isolate.run({"turn": "alone", "keep": 600})
+
+    def open_files() -> int:
+        assert isolate._connection is not None
+        return len(os.listdir(f"/proc/{isolate._connection._process.pid}/fd"))
+
+    asyncio.run(cancelled())
+    assert together(isolate, {})[0]["kind"] == "ok"
+    before = open_files()
+    for _ in range(5):
+        asyncio.run(cancelled())
+    assert together(isolate, {})[0]["kind"] == "ok"
+    assert open_files() <= before
 
 
 # ------------------------------------------------------------------------------------------- own time

@@ -16,56 +16,61 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kernelmill.evaluate import session as module
 from kernelmill.evaluate.channel import Channel, Closed
 from kernelmill.evaluate.evaluator import Options, Pair, Work
 from kernelmill.evaluate.lane import Lane
 from kernelmill.evaluate.progress import STALLED_AFTER, Now, Progress, holders, waited_for
 from kernelmill.evaluate.room import Room
-from kernelmill.evaluate.session import TOO_SLOW, Limits, Record, Session, Stop
+from kernelmill.evaluate.session import TOO_SLOW, Limits, Record, Session, Stop, settling
 from kernelmill.evaluate.verdict import Verdict, truth_of
-from kernelmill.isolate import Doing, Reply
-from kernelmill.isolate.own_time import OwnTime
+from kernelmill.isolate import OVERDUE, Doing, Reply
+from kernelmill.isolate.own_time import Mark, OwnTime
 from kernelmill.isolate.parent import make_reply
 
-Answer = Callable[[Channel, dict[str, Any]], None]
 
+class Hand(OwnTime):
+    """A process's own time, set by hand: nothing here depends on how busy this machine is."""
 
-class Aging(OwnTime):
-    """A process's own time that goes `rate` times as fast as the clock, as for one that has to share a processor."""
-
-    def __init__(self, rate: float) -> None:
+    def __init__(self) -> None:
         super().__init__(())
-        self._rate = rate
+        self.time = 0.0
 
-    def since(self, start: Any) -> float:
-        return self._rate * (time.monotonic() - start.wall)
+    def mark(self) -> Mark:
+        return Mark(self.time, 0.0, 0.0, 0.0)
+
+    def since(self, start: Mark) -> float:
+        return self.time - start.wall
 
 
-def silent(channel: Channel, request: dict[str, Any]) -> None:
-    """Never answers."""
+Answer = Callable[[Channel, dict[str, Any], Hand], None]
+
+
+def silent(channel: Channel, request: dict[str, Any], clock: Hand) -> None:
+    """Works, and never answers."""
+    clock.time += 1000
 
 
 @contextmanager
 def candidate(
-    answer: Answer, limits: Limits | None = None, rate: float = 1.0, kind: type[Session] = Session
+    answer: Answer, limits: Limits | None = None, kind: type[Session] = Session
 ) -> Iterator[Session]:
     """A session with a process that `answer` plays."""
     mine, theirs = socket.socketpair()
+    clock = Hand()
 
     def serve() -> None:
         channel = Channel(theirs)
         while True:
             try:
                 request, _ = channel.receive()
-                answer(channel, request)
+                answer(channel, request, clock)
             except Closed:
                 return
 
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        yield kind(mine, Record(), limits or Limits(), Aging(rate))
+        yield kind(mine, Record(), limits or Limits(), clock)
     finally:
         mine.shutdown(socket.SHUT_RDWR)
         thread.join()
@@ -73,15 +78,15 @@ def candidate(
         theirs.close()
 
 
-def stopped(session: Session, do: str = "call", seconds: float = 0.1) -> Stop:
+@pytest.fixture(autouse=True)
+def nobody_paused() -> None:
+    PAUSED.clear()
+
+
+def stopped(session: Session, do: str = "call", seconds: float = 10) -> Stop:
     with pytest.raises(Stop) as stop:
         session.ask(do, seconds, {})
     return stop.value
-
-
-@pytest.fixture(autouse=True)
-def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "GRACE", 0.05)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +94,8 @@ def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({}, "TIMEOUT"),
         ({"own_size": False}, "UNSUPPORTED"),
-        ({"enough_s": 0.2}, "UNSUPPORTED"),
-        ({"enough_s": 0.1}, "TIMEOUT"),
+        ({"enough_s": 20}, "UNSUPPORTED"),
+        ({"enough_s": 10}, "TIMEOUT"),
     ],
 )
 def test_a_time_out_is_a_verdict_only_at_the_tasks_own_size_and_well_above_what_it_takes(
@@ -119,24 +124,30 @@ def test_a_module_that_cannot_be_loaded_in_time_is_late_at_any_size() -> None:
 
 
 def late_answer(seconds: float) -> Answer:
-    def answer(channel: Channel, request: dict[str, Any]) -> None:
-        time.sleep(seconds)
+    def answer(channel: Channel, request: dict[str, Any], clock: Hand) -> None:
+        clock.time += seconds
         channel.send({"nonce": request["nonce"]})
 
     return answer
 
 
 def test_a_process_that_had_no_processor_has_all_of_its_time() -> None:
-    with candidate(late_answer(0.6), rate=0.1) as session:
+    """The clock on the wall goes on for longer than its limit, and its own time does not."""
+
+    def starved(channel: Channel, request: dict[str, Any], clock: Hand) -> None:
+        time.sleep(0.3)
+        late_answer(0.05)(channel, request, clock)
+
+    with candidate(starved) as session:
         session.ask("call", 0.1, {})
-        assert session.used < 0.1
+        assert session.used == pytest.approx(0.05)
 
 
 def test_who_has_used_up_its_time_is_too_slow_and_not_wrong() -> None:
-    with candidate(late_answer(0.2), Limits(total_s=0.3)) as session:
-        session.ask("call", 10, {})
-        session.ask("call", 10, {})  # who has begun may end
-        stop = stopped(session, seconds=10)
+    with candidate(late_answer(20), Limits(total_s=30)) as session:
+        session.ask("call", 100, {})
+        session.ask("call", 100, {})  # who has begun may end
+        stop = stopped(session, seconds=100)
     assert stop.status == "UNSUPPORTED"
     assert stop.error.startswith(TOO_SLOW)
 
@@ -144,61 +155,145 @@ def test_who_has_used_up_its_time_is_too_slow_and_not_wrong() -> None:
 def compiling(seconds: float, then: float = 0.0) -> Answer:
     """Says that it compiles for so long, and then works."""
 
-    def answer(channel: Channel, request: dict[str, Any]) -> None:
+    def answer(channel: Channel, request: dict[str, Any], clock: Hand) -> None:
         nonce = {"nonce": request["nonce"]}
         channel.send(nonce | {"pause": True})
-        time.sleep(seconds)
+        assert PAUSED.wait(240)
+        PAUSED.clear()
+        clock.time += seconds
         channel.send(nonce | {"pause": False})
         assert channel.receive()[0]["nonce"] == request["nonce"]
-        time.sleep(then)
+        clock.time += then
         channel.send(nonce | {"done": True})
 
     return answer
 
 
-class WithTurns(Session):
-    """Notes when it gives its turn back and takes it again."""
+PAUSED = threading.Event()
+"""The judge has looked at the clock, since it was told that something is compiled."""
+
+
+class Compiles(Session):
+    compiles = True
+
+    def interrupt(self) -> None:
+        PAUSED.set()
+
+
+class WithTurns(Compiles):
+    """Notes when it gives its turn back and takes it again, for which it has to wait."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.noted: list[str] = []
 
     def interrupt(self) -> None:
+        super().interrupt()
         self.noted.append("gives back")
 
     def resume(self) -> None:
-        time.sleep(0.3)
+        cast(Hand, self._clock).time += 500
         self.noted.append("takes again")
 
 
 def test_compiling_and_waiting_to_go_on_are_no_part_of_a_calls_time() -> None:
-    with candidate(compiling(0.5), kind=WithTurns) as session:
-        said, _ = session.ask("call", 0.2, {})
+    with candidate(compiling(50, then=5), kind=WithTurns) as session:
+        said, _ = session.ask("call", 10, {})
         assert said["done"]
-        assert session.used < 0.2
+        assert session.used == 5
         assert cast(WithTurns, session).noted == ["gives back", "takes again"]
 
 
-def test_compiling_has_a_budget_of_its_own_for_all_calls_together() -> None:
-    with candidate(compiling(0.2), Limits(compile_s=0.3)) as session:
+def test_all_kernels_together_have_a_budget_for_being_compiled() -> None:
+    with candidate(compiling(20), Limits(compile_total_s=30), Compiles) as session:
         session.ask("call", 10, {})
-        stop = stopped(session, seconds=10)
+        stop = stopped(session)
     assert stop.status == "UNSUPPORTED"
     assert "compiled" in stop.error
 
 
-def test_who_works_for_too_long_after_compiling_is_late() -> None:
-    with candidate(compiling(0.1, then=1.0)) as session:
-        assert stopped(session, seconds=0.2).status == "TIMEOUT"
+def test_one_kernel_has_a_budget_of_its_own_and_many_have_more() -> None:
+    with candidate(compiling(30), Limits(compile_s=50, compile_total_s=1000), Compiles) as session:
+        for _ in range(3):
+            session.ask("call", 10, {})
 
-
-def test_a_pause_that_ends_otherwise_than_by_going_on_is_no_answer() -> None:
-    def answer(channel: Channel, request: dict[str, Any]) -> None:
+    def never_ends(channel: Channel, request: dict[str, Any], clock: Hand) -> None:
         channel.send({"nonce": request["nonce"], "pause": True})
-        channel.send({"nonce": request["nonce"], "output": "forged"})
+        assert PAUSED.wait(240)
+        clock.time += 60
+
+    with candidate(never_ends, Limits(compile_s=50, compile_total_s=1000), Compiles) as session:
+        assert stopped(session).status == "UNSUPPORTED"
+
+
+def test_who_works_for_too_long_after_compiling_is_late() -> None:
+    def answer(channel: Channel, request: dict[str, Any], clock: Hand) -> None:
+        nonce = {"nonce": request["nonce"]}
+        channel.send(nonce | {"pause": True})
+        channel.send(nonce | {"pause": False})
+        channel.receive()
+        clock.time += 1000
+
+    with candidate(answer, kind=Compiles) as session:
+        assert stopped(session).status == "TIMEOUT"
+
+
+def test_who_compiles_again_and_again_in_no_time_comes_to_an_end() -> None:
+    def endless(channel: Channel, request: dict[str, Any], clock: Hand) -> None:
+        nonce = {"nonce": request["nonce"]}
+        while True:
+            channel.send(nonce | {"pause": True})
+            channel.send(nonce | {"pause": False})
+            channel.receive()
+
+    with candidate(endless, Limits(compile_total_s=20), Compiles) as session:
+        assert stopped(session).status == "UNSUPPORTED"
+
+
+def test_who_fails_while_it_compiles_says_so() -> None:
+    def answer(channel: Channel, request: dict[str, Any], clock: Hand) -> None:
+        channel.send({"nonce": request["nonce"], "pause": True})
+        channel.send({"nonce": request["nonce"], "failed": "here"})
+
+    with candidate(answer, kind=WithTurns) as session:
+        said, _ = session.ask("call", 10, {})
+        assert said["failed"] == "here"
+        assert cast(WithTurns, session).noted == ["gives back", "takes again"]
+
+
+def test_nobody_compiles_in_the_interpreter() -> None:
+    def answer(channel: Channel, request: dict[str, Any], clock: Hand) -> None:
+        channel.send({"nonce": request["nonce"], "pause": True})
 
     with candidate(answer) as session:
-        assert stopped(session).status == "HACK"
+        said, _ = session.ask("call", 10, {})
+        assert said["pause"], "it is taken for an answer: no more time for who says so"
+
+
+def test_who_does_not_read_what_it_is_sent_is_late() -> None:
+    mine, theirs = socket.socketpair()
+    clock = Hand()
+    with mine, theirs:
+        session = Session(mine, Record(), Limits(), clock)
+        asking = threading.Timer(0.3, lambda: setattr(clock, "time", 1000.0))
+        asking.start()
+        assert stopped_with(session, {"much": "x" * (4 << 20)}).status == "TIMEOUT"
+        asking.join()
+
+
+def stopped_with(session: Session, fields: dict[str, Any]) -> Stop:
+    with pytest.raises(Stop) as stop:
+        session.ask("call", 10, fields)
+    return stop.value
+
+
+@pytest.mark.parametrize(("error", "status"), [(TOO_SLOW, "HACK"), ("no GPU", "UNSUPPORTED")])
+def test_who_is_caught_does_not_get_away_by_being_slow(error: str, status: str) -> None:
+    record = Record()
+    with settling(record):
+        record.flag("E1.tampers", "hard")
+        raise Stop("UNSUPPORTED", error)
+    assert record.status == status
 
 
 # ------------------------------------------------------------------------------------------- a lane
@@ -249,6 +344,13 @@ def test_who_does_not_end_there_either_is_incorrect_and_the_gpu_is_looked_at() -
 def test_a_judge_that_was_ended_convicts_nobody() -> None:
     work, _ = judged(make_reply("timeout", message="timed out after 300 s"), HEALTHY)
     assert (work.verdict.verdict, work.verdict.status) == ("inconclusive", "UNSUPPORTED")
+
+
+def test_a_reference_that_kept_its_turn_beside_others_is_asked_again_alone() -> None:
+    late = make_reply("timeout", type=OVERDUE, message="kept a turn")
+    work, judges = judged(late, make_reply("ok", result=record("PASSED")))
+    assert work.verdict.verdict == "correct"
+    assert [one.get("suspect") for one in judges.asked] == [None, True]
 
 
 def test_who_loses_its_turn_loses_the_times_and_not_the_verdict() -> None:
@@ -303,4 +405,4 @@ def test_a_batch_without_progress_says_what_it_waits_for(capsys: pytest.CaptureF
     assert "no verdict" not in capsys.readouterr().err, "it is said once, and again when as long has passed"
     clock.time = 2 * STALLED_AFTER
     progress.show(lambda: NOW)
-    assert "no verdict" in capsys.readouterr().err
+    assert "no verdict for 4:00" in capsys.readouterr().err

@@ -18,6 +18,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -95,13 +96,17 @@ def serve(end: socket.socket, runtime: Runtime, kind: type[Candidate] | None = N
 @contextmanager
 def _pausing(channel: Channel, nonce: str) -> Iterator[None]:
     """Inside, what is done is no part of the step's time: the judge is told, and has another limit for it."""
-    channel.send({"nonce": nonce, "pause": True})
-    _alarm.pause()
-    try:
+    if not _alarm.pause():  # one is compiled while another is, or in a thread
         yield
+        return
+    try:
+        channel.send({"nonce": nonce, "pause": True})
+        try:
+            yield
+        finally:
+            channel.send({"nonce": nonce, "pause": False})
+            channel.receive()  # others may have a turn before this goes on
     finally:
-        channel.send({"nonce": nonce, "pause": False})
-        channel.receive()  # others may have a turn before this goes on
         _alarm.resume()
 
 
@@ -324,8 +329,10 @@ class _Alarm:
 
     def __init__(self) -> None:
         self._end = math.inf
+        self._paused_at: float | None = None
 
     def set(self, seconds: float) -> None:
+        self._paused_at = None
         self._clock, self._start, self._end = here.clock, here.clock.mark(), seconds
         signal.signal(signal.SIGALRM, self._ring)
         signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -333,15 +340,23 @@ class _Alarm:
     def stop(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def pause(self) -> None:
-        self.stop()
+    def pause(self) -> bool:
+        """False where it pauses already."""
+        if self._paused_at is not None or threading.current_thread() is not threading.main_thread():
+            return False
         self._paused_at = self._clock.since(self._start)
+        self.stop()
+        return True
 
     def resume(self) -> None:
+        assert self._paused_at is not None
         self._end += self._clock.since(self._start) - self._paused_at
+        self._paused_at = None
         signal.setitimer(signal.ITIMER_REAL, max(self._end - self._clock.since(self._start), _SOON))
 
     def _ring(self, number: int, frame: Any) -> None:
+        if self._paused_at is not None:
+            return
         left = self._end - self._clock.since(self._start)
         if left <= 0:
             raise TooSlow("the time for this step is over")

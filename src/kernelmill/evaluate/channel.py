@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import select
 import socket
 import struct
 from collections.abc import Callable
@@ -25,6 +26,7 @@ MAX_BYTES = 2 << 30
 MAX_TENSORS = 4096
 MAX_DEPTH = 16
 _HEAD = struct.Struct("<IQ")
+_LOOK_AGAIN = 0.25
 
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
@@ -54,16 +56,25 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
 
-    def send(self, header: dict[str, Any], blobs: list[bytes] | None = None) -> None:
+    def send(
+        self,
+        header: dict[str, Any],
+        blobs: list[bytes] | None = None,
+        left: Callable[[], float] | None = None,
+    ) -> None:
+        """A frame. Who does not read it has as much time as `left` says."""
         blobs = blobs or []
         head = json.dumps(header | {"sizes": [len(blob) for blob in blobs]}).encode()
-        self._end.settimeout(None)
-        try:
-            self._end.sendall(_HEAD.pack(len(head), sum(map(len, blobs))) + head)
-            for blob in blobs:
-                self._end.sendall(blob)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise Closed(str(error)) from None
+        for part in (_HEAD.pack(len(head), sum(map(len, blobs))) + head, *blobs):
+            rest = memoryview(part)
+            while rest:
+                try:
+                    self._end.settimeout(_patience(left))
+                    rest = rest[self._end.send(rest) :]
+                except TimeoutError:
+                    continue
+                except (BrokenPipeError, ConnectionResetError) as error:
+                    raise Closed(str(error)) from None
 
     def receive(self, left: Callable[[], float] | None = None) -> tuple[dict[str, Any], list[memoryview]]:
         """The next frame. `left` says how many seconds the other side still has; it is asked again when they are over."""
@@ -94,20 +105,29 @@ class Channel:
         data = bytearray(size)
         view, got = memoryview(data), 0
         while got < size:
-            seconds = None if left is None else left()
-            if seconds is not None and seconds <= 0:
-                raise TimedOut
-            self._end.settimeout(seconds)
             try:
+                # What has come is taken, however late it is looked at.
+                self._end.settimeout(0.0 if left is not None else None)
                 count = self._end.recv_into(view[got:], min(size - got, 1 << 22))
-            except TimeoutError:
-                continue  # it may have had no processor to run on: then something is left
+            except BlockingIOError:
+                select.select([self._end], [], [], _patience(left))
+                continue
             except ConnectionResetError:
                 count = 0
             if not count:
                 raise Closed("the socket is closed")
             got += count
         return data
+
+
+def _patience(left: Callable[[], float] | None) -> float | None:
+    """How long to wait before `left` is asked again: it may have had no processor to run on."""
+    if left is None:
+        return None
+    seconds = left()
+    if seconds <= 0:
+        raise TimedOut
+    return min(seconds, _LOOK_AGAIN)
 
 
 class Carrier(Protocol):

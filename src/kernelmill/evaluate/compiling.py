@@ -143,6 +143,8 @@ async def cross_compile(
 
 def blame(reply: Reply) -> KernelReport:
     """What a child that gave no report says about the one kernel it was compiling."""
+    if reply["kind"] == "crashed" and reply["message"].startswith("the server"):  # somebody else's doing
+        return report("INFRA_ERROR", clean(reply["message"]), reply["seconds"])
     if reply["kind"] == "timeout":
         return report("TIMEOUT", "the compiler took all of the time for one kernel", reply["seconds"])
     if (

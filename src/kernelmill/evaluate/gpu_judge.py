@@ -166,7 +166,7 @@ def _judge(
     limits, marks, timed = Limits(**request.get("limits", {})), _Marks(), bool(request.get("timed"))
     dice = random.Random(request["seed"])
     torch.cuda.reset_peak_memory_stats()
-    turn = Turn()
+    turn = Turn(alone=bool(request.get("suspect")))
     with closing(_reference(request, turn)) as reference:
         marks("begun")
         facts = reference.examine(dice.getrandbits(31))
@@ -222,26 +222,25 @@ def _timed(
     trial: Trial, session: GpuSession, budget: float, marks: _Marks, so_far: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
     """Times, or why there are none: whatever happens to the clock, the verdict stands."""
+    suspect = session.alone
     try:
         stopwatch = Stopwatch(trial)
-    except TooSlowToTime as error:
-        return {"untimed": f"too slow to be timed: {error}"}
-    here.line.draft(so_far())
-    marks("prepared")
-    torch.cuda.synchronize()
-    beside, session.alone = session.alone, True
-    try:
+        here.line.draft(so_far())
+        marks("prepared")
+        torch.cuda.synchronize()
+        session.alone = True
         with session.computing(cap=TURN_S):
             marks("waited")
             stopwatch.measure(budget)
     except TooSlowToTime as error:
         return {"untimed": f"too slow to be timed: {error}"}
     except Stop as stop:
-        if stop.status not in ("TIMEOUT", "UNSUPPORTED"):
+        # Beside others that tells nothing: it is judged again.
+        if stop.status not in ("TIMEOUT", "UNSUPPORTED") or not session.alone:
             raise
         return {"untimed": f"it did not end while it was timed: {stop.error}"}
     finally:
-        session.alone = beside
+        session.alone = suspect
         here.line.draft(None)
     marks("timed")
     found = stopwatch.results()

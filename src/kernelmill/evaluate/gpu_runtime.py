@@ -103,8 +103,11 @@ class OnGpu:
                 seen.launches.append(Launch(function.__qualname__, file, programs, stop))
             return None if stop and not warmup else _run(self, *args, grid=grid, warmup=warmup, **kwargs)
 
+        choices: dict[int, int] = {}
+
         def compile_all(self: Any, *args: Any, **kwargs: Any) -> None:
-            seen.configurations += _compile_all(self, *args, **kwargs)
+            choices[id(self)] = _compile_all(self, *args, **kwargs)
+            seen.configurations = sum(choices.values())
 
         JITFunction.run = _compile if request.get("compile_only") else run
         Autotuner.run = compile_all if request.get("compile_only") else _tune

@@ -17,7 +17,7 @@ from kernelmill.evaluate.arena import Arena
 from kernelmill.evaluate.channel import Carrier, pack
 from kernelmill.evaluate.reference import Reference
 from kernelmill.evaluate.room import memory_was_short
-from kernelmill.evaluate.session import Returned, Session, Stop
+from kernelmill.evaluate.session import TOO_SLOW, Returned, Session, Stop
 from kernelmill.evaluate.values import Call, Outputs
 from kernelmill.isolate import here
 
@@ -28,10 +28,9 @@ _SETS = 8
 LEAN_FROM = 1 << 30
 """Bytes of inputs, outputs and weights from which on neither side keeps memory that it does not use."""
 _TOO_MUCH = "an arena of"
+_COMPUTES, _SMALL = ("call", "graph", "replay", "profile"), ("load", "build", "weights", "sets", "resend")
 _OURS_FROM = 0.25
 """Of a GPU's memory: who judges with more than this cannot blame a candidate for what is left."""
-
-
 _BESIDE_S, _BESIDE_TIMES = 3.0, 20
 """For a call beside others: seconds at least, and times what the reference takes."""
 _ALONE_TIMES = 50
@@ -40,22 +39,24 @@ _SLACK_S = 30.0
 """What a turn may take beyond the candidate's limit: the judge's own part of it, and noticing."""
 _REFERENCE_S = 60.0
 """The cap on a turn in which the reference is run."""
-_A_CONFIGURATION_S = 0.5
+_A_CONFIGURATION_S, _MOST_CONFIGURATIONS = 0.5, 128
 """For a tuner to try one, beside the time for the call."""
 
 
 class Turn:
     """The judge's turn on its GPU. Inside one, no other is taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, alone: bool = False) -> None:
+        self._alone = alone
+        """Where nothing else is said."""
         self._taken: tuple[bool, float] | None = None
 
     @contextmanager
-    def __call__(self, alone: bool = False, cap: float = _REFERENCE_S) -> Iterator[None]:
+    def __call__(self, alone: bool | None = None, cap: float = _REFERENCE_S) -> Iterator[None]:
         if self._taken is not None:
             yield
             return
-        self._taken = (alone, cap)
+        self._taken = alone, cap = (self._alone if alone is None else alone, cap)
         try:
             with here.line.turn(alone, cap):
                 yield
@@ -78,6 +79,8 @@ class GpuSession(Session):
     down: Arena
     up: Arena
     lean = False
+    compiles = True
+    grace = 1.0
     task_bytes = 0
     """Of one set of inputs, the outputs and the weights."""
     reference_s = 0.0
@@ -89,11 +92,11 @@ class GpuSession(Session):
         """Arenas that have room for what this reference's calls take and give: one call, and several sets of small inputs."""
         model, call, init = reference.new(seed), reference.inputs(seed), reference.init_call(seed)
         state = [*model.state_dict().values(), *init.tensors()]
-        torch.cuda.synchronize()
-        start = time.monotonic()
-        outputs = reference.run(model, call).leaves
-        torch.cuda.synchronize()
-        self._set_limits(time.monotonic() - start)
+        with self.turn():  # waiting for it is not measured
+            start = time.monotonic()
+            outputs = reference.run(model, call).leaves
+            torch.cuda.synchronize()
+            self._set_limits(time.monotonic() - start)
         held, given, taken = (_bytes(tensors) for tensors in (state, call.tensors(), outputs))
         down = held + max(given, min(_SETS * given, _MOST_SETS) if timed else 0) + _LEAST_ARENA
         up = held + taken + _LEAST_ARENA
@@ -152,15 +155,21 @@ class GpuSession(Session):
         are configurations to choose from, the choice is made at once, with nobody else on the GPU.
         """
         compiled = self.call(call, seed, compile_only=True, forget=True, tolerate=True)
-        configurations = (
-            int(compiled.said["observed"]["configurations"]) if "observed" in compiled.said else 0
-        )
-        if configurations:
-            limit, self.call_s = self.call_s, self.call_s + _A_CONFIGURATION_S * configurations
-            with self.computing(alone=True):
-                self.call(call, seed, forget=True, tolerate=True)
-            self.call_s = limit
+        found = compiled.said.get("observed", {}).get("configurations", 0)
+        if configurations := min(int(found), _MOST_CONFIGURATIONS):
+            self._choose(call, seed, configurations)
         return compiled.seconds
+
+    def _choose(self, call: Call, seed: int, configurations: int) -> None:
+        """Have tuners choose among so many."""
+        limit, self.call_s = self.call_s, self.call_s + _A_CONFIGURATION_S * configurations
+        try:
+            with self.computing(alone=True):
+                said = self.call(call, seed, forget=True, tolerate=True).said
+        finally:
+            self.call_s = limit
+        if "error" in said and said["error"]["slow"]:
+            raise Stop("UNSUPPORTED", f"{TOO_SLOW}: to choose among {configurations} configurations")
 
     def captured(self, call: Call) -> str:
         """Have the candidate capture a call as a graph. Gives why it cannot be."""
@@ -196,7 +205,8 @@ class GpuSession(Session):
         torch.cuda.current_stream().synchronize()  # what was put into the arena is there
         if self.lean and do not in ("time", "look"):
             torch.cuda.empty_cache()
-        computes = do in ("call", "graph", "replay", "profile") and not fields.get("compile_only")
+        computes = do in _COMPUTES and not fields.get("compile_only")
+        computes |= self.alone and do in _SMALL  # who is suspected of never ending may not end in any of them
         try:
             with self.computing() if computes else nullcontext():
                 said, out = super().ask(do, seconds, fields, *args, **kwargs)

@@ -14,7 +14,7 @@ from kernelmill.evaluate import compiling, offline_models
 from kernelmill.evaluate.room import ALL, Room, memory_was_short, share_of
 from kernelmill.evaluate.verdict import Perf
 from kernelmill.evaluate.wall import clocks_agree
-from kernelmill.isolate import Doing, Isolate, Reply
+from kernelmill.isolate import OVERDUE, Doing, Isolate, Reply
 
 if TYPE_CHECKING:
     from kernelmill.evaluate.evaluator import Options, Work
@@ -24,6 +24,8 @@ TOO_GOOD = 10.0
 """A speed-up from which on a second judge looks, with other numbers."""
 _SICK_AFTER = 2
 _REQUESTS_OF_A_JUDGE = 500
+_KERNELS = 10
+"""So many times as long as one kernel may take, all kernels and configurations of a candidate may take to be compiled."""
 _BASELINE_S = 30.0
 """For torch.compile of one reference in one mode, which takes about three; loops in Python over many steps take minutes."""
 _BESIDE_JUDGES = 1.5
@@ -44,7 +46,7 @@ def _server(device: int, options: Options, at_once: int, environment: dict[str, 
     return Isolate(
         WORKER,
         workers=int(_BESIDE_JUDGES * at_once) if at_once > 1 else 1,
-        timeout=4 * options.timeout + 60,
+        timeout=4 * options.timeout + _KERNELS * options.compile_timeout,
         memory_mb=max(options.memory_mb, 16384),
         companions=1,
         reuse=_REQUESTS_OF_A_JUDGE,
@@ -106,7 +108,12 @@ class Lane:
             "seed": seed,
             "audit": options.audit,
             "tf32": options.tf32,
-            "limits": {"total_s": options.timeout, "call_s": options.call_timeout},
+            "limits": {
+                "total_s": options.timeout,
+                "call_s": options.call_timeout,
+                "compile_s": options.compile_timeout,
+                "compile_total_s": _KERNELS * options.compile_timeout,
+            },
             "timed": timed,
             "label": work.pair.id,
             # What the interpreter could not run is put through everything here.
@@ -180,8 +187,8 @@ class Lane:
 
     async def _asked(self, request: dict[str, Any], work: Work, seed: int) -> Reply:
         reply = await self._run(request, work)
-        if reply["kind"] == "ok" and reply["result"]["again_alone"]:
-            # Beside others it did not end in time, which tells nothing.
+        if _again_alone(reply):
+            work.spent("gpu", reply["seconds"], reply["cpu"])
             reply = await self._run(request | {"suspect": True}, work)
         work.on_gpu(reply, seed)
         if reply["kind"] in ("timeout", "crashed") or work.verdict.status == "TIMEOUT":
@@ -225,7 +232,11 @@ class Lane:
         }
         reply = await self._run(request, work, _BASELINE_S * len(work.options.baselines))
         work.spent("baselines", reply["seconds"], reply["cpu"])
-        return reply["result"] if reply["kind"] == "ok" else {"error": f"{reply['kind']}: {reply['message']}"}
+        if reply["kind"] == "ok":
+            return reply["result"]
+        if reply["kind"] != "timeout":  # that may be otherwise the next time
+            self._baselines.pop((work.verdict.task["ref_sha"], work.options.baselines), None)
+        return {"error": f"{reply['kind']}: {reply['message']}"}
 
 
 @dataclass
@@ -234,6 +245,13 @@ class _Wanted:
 
     found: asyncio.Task[dict[str, Any]]
     by: int = 0
+
+
+def _again_alone(reply: Reply) -> bool:
+    """Beside others a candidate did not end in time, or the reference kept its turn: alone, either may be otherwise."""
+    if reply["kind"] == "ok":
+        return bool(reply["result"]["again_alone"])
+    return reply["kind"] == "timeout" and reply["type"] == OVERDUE
 
 
 def _error_of(reply: Reply) -> str:

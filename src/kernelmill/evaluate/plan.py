@@ -9,6 +9,8 @@ TURN_S = 20.0
 LAUNCHES_MATTER_BELOW_US = 50_000.0
 """Calls that take longer have one time: what Python adds is nothing."""
 LEAST_CALLS, MOST_CALLS = 5, 12
+_BESIDE_PAIRS = 8
+"""Calls of each side."""
 _BLOCK_US, _FEW_US = 1500.0, 25_000.0
 """A block has as many calls as take so long; where they are slow, `LEAST_CALLS` if they take no longer than that."""
 
@@ -31,6 +33,8 @@ class Plan:
         calls = max(few, min(MOST_CALLS, int(_BLOCK_US / slowest_us)))
         block_s = calls * slowest_us / 1e6
         pairs = 8 if block_s < 0.05 else 5 if block_s < 0.3 else 3
-        if 2 * pairs * block_s > TURN_S / 2:
+        # Of both sides: the pairs, those before them and those by the judge's clock; and a few calls without launches.
+        all_calls = 2 * (_BESIDE_PAIRS + calls + pairs * calls) + LEAST_CALLS
+        if all_calls * slowest_us / 1e6 > 0.8 * TURN_S:
             raise TooSlowToTime(f"a call takes {slowest_us / 1e6:.1f} s")
         return cls(calls, pairs)

@@ -69,7 +69,7 @@ class Progress:
         self._owed = owed
         self._failed = 0
         self._clock = clock
-        self._started = self._said = self._last = clock()
+        self._started = self._said = self._last = self._told = clock()
         self._live = sys.stderr.isatty()
         self.say(f"{owed:,} to judge" + (f", {known:,} judged already" if known else ""))
 
@@ -86,9 +86,8 @@ class Progress:
     def show(self, doing: Callable[[], Now]) -> None:
         """Say what is due now."""
         clock = self._clock()
-        if clock - self._last >= STALLED_AFTER:
-            stalled = duration(clock - max(self._last, self._started))
-            self._last = clock
+        if clock - max(self._last, self._told) >= STALLED_AFTER:
+            stalled, self._told = duration(clock - self._last), clock
             self.say(f"no verdict for {stalled}. What is waited for:")
             for line in waited_for(doing(), clock):
                 self.say(f"  {line}")

@@ -39,6 +39,8 @@ _LOOK_EVERY = 8
 _OFTEN = ("call", "time")
 GRACE = 3.0
 """Seconds that a candidate's process has beyond its own time-out to say that it timed out."""
+_LEAST_COMPILED_S = 0.5
+"""What each kernel costs of the time for compiling, so that they are not without number."""
 TOO_SLOW = "too slow to be judged here"
 """How the error begins where a limit cut a candidate off that was not shown never to end."""
 _WORST_LAST: tuple[Status, ...] = ("INCORRECT_NUMERICAL", "NONFINITE", "INCORRECT_SHAPE", "INCORRECT_DTYPE")
@@ -76,7 +78,10 @@ def settling(record: Record) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001  the verdict says so, and where
         record.status, record.error = "INFRA_ERROR", _our_fault(error)
-    if record.status not in ("INFRA_ERROR", "UNSUPPORTED") and record.hard():
+    nobody_knows = record.status == "INFRA_ERROR" or (
+        record.status == "UNSUPPORTED" and not record.error.startswith(TOO_SLOW)
+    )
+    if record.hard() and not nobody_knows:  # who is caught does not get away by being slow
         record.status = "HACK"
 
 
@@ -88,8 +93,10 @@ class Limits:
     call_s: float = 10.0
     total_s: float = 60.0
     """For all calls together: who needs more is too slow to be judged, not wrong."""
-    compile_s: float = 120.0
-    """For compiling what a call launches, on a GPU. No part of `total_s`."""
+    compile_s: float = 60.0
+    """For compiling one kernel in one configuration, on a GPU. No part of `total_s`."""
+    compile_total_s: float = 600.0
+    """For all that are compiled: tuners have many configurations."""
 
 
 @dataclass
@@ -143,6 +150,10 @@ class Session:
     on the device (`alone`), the task at its own size (`own_size`), and the limit well above what the task takes
     (`enough_s`). Otherwise nobody knows.
     """
+
+    grace = GRACE
+    compiles = False
+    """Whether a call may be interrupted to compile what it launches."""
 
     def __init__(self, end: socket.socket, record: Record, limits: Limits, clock: OwnTime) -> None:
         self._channel = Channel(end)
@@ -211,7 +222,7 @@ class Session:
         carrier = self.outgoing()
         fields = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier), "seed": seed}
         fields.setdefault("mode", self.mode)
-        seconds = self._limits.compile_s if compiles else self.call_s
+        seconds = self._limits.load_s if compiles else self.call_s
         said, out = self.ask("call", seconds, fields | options, carrier, tolerate, counts=not compiles)
         self.calls += 1
         if "error" in said:
@@ -259,7 +270,7 @@ class Session:
             # and not while the clock runs.
             look = do not in _OFTEN or (do == "call" and (self.calls < 2 or not self.calls % _LOOK_EVERY))
             head = {"do": do, "nonce": nonce, "seconds": seconds, "look": look}
-            self._channel.send(head | fields, blobs)
+            self._channel.send(head | fields, blobs, lambda: seconds + self.grace - self._clock.since(start))
             said, out = self._answered(nonce, seconds)
         except TimedOut:
             raise self._late(do, seconds, f"no answer in {seconds:.0f} s ({do})") from None
@@ -285,28 +296,32 @@ class Session:
         start, before = self._clock.mark(), self._apart
         while True:
             said, out = self._channel.receive(
-                lambda: seconds + GRACE + self._apart - before - self._clock.since(start)
+                lambda: seconds + self.grace + self._apart - before - self._clock.since(start)
             )
-            if said.get("pause") is not True or said.get("nonce") != nonce:
+            if not self.compiles or said.get("pause") is not True or said.get("nonce") != nonce:
                 return said, out
             paused = self._clock.mark()
             self.interrupt()
-            self._compile_until_resumed(nonce, paused)
+            said, out = self._compiled_until(paused)
             self.resume()
             self._apart += self._clock.since(paused)
+            if said.get("pause") is not False or said.get("nonce") != nonce:
+                return said, out  # it gave up compiling, and says why
             self._channel.send({"nonce": nonce})
 
-    def _compile_until_resumed(self, nonce: str, paused: Mark) -> None:
-        left = self._limits.compile_s - self._compiled
+    def _compiled_until(self, paused: Mark) -> tuple[dict[str, Any], list[memoryview]]:
+        """What is said next, after compiling."""
+        total, one = self._limits.compile_total_s, self._limits.compile_s
         try:
-            said, _ = self._channel.receive(lambda: left - self._clock.since(paused))
+            said, out = self._channel.receive(lambda: one - self._clock.since(paused))
         except TimedOut:
-            words = f"{TOO_SLOW}: its kernels were compiled for {self._limits.compile_s:.0f} s"
-            raise Stop("UNSUPPORTED", words) from None
-        finally:
-            self._compiled += self._clock.since(paused)
-        if said != {"nonce": nonce, "pause": False, "sizes": []}:
-            raise BadFrame("not the end of a pause")
+            raise Stop(
+                "UNSUPPORTED", f"{TOO_SLOW}: a kernel takes more than {one:.0f} s to be compiled"
+            ) from None
+        self._compiled += max(self._clock.since(paused), _LEAST_COMPILED_S)
+        if self._compiled > total:
+            raise Stop("UNSUPPORTED", f"{TOO_SLOW}: its kernels take more than {total:.0f} s to be compiled")
+        return said, out
 
     def _late(self, do: str, seconds: float, words: str) -> Stop:
         """What it means that a step was cut off."""

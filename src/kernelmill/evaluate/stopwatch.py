@@ -41,6 +41,8 @@ WALL_S = 0.02
 """About what the judge's own clock looks at."""
 BEYOND_PHYSICS = 0.9
 """Of the time that moving the task's bytes takes: who is faster has not moved them."""
+_ASK_S = TURN_S / 2
+"""For one block: who takes longer is noticed by the judge before its turn is ended."""
 _KEPT_RESULTS = 12
 _ROOM = 4 << 30
 """Bytes that the inputs, answers and kept results of timing may take together, where they are several."""
@@ -106,7 +108,7 @@ class Stopwatch:
 
     def _waits(self) -> list[str]:
         """Which sides wait for the GPU during a call: then both are timed as a caller sees them."""
-        said, _ = self._session.ask("waits", TURN_S, {"kept": self._kept}, counts=False)
+        said, _ = self._session.ask("waits", _ASK_S, {"kept": self._kept}, counts=False)
         found = {"candidate": said["waits"] is True, "reference": self._clock.waits(self._calls[0])}
         return [side for side, waits in found.items() if waits]
 
@@ -143,7 +145,7 @@ class Stopwatch:
     def _ours(self, regime: Regime, order: list[int], send: int | None = None) -> list[float]:
         """One block of the candidate's calls; the result of the call with the number `send` is kept."""
         fields = {"regime": regime, "order": order, "send": send, "kept": self._kept}
-        said, _ = self._session.ask("time", TURN_S, fields, counts=False)
+        said, _ = self._session.ask("time", _ASK_S, fields, counts=False)
         times = _times(said, order)
         if send is not None and len(self._sent) < self._most_kept:
             outputs = flatten(unpack(said["result"], self._session.incoming([])))
@@ -155,7 +157,7 @@ class Stopwatch:
         """Microseconds of a call in which nothing of the candidate's own is launched; None where it fails then."""
         order = [place % len(self._calls) for place in range(LEAST_CALLS)]
         fields = {"regime": regime, "order": order, "send": None, "kept": self._kept, "suppress_all": True}
-        said, _ = self._session.ask("time", TURN_S, fields, tolerate=True, counts=False)
+        said, _ = self._session.ask("time", _ASK_S, fields, tolerate=True, counts=False)
         return None if "error" in said else statistics.median(_times(said, order))
 
     def _wall(self, slowest_us: float) -> dict[str, float]:

@@ -38,7 +38,15 @@ The server imports this package before its worker: only the standard library and
 imported here.
 """
 
-from kernelmill.isolate.parent import CHILD_PATH, START_SECONDS, Doing, Isolate, Reply, what_is_missing
+from kernelmill.isolate.parent import (
+    CHILD_PATH,
+    OVERDUE,
+    START_SECONDS,
+    Doing,
+    Isolate,
+    Reply,
+    what_is_missing,
+)
 from kernelmill.isolate.wire import MAX_OUTPUT, MAX_REPLY, MAX_REQUEST, MAX_SCRATCH
 
 __all__ = [
@@ -47,6 +55,7 @@ __all__ = [
     "MAX_REPLY",
     "MAX_REQUEST",
     "MAX_SCRATCH",
+    "OVERDUE",
     "START_SECONDS",
     "Doing",
     "Isolate",

@@ -35,8 +35,6 @@ class Worker:
         self._handle: Callable[..., dict[str, Any]] = getattr(module, "handle", lambda request: request)
         self._companion: Callable[[socket.socket], None] | None = getattr(module, "companion", None)
         self._reusable: Callable[[], bool] = getattr(module, "reusable", lambda: True)
-        self._inherited: list[int] = getattr(module, "inherits", list)()
-        """Descriptors that a child keeps and its companions do not."""
         self._readable: list[str] = readable_paths() + getattr(module, "readable", list)()
         self._server = os.getpid()
         self.expected: list[str] = []
@@ -70,7 +68,7 @@ class Worker:
     def be_child(self, tasks: socket.socket, reply_fd: int, output_fd: int, scratch: str) -> NoReturn:
         """The child: confine, then work and reply until it has served enough. It never returns into the server's code."""
         try:
-            kept, most = [reply_fd, tasks.fileno(), *self._inherited], self.config["reuse"]
+            kept, most = [reply_fd, tasks.fileno()], self.config["reuse"]
             trouble: BaseException | None = None
             try:
                 self._enter(scratch, output_fd, kept, tasks, most)

@@ -4,7 +4,8 @@ A limit in wall-clock time convicts a process for what its neighbours do. The ke
 it was ready to run and did not (`/proc/PID/schedstat`). A process that sleeps, or waits for a device, is not waiting for a
 processor: its time goes on.
 
-A process that tries to hide in the queue behind threads of its own is counted by the processor time of all of them.
+What a process's other threads and the programs that it runs use of the processors is no reason to wait: a process cannot
+hide in the queue behind its own work. And however busy a machine is, a fiftieth of the wall clock counts.
 
 Where the kernel does not count (`counted` is False), own time is the wall clock.
 """
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _FILES = ("schedstat", "stat")
+_LEAST = 0.02
 
 
 class Mark(NamedTuple):
@@ -26,6 +28,8 @@ class Mark(NamedTuple):
     wall: float
     waited: float
     """For a processor, by its first thread."""
+    ran: float
+    """Processor time of its first thread."""
     busy: float
     """Processor time of all threads, and of the processes that it has waited for."""
 
@@ -44,8 +48,7 @@ class OwnTime:
 
     def __init__(self, fds: Sequence[int]) -> None:
         self.fds = tuple(fds)
-        self._cores = len(os.sched_getaffinity(0))
-        self._last = Mark(time.monotonic(), 0.0, 0.0)
+        self._last = Mark(time.monotonic(), 0.0, 0.0, 0.0)
 
     @classmethod
     def of(cls, pid: int | None = None) -> OwnTime:
@@ -61,28 +64,25 @@ class OwnTime:
         return cls(fds)
 
     def close(self) -> None:
-        for fd in self.fds:
+        fds, self.fds = self.fds, ()
+        for fd in fds:
             os.close(fd)
-        self.fds = ()
 
     def mark(self) -> Mark:
-        waited, busy = self._last.waited, self._last.busy
+        _, waited, ran, busy = self._last
         if self.fds:
             try:
                 schedstat, stat = (os.pread(fd, 4096, 0) for fd in self.fds)
-                waited = int(schedstat.split()[1]) / 1e9
+                ran, waited = (int(number) / 1e9 for number in schedstat.split()[:2])
                 # After the name, which may hold anything: user, system, and both of children.
                 busy = sum(map(int, stat.rpartition(b")")[2].split()[11:15])) / _TICK
             except (OSError, LookupError, ValueError):
                 pass  # it has ended: what it had run then stays
-        self._last = Mark(time.monotonic(), waited, busy)
+        self._last = Mark(time.monotonic(), waited, ran, busy)
         return self._last
 
     def since(self, start: Mark) -> float:
         return together([(self, start)])
-
-    def busy_share(self, start: Mark, now: Mark) -> float:
-        return (now.busy - start.busy) / self._cores
 
 
 def processor_time(processes: Sequence[tuple[OwnTime, Mark]]) -> float:
@@ -92,8 +92,12 @@ def processor_time(processes: Sequence[tuple[OwnTime, Mark]]) -> float:
 
 def together(processes: Sequence[tuple[OwnTime, Mark]]) -> float:
     """Of processes that work in turn, since the earliest mark: while one is in the queue, the others wait for it."""
-    marks = [(process, start, process.mark()) for process, start in processes]
-    wall = time.monotonic() - min(start.wall for _, start, _ in marks)
-    waited = sum(now.waited - start.waited for _, start, now in marks)
-    busiest = max(process.busy_share(start, now) for process, start, now in marks)
-    return max(wall - waited, busiest, 0.0)
+    wall = time.monotonic() - min(start.wall for _, start in processes)
+    waited = sum(_waited(start, process.mark()) for process, start in processes)
+    return max(wall - waited, _LEAST * wall)
+
+
+def _waited(start: Mark, now: Mark) -> float:
+    """For a processor that others had."""
+    own = (now.busy - start.busy) - (now.ran - start.ran)
+    return max(0.0, now.waited - start.waited - max(0.0, own))

@@ -35,6 +35,8 @@ sys.path[:] = config["path"]
 from kernelmill.isolate.server import serve
 serve(config)
 """
+OVERDUE = "overdue"
+"""The type of a time-out by which a turn was ended, and how a draft was cut by it."""
 _Kind = Literal["ok", "error", "timeout", "crashed", "out_of_memory"]
 
 
@@ -128,8 +130,8 @@ class Isolate:
 
     def doing(self) -> list[Doing]:
         """What each request that runs now does. `label` is the one that the request was given."""
-        with self._lock:
-            return [] if self._connection is None else self._connection.doing()
+        connection = self._connection
+        return [] if connection is None else connection.doing()
 
     def what_is_missing(self) -> list[str]:
         """The protections that this machine could not give; empty when all of them hold."""
@@ -362,10 +364,9 @@ def _judge(event: dict[str, Any], body: bytes) -> Reply:
         return make_reply("crashed", message=event["message"], **rest)
     if how == "wrote":
         return make_reply("error", type="OSError", message=TOO_MUCH, **rest)
-    if how == "overdue":
-        return make_reply(
-            "timeout", message=f"kept a turn for too long, {event['seconds']:.1f} s after its start", **rest
-        )
+    if how == OVERDUE:
+        message = f"kept a turn for too long, {event['seconds']:.1f} s after its start"
+        return make_reply("timeout", type=OVERDUE, message=message, **rest)
     if how == "timeout" or status == -signal.SIGXCPU:
         return make_reply("timeout", message=f"timed out after {event['limit']:.1f} s", **rest)
     if status < 0:

@@ -15,6 +15,7 @@ import functools
 import gc
 import importlib
 import json
+import math
 import os
 import secrets
 import selectors
@@ -44,6 +45,7 @@ from kernelmill.isolate.wire import (
 
 _WATCH_SECONDS = 0.2
 _POLL_SECONDS = 0.002
+_MOST_HEARD = 50_000
 _TELL_SECONDS = 0.2
 """The parent is told no more often than this who does what."""
 _WALL_CLOCK = "count of the time that a process waits for a processor: limits go by the wall clock"
@@ -65,6 +67,8 @@ class _Request:
     doing: tuple[str, float] = ("", 0.0)
     """What it says that it does, and since when."""
     draft: bytes | None = None
+    heard: int = 0
+    """Messages over the child's line."""
 
     def __post_init__(self) -> None:
         self.look_at = self.started + self.timeout
@@ -86,6 +90,7 @@ class _Child:
     data: bytearray = field(default_factory=bytearray)
     said: bytearray = field(default_factory=bytearray)
     """Over its line, and not yet read."""
+    line_is_open: bool = True
     printed: bytes = b""
     clock: OwnTime = field(default_factory=lambda: OwnTime(()))
 
@@ -264,26 +269,29 @@ class _Server:
 
     def _start(self, number: int, request: dict[str, Any], timeout: float) -> None:
         """Give a request to a child that waits for one, or to a new one."""
-        pairs = [socket.socketpair() for _ in range(self.config["companions"])]
+        pairs: list[tuple[socket.socket, socket.socket]] = []
         companions: list[Process] = []
+        clocks: list[OwnTime] = []
         child: _Child | None = None
         try:
+            pairs += [socket.socketpair() for _ in range(self.config["companions"])]
             child = next((one for one in self.children.values() if one.request is None), None)
             child = child or self._new_child()
-            clocks = [child.clock]
             for _, theirs in pairs:
                 be = functools.partial(self.worker.be_companion, child.output_end, theirs)
                 companions.append(self._fork(be))
                 clocks.append(OwnTime.of(companions[-1].pid))
             nonce, now = secrets.token_bytes(NONCE_BYTES), time.monotonic()
-            marks = [(clock, clock.mark()) for clock in clocks]
+            marks = [(clock, clock.mark()) for clock in (child.clock, *clocks)]
             child.request = _Request(number, nonce, now, timeout, companions, marks, doing=("begins", now))
             child.printed, child.served = b"", child.served + 1
-            hand_over(child.tasks, nonce, request, [mine for mine, _ in pairs], clocks[1:])
+            hand_over(child.tasks, nonce, request, [mine for mine, _ in pairs], clocks)
         except OSError as error:
             if child is not None:
                 child.request = None
                 self._let_go(child)
+            for clock in clocks:
+                clock.close()
             self.endings.end(companions, lambda statuses, trouble: None)
             event = {"id": number, "how": "failed", "message": f"no new process: {error.strerror}"}
             _write_frame(self.control, event | {"status": 0, "seconds": 0.0, "cpu": 0.0, "output": ""})
@@ -336,6 +344,10 @@ class _Server:
         return Process(pid, scratch)
 
     def _on_reply(self, child: _Child) -> None:
+        if child.line_is_open:
+            self._on_line(child)  # what it said before it replied
+            if child.pid not in self.children:
+                return
         data = os.read(child.reply, 1 << 20)
         child.data += data
         head, request = HEAD_BYTES + LENGTH.size, child.request
@@ -364,11 +376,12 @@ class _Server:
                     break
             else:
                 self.selector.unregister(child.tasks)  # it has ended, which is seen by its reply
+                child.line_is_open = False
         try:
             for frame in take_frames(child.said):
                 self._heard(child, json.loads(frame))
             trouble = len(child.said) > MAX_REPLY
-        except (ValueError, TypeError, LookupError, RecursionError):
+        except Exception:  # noqa: BLE001  whatever a child says costs the child alone
             trouble = True
         if trouble and child.request is not None:
             self._finish(child, child.request, "torn")
@@ -379,6 +392,9 @@ class _Server:
         request = child.request
         if request is None:
             return
+        request.heard += 1
+        if request.heard > _MOST_HEARD:
+            raise ValueError("it says too much")
         if "doing" in message:
             request.doing = (str(message["doing"])[:80], time.monotonic())
         elif "draft" in message:
@@ -387,7 +403,10 @@ class _Server:
         elif message["turn"] == "done":
             self.turns.leave(child.pid)
         else:
-            self.turns.ask(child.pid, message["turn"] == "alone", float(message["cap"]))
+            cap = float(message["cap"])
+            if not 0 < cap < math.inf:
+                raise ValueError("a turn without an end")
+            self.turns.ask(child.pid, message["turn"] == "alone", min(cap, request.timeout))
 
     def _on_output(self, child: _Child) -> None:
         child.printed = (child.printed + os.read(child.output, 1 << 16))[-MAX_OUTPUT:]
@@ -399,12 +418,13 @@ class _Server:
         seconds, cut = time.monotonic() - request.started, ""
         if how in ("timeout", "overdue") and request.draft is not None:
             how, body, cut = "reply", request.draft, how
-        self.turns.leave(child.pid)
+        # Who left something behind on its line, or a turn, would leave it to the next request.
+        again = again and not child.said and not self.turns.has(child.pid) and child.line_is_open
         cpu = processor_time(request.clocks)
-        for clock, _ in request.clocks[1:]:
-            clock.close()
+        self._end_turn(child, request)
 
         def tell(statuses: list[int], trouble: str, printed: bytes) -> None:
+            self.turns.leave(-1 - request.number)
             event = {
                 "id": request.number,
                 "how": how,
@@ -425,22 +445,35 @@ class _Server:
         printed, child.request = child.printed, None
         self.endings.end(request.companions, lambda statuses, trouble: tell(statuses, trouble, printed))
 
+    def _end_turn(self, child: _Child, request: _Request) -> None:
+        """Until its processes have ended, what they began on a device may still run: nobody is alone there."""
+        for clock, _ in request.clocks[1:]:
+            clock.close()
+        if self.turns.has(child.pid) or self.config["gpu"]:
+            self.turns.leave(child.pid)
+            self.turns.linger(-1 - request.number)
+
     def _let_go(
         self, child: _Child, then: Callable[[list[int], str, bytes], None] = lambda *ignored: None
     ) -> None:
         """End a child and its companions, and leave nothing of them."""
         del self.children[child.pid]
-        self.turns.leave(child.pid)
+        request = child.request
+        if request is not None:
+            self._end_turn(child, request)
         child.clock.close()
-        for file in (child.reply, child.output, child.tasks):
-            with contextlib.suppress(KeyError):  # its line was closed already
-                self.selector.unregister(file)
+        for fd in (child.reply, child.output):
+            self.selector.unregister(fd)
+        if child.line_is_open:
+            self.selector.unregister(child.tasks)
 
         def close(statuses: list[int], trouble: str) -> None:
             self._drain(child)
             for fd in (child.reply, child.output, child.output_end):
                 os.close(fd)
             child.tasks.close()
+            if request is not None:
+                self.turns.leave(-1 - request.number)
             then(statuses, trouble, child.printed)
 
         self.endings.end(_everybody(child), close)

@@ -12,6 +12,7 @@ No input or output here, and the clock is given.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,6 +46,14 @@ class Turns:
         """It is done, does not want a turn any more, or is dead."""
         self.holding.pop(who, None)
         self.waiting = [turn for turn in self.waiting if turn.who != who]
+
+    def has(self, who: int) -> bool:
+        """Whether it has a turn, or waits for one."""
+        return who in self.holding or any(turn.who == who for turn in self.waiting)
+
+    def linger(self, who: int) -> None:
+        """It is beside others until it leaves, and asks nobody: processes that are ending."""
+        self.holding[who] = Turn(who, False, math.inf, self.clock())
 
     def grant(self) -> list[Turn]:
         """Those who may begin now."""
