@@ -271,7 +271,7 @@ class Session:
             look = do not in _OFTEN or (do == "call" and (self.calls < 2 or not self.calls % _LOOK_EVERY))
             head = {"do": do, "nonce": nonce, "seconds": seconds, "look": look}
             self._channel.send(head | fields, blobs, lambda: seconds + self.grace - self._clock.since(start))
-            said, out = self._answered(nonce, seconds)
+            said, out = self._answered(nonce, seconds, start)
         except TimedOut:
             raise self._late(do, seconds, f"no answer in {seconds:.0f} s ({do})") from None
         except Closed:
@@ -291,9 +291,9 @@ class Session:
             raise _stop(said["error"])
         return said, out
 
-    def _answered(self, nonce: str, seconds: float) -> tuple[dict[str, Any], list[memoryview]]:
+    def _answered(self, nonce: str, seconds: float, start: Mark) -> tuple[dict[str, Any], list[memoryview]]:
         """What comes back. While the other side says that it compiles, the time goes to that, and others have their turn."""
-        start, before = self._clock.mark(), self._apart
+        before = self._apart
         while True:
             said, out = self._channel.receive(
                 lambda: seconds + self.grace + self._apart - before - self._clock.since(start)
