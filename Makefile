@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 EXTRAS := eval,serve,hub,offline,lengths
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # The tests start hundreds of short processes: where this is set, each would compile the sources again.
@@ -33,12 +34,13 @@ demo: $(STAMP)  ## from modules to a dataset of verified kernels: no GPU, no key
 	$(BIN)/kernelmill run configs/offline.toml
 
 # Each worker begins with one half of the files, whole, and takes from the other's rest when it is done: what the tests
-# of a file share is built once, and no worker waits for the other. The examples are the same in every run (tests/conftest.py).
+# of a file share is built once, and no worker waits for the other. Many tests wait for a while, so there are three workers for
+# two cores, and torch has no threads beside them. The examples are the same in every run (tests/conftest.py).
 test: $(DEV_STAMP) lint  ## lint, types and tests (minutes)
-	HYPOTHESIS_PROFILE=same $(BIN)/python -m pytest -n 2 --dist worksteal -m "not heavy"
+	HYPOTHESIS_PROFILE=same $(PYTEST) -m "not heavy"
 
 test-all: $(DEV_STAMP) lint  ## all tests, also the long ones, with random examples
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST)
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .
@@ -50,6 +52,7 @@ format: $(DEV_STAMP)  ## put the code in shape
 	$(BIN)/ruff format .
 
 bench: $(DEV_STAMP)  ## run the benchmarks of this machine; results go to bench/results
+	$(BIN)/python bench/small_costs.py
 	$(BIN)/python bench/llm_engine.py
 	$(BIN)/python bench/rerun_and_memory.py
 	$(BIN)/python bench/curate.py

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures.process import _ExecutorManagerThread
 from pathlib import Path
 
 import psutil
@@ -68,6 +69,20 @@ def test_an_error_in_a_worker_is_raised_here() -> None:
 def test_a_killed_worker_is_told_and_not_waited_for() -> None:
     with pytest.raises(MillError, match="a worker process was killed"):
         list(mapped(_die_at_seven, range(20), processes=2))
+
+
+def test_ctrl_c_while_the_pool_is_started_is_an_interrupt_when_it_has_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = _ExecutorManagerThread.start
+
+    def interrupted(thread: _ExecutorManagerThread) -> None:
+        signal.raise_signal(signal.SIGINT)
+        start(thread)
+
+    monkeypatch.setattr(_ExecutorManagerThread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(mapped(_square, range(20), processes=2))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

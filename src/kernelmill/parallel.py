@@ -68,7 +68,7 @@ class Workers(Generic[T, R]):
             # Not fork: the threads of pyarrow would be missing in the child, with their locks held.
             context = multiprocessing.get_context("forkserver")
             self._pool = ProcessPoolExecutor(self._count, context, _begin, (os.getpid(),))
-        with _nameless_main(), _deaths_told():
+        with _uninterrupted(), _nameless_main(), _deaths_told():
             self._under_way.append(self._pool.submit(self._function, item))
         if len(self._under_way) >= WAITING * self._count:
             yield self._next()
@@ -97,6 +97,24 @@ def _deaths_told() -> Iterator[None]:
         yield
     except BrokenProcessPool as error:
         raise MillError("a worker process was killed (out of memory?): run the same command again") from error
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """An interrupt comes when this is over: a pool that is half started can be neither used nor ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # others are never interrupted
+        return
+    came: list[int] = []
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(kind, lambda number, _: came.append(number)) for kind in kinds]
+    try:
+        yield
+    finally:
+        for kind, handler in zip(kinds, before, strict=True):
+            signal.signal(kind, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 @contextmanager

@@ -33,7 +33,7 @@ ROOT, BLOCK, MLP = (f"steps/{step}" for step in STEPS)
 
 @pytest.fixture(scope="module")
 def prover() -> Iterator[Prover]:
-    with Prover(workers=2, timeout=5, memory_mb=2048) as made:
+    with Prover(workers=2, timeout=3, memory_mb=2048) as made:
         yield made
 
 
