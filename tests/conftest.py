@@ -31,6 +31,10 @@ settings.register_profile("same", settings.get_profile("random"), derandomize=Tr
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "random"))
 
 
+# A shell's & has its commands ignore Ctrl-C, and what they start as well; the tests of Ctrl-C are to hold there, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The limit of pyproject.toml is for what hangs. What is long by itself has a longer one, so that a busy machine does not reach it."""
     for item in items:

@@ -20,15 +20,25 @@ from kernelmill.isolate import Doing, Isolate, Reply
 from kernelmill.isolate.own_time import OwnTime, counted
 from kernelmill.isolate.turns import PATIENCE, Turns
 from kernelmill.isolate.wire import pack
+from tests.conftest import own_children
 
 WORKER = """
-import os, time
+import os, stat, time
 from kernelmill.isolate import here
 
 def handle(request):
     if "draft" in request:
         here.line.draft(request["draft"])
     here.line.doing(request.get("doing", "nothing"))
+    if "torn" in request:  # a part of a reply, and then the end
+        time.sleep(request["torn"])
+        for fd in range(3, 64):
+            try:
+                if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                    os.write(fd, b"x")
+            except OSError:
+                pass
+        os._exit(0)
     if "say" in request:
         here.line._end.sendall(bytes.fromhex(request["say"]))
         time.sleep(request.get("then", 0))
@@ -263,6 +273,24 @@ def test_nonsense_over_the_line_costs_the_child_alone(isolate: Isolate, text: st
     bad, neighbour = together(isolate, said(text), {"turn": "alone"})
     assert bad["kind"] == "crashed", bad
     assert neighbour["kind"] == "ok"
+
+
+def test_a_child_that_ends_within_its_reply_while_the_server_is_busy_costs_itself_alone(
+    isolate: Isolate,
+) -> None:
+    """The server then sees at once that a reply has begun and that nothing more comes over the line."""
+    (server,) = own_children()
+
+    async def run() -> list[Reply]:
+        requests = {"turn": "beside", "keep": 4}, {"torn": 2.0}
+        neighbour, torn = (asyncio.create_task(isolate.run(request)) for request in requests)
+        await asyncio.sleep(1)  # both have begun
+        server.suspend()
+        await asyncio.sleep(2)
+        server.resume()
+        return [await torn, await neighbour]
+
+    assert [reply["kind"] for reply in asyncio.run(run())] == ["crashed", "ok"]
 
 
 def test_a_cap_is_no_longer_than_the_time_for_the_request(isolate: Isolate) -> None:

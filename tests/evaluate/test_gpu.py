@@ -227,10 +227,11 @@ def test_work_that_torch_does_shows_in_the_time_without_launches(evaluator: Eval
 
 
 def test_a_judge_serves_again_unless_a_reference_has_changed_something(evaluator: Evaluator) -> None:
-    judged(evaluator, HEAD + HONEST)
-    assert judged(evaluator, HEAD + HONEST).cost["gpu"]["new_judge"] is False
-    judged(evaluator, HEAD + HONEST, PATCHES_TORCH)
-    assert judged(evaluator, HEAD + HONEST).cost["gpu"]["new_judge"] is True
+    alone = with_options(evaluator, baselines=())  # who compiles a baseline does not serve again
+    judged(alone, HEAD + HONEST)
+    assert judged(alone, HEAD + HONEST).cost["gpu"]["new_judge"] is False
+    judged(alone, HEAD + HONEST, PATCHES_TORCH)
+    assert judged(alone, HEAD + HONEST).cost["gpu"]["new_judge"] is True
 
 
 def test_an_audit_records_what_the_driver_saw(evaluator: Evaluator) -> None:

@@ -118,6 +118,34 @@ def test_a_turn_is_given_back_where_what_is_inside_fails(line: Line) -> None:
     assert line.noted == ["beside", "leaves"] * 2
 
 
+def late(request: dict[str, Any]) -> dict[str, Any]:
+    """Its own alarm rang."""
+    error = {"type": "TooSlow", "message": "", "trace": [], "slow": True, "progress": ""}
+    return {"error": error | {"unsupported": None, "memory": False}}
+
+
+def test_a_turn_in_which_something_does_not_end_is_left_to_who_ends_it(line: Line) -> None:
+    with session(late, alone=True) as one:
+        with pytest.raises(Stop) as stop, one.computing():
+            one.ask("call", 10, {})
+        with one.turn():  # what is tidied up afterwards asks for no other
+            pass
+    assert stop.value.status == "TIMEOUT"
+    assert line.noted == ["alone"]
+
+
+def test_a_late_call_beside_others_is_never_put_up_with(line: Line) -> None:
+    """It would be held against the candidate. Compiling fails again in the first call."""
+    with session(late) as one:
+        assert "error" in one.ask("call", 10, {"compile_only": True}, tolerate=True)[0]
+        with pytest.raises(Stop) as stop:
+            one.ask("call", 10, {}, tolerate=True)
+        assert stop.value.status == "TIMEOUT"
+        assert one._record.again_alone
+    with session(late, alone=True) as one:
+        assert "error" in one.ask("call", 10, {}, tolerate=True)[0]
+
+
 EMPTY = Call([], {})
 
 
@@ -128,17 +156,7 @@ def tuner(configurations: int, slow: bool = False) -> Answer:
         if request.get("compile_only"):
             return {"observed": {"configurations": configurations}, "output": pack(None, Bytes())}
         assert request["seconds"] <= 3 + 0.5 * 128
-        error = {
-            "type": "TooSlow",
-            "message": "",
-            "trace": [],
-            "slow": True,
-            "progress": "",
-            "unsupported": None,
-        }
-        return (
-            {"error": error | {"memory": False}} if slow else {"output": pack(None, Bytes()), "observed": {}}
-        )
+        return late(request) if slow else {"output": pack(None, Bytes()), "observed": {}}
 
     return answer
 
@@ -163,10 +181,15 @@ def test_a_candidate_does_not_say_how_long_it_may_be_alone(line: Line) -> None:
         one.compile(EMPTY, 1)  # `tuner` looks at what it is given
 
 
-def test_a_tuner_that_takes_too_long_is_too_slow_and_not_wrong(line: Line) -> None:
-    with session(tuner(5, slow=True)) as one:
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_tuner_that_takes_too_long_is_tried_again_alone_and_then_too_slow_but_not_wrong(
+    line: Line, alone: bool
+) -> None:
+    with session(tuner(5, slow=True), alone=alone) as one:
         one.call_s = 3.0
         with pytest.raises(Stop) as stop:
             one.compile(EMPTY, 1)
         assert one.call_s == 3.0
-    assert (stop.value.status, stop.value.error.startswith(TOO_SLOW)) == ("UNSUPPORTED", True)
+        assert one._record.again_alone is not alone
+    assert stop.value.status == ("UNSUPPORTED" if alone else "TIMEOUT")
+    assert stop.value.error.startswith(TOO_SLOW) is alone

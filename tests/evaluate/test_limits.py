@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from kernelmill.evaluate.candidate import TooSlow, _too_slow
 from kernelmill.evaluate.channel import Channel, Closed
 from kernelmill.evaluate.evaluator import Options, Pair, Work
 from kernelmill.evaluate.lane import Lane
@@ -121,6 +122,21 @@ def test_a_module_that_cannot_be_loaded_in_time_is_late_at_any_size() -> None:
     with candidate(silent) as session:
         session.own_size = False
         assert stopped(session, "load").status == "TIMEOUT"
+
+
+def test_an_error_that_comes_of_a_time_out_is_one() -> None:
+    def cut_off() -> None:
+        try:
+            raise TooSlow
+        finally:
+            raise PermissionError("what was started cannot be ended")
+
+    with pytest.raises(PermissionError) as error:
+        cut_off()
+    assert isinstance(_too_slow(error.value), TooSlow)
+    own = ValueError()
+    own.__context__ = own
+    assert _too_slow(own) is None
 
 
 def late_answer(seconds: float) -> Answer:
@@ -332,7 +348,7 @@ def test_who_timed_out_beside_others_is_judged_again_with_the_gpu_to_itself() ->
     shared = make_reply("ok", result=record("TIMEOUT", again=True))
     work, judges = judged(shared, make_reply("ok", result=record("PASSED")))
     assert work.verdict.verdict == "correct"
-    assert [one.get("suspect") for one in judges.asked] == [None, True]
+    assert [one.get("suspect") for one in judges.asked] == [None, "candidate"]
 
 
 def test_who_does_not_end_there_either_is_incorrect_and_the_gpu_is_looked_at() -> None:
@@ -340,6 +356,11 @@ def test_who_does_not_end_there_either_is_incorrect_and_the_gpu_is_looked_at() -
     work, judges = judged(shared, make_reply("ok", result=record("TIMEOUT")), HEALTHY)
     assert (work.verdict.verdict, work.verdict.status) == ("incorrect", "TIMEOUT")
     assert judges.asked[-1] == {"do": "health"}
+
+
+def test_who_was_found_out_before_it_was_late_is_not_judged_again() -> None:
+    work, judges = judged(make_reply("ok", result=record("HACK", again=True)))
+    assert (work.verdict.status, len(judges.asked)) == ("HACK", 1)
 
 
 def test_a_judge_that_was_ended_convicts_nobody() -> None:
@@ -351,7 +372,7 @@ def test_a_reference_that_kept_its_turn_beside_others_is_asked_again_alone() -> 
     late = make_reply("timeout", type=OVERDUE, message="kept a turn")
     work, judges = judged(late, make_reply("ok", result=record("PASSED")))
     assert work.verdict.verdict == "correct"
-    assert [one.get("suspect") for one in judges.asked] == [None, True]
+    assert [one.get("suspect") for one in judges.asked] == [None, "reference"]
 
 
 def test_who_loses_its_turn_loses_the_times_and_not_the_verdict() -> None:

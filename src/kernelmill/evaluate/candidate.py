@@ -295,7 +295,7 @@ class Candidate:
             message = str(error)[:4000]
         except Exception:  # noqa: BLE001  a stranger's __str__ may raise anything
             message = "(its message cannot be read)"
-        frames = traceback.extract_tb(error.__traceback__)
+        frames, slow = traceback.extract_tb(error.__traceback__), _too_slow(error)
         own = [f"line {f.lineno}, in {f.name}: {f.line}" for f in frames if f.filename == self.file]
         return {
             "type": type(error).__name__,
@@ -303,9 +303,19 @@ class Candidate:
             "trace": own[-_TRACE_LINES:],
             "unsupported": self.runtime.unsupported(error),
             "memory": isinstance(error, MemoryError) or "can't allocate memory" in message,
-            "slow": isinstance(error, TooSlow),
-            "progress": self.runtime.progress(error) if isinstance(error, TooSlow) else "",
+            "slow": slow is not None,
+            "progress": self.runtime.progress(slow) if slow is not None else "",
         }
+
+
+def _too_slow(error: BaseException) -> TooSlow | None:
+    """What an error comes from, if that is a time-out: what was cut off may have failed at tidying up."""
+    looked_at: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in looked_at and not isinstance(found, TooSlow):
+        looked_at.add(id(found))
+        found = found.__context__
+    return found if isinstance(found, TooSlow) else None
 
 
 def _seen(observed: Any, file: str) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from kernelmill.evaluate.gpu_session import GpuSession, Turn
 from kernelmill.evaluate.guard import Fingerprint
 from kernelmill.evaluate.plan import TURN_S, TooSlowToTime
 from kernelmill.evaluate.reference import BadReference, Facts, Reference, load_reference
+from kernelmill.evaluate.room import memory_was_short
 from kernelmill.evaluate.session import Limits, Record, Stop, settling
 from kernelmill.evaluate.stopwatch import Stopwatch, bytes_of, most_kept
 from kernelmill.evaluate.tolerance import Policy
@@ -127,6 +128,7 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
     with settling(record):
         times = _judge(request, sockets, record, lambda: _reply(record, _CUT, new))
     here.line.draft(None)
+    _process.spent |= record.status == "TIMEOUT"  # what did not end may still run
     return _reply(record, times, new)
 
 
@@ -166,7 +168,7 @@ def _judge(
     limits, marks, timed = Limits(**request.get("limits", {})), _Marks(), bool(request.get("timed"))
     dice = random.Random(request["seed"])
     torch.cuda.reset_peak_memory_stats()
-    turn = Turn(alone=bool(request.get("suspect")))
+    turn = Turn(alone=request.get("suspect") == "reference")
     with closing(_reference(request, turn)) as reference:
         marks("begun")
         facts = reference.examine(dice.getrandbits(31))
@@ -235,8 +237,9 @@ def _timed(
     except TooSlowToTime as error:
         return {"untimed": f"too slow to be timed: {error}"}
     except Stop as stop:
-        # Beside others that tells nothing: it is judged again.
-        if stop.status not in ("TIMEOUT", "UNSUPPORTED") or not session.alone:
+        # Beside others, and where there was no room, that tells nothing: it is judged again.
+        passing = not session.alone or memory_was_short(stop.error)
+        if stop.status not in ("TIMEOUT", "UNSUPPORTED") or passing:
             raise
         return {"untimed": f"it did not end while it was timed: {stop.error}"}
     finally:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from triton.compiler import CompiledKernel
 from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources, PTXASError
@@ -23,6 +24,7 @@ from kernelmill.evaluate.channel import Bytes, Carrier, pack, unpack
 from kernelmill.evaluate.clock import Clock
 
 _run, _tune, _do_compile = JITFunction.run, Autotuner.run, JITFunction._do_compile
+_init_handles = CompiledKernel._init_handles
 _UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """What a tuner puts up with in one of its configurations."""
 _MOST_PROFILED = 500
@@ -88,7 +90,13 @@ class OnGpu:
             with self.pausing():
                 return _do_compile(jit, *args, **kwargs)
 
-        JITFunction._do_compile = compile_apart
+        def load_apart(kernel: Any) -> None:
+            if kernel.module is not None:
+                return
+            with self.pausing():  # some versions of Triton's compile a launcher for each signature
+                _init_handles(kernel)
+
+        JITFunction._do_compile, CompiledKernel._init_handles = compile_apart, load_apart
 
     def begin(self, request: dict[str, Any]) -> None:
         self._seen = seen = Observed()

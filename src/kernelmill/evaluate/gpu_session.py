@@ -57,12 +57,23 @@ class Turn:
             yield
             return
         self._taken = alone, cap = (self._alone if alone is None else alone, cap)
+        here.line.take(alone, cap)
         try:
-            with here.line.turn(alone, cap):
-                yield
-                torch.cuda.current_stream().synchronize()
-        finally:
-            self._taken = None
+            yield
+            torch.cuda.current_stream().synchronize()
+        except Stop as stop:
+            if stop.status == "TIMEOUT":
+                raise  # what does not end still runs: the turn ends with its process
+            self._leave()
+            raise
+        except BaseException:
+            self._leave()
+            raise
+        self._leave()
+
+    def _leave(self) -> None:
+        self._taken = None
+        here.line.leave()
 
     def interrupt(self) -> None:
         """Let others have it for a while."""
@@ -104,7 +115,12 @@ class GpuSession(Session):
         self.lean = self.task_bytes >= LEAN_FROM
         del model, call, init, state, outputs  # where they are large there is no room for both
         torch.cuda.empty_cache()
-        self.down, self.up = Arena.allocate(down), Arena.allocate(up)
+        self.down = Arena.allocate(down)
+        try:
+            self.up = Arena.allocate(up)
+        except BaseException:
+            self.down.free()
+            raise
 
     def _set_limits(self, reference_s: float) -> None:
         self.reference_s = reference_s

@@ -187,9 +187,9 @@ class Lane:
 
     async def _asked(self, request: dict[str, Any], work: Work, seed: int) -> Reply:
         reply = await self._run(request, work)
-        if _again_alone(reply):
+        if suspect := _suspect(reply):
             work.spent("gpu", reply["seconds"], reply["cpu"])
-            reply = await self._run(request | {"suspect": True}, work)
+            reply = await self._run(request | {"suspect": suspect}, work)
         work.on_gpu(reply, seed)
         if reply["kind"] in ("timeout", "crashed") or work.verdict.status == "TIMEOUT":
             await self._look_after()
@@ -247,11 +247,12 @@ class _Wanted:
     by: int = 0
 
 
-def _again_alone(reply: Reply) -> bool:
-    """Beside others a candidate did not end in time, or the reference kept its turn: alone, either may be otherwise."""
+def _suspect(reply: Reply) -> str:
+    """Who is to be judged again alone: beside others a candidate did not end in time, or the reference kept its turn."""
     if reply["kind"] == "ok":
-        return bool(reply["result"]["again_alone"])
-    return reply["kind"] == "timeout" and reply["type"] == OVERDUE
+        late = reply["result"]["again_alone"] and reply["result"]["status"] == "TIMEOUT"
+        return "candidate" if late else ""
+    return "reference" if reply["kind"] == "timeout" and reply["type"] == OVERDUE else ""
 
 
 def _error_of(reply: Reply) -> str:

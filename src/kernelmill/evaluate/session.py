@@ -285,10 +285,14 @@ class Session:
             self._record.flag("E4.forged_answer", "hard", during=do, problem="no or a wrong nonce")
             raise Stop("HACK", "what came back is no answer to the question asked")
         self._guarded(said, do)
-        if "error" in said and not tolerate:
-            if said["error"]["slow"] and not said["error"]["progress"]:
+        if "error" in said:
+            late = said["error"]["slow"] and not said["error"]["progress"]
+            # Beside others that tells nothing, also where an error would: it is judged again.
+            tolerate = tolerate and (self.alone or not late or bool(fields.get("compile_only")))
+            if late and not tolerate:
                 raise self._late(do, seconds, _error_text(said["error"]))
-            raise _stop(said["error"])
+            if not tolerate:
+                raise _stop(said["error"])
         return said, out
 
     def _answered(self, nonce: str, seconds: float, start: Mark) -> tuple[dict[str, Any], list[memoryview]]:

@@ -166,6 +166,7 @@ class _Server:
 
     def loop(self) -> None:
         while os.getppid() == self.config["parent"]:
+            self.endings.look()  # before turns are granted: who has ended is in nobody's way
             for child in list(self.children.values()):
                 if child.request is not None and child.request.look_at <= time.monotonic():
                     self._look_at_time(child, child.request)
@@ -179,7 +180,6 @@ class _Server:
                 self.watched = time.monotonic()
             while self.queue and self._busy() < self.config["workers"]:
                 self._start(*self.queue.popleft())
-            self.endings.look()
             self._tell()
             for key, _ in self.selector.select(self._pause()):
                 if key.data(key.fd) is False:
@@ -344,10 +344,9 @@ class _Server:
         return Process(pid, scratch)
 
     def _on_reply(self, child: _Child) -> None:
-        if child.line_is_open:
-            self._on_line(child)  # what it said before it replied
-            if child.pid not in self.children:
-                return
+        self._on_line(child)  # what it said before it replied
+        if child.pid not in self.children:
+            return
         data = os.read(child.reply, 1 << 20)
         child.data += data
         head, request = HEAD_BYTES + LENGTH.size, child.request
@@ -369,6 +368,8 @@ class _Server:
 
     def _on_line(self, child: _Child) -> None:
         """What a child says beside its reply. All of it is read at once: nothing is left for its next request."""
+        if not child.line_is_open:
+            return
         with contextlib.suppress(BlockingIOError, ConnectionResetError):
             while data := child.tasks.recv(1 << 18, socket.MSG_DONTWAIT):
                 child.said += data
@@ -421,10 +422,8 @@ class _Server:
         # Who left something behind on its line, or a turn, would leave it to the next request.
         again = again and not child.said and not self.turns.has(child.pid) and child.line_is_open
         cpu = processor_time(request.clocks)
-        self._end_turn(child, request)
 
         def tell(statuses: list[int], trouble: str, printed: bytes) -> None:
-            self.turns.leave(-1 - request.number)
             event = {
                 "id": request.number,
                 "how": how,
@@ -441,17 +440,10 @@ class _Server:
         if not again:
             self._let_go(child, tell)
             return
+        _close_clocks(request)
         self._drain(child)
         printed, child.request = child.printed, None
         self.endings.end(request.companions, lambda statuses, trouble: tell(statuses, trouble, printed))
-
-    def _end_turn(self, child: _Child, request: _Request) -> None:
-        """Until its processes have ended, what they began on a device may still run: nobody is alone there."""
-        for clock, _ in request.clocks[1:]:
-            clock.close()
-        if self.turns.has(child.pid) or self.config["gpu"]:
-            self.turns.leave(child.pid)
-            self.turns.linger(-1 - request.number)
 
     def _let_go(
         self, child: _Child, then: Callable[[list[int], str, bytes], None] = lambda *ignored: None
@@ -460,7 +452,10 @@ class _Server:
         del self.children[child.pid]
         request = child.request
         if request is not None:
-            self._end_turn(child, request)
+            _close_clocks(request)
+            self.turns.leave(child.pid)
+            # Until its processes have ended, what they began on a device may still run: nobody is alone there.
+            self.turns.linger(-1 - request.number)
         child.clock.close()
         for fd in (child.reply, child.output):
             self.selector.unregister(fd)
@@ -482,6 +477,12 @@ class _Server:
         with contextlib.suppress(BlockingIOError):
             while data := os.read(child.output, 1 << 16):
                 child.printed = (child.printed + data)[-MAX_OUTPUT:]
+
+
+def _close_clocks(request: _Request) -> None:
+    """Those of a request's companions."""
+    for clock, _ in request.clocks[1:]:
+        clock.close()
 
 
 def _everybody(child: _Child) -> list[Process]:
