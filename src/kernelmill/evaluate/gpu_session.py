@@ -61,13 +61,10 @@ class Turn:
         try:
             yield
             torch.cuda.current_stream().synchronize()
-        except Stop as stop:
-            if stop.status == "TIMEOUT":
-                raise  # what does not end still runs: the turn ends with its process
-            self._leave()
-            raise
-        except BaseException:
-            self._leave()
+        except BaseException as error:
+            # What does not end still runs: that turn ends with its process.
+            if not (isinstance(error, Stop) and error.status == "TIMEOUT"):
+                self._leave()
             raise
         self._leave()
 
