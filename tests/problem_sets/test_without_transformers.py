@@ -60,7 +60,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_without_transformers_all_others_are_imported_and_with_it_exactly_the_rest_comes_in(
     packages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
