@@ -19,6 +19,7 @@ import statistics
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,10 @@ async def together(evaluator: Evaluator, pairs: list[Pair]) -> tuple[float, dict
     return time.monotonic() - start, {verdict.id: verdict for verdict in verdicts}
 
 
-async def beside_offenders(given: argparse.Namespace, options: Options) -> dict[str, Any]:
+async def beside_offenders(
+    given: argparse.Namespace, options: Options, keep: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """`keep` gets what is known after each run."""
     pairs = list(read_pairs(given.pairs, None, None))
     random.Random(1).shuffle(pairs)
     with Evaluator(options) as evaluator:
@@ -92,6 +96,7 @@ async def beside_offenders(given: argparse.Namespace, options: Options) -> dict[
                     }
                 )
                 print(name, runs[-1], flush=True)
+                keep(found)
     return found
 
 
@@ -159,8 +164,12 @@ def main() -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {"date": datetime.date.today().isoformat(), "versions": environment()}
     if given.runs:
-        # Without baselines: they would be measured once and then be known, in some run or other.
-        found["beside"] = asyncio.run(beside_offenders(given, Options(device="cuda", baselines=())))
+        # Without baselines: they would be measured once and then be known, in some run or other. The same draws each time:
+        # what changes is then the neighbours' doing.
+        options = Options(device="cuda", baselines=(), seed=20261117)
+        found["beside"] = asyncio.run(
+            beside_offenders(given, options, lambda some: _save(given.out, found | {"beside": some}))
+        )
         _save(given.out, found)
     if given.throughput:
         found["throughput"] = throughput(given, Options(device="cuda"))
