@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -17,13 +18,42 @@ def kept(name: str) -> dict[str, Any]:
     return found
 
 
+def benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """For its own bounds."""
+    monkeypatch.setattr(sys, "path", [str(BENCH), *sys.path])
+    return importlib.import_module(name)
+
+
 @pytest.fixture
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The benchmark, for its own bounds."""
-    monkeypatch.setattr(sys, "path", [str(BENCH), *sys.path])
-    import evaluator_gpu  # type: ignore[import-not-found]
+    return benchmark("evaluator_gpu", monkeypatch)
 
-    return evaluator_gpu
+
+def test_neighbours_of_offenders_got_what_they_get_alone_and_no_batch_took_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, bench = kept("neighbours"), benchmark("neighbours", monkeypatch)
+    assert bench.unmet(found) == []
+    assert {name: len(runs) for name, runs in found["beside"]["beside"].items()} == dict.fromkeys(
+        bench.OFFENDERS, 3
+    )
+    assert len(found["beside"]["honest"]) == 11
+    assert found["throughput"]["candidates"] == 90
+
+
+def test_bounds_of_neighbours_that_are_missed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = {"changed": {"x": 1}, "offender": ["incorrect", "TIMEOUT", False], "error": ""}
+    found = {
+        "beside": {"beside": {"candidate waits": [run | {"seconds": 9.0, "may_take_s": 8.0}]}},
+        "throughput": {"a_minute": 39.9},
+    }
+    assert len(benchmark("neighbours", monkeypatch).unmet(found)) == 4
+
+
+def test_a_hundred_pairs_had_the_same_verdicts_on_a_busy_machine() -> None:
+    found = kept("busy_machine")
+    assert found["changed"] == {}
+    assert (found["pairs"], found["loops"]) == (100, 8)
 
 
 def test_the_speed_on_a_gpu_is_within_its_bounds_and_beside_another_evaluators(on_a_gpu: Any) -> None:
