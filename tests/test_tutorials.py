@@ -1,0 +1,88 @@
+"""The tutorials are true: their commands and programs run in order, and print what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kernelmill.testing.fake_endpoint import FakeEndpoint
+from tests.conftest import ROOT, command
+
+PAGES = sorted((ROOT / "docs/tutorials").glob("*.md"))
+_BLOCK = re.compile(r"^```(bash|python|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_NUMBER = re.compile(r"\d[\d.,:]*")
+_ELSEWHERE = ("pip ", "make ", "uv ")
+"""What installs: that was done before the tests."""
+_ENDPOINT, _SERVICE = "http://127.0.0.1:8000/v1", "18188"
+
+
+def blocks(page: Path, endpoint: str, port: int) -> Iterator[tuple[str, str]]:
+    text = page.read_text(encoding="utf-8").replace(_ENDPOINT, endpoint).replace(_SERVICE, str(port))
+    yield from _BLOCK.findall(text)
+
+
+def printed(expected: str, got: str) -> bool:
+    """Whether the expected lines were printed, in order. Numbers may differ, and `…` stands for anything."""
+    pattern = r".*?".join(
+        r"^\s*" + re.escape(_NUMBER.sub("0", line.strip())).replace("…", ".*")
+        for line in expected.splitlines()
+    )
+    return re.search(pattern, _NUMBER.sub("0", got), re.MULTILINE | re.DOTALL) is not None
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.timeout(900)
+def test_a_tutorial_does_what_it_says(tmp_path: Path, page: Path) -> None:
+    for folder in ("data", "configs", "prompts", "examples"):
+        if (ROOT / folder).exists():
+            shutil.copytree(ROOT / folder, tmp_path / folder)
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(FakeEndpoint())
+        port, output = free_port(), ""
+        env = {**os.environ, "KERNEL_REWARD_URL": f"http://127.0.0.1:{port}"}
+        for kind, block in blocks(page, endpoint.base_url, port):
+            if kind == "text":
+                assert printed(block, output), f"{page.name} says:\n{block}\nand this was printed:\n{output}"
+                continue
+            lines = [[sys.executable, "-c", block]] if kind == "python" else list(commands(block))
+            output = ""
+            for words in lines:
+                if words[-1] == "&":
+                    stack.callback(ended, subprocess.Popen(words[:-1], cwd=tmp_path, env=env))
+                    continue
+                done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
+                output += done.stdout + done.stderr
+                assert done.returncode == 0, f"{page.name}: {block}\n{output}"
+
+
+def commands(block: str) -> Iterator[list[str]]:
+    for line in block.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if not words or line.startswith(_ELSEWHERE):
+            continue
+        if words[0] == "python":
+            yield [sys.executable, *words[1:]]
+        else:
+            assert words[0] == "kernelmill", line
+            yield command(*words[1:])
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    process.wait(60)
