@@ -12,7 +12,7 @@ nulls alone, takes a line `null` for a row of nulls, and crashes where there is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kernelmill.errors import BadRow
+from kernelmill.publish.shapes import json_text
 from kernelmill.rows import Row, row_lots
 
 BLOCK_ROWS, BLOCK_BYTES = 2_000, 1 << 20
@@ -45,8 +46,9 @@ class _Unsure(Exception):
 class QuickReader:
     """Reads rows of one type as batches of the schema that goes with it: both from the same `Columns`, at the same time."""
 
-    def __init__(self, row_type: Any, schema: Any) -> None:
+    def __init__(self, row_type: Any, schema: Any, json_columns: Iterable[str] = ()) -> None:
         self._schema = schema
+        self._json = [f"f{schema.get_field_index(name)}" for name in json_columns]
         self._decode = msgspec.json.Decoder(row_type).decode
 
     def __call__(self, rows: list[Row]) -> Any:
@@ -59,6 +61,9 @@ class QuickReader:
             # The type of a row is that of any object, and takes null too.
             if any(row.fault is not None for row in rows) or any(value is None for value in values):
                 return None
+            for alias in self._json:
+                for value in values:
+                    setattr(value, alias, json_text(getattr(value, alias)))
             return pa.RecordBatch.from_arrays(_fields(self._schema, values), schema=self._schema)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _Unsure):
             return None

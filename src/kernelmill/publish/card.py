@@ -127,6 +127,8 @@ def _values(facts: CardFacts, plots: set[str]) -> dict[str, Any]:
         "splits": [_in_code(split.name) for split in facts.splits if split.name.isidentifier()],
         "splits_table": tables.splits_table(facts),
         "columns_table": tables.columns_table(facts),
+        "json_columns": words.json_columns(facts),
+        "json_column": next((_in_code(column.name) for column in facts.columns if column.json), None),
         "source": words.source(facts),
         "stages_table": tables.stages_table(facts.lineage) if facts.lineage else None,
         "stage_notes": words.stage_notes(facts),

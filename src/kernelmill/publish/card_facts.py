@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import accumulate
 from operator import sub
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from kernelmill.curate.length_report import LengthReport
@@ -43,6 +45,8 @@ class ColumnFacts(Struct, frozen=True):
     name: str
     type: str
     """For people: `string`, `int64`, `list<struct<role: string, …>>`."""
+    json: bool = False
+    """Whether its text is JSON."""
 
 
 class CardCounts:
@@ -99,9 +103,9 @@ class CardCounts:
         if (completion := get("completion")) is not None:
             self.completion_chars.extend(_characters(completion))
             self.with_thoughts += sum(map(bool, _by_row(completion, _thoughtful)))
-        made_on = _field(get("verdict"), "env")
-        _tally(self.evaluators, _field(made_on, "evaluator"))
-        _tally(self.devices, _field(made_on, "gpu"))
+        made_on = [*_environments(get("verdict"))]
+        _count(self.evaluators, Counter(env.evaluator for env in made_on if isinstance(env.evaluator, str)))
+        _count(self.devices, Counter(env.gpu for env in made_on if isinstance(env.gpu, str)))
 
 
 def _field(column: Any, name: str) -> Any:
@@ -125,8 +129,32 @@ def _tally(counter: Counter[str], column: Any) -> None:
 
     if _is_text(column):
         values, counts = pc.value_counts(column.drop_null()).flatten()
-        for value, count in zip(values.to_pylist(), counts.to_pylist(), strict=True):
-            counter[value if value in counter or len(counter) < MOST_VALUES else OTHERS] += count
+        _count(counter, dict(zip(values.to_pylist(), counts.to_pylist(), strict=True)))
+
+
+def _count(counter: Counter[str], found: Mapping[str, int]) -> None:
+    for value, count in found.items():
+        counter[value if value in counter or len(counter) < MOST_VALUES else OTHERS] += count
+
+
+class _Environment(Struct):
+    evaluator: Any = None
+    gpu: Any = None
+
+
+class _Judged(Struct):
+    env: _Environment
+
+
+_judged = msgspec.json.Decoder(_Judged)
+
+
+def _environments(verdicts: Any) -> Iterator[_Environment]:
+    """Where each verdict was found: in an object, or in JSON text of one. What is no verdict of ours says nothing."""
+    for value in [] if verdicts is None else verdicts.drop_null().to_pylist():
+        with suppress(msgspec.DecodeError, RecursionError):
+            found = _judged.decode(value) if isinstance(value, str) else msgspec.convert(value, _Judged)
+            yield found.env
 
 
 def _module_names(rows: int, names: Any, info: Any) -> list[Any]:

@@ -93,7 +93,11 @@ def splits_table(facts: CardFacts) -> Markdown:
 
 def columns_table(facts: CardFacts) -> Markdown:
     lines = [
-        (code(column.name), code(column.type, 200), _column(column.name, facts.kind))
+        (
+            code(column.name),
+            code(f"{column.type} (JSON)" if column.json else column.type, 200),
+            _column(column.name, facts.kind),
+        )
         for column in facts.columns
     ]
     # A format that is not ours has nothing to say in the third column.

@@ -61,6 +61,18 @@ def size(facts: CardFacts) -> Markdown:
     return Markdown(f"{rows:,} {'row' if rows == 1 else 'rows'}{names}{of_tasks}")
 
 
+def json_columns(facts: CardFacts) -> Markdown | None:
+    """How to read the columns of JSON text; None where there are none."""
+    names = [code(column.name) for column in facts.columns if column.json]
+    if not names:
+        return None
+    holds = "holds" if len(names) == 1 else "hold"
+    return Markdown(
+        f"{listed(names)} {holds} JSON text, null where a row has no value: the keys inside differ from row to row, and the "
+        "columns of two datasets keep the same types."
+    )
+
+
 def source(facts: CardFacts) -> Markdown:
     """Where the first stage took its rows from, and what was published."""
     first = (facts.lineage[0].get("source") or {}) if facts.lineage else facts.source

@@ -123,7 +123,7 @@ def build(wanted: Wanted, folder: Path) -> Built:
         name=wanted.name,
         repo=wanted.repo,
         splits=tuple(SplitFacts(name, rows[name], (f"data/{name}-*.parquet",)) for name in rows),
-        columns=tuple(ColumnFacts(name, kind) for name, kind in describe(schema)),
+        columns=tuple(ColumnFacts(name, kind, name in columns.json_text) for name, kind in describe(schema)),
         counts=counts,
         source={**without_folders(source.origin), "sha256": sha256},
         lineage=tuple(lineage.public()),
@@ -179,7 +179,9 @@ def _write(source: Source, columns: Columns, schema: Any, split: Split, folder: 
 
 
 def _quick(columns: Columns, schema: Any) -> QuickReader | None:
-    return None if schema is None or columns.row_type is None else QuickReader(columns.row_type, schema)
+    if schema is None or columns.row_type is None:
+        return None
+    return QuickReader(columns.row_type, schema, columns.json_text)
 
 
 def _share_out(rows: list[Row], batch: Any, split: Split, writers: dict[str, SplitWriter]) -> None:

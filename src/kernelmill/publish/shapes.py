@@ -5,6 +5,9 @@ its first value that is not null, whole numbers with fractions among them as flo
 with values that no one type can hold is an error that names both rows. Nothing is converted but that: no number becomes text,
 no text a number.
 
+The keys of a verdict are data (names of kernels, GPUs, checks), so a type made of them would be another one in every run:
+`verdict` and `turns` are published as JSON text. No column has the type null, which other tools cannot append to.
+
 A row that is like the rows before it is checked by compiled code, and only the others are looked at value by value.
 """
 
@@ -42,6 +45,28 @@ _OPTIONAL = {
     "messages": {"reasoning": "text", "reasoning_content": "text"},
 }
 """Columns that have a type of their own where they are there at all."""
+_FREE_KEYS = ("verdict", "turns")
+"""Columns whose objects have keys that differ from row to row: JSON text."""
+_VERDICT_ROW = {"schema", "status", "verdict", "tier", "checks"}
+_OF_A_VERDICT = (
+    "task", "candidate", "grade", "checks", "flags", "compile", "perf", "rewards", "kb_compat", "env", "cost",
+)  # fmt: skip
+"""The same where a row is a verdict itself, as `kernelmill evaluate` writes it."""
+_CONTAMINATED = "contaminated_"
+_ONLY_NULLS: dict[str, Any] = {
+    "tokens_in": "int",
+    "tokens_out": "int",
+    "problem_level": "int",
+    "problem_id": "int",
+    "problem_uuid": "int",
+    "level": "int",
+    "uuid": "int",
+    "stars": "int",
+    "synthetic": "bool",
+    "licenses": ["text"],
+    _CONTAMINATED: {"problem": "text", "how": "text", "share": "float"},
+}
+"""Types of our columns that are not text, where all rows of a run have null in them: another run has values there."""
 _REQUIRED = {
     "evals": ("example_id", "prompt", "completion", "reward", "info"),
     "synthetic": tuple(_SYNTHETIC),
@@ -61,7 +86,7 @@ Format = Literal["evals", "synthetic", "other"]
 class Shape:
     """The type of one value: its kind, and what is inside it. `kind` is None as long as only nulls were seen."""
 
-    __slots__ = ("fields", "item", "kind", "listed", "optional", "path", "required", "where")
+    __slots__ = ("fields", "free", "item", "kind", "listed", "optional", "path", "required", "where")
 
     def __init__(self, path: str, kind: str | None = None, where: str = "", listed: bool = False) -> None:
         self.path = path
@@ -74,6 +99,8 @@ class Shape:
         self.fields: dict[str, Shape] = {}
         self.optional: dict[str, Any] = {}
         self.required: tuple[str, ...] = ()
+        self.free: tuple[str, ...] = ()
+        """Fields that are JSON text where they hold an object or a list."""
 
     @classmethod
     def of(cls, path: str, pattern: Any) -> Shape:
@@ -139,6 +166,8 @@ class Shape:
                 self.fields[name] = shape
                 if pattern == "difficulty":
                     self.required += (name,)  # rows before that have none are found when they are read again
+            if name in self.free and isinstance(inner, dict | list) and shape.kind in (None, "text"):
+                shape.kind = "json"  # in Arrow both are text, so rows before it stay as they are
             shape.widen(inner, where)
 
     def _contradicted(self, kind: str, where: str) -> None:
@@ -186,9 +215,10 @@ class Shape:
 
         match self.kind:
             case None:
-                return pa.null()
+                name = _CONTAMINATED if self.path.startswith(_CONTAMINATED) else self.path
+                return Shape.of(self.path, _ONLY_NULLS.get(name, "text")).arrow()
             case "list":
-                return pa.list_(self.item.arrow() if self.item else pa.null())
+                return pa.list_(self.item.arrow() if self.item else pa.string())
             case "object":
                 if not self.fields:
                     raise SourceError(
@@ -244,16 +274,19 @@ class Columns:
                 msgspec.convert(values, self._like_before)
             except (msgspec.ValidationError, RecursionError):
                 self._learn(row.where, values)
-        for name in self._json:
-            value = values.get(name)
-            if value is not None and not isinstance(value, str):
-                values[name] = msgspec.json.encode(value).decode()
+        for name in self.json_text:
+            values[name] = json_text(values.get(name))
         return values
 
     @property
     def row_type(self) -> Any:
-        """The msgspec type of a row that is like those before it; None where there is none, or rows are not published as they stand."""
-        return None if self._json else self._like_before
+        """The msgspec type of a row that is like those before it; None where there is none."""
+        return self._like_before
+
+    @property
+    def json_text(self) -> list[str]:
+        """The columns that are published as JSON text."""
+        return [name for name, shape in self._fields().items() if shape.kind == "json"]
 
     def _learn(self, where: str, values: dict[str, Any]) -> None:
         if self._shape is None:
@@ -281,6 +314,8 @@ class Columns:
         shape = Shape.of("", patterns)
         shape.optional = _OPTIONAL.get(self.format, {})
         shape.required = _REQUIRED.get(self.format, ())
+        is_verdict = self.format == "other" and first.keys() >= _VERDICT_ROW
+        shape.free = _OF_A_VERDICT if is_verdict else _FREE_KEYS
         for name in self._json:
             if name in shape.fields and shape.fields[name].kind != "text":
                 raise SourceError(f"--json-columns {name}: the column has a type of its own in these rows")
@@ -316,6 +351,11 @@ class Columns:
         if not self._fields():
             raise SourceError("the rows have no columns: there is nothing to publish")
         return pa.schema([(name, shape.arrow()) for name, shape in self._fields().items()])
+
+
+def json_text(value: Any) -> str | None:
+    """A value of a column of JSON text. Text stays as it is: it is JSON already where it was published before."""
+    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _object(where: str, text: str) -> dict[str, Any]:
