@@ -17,8 +17,9 @@ from typing import Any
 import torch
 
 from kernelmill.evaluate.cases import Case, Questions, Skipped
+from kernelmill.evaluate.choices import compare_leaf
 from kernelmill.evaluate.reference import FAR, BadReference, Reference
-from kernelmill.evaluate.tolerance import IEEE, Policy, compare, compare_scalars, is_scalar
+from kernelmill.evaluate.tolerance import IEEE, Policy, compare_scalars, is_scalar
 
 SEEDS = 4
 
@@ -96,12 +97,17 @@ def _refused(reference: Reference, null: _Null, cases: list[Case], policy: Polic
         if leaves is not None:
             results.append((leaves, case))
     for index in range(len(cases[0].answer.eager.leaves)):
-        rows = [
-            (leaves[index], case.answer.exact.leaves[index], case.answer.eager.leaves[index])
-            for leaves, case in results
-        ]
-        together = is_scalar(rows[0][2])
-        found = [compare_scalars(rows, policy)] if together else [compare(*row, policy) for row in rows]
+        if is_scalar(cases[0].answer.eager.leaves[index]):
+            rows = [
+                (leaves[index], case.answer.exact.leaves[index], case.answer.eager.leaves[index])
+                for leaves, case in results
+            ]
+            found = [compare_scalars(rows, policy)]
+        else:
+            found = [
+                compare_leaf(leaves[index], case.answer.exact, case.answer.eager, index, policy)
+                for leaves, case in results
+            ]
         for comparison in found:
             if not comparison.ok:
                 return f"{cases[0].answer.eager.paths[index]}: {comparison.detail}"

@@ -18,6 +18,7 @@ Not covered: gradients (all runs are without), and references that are random in
 from __future__ import annotations
 
 import copy
+import dataclasses
 import errno
 import gc
 import importlib.util
@@ -32,6 +33,7 @@ import torch
 from torch import nn
 
 from kernelmill.evaluate.at_home import AtHome
+from kernelmill.evaluate.choices import Choosing
 from kernelmill.evaluate.pieces import changed, identical, pieces, rms
 from kernelmill.evaluate.room import memory_was_short
 from kernelmill.evaluate.values import (
@@ -106,6 +108,8 @@ class Reference:
         """Nobody else is on the device: what has no room for float64 now has none at all."""
         self.computing: Callable[[], AbstractContextManager[None]] = nullcontext
         """Around each run: a turn, where there is a device to share."""
+        self._chooses: bool | None = None
+        """Whether an output may be an index of something. Known after the first run."""
         self._module = module
         self._file = file
 
@@ -162,7 +166,7 @@ class Reference:
         with self.computing(), self._blamed("forward()"), torch.no_grad(), _home(self.device):
             own = copy.deepcopy(model)
             seed_all(seed)
-            outputs = flatten(own(*given.args, **given.kwargs))
+            outputs = self._flat(own, given, torch.float32)
         outputs.leaves = [leaf.detach() for leaf in outputs.leaves]
         outputs.buffers = _changed(model, own)
         return outputs
@@ -181,8 +185,18 @@ class Reference:
         with self.computing(), blamed, torch.no_grad(), _home(self.device), Widen():
             own = copy.deepcopy(wide)
             seed_all(seed)
-            outputs = flatten(own(*given.args, **given.kwargs), torch.float64)
+            outputs = self._flat(own, given, torch.float64)
         outputs.buffers = _changed(wide, own)
+        return outputs
+
+    def _flat(self, model: Any, call: Call, scalars: torch.dtype) -> Outputs:
+        """What the model gives, and what its indices were chosen from."""
+        if self._chooses is False:
+            return flatten(model(*call.args, **call.kwargs), scalars)
+        with Choosing() as seen:
+            outputs = flatten(model(*call.args, **call.kwargs), scalars)
+        outputs.choices = seen.of(outputs.leaves)
+        self._chooses = any(not (leaf.is_floating_point() or leaf.is_complex()) for leaf in outputs.leaves)
         return outputs
 
     def nudged(self, wide: Any, call: Call, seed: int = 0) -> Outputs:
@@ -365,7 +379,7 @@ def _roundings(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor
 
 
 def _as_exact(eager: Outputs) -> Outputs:
-    return Outputs([upcast(leaf) for leaf in eager.leaves], eager.paths, eager.structure, eager.buffers)
+    return dataclasses.replace(eager, leaves=[upcast(leaf) for leaf in eager.leaves])
 
 
 def _dtype(outputs: Outputs) -> str:

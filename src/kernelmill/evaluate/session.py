@@ -28,9 +28,10 @@ from kernelmill.evaluate.channel import (
     pack,
     unpack,
 )
+from kernelmill.evaluate.choices import compare_leaf
 from kernelmill.evaluate.generators import other_weights
 from kernelmill.evaluate.reference import Answer, BadReference, Reference
-from kernelmill.evaluate.tolerance import Comparison, Policy, compare, compare_scalars, is_scalar, kb_compat
+from kernelmill.evaluate.tolerance import Comparison, Policy, compare_scalars, is_scalar, kb_compat
 from kernelmill.evaluate.values import Call, Outputs, Unsupported, flatten
 from kernelmill.evaluate.verdict import BAD_REFERENCE, Check, Flag, Grade, Result, Severity, Status
 from kernelmill.isolate.own_time import Mark, OwnTime
@@ -397,8 +398,8 @@ class Session:
                 detail=f"returned {got.structure[:200]}, expected {eager.structure[:200]}",
             )
         found = [
-            (path, _lenient(compare(c, r, e, self.policy), e))
-            for path, c, r, e in zip(eager.paths, got.leaves, exact.leaves, eager.leaves, strict=True)
+            (path, _lenient(compare_leaf(leaf, exact, eager, place, self.policy), eager.leaves[place]))
+            for place, (path, leaf) in enumerate(zip(eager.paths, got.leaves, strict=True))
         ]
         wrong = [(path, one) for path, one in found if not one.ok]
         if not wrong:

@@ -169,7 +169,8 @@ def _plain(piece: torch.Tensor) -> torch.Tensor:
     return piece.float() if piece.is_floating_point() and piece.element_size() == 1 else piece
 
 
-def _index(flat: int, shape: torch.Size) -> list[int]:
+def index_of(flat: int, shape: torch.Size) -> list[int]:
+    """A place in row-major order as an index."""
     place = []
     for size in reversed(shape):
         flat, rest = divmod(flat, size)
@@ -188,7 +189,7 @@ def _exact(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor) -> Comparison:
         wrong += count
     if first is None:
         return Comparison(True)
-    index = _index(first, c.shape)
+    index = index_of(first, c.shape)
     worst = {"index": index, "expected": r[tuple(index)].item(), "got": c[tuple(index)].item()}
     return Comparison(
         False,
@@ -283,7 +284,7 @@ def _numbers(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, rule: _Rule) -> 
 
 
 def _worst(c: torch.Tensor, r: torch.Tensor, at: int) -> dict[str, Any]:
-    index = _index(at, c.shape)
+    index = index_of(at, c.shape)
     return {
         "index": index,
         "expected": _text(r[tuple(index)].item()),

@@ -16,10 +16,13 @@ import dataclasses
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+if TYPE_CHECKING:
+    from kernelmill.evaluate.choices import Choice
 
 _FLOAT32_MAX = 3.4e38
 
@@ -89,6 +92,8 @@ class Outputs:
     structure: str
     buffers: dict[str, torch.Tensor] = field(default_factory=dict)
     """The model's buffers that the run changed, as they were after it."""
+    choices: dict[int, Choice] = field(default_factory=dict)
+    """By a leaf's place, what a leaf of indices was chosen from."""
 
 
 def flatten(value: Any, scalars: torch.dtype = torch.float32) -> Outputs:
