@@ -13,7 +13,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -179,9 +179,10 @@ def _prove(tree: Tree, prover: Prover, proof: Proof) -> None:
     prover.start(tree.source)
     claims = [*tree.steps, tree.composition]
     with ThreadPoolExecutor(prover.workers) as pool:
-        files = pool.submit(_level_files, tree, prover)
+        files = pool.submit(_looked_at, tree, prover)
         results = list(pool.map(lambda claim: _result(claim, tree, prover), claims))
-        level_faults = files.result()
+        looked = files.result()
+    level_faults = _level_faults(tree, looked)
     for claim, result in zip(claims, results, strict=True):
         names = SUMMARIES[::2] if claim is tree.composition else RESULTS
         _write(claim.folder / names[0], result["verification"])
@@ -190,7 +191,7 @@ def _prove(tree: Tree, prover: Prover, proof: Proof) -> None:
         if status != "PASS":
             proof.fail(status, [f"{claim.name}: {line}" for line in result["verification"]["reasons"]])
     if all(result["verification"]["status"] == "PASS" for result in results):
-        level_faults += _use_faults(tree, [result["children"] for result in results])
+        level_faults += _use_faults(tree, results, looked)
     if tree.faults or level_faults:
         proof.fail("FAIL", [*tree.faults, *level_faults])
     verified = [result["verification"] for result in results]
@@ -219,22 +220,27 @@ def _prove(tree: Tree, prover: Prover, proof: Proof) -> None:
     )
 
 
-def _level_files(tree: Tree, prover: Prover) -> list[str]:
-    """Each emitted file runs by itself at full size, with the shapes and types that the tree says."""
+def _looked_at(tree: Tree, prover: Prover) -> dict[str, dict[str, Any]]:
+    """What each emitted file does by itself, at full size."""
     codes = {name: tree.texts[name] for name in tree.nodes}
     reply = prover.run({"files": codes, "original": tree.source})
     if reply["kind"] == "ok" and set(reply["result"].get("files", {})) == set(codes):
-        looked = reply["result"]["files"]
-    else:  # one of them ends the process: find out which
-        looked = {}
-        for name, code in codes.items():
-            reply = prover.run({"files": {name: code}, "original": tree.source})
-            looked[name] = reply["result"]["files"][name] if reply["kind"] == "ok" else {"error": _why(reply)}
+        return dict(reply["result"]["files"])
+    looked = {}  # one of them ends the process: find out which
+    for name, code in codes.items():
+        reply = prover.run({"files": {name: code}, "original": tree.source})
+        looked[name] = reply["result"]["files"][name] if reply["kind"] == "ok" else {"error": _why(reply)}
+    return looked
+
+
+def _level_faults(tree: Tree, looked: dict[str, dict[str, Any]]) -> list[str]:
+    """Each emitted file runs by itself, one way whatever it is given, with the shapes and types that the tree says."""
     faults = []
     for name, node in tree.nodes.items():
         if "error" in looked[name]:
             faults.append(f"{node.path} does not run: {looked[name]['error']}")
         else:
+            faults += [f"{node.path}: {line}" for line in looked[name]["violations"]]
             faults += [f"{node.path}: {line}" for line in _shape_faults(node, looked[name])]
     return faults
 
@@ -249,26 +255,52 @@ def _shape_faults(
     ]
 
 
-def _use_faults(tree: Tree, found: list[dict[str, list[list[Any]]]]) -> list[str]:
-    """Each file has the sizes that the model uses it with; one may stand for several, so one of its uses has to be such. What is
-    a kernel is seen in the composition, everything else in the steps."""
-    uses: dict[str, list[list[Any]]] = {}
-    for claim, children in zip([*tree.steps, tree.composition], found, strict=True):
-        for attribute, calls in children.items():
+@dataclass
+class _Uses:
+    """Of one node, in all claims that show them."""
+
+    shapes: list[list[Any]] = field(default_factory=list)
+    varied: list[list[bool]] = field(default_factory=list)
+    made_with: list[list[str]] = field(default_factory=list)
+
+
+def _use_faults(tree: Tree, results: list[dict[str, Any]], looked: dict[str, dict[str, Any]]) -> list[str]:
+    """Each file is one of its uses in the model. What is a kernel is seen in the composition, everything else in the steps."""
+    uses: dict[str, _Uses] = {}
+    for claim, result in zip([*tree.steps, tree.composition], results, strict=True):
+        for attribute, calls in result["children"].items():
             name = claim.made_of[attribute]
-            if (claim is tree.composition) == (not tree.nodes[name].children):
-                uses.setdefault(name, []).extend(calls)
-    faults = []
-    for name, calls in uses.items():
-        node = tree.nodes[name]
-        seen = [[[t for t in side if t != [[], "bool"]] for side in call] for call in calls]
-        if name != tree.root and [node.tensors("inputs"), node.tensors("outputs")] not in seen:
-            inputs, outputs = seen[0]
-            faults.append(
-                f"{node.path} has {_shown(node.tensors('inputs'))} -> {_shown(node.tensors('outputs'))}, "
-                f"the model uses it with {_shown(inputs)} -> {_shown(outputs)}"
-            )
-    return faults
+            if name != tree.root and (claim is tree.composition) == (not tree.nodes[name].children):
+                known = uses.setdefault(name, _Uses())
+                known.shapes += calls
+                known.varied.append(result["varied"].get(attribute, []))
+                known.made_with.append(claim.made_with.get(attribute, []))
+    return [
+        f"{tree.nodes[name].path}{line}"
+        for name, known in uses.items()
+        for line in _no_use(tree.nodes[name], known, looked[name])
+    ]
+
+
+def _no_use(node: Node, uses: _Uses, looked: dict[str, Any]) -> Iterator[str]:
+    """How a file differs from each use: sizes, arguments of the constructor, and inputs that are one number."""
+    seen = [[[t for t in side if t != [[], "bool"]] for side in call] for call in uses.shapes]
+    if [node.tensors("inputs"), node.tensors("outputs")] not in seen:
+        inputs, outputs = seen[0]
+        yield (
+            f" has {_shown(node.tensors('inputs'))} -> {_shown(node.tensors('outputs'))}, "
+            f"the model uses it with {_shown(inputs)} -> {_shown(outputs)}"
+        )
+    if "error" in looked:
+        return
+    if looked["made_with"] not in uses.made_with:
+        yield (
+            f" makes itself with {', '.join(looked['made_with']) or 'nothing'}, "
+            f"the model makes it with {', '.join(uses.made_with[0]) or 'nothing'}"
+        )
+    always = [all(one) for one in zip(*uses.varied, strict=False)]
+    if any(use and not own for use, own in zip(always, looked["varied"], strict=False)):
+        yield ": an input of its get_inputs is one number, in the model it never is"
 
 
 def _shown(tensors: list[list[Any]]) -> str:
@@ -310,6 +342,7 @@ def _result(claim: Claim, tree: Tree, prover: Prover) -> dict[str, Any]:
         "verification": _verification(claim, found),
         "coverage": _coverage(found.get("operations")),
         "children": found.get("children", {}),
+        "varied": found.get("varied", {}),
     }
 
 

@@ -69,6 +69,11 @@ class Original:
     def inputs(self) -> tuple[list[Any], dict[str, Any]]:
         return inputs(self._module)
 
+    def arguments(self) -> list[Any]:
+        """Of the constructor."""
+        _, args, kwargs = init_inputs(self._module)
+        return [*args, *kwargs.values()]
+
 
 class Refactored:
     """The parent on disk, with its children beside it."""

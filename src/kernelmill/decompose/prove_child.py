@@ -111,7 +111,7 @@ def child_violations(code: str) -> list[str]:
 class _Reading:
     def __init__(self, tree: ast.Module) -> None:
         nodes = list(ast.walk(tree))
-        self._modules = dict(_aliases(nodes))
+        self._modules = dict(aliases(nodes))
         self._reached = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
         self._called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
         self._parameters = set(_parameters(nodes))
@@ -195,7 +195,7 @@ def _parameters(nodes: list[ast.AST]) -> Iterator[int]:
                     todo.extend(ast.iter_child_nodes(one))
 
 
-def _aliases(nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:
+def aliases(nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:
     for node in nodes:
         if isinstance(node, ast.Import):
             for name in node.names:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import math
 import random
 import sys
-from typing import Any
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import torch
 
@@ -30,7 +32,7 @@ from kernelmill.decompose.prove_build import (
 )
 from kernelmill.decompose.prove_operations import tensors_in
 from kernelmill.decompose.prove_record import Recorder
-from kernelmill.decompose.prove_sizes import Cost, Limits, Rule, Shape, reduced_inputs, target
+from kernelmill.decompose.prove_sizes import WRITTEN, Cost, Limits, Rule, Shape, reduced_inputs, target
 from kernelmill.decompose.prove_values import (
     TOLERANCES,
     Comparison,
@@ -44,7 +46,7 @@ from kernelmill.decompose.prove_values import (
 from kernelmill.problems.module_file import where
 
 SEEDS = (1729, 2718, 3141)
-SMALL_INPUTS = 0.01
+SCALES = {"small": 0.01, "large": 100.0}
 _IN_BLOCKS = "large ones of one shape are parts of one block of numbers, each at its own place in it"
 
 
@@ -62,10 +64,42 @@ class Numbers:
         self.bitwise = True
         self.train = ""
         self.drawn = "not needed (inputs that differ, and the same operations in the same order)"
+        self.large = "not needed (the same operations in the same order)"
         self.rtol = 0.0
         self.input_dtype = ""
         self.facts: list[list[float]] = []
         self.finite = 0
+        self.varied: dict[str, list[bool]] = {}
+        """Of each child, whether each tensor that it was given had more than one number in it."""
+
+    def note(self, plan: Plan, trial: _Trial) -> None:
+        compared = trial.comparison
+        passed, worst = not compared.faults, compared.max_diff
+        self.rtol = max(self.rtol, trial.tolerance)
+        self.bitwise &= compared.bitwise
+        self.finite += compared.finite
+        said = f"{'PASS' if passed else 'FAIL'} (seed {plan.seed})"
+        if plan.inputs != "large":  # those may give nothing but infinities
+            self.facts.append(compared.facts)
+        if plan.train:
+            self.train = said
+        elif plan.inputs == "drawn":
+            self.drawn = said
+        elif plan.inputs == "large":
+            self.large = said
+        else:
+            self.trials.append(
+                {
+                    "trial": len(self.trials) + 1,
+                    "seed": plan.seed,
+                    "max_diff": worst if math.isfinite(worst) else None,
+                    "pass": passed,
+                    "input_scale": SCALES.get(plan.inputs, 1.0),
+                    "gradients": plan.gradients,
+                }
+            )
+        if not passed:
+            self.faults.append(f"{plan}: {'; '.join(compared.faults[:3])}")
 
     @property
     def constant(self) -> bool:
@@ -88,7 +122,33 @@ class Numbers:
             "reduced": self.reduced,
             "weights": self.weights,
             "drawn_inputs": self.drawn,
+            "large_inputs": self.large,
         }
+
+
+class Plan(NamedTuple):
+    """One trial."""
+
+    seed: int
+    inputs: str = ""
+    """`small`, `large` or `drawn`; empty as `get_inputs` gives them."""
+    train: bool = False
+    gradients: bool = False
+    """Whether torch notes what it would need for gradients, as it does in training."""
+
+    def __str__(self) -> str:
+        said = [f"{'train' if self.train else 'eval'} mode, seed {self.seed}"]
+        said += [f"{self.inputs} inputs"] if self.inputs else []
+        return ", ".join([*said, *(["gradients on"] if self.gradients else [])])
+
+
+def _plans(train: bool, rewired: bool, cost: Cost) -> list[Plan]:
+    """`rewired`: the sides do not do the same operations in the same order, so that other numbers may bring out what these do not."""
+    first, second, third = SEEDS
+    affordable = cost.written <= WRITTEN and not cost.large()
+    plans = [Plan(first), Plan(second, gradients=affordable), Plan(third, "small"), Plan(first, "drawn")]
+    plans += [Plan(second, "large")] if rewired else []
+    return [*plans, *([Plan(first, train=True)] if train else [])]
 
 
 def compare_numbers(
@@ -100,7 +160,7 @@ def compare_numbers(
     cost: Cost,
     train: bool,
     limits: Limits,
-    drawn: bool,
+    rewired: bool,
 ) -> Numbers:
     small = [list(target(shape, rules)) for shape in shapes]
     reduced = {"from": [list(s) for s in shapes], "to": small} if rules else None
@@ -118,68 +178,64 @@ def compare_numbers(
             f"it cannot be built for real: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         )
         return found
-    plan = [(seed, "small" if index == 2 else "", False) for index, seed in enumerate(SEEDS)]
-    plan += [(SEEDS[0], "drawn", False)]
-    for number, (seed, other, training) in enumerate([*plan, *([(SEEDS[0], "", True)] if train else [])], 1):
-        _seed(seed)
-        given = reduced_inputs(original.inputs, shapes, rules)
-        little = other == "small"
-        if little:
-            scale_floats(given, SMALL_INPUTS)
-        elif other == "drawn":
-            if not any(tensor.is_floating_point() for tensor in tensors_in(given)):
-                found.drawn = "not needed (no input has floats: it would be the first trial again)"
-                continue
-            if not drawn and not tells_little(given):
-                continue
-            given = draw_floats(given)
-        trial, trouble = pair.trial(given, seed, little, training, record=number == 1)
-        if little and trouble is not None and trouble[0] == "original":
-            # Small numbers are our idea, and not every model takes them (a search for neighbours that finds none).
-            _seed(seed)
-            given, little = reduced_inputs(original.inputs, shapes, rules), False
-            trial, trouble = pair.trial(given, seed, little, training, record=False)
-        mode = "train" if training else "eval"
-        if trouble is not None:
-            if trouble[0] == "original" and other == "drawn":
-                found.drawn = f"not compared (the original does not run with them: {trouble[1]})"
-                continue
-            if training and trouble[0] == "original":
-                found.train = f"not compared (the original does not run in train mode: {trouble[1]})"
-                break
-            line = f"the {trouble[0]} does not run ({mode} mode, seed {seed}): {trouble[1]}"
-            if trouble[0] == "original":
-                found.error = line
-            else:
-                found.faults.append(line)
+    for plan in _plans(train, rewired, cost):
+        if not _tried(pair, plan, lambda: reduced_inputs(original.inputs, shapes, rules), rewired, found):
             break
-        found.input_dtype = ", ".join(dict.fromkeys(_name(t.dtype) for t in tensors_in(given)))
-        found.rtol = max(found.rtol, trial.tolerance)
-        passed = not trial.comparison.faults
-        worst = trial.comparison.max_diff
-        found.bitwise &= trial.comparison.bitwise
-        found.facts.append(trial.comparison.facts)
-        found.finite += trial.comparison.finite
-        if training:
-            found.train = f"{'PASS' if passed else 'FAIL'} (seed {seed})"
-        elif other == "drawn":
-            found.drawn = f"{'PASS' if passed else 'FAIL'} (seed {seed})"
-        else:
-            found.trials.append(
-                {
-                    "trial": number,
-                    "seed": seed,
-                    "max_diff": worst if math.isfinite(worst) else None,
-                    "pass": passed,
-                    "input_scale": SMALL_INPUTS if little else 1.0,
-                }
-            )
-        if not passed:
-            said = "; ".join(trial.comparison.faults[:3])
-            found.faults.append(f"{mode} mode, seed {seed}{f', {other} inputs' if other else ''}: {said}")
     if not found.error and not found.faults and not found.finite:
         found.error = "the original gives no finite number in any trial: nothing was compared"
+    found.varied = pair.varied
     return found
+
+
+def _tried(
+    pair: _Pair,
+    plan: Plan,
+    draw: Callable[[], tuple[list[Any], dict[str, Any]]],
+    rewired: bool,
+    found: Numbers,
+) -> bool:
+    """Make one trial and note what came of it; whether there is a use in more."""
+    _seed(plan.seed)
+    given = draw()
+    if plan.inputs == "drawn":
+        if not any(tensor.is_floating_point() for tensor in tensors_in(given)):
+            found.drawn = "not needed (no input has floats: it would be the first trial again)"
+            return True
+        if not rewired and not tells_little(given):
+            return True
+        given = draw_floats(given)
+    elif plan.inputs:
+        scale_floats(given, SCALES[plan.inputs])
+    first = plan == Plan(SEEDS[0])
+    trial, trouble = pair.trial(given, plan, record=first)
+    if trouble is not None and trouble[0] == "original" and (plan.inputs == "small" or plan.gradients):
+        # That is our idea, and not every model takes it (a search for neighbours that finds none, a weight that is written).
+        _seed(plan.seed)
+        given, plan = draw(), Plan(plan.seed)
+        trial, trouble = pair.trial(given, plan, record=False)
+    if trouble is not None:
+        return _troubled(plan, trouble, found)
+    found.input_dtype = ", ".join(dict.fromkeys(_name(t.dtype) for t in tensors_in(given)))
+    found.note(plan, trial)
+    return True
+
+
+def _troubled(plan: Plan, trouble: tuple[str, str], found: Numbers) -> bool:
+    side, why = trouble
+    if side == "original" and plan.inputs == "large":
+        return True
+    if side == "original" and plan.inputs == "drawn":
+        found.drawn = f"not compared (the original does not run with them: {why})"
+        return True
+    if side == "original" and plan.train:
+        found.train = f"not compared (the original does not run in train mode: {why})"
+        return False
+    line = f"the {side} does not run ({plan}): {why}"
+    if side == "original":
+        found.error = line
+    else:
+        found.faults.append(line)
+    return False
 
 
 class _Trial:
@@ -201,6 +257,7 @@ class _Pair:
         shared = IN_BLOCKS if in_blocks else SHARED
         self._state = State(self._original)
         self._map = weight_map
+        self.varied: dict[str, list[bool]] = {}
         self._shared: list[tuple[str, torch.Tensor]] = []
         parameters = dict(self._refactored.named_parameters(remove_duplicate=False))
         for name, source in weight_map.items():
@@ -216,36 +273,34 @@ class _Pair:
             if name in registered(self._refactored) and source in registered(self._original)
         ]
 
-    def trial(
-        self, given: Any, seed: int, little: bool, train: bool, record: bool
-    ) -> tuple[_Trial, tuple[str, str] | None]:
+    def trial(self, given: Any, plan: Plan, record: bool) -> tuple[_Trial, tuple[str, str] | None]:
         """One trial, or which side does not run and why."""
-        self._state.draw(seed, little)
+        self._state.draw(plan.seed, plan.inputs == "small")
         self._theirs.restore()
-        self._original.train(train)
-        self._refactored.train(train)
+        self._original.train(plan.train)
+        self._refactored.train(plan.train)
         self._copy()
         versions = [tensor._version for _, tensor in self._shared]
         (args, kwargs), (their_args, their_kwargs) = given, clone(given)
         trial = _Trial()
-        _seed(seed)
+        _seed(plan.seed)
         try:
-            one = self._original(*args, **kwargs)
+            with torch.set_grad_enabled(plan.gradients):
+                one = self._original(*args, **kwargs)
         except Exception as error:  # noqa: BLE001
             unless_out_of_memory(error)
             return trial, ("original", where(error, "original.py"))
-        _seed(seed)
+        _seed(plan.seed)
         children = {m: name for name, m in self._refactored.named_children()}
         recorder = Recorder(children)
         try:
-            if record:
-                with recorder, recorder.following():
-                    other = self._refactored(*their_args, **their_kwargs)
-            else:
+            with torch.set_grad_enabled(plan.gradients), recorder.seeing() if record else nullcontext():
                 other = self._refactored(*their_args, **their_kwargs)
         except Exception as error:  # noqa: BLE001
             unless_out_of_memory(error)
             return trial, ("refactored", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        if record:
+            self.varied = recorder.varied
         compared = trial.comparison
         trial.tolerance = max((TOLERANCES.get(t.dtype, 0.0) for t in tensors_in(one)), default=0.0)
         compared.faults += [
@@ -259,6 +314,8 @@ class _Pair:
             if mine is not theirs:
                 compared.add(f"{source} after the run", mine, theirs)
         compared.facts, compared.finite = facts, finite
+        if not plan.train and self._theirs.is_changed():
+            compared.faults.append("the refactored has state of its own that a run changes")
         compared.faults += [
             f"{name} is written, and shared"
             for (name, tensor), version in zip(self._shared, versions, strict=True)

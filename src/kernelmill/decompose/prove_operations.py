@@ -138,6 +138,31 @@ def lost(original: Done, refactored: Done) -> list[str]:
     return lines
 
 
+_MAKES = {"clone", "eye", "full", "full_like", "new_zeros", "ones", "zeros", "zeros_like"}
+"""A copy, and constants where the original has memory or numbers that are not torch's: nothing comes of them without another operation."""
+_WRITES = {"copy", "fill", "zero"}
+"""What stands in a part for writing into a view."""
+
+
+def added(original: Done, refactored: Done, writes: bool) -> list[str]:
+    """Operations with these arguments that the original does not have, or less often. `writes`: the original writes in place."""
+    more = refactored.settings - original.settings
+    fine = _MAKES | _WRITES if writes else _MAKES
+    return [
+        f"the original has no {text} x{count}"
+        for text, count in sorted(more.items())
+        if text.partition("(")[0] not in fine
+    ]
+
+
+def follows_sizes(own: tuple[Done, Done], other: tuple[Done, Done]) -> str | None:
+    """At other sizes the refactored (second of each pair) may do other operations only where the original does them, too."""
+    mine, theirs = (there.settings - here.settings for here, there in zip(own, other, strict=True))
+    if more := theirs - mine:
+        return f"with inputs of other sizes the refactored has {min(more)}, and the original has not"
+    return None
+
+
 def other_at_full_size(full: tuple[Done, Done], small: tuple[Done, Done]) -> str | None:
     """Whether the refactored (second of each pair) does something else at the sizes at which numbers are compared, and the original does
     not."""

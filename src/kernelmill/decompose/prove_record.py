@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Children in their order, with what each did in this call."""
         self.given_to: dict[str, list[list[Any]]] = {}
         """Of each child the different inputs and outputs: shapes and types of tensors."""
+        self.varied: dict[str, list[bool]] = {}
+        """Of each child, whether each tensor that it was given had more than one number in it, in every call."""
+        self.writes = False
+        """Whether an operation wrote into a tensor."""
         self.used: set[str] = set()
         self.flops = 0
         self.written = 0
@@ -92,6 +97,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         flops = int(count(*args, **kwargs, out_val=output)) if count is not None else 0
         view = bool(getattr(func, "is_view", False))
         self._trail.add(setting(func, args, kwargs), (args, *kwargs.values()), output, is_view(func))
+        self.writes = self.writes or func._schema.is_mutable
         self.note(name, args, kwargs, output, flops, view)
         return output
 
@@ -122,6 +128,25 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def note_sequence(self, text: str, given: Any, output: Any) -> None:
         self._trail.add(text, given, output, False)
+
+    @contextmanager
+    def seeing(self) -> Iterator[None]:
+        """Note operations, the modules that they are in, and whether what children are given has more than one number."""
+
+        def called(module: nn.Module, args: Any, kwargs: Any) -> None:
+            with self.muted():
+                now = [varies(tensor) for tensor in tensors_in((args, kwargs))]
+            before = self.varied.get(self._children[module], [])
+            self.varied[self._children[module]] = [
+                a and b for a, b in zip_longest(before, now, fillvalue=True)
+            ]
+
+        with ExitStack() as stack:
+            for child in self._children:
+                stack.enter_context(child.register_forward_pre_hook(called, with_kwargs=True))
+            stack.enter_context(self)
+            stack.enter_context(self.following())
+            yield
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -190,6 +215,11 @@ class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
         self._recorder.note(f"aten.{name}", args, kwargs, output, 2 * width * weights, False)
         self._recorder.note_sequence(f"{name}{_settings(args)}", args, output)
         return output
+
+
+def varies(tensor: torch.Tensor) -> bool:
+    """Whether there is more than one number in it."""
+    return tensor.numel() > 1 and bool((tensor != tensor.flatten()[0]).any())
 
 
 def shapes_of(value: Any) -> list[list[Any]]:

@@ -143,6 +143,20 @@ def narrowed(value: Any, rules: list[Rule]) -> Any:
     return value
 
 
+def enlarged(value: Any, rule: Rule | None) -> Any:
+    """Fake tensors with another size in one dimension; everything else as it is."""
+    if rule is None:
+        return value
+    if isinstance(value, torch.Tensor):
+        wanted = target(value.shape, [rule])
+        return value if wanted == tuple(value.shape) else value.new_empty(wanted)
+    if isinstance(value, dict):
+        return {key: enlarged(item, rule) for key, item in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)(enlarged(item, rule) for item in value)
+    return value
+
+
 class _Smaller(TorchFunctionMode):  # type: ignore[misc]
     """Has `get_inputs` draw tensors at their target shapes: at their own they may take gigabytes."""
 
@@ -186,6 +200,27 @@ def reduced_inputs(
         return narrowed(made, [rule for rule in rules if rule.dimension == NUMBER])  # type: ignore[no-any-return]
     del made
     return narrowed(draw(), rules)  # type: ignore[no-any-return]
+
+
+_SAMPLE, _MOST = 4096, 1 << 28
+
+
+def drawn_small(
+    draw: Callable[[], tuple[list[Any], dict[str, Any]]], shapes: list[Shape]
+) -> tuple[list[Any], dict[str, Any]] | None:
+    """Some of the numbers that `draw` gives: at smaller shapes where it can draw so, else all of them; None where those are too many."""
+    small: dict[Shape, Shape] = {}
+    for shape in shapes:
+        most = int(_SAMPLE ** (1 / len(shape))) if shape else 1
+        small[shape] = tuple(min(size, most) for size in shape)
+    try:
+        with _Smaller(small):
+            made = draw()
+        if [tuple(t.shape) for t in tensors_in(made)] == [small[shape] for shape in shapes]:
+            return made
+    except (RuntimeError, IndexError, ValueError):
+        pass  # it puts tensors together that were not all made smaller
+    return draw() if sum(map(math.prod, shapes)) <= _MOST else None
 
 
 def numbers_in(value: Any) -> list[int]:

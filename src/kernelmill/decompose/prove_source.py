@@ -46,6 +46,8 @@ class Parent:
         self.violations: list[str] = []
         self.imported: dict[str, str] = {}
         self.built: dict[str, str] = {}
+        self.arguments: dict[str, list[str]] = {}
+        """What each child is made with, as Python shows it."""
         self.calls: Counter[str] = Counter()
         """Of children in `forward`, by attribute: there are no loops in it."""
         self._package = package
@@ -135,6 +137,7 @@ class Parent:
                     values = [*args, *(k.value for k in keywords)]
                     if all(_is_literal(v) for v in values) and all(k.arg for k in keywords):
                         self.built[name] = alias
+                        self.arguments[name] = [_value_of(v) for v in values]
                         continue
             self._refuse(node, f"not a child made from literals: {_text(node)}")
 
@@ -244,6 +247,14 @@ def _is_literal(node: ast.expr) -> bool:
         case ast.Attribute(value=ast.Name(id="torch"), attr=name):
             return name in _DTYPES
     return False
+
+
+def _value_of(node: ast.expr) -> str:
+    """A literal as `repr` shows it."""
+    try:
+        return repr(ast.literal_eval(node))
+    except ValueError:  # `torch.float16`, `float("inf")`
+        return ast.unparse(node).replace("float('inf')", "inf").replace("float('nan')", "nan")
 
 
 def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -89,6 +89,8 @@ class Claim(msgspec.Struct):
     """Whether the original is the node's own file. The source may take its inputs in another order, or more of them."""
     made_of: dict[str, str] = {}
     """The node of each attribute of the parent."""
+    made_with: dict[str, list[str]] = {}
+    """What each attribute of the parent is made with."""
 
 
 class Tree:
@@ -283,6 +285,7 @@ class Tree:
             violations,
             node,
             made_of=_made_of(parent, children),
+            made_with=parent.arguments,
         )
 
     def _composition(self) -> Claim:
@@ -303,7 +306,7 @@ class Tree:
         return Claim(
             "composition", self.folder / "verification", self.source, files, "verification/composition_test.py",
             weight_map, violations, self.nodes[self.root], single, self.source == self.texts[self.root],
-            _made_of(parent, leaves),
+            _made_of(parent, leaves), parent.arguments,
         )  # fmt: skip
 
     def _wrong_counts(self, parent: Parent, leaves: dict[str, str]) -> list[str]:

@@ -50,6 +50,10 @@ class Snapshot:
         for tensor, before in self._kept:
             tensor.detach().copy_(before)
 
+    def is_changed(self) -> bool:
+        """Whether a number in `kept` is another than it was."""
+        return not all(torch.equal(tensor, before) for tensor, before in self._kept)
+
 
 class State:
     """The tensors of a module: draws new numbers for them."""

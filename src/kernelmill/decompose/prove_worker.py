@@ -14,49 +14,39 @@ Not covered: the sides share this process, so code that gets at torch itself cou
 from __future__ import annotations
 
 import os
-import random
 import warnings
 from collections import Counter
-from contextlib import ExitStack
 from typing import Any
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # a `@torch.compile` would start compilers, which a child may not
 
 import torch
-from torch import nn
 
 from kernelmill.decompose import prove_operations as operations
-from kernelmill.decompose.fake import Fakes
 from kernelmill.decompose.prove_build import (
     ORIGINAL,
     Original,
     Refactored,
-    build_for_numbers,
-    bytes_in_blocks,
     held_tensors,
     registered,
     resolve,
     unless_out_of_memory,
 )
+from kernelmill.decompose.prove_files import look
 from kernelmill.decompose.prove_intact import Intact
 from kernelmill.decompose.prove_numbers import Numbers, compare_numbers
 from kernelmill.decompose.prove_operations import Done, tensors_in
-from kernelmill.decompose.prove_record import Recorder, WholeSequences, shapes_of
-from kernelmill.decompose.prove_sizes import (
-    Cost,
-    Limits,
-    Rule,
-    Shape,
-    choose,
-    elements_of,
-    narrowed,
-    numbers_in,
-)
-from kernelmill.decompose.prove_values import Comparison, State, form
+from kernelmill.decompose.prove_record import shapes_of
+from kernelmill.decompose.prove_sizes import Cost, Limits, Rule, Shape, choose, numbers_in
+from kernelmill.decompose.prove_straight import reads_sizes
+from kernelmill.decompose.prove_trace import Run, first_trace, traced
+from kernelmill.decompose.prove_values import Comparison, State
 from kernelmill.decompose.shortcuts import no_shortcuts
 from kernelmill.evaluate import offline_models
 from kernelmill.problems import trace_worker
 from kernelmill.problems.module_file import forget, where
+
+_MANY = 1 << 16
 
 
 def prepare() -> None:
@@ -67,7 +57,7 @@ def prepare() -> None:
     with torch.no_grad():
         original = Original(_WARM_UP, None)
         for fake, train in ((True, False), (True, True), (False, False)):
-            _traced(original, original, fake, train)
+            traced(original, original, fake, train)
         model = original.build()
         State(model).draw(0, False)
         Comparison().add("output", model.eval()(torch.rand(2, 3, 8, 8)), model(torch.rand(2, 3, 8, 8)))
@@ -75,85 +65,17 @@ def prepare() -> None:
 
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
-    """`files`: {name: text} to look at one by one. Otherwise a claim: `original`, `entry_point`, `refactored` ({path: text}), `main`
+    """`files`: {name: text} to look at one by one, and `original`. Otherwise a claim: `original`, `entry_point`, `refactored` ({path: text}), `main`
     (the parent's path), `weight_map`, `limits` (of a run for numbers: bytes, operations),
     `threads` (for numbers; one, if it is not said)."""
     warnings.simplefilter("ignore")
     torch.backends.mha.set_fastpath_enabled(False)  # a fused road that only eval mode without gradients takes
     with torch.no_grad(), no_shortcuts():
         if "files" in request:
-            return {"files": {name: look(code) for name, code in request["files"].items()}}
+            source = request["original"]
+            return {"files": {name: look(code, source) for name, code in request["files"].items()}}
         torch.set_num_threads(request.get("threads", 1))
         return Claim(request).prove()
-
-
-def look(code: str) -> dict[str, Any]:
-    """What an emitted file takes and gives at full size, or why it does not run."""
-    try:
-        run = _first_trace(Original(code, None))[1]
-    except Exception as error:  # noqa: BLE001  a stranger's code may raise anything
-        return {"error": where(error, "original.py")}
-    return {
-        "inputs": shapes_of(run.given),
-        "outputs": shapes_of(run.output),
-    }
-
-
-class Run:
-    """One run of one side, as it was seen."""
-
-    def __init__(self, model: nn.Module, given: Any, output: Any, recorder: Recorder) -> None:
-        self.model, self.given, self.output, self.recorder = model, given, output, recorder
-        self.form = form(output)
-        self._held = list({id(t): t for t in held_tensors(model).values()}.values())
-
-    def cost(self) -> Cost:
-        elements = elements_of(self.given) + elements_of(self.output) + 2 * self.recorder.largest
-        weights = sum(t.numel() * t.element_size() for t in self._held)
-        return Cost(
-            elements, self.recorder.flops, self.recorder.written, weights, bytes_in_blocks(self._held)
-        )
-
-
-def _traced(
-    side: Original | Refactored,
-    original: Original,
-    fake: bool,
-    train: bool,
-    rules: list[Rule] | None = None,
-    real_weights: bool = False,
-) -> Run:
-    torch.manual_seed(0)
-    random.seed(0)
-    model = build_for_numbers(side) if real_weights else None
-    with ExitStack() as stack:
-        fakes = stack.enter_context(Fakes()) if fake else None
-        torch.manual_seed(0)  # the same inputs for both sides, whatever making a model drew
-        args, kwargs = narrowed(original.inputs(), rules or [])
-        if model is None:
-            model = side.build()
-        model.train(train)
-        children = {m: name for name, m in model.named_children()} if isinstance(side, Refactored) else {}
-        recorder = Recorder(children, held_tensors(model))
-        stack.enter_context(recorder)
-        stack.enter_context(WholeSequences(recorder, fake))
-        stack.enter_context(recorder.following())
-        if fakes is not None:
-            stack.enter_context(fakes.knowing())
-        return Run(model, (args, kwargs), model(*args, **kwargs), recorder)
-
-
-def _first_trace(original: Original) -> tuple[tuple[bool, bool], Run]:
-    """Without memory; where the module looks at numbers, with real weights; where that is not enough, for real."""
-    trouble: Exception | None = None
-    for fake, real_weights in ((True, False), (True, True), (False, True)):
-        try:
-            return (fake, real_weights), _traced(original, original, fake, False, [], real_weights)
-        except Exception as error:  # noqa: BLE001  the last road shows whether it is the module's own
-            unless_out_of_memory(error)
-            trouble = error
-    assert trouble is not None
-    raise trouble
 
 
 class Claim:
@@ -166,7 +88,7 @@ class Claim:
     def prove(self) -> dict[str, Any]:
         try:
             self._original = Original(self._request["original"], self._request.get("entry_point"))
-            mode, eval_original = _first_trace(self._original)
+            mode, eval_original = first_trace(self._original)
         except Exception as error:  # noqa: BLE001
             unless_out_of_memory(error)
             return {"status": "ERROR", "lines": [f"the original does not run: {where(error, 'original.py')}"]}
@@ -182,6 +104,7 @@ class Claim:
         self._children(eval_original, eval_refactored)
         self._coverage(eval_original, eval_refactored)
         self._weights(eval_original, eval_refactored)
+        self._other_sizes(eval_original, eval_refactored)
         if not self.faults:
             self._numbers(eval_original, eval_refactored)
         self.faults += self._lost
@@ -190,10 +113,15 @@ class Claim:
         self.result.setdefault("status", "FAIL" if self.faults else "PASS")
         return self.result
 
-    def _trace(self, side: Original | Refactored, train: bool, rules: list[Rule] | None = None) -> Run:
-        return _traced(
-            side, self._original, self._fake, train, rules, self._real_weights and side is self._original
-        )
+    def _trace(
+        self,
+        side: Original | Refactored,
+        train: bool,
+        rules: list[Rule] | None = None,
+        grown: Rule | None = None,
+    ) -> Run:
+        real_weights = self._real_weights and side is self._original
+        return traced(side, self._original, self._fake, train, rules, real_weights, grown)
 
     def _outputs(self, one: Run, other: Run) -> None:
         if one.form != other.form:
@@ -230,7 +158,9 @@ class Claim:
         self.faults += [
             f"an operation of the original is in no child: {op} x{n}" for op, n in sorted(lost.items())
         ]
-        self._lost = [] if lost else operations.lost(one.recorder.done(), other.recorder.done())
+        sides = one.recorder.done(), other.recorder.done()
+        more = operations.added(*sides, one.recorder.writes)
+        self._lost = [] if lost else [*operations.lost(*sides), *more]
         self._same_calls = one.recorder.calls == other.recorder.calls
         self._other_calls = sorted((other.recorder.calls - one.recorder.calls).keys())[:3]
         self.result["same_operations_and_arguments"] = self._same_calls
@@ -269,6 +199,30 @@ class Claim:
         self.faults += [f"the original reads {name}, which is not in the weight map" for name in unread]
         self.faults += [f"{name} of the refactored is not in the weight map" for name in unset]
 
+    def _other_sizes(self, one: Run, other: Run) -> None:
+        """A part that has a size in hand may do something else at another: where the original does not, it may not either."""
+        if self.faults or not self._fake or not any(map(reads_sizes, self._request["refactored"].values())):
+            return
+        own = one.recorder.done(), other.recorder.done()
+        shapes = [tuple(t.shape) for t in tensors_in(one.given)]
+        for axis in range(max(map(len, shapes), default=0)):
+            size = next(shape[axis] for shape in shapes if axis < len(shape))
+            for new in (2 * size + 1, _MANY * size + 1):
+                rule = Rule(axis, size, new)
+                try:
+                    mine = self._trace(self._original, False, grown=rule).recorder.done()
+                    theirs = self._trace(self._refactored, False, grown=rule).recorder.done()
+                except ArithmeticError as error:  # of Python's own numbers: a size is computed with
+                    self.faults.append(f"with inputs of other sizes the refactored fails: {_said(error)}")
+                    return
+                except Exception:  # noqa: BLE001  a size may be a number in the parts, or the model may take no other
+                    break
+                if (wrong := operations.follows_sizes(own, (mine, theirs))) is not None:
+                    self.faults.append(wrong)
+                    return
+                if len(mine.steps) != len(own[0].steps):
+                    break  # a loop over this size: at a large one it would not end
+
     def _numbers(self, one: Run, other: Run) -> None:
         shapes: list[Shape] = [tuple(t.shape) for t in tensors_in(one.given)]
 
@@ -299,7 +253,7 @@ class Claim:
                 cost,
                 train,
                 Limits(*self._request["limits"]),
-                drawn=full_size[0].steps != full_size[1].steps,
+                rewired=full_size[0].steps != full_size[1].steps,
             )
             return found, why, faults + found.faults
 
@@ -326,6 +280,7 @@ class Claim:
             self.faults.append(
                 f"the numbers are not the same bit for bit, and the refactored has {min(more)}, too"
             )
+        self.result["varied"] = found.varied
         self.result["numerical_comparison"] = found.as_json() | {"train": why or found.train}
 
     def _train_mode(
