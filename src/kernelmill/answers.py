@@ -65,6 +65,17 @@ def read_answer(text: str) -> Answer:
     raise NoAnswer("no answer block (<answer>, BEGIN_PYTHON or a code fence)")
 
 
+def code_of(text: str) -> str:
+    """The candidate's code: the text itself, or the answer in a completion. Raises `NoAnswer`."""
+    if "<answer>" in text or "BEGIN_PYTHON" in text or "```" in text or "</think>" in text:
+        try:
+            return read_answer(text).code
+        except NoAnswer:
+            if "import " not in text or "<answer>" in text or "BEGIN_PYTHON" in text:
+                raise
+    return text
+
+
 def split_thoughts(text: str) -> tuple[str, str]:
     """What is thought, and the rest. A closing tag that nothing opened ends thoughts that began with the text.
 

@@ -9,19 +9,16 @@ the TOML file, so that a run can be repeated from its own folder. An unknown key
 Environment variables are `KERNELMILL_` + the key in capitals (`KERNELMILL_CONCURRENCY=64`); the names of the
 pipeline that kernelmill replaces are kept as well (`DATASET_PATH` …), declared on the field they set.
 
-Secrets are no settings: `secret()` reads them from `.env` or the environment when they are needed, and
-`redact()` takes their values out of any text that is shown or saved.
+Secrets are no settings: `variables` reads them when they are needed, and takes their values out of any text that is
+shown or saved.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-import os
-import re
 import tomllib
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,8 +27,10 @@ from pydantic import ValidationError
 from kernelmill.errors import ConfigError
 from kernelmill.settings import LLMSettings, RunSettings, Settings
 from kernelmill.stages import STAGES
+from kernelmill.variables import SECRETS, environment, names_secret, redact, secret
 
-SECRETS = ("PRIME_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "KERNELMILL_API_KEY")
+__all__ = ["OTHER_VARIABLES", "SECRETS", "environment", "load", "public", "redact", "secret"]
+
 OTHER_VARIABLES = ("PRIME_TEAM_ID", *SECRETS)
 
 S = TypeVar("S", bound=Settings)
@@ -119,25 +118,12 @@ def _from_manifest(file: Path, stage: str, manifest: Any) -> dict[str, Any]:
     return dict(manifest["config"])
 
 
-@lru_cache(1)
-def environment() -> Mapping[str, str]:
-    """The variables of `.env` in the current folder, and over them those of the process."""
-    from dotenv import dotenv_values
-
-    try:
-        values = {key: value for key, value in dotenv_values(".env").items() if value is not None}
-    except (ValueError, OSError) as error:
-        raise ConfigError(f".env: cannot be read ({error})") from None
-    return {**values, **os.environ}
-
-
 def _from_environment(kind: type[Settings]) -> dict[str, Any]:
     variables = environment()
     known = {name for stage in STAGES.values() for name in stage.model_fields}
     for variable in variables:
         key = variable.removeprefix("KERNELMILL_").lower()
-        secret_name = variable in SECRETS or _SECRET_NAME.search(variable)
-        if variable.startswith("KERNELMILL_") and not secret_name and key not in known:
+        if variable.startswith("KERNELMILL_") and not names_secret(variable) and key not in known:
             raise ConfigError(
                 _unknown("environment", variable, [f"KERNELMILL_{name.upper()}" for name in sorted(known)])
             )
@@ -148,38 +134,6 @@ def _from_environment(kind: type[Settings]) -> dict[str, Any]:
             if variables.get(variable, ""):
                 found[name] = variables[variable]
     return found
-
-
-_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|CREDS)$")
-_PLAIN_VALUE = re.compile(r"(?i)true|false|yes|no|on|off|none|null|[\d.]*")
-"""A switch or a number, which no secret is: `HF_HUB_DISABLE_IMPLICIT_TOKEN=false`."""
-_used_secrets: dict[str, str] = {}
-
-
-def secret(name: str) -> str | None:
-    """The value of a secret, or None where it is not set. From then on `redact` knows it, whatever it is called."""
-    value = environment().get(name, "").strip()
-    if value:
-        _used_secrets[name] = value
-    return value or None
-
-
-def redact(text: str) -> str:
-    """The text without the value of any secret we know of, nor a password inside a URL."""
-    try:
-        variables = environment()
-    except ConfigError:
-        variables = os.environ  # `.env` cannot be read, which is what the text is about
-    found = {
-        name: value.strip()
-        for name, value in variables.items()
-        if name in SECRETS or (_SECRET_NAME.search(name) and not _PLAIN_VALUE.fullmatch(value.strip()))
-    }
-    # Both, not one over the other: a variable may have changed since it was used, and either value is a secret.
-    for name, value in (*found.items(), *_used_secrets.items()):
-        if len(value) >= 4:
-            text = text.replace(value, f"[{name}]")
-    return re.sub(r"(https?://)[^\s/?#]*@", r"\1[hidden]@", text)
 
 
 def public(settings: Settings) -> dict[str, Any]:

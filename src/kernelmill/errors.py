@@ -23,6 +23,8 @@ Three kinds of trouble, and one way to treat each:
 
 from __future__ import annotations
 
+import codecs
+
 
 class MillError(Exception):
     """A failure that the user can mend. `str()` of it is one line."""
@@ -50,6 +52,15 @@ class BadRow(SourceError):
     def __reduce__(self) -> tuple[type[BadRow], tuple[str, str, str | None]]:
         # It may have happened in a worker process.
         return BadRow, (self.where, self.problem, self.field)
+
+    @classmethod
+    def not_json(cls, where: str, error: Exception, raw: bytes = b"") -> BadRow:
+        """A line that is no JSON object; `raw` is what was decoded."""
+        if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:2]:
+            return cls(where, "not UTF-8; it looks like UTF-16: save the file as UTF-8")
+        if isinstance(error, UnicodeDecodeError):
+            return cls(where, f"not UTF-8 ({error.reason})")
+        return cls(where, f"not a JSON object on one line ({error})")
 
     @property
     def reason(self) -> str:

@@ -10,7 +10,6 @@ what was odd is counted (`oddities`). A column that is there must have its type.
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 from collections import Counter
@@ -182,12 +181,8 @@ def bad_row(where: str, error: Exception, raw: bytes = b"") -> BadRow:
         problem = "the column is missing"
     elif isinstance(error, msgspec.ValidationError):
         problem = problem[0].lower() + problem[1:].replace("`", "")
-    elif raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:2]:
-        problem = "not UTF-8; it looks like UTF-16: save the file as UTF-8"
-    elif isinstance(error, UnicodeDecodeError):
-        problem = f"not UTF-8 ({error.reason})"
-    else:
-        problem = f"not a JSON object on one line ({problem})"
+    elif field is None:
+        return BadRow.not_json(where, error, raw)
     return BadRow(where, problem, field)
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.store.hub import why_not
+from kernelmill.store.hub_http import http_error
 
 EMBEDDED = "qwen-embedded"
 TOKENIZER, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
@@ -60,7 +61,6 @@ def find_tokenizer(name: str, token: str | None = None) -> TokenizerFiles:
 
 
 def _download(name: str, repo: str, revision: str | None, token: str | None) -> TokenizerFiles:
-    import httpx2
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -78,6 +78,6 @@ def _download(name: str, repo: str, revision: str | None, token: str | None) -> 
         raise ConfigError(
             f"--tokenizer {name}: no such folder, nor a name on the Hub: {_OTHERWISE}"
         ) from error
-    except (HfHubHTTPError, LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
+    except (HfHubHTTPError, LocalEntryNotFoundError, http_error(), OSError) as error:
         raise SourceError(f"--tokenizer {name}: {why_not(repo, error, 'model')}, or {_OTHERWISE}") from error
     return TokenizerFiles(name, str(paths[0].parent), info.sha)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
+import threading
+from base64 import b64encode
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from kernelmill import variables
+from kernelmill.errors import ConfigError
 from kernelmill.llm.client import Endpoint, RequestRefused, read_reply
 from kernelmill.settings import LLMSettings
 
@@ -89,3 +97,82 @@ def test_a_refusal_is_told_in_the_servers_words_whatever_their_form(body: Any, e
 def test_thoughts_in_fields_of_their_own_are_one_text(message: dict[str, Any], thoughts: str) -> None:
     reply = read_reply(json.dumps({"choices": [{"message": {"content": "text"} | message}]}))
     assert (reply.text, reply.reasoning) == ("text", thoughts)
+
+
+class Proxy:
+    """Notes what it is asked, as a proxy is asked it, and answers by itself."""
+
+    def __enter__(self) -> Proxy:
+        asked: list[tuple[str, dict[str, str]]] = []
+        self.asked = asked
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                asked.append((self.path, dict(self.headers.items())))
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(200)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+async def _call(base_url: str) -> str:
+    async with Endpoint(LLMSettings(base_url=base_url, model="m", api_key_var="SOME_KEY")) as endpoint:
+        return await endpoint.call(b"{}")
+
+
+def test_the_proxy_of_the_environment_is_used_with_its_password_and_netrc_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine model.test login somebody password other-secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    monkeypatch.setenv("SOME_KEY", "the-key")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    variables.environment.cache_clear()
+    with Proxy() as proxy:
+        monkeypatch.setenv("http_proxy", f"http://me:p%40ss@{proxy.address}")
+        assert asyncio.run(_call("http://model.test/v1")) == "{}"
+        ((path, headers),) = proxy.asked
+        assert path == "http://model.test/v1/chat/completions"
+        assert headers["Authorization"] == "Bearer the-key"
+        assert headers["Proxy-Authorization"] == f"Basic {b64encode(b'me:p@ss').decode()}"
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        assert asyncio.run(_call(f"http://{proxy.address}/v1")) == "{}"
+        assert proxy.asked[1][0] == "/v1/chat/completions"
+    monkeypatch.setenv("http_proxy", "socks5://me:secret@127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r"NO_PROXY=model\.test") as refused:
+        asyncio.run(_call("http://model.test/v1"))
+    assert "secret" not in str(refused.value)
+
+
+def test_no_package_is_needed_that_others_pin() -> None:
+    """Neither `openai` nor what it is made of: servers and trainers want releases of their own."""
+    script = (
+        "import asyncio, sys\n"
+        "for name in ('openai', 'httpx', 'httpx2', 'huggingface_hub'): sys.modules[name] = None\n"
+        "from kernelmill.llm.client import Endpoint\n"
+        "from kernelmill.settings import LLMSettings\n"
+        "async def call():\n"
+        "    async with Endpoint(LLMSettings(base_url=sys.argv[1], model='m')) as endpoint:\n"
+        "        return await endpoint.call(b'{}')\n"
+        "print(asyncio.run(call()))\n"
+    )
+    with Proxy() as server:
+        line = [sys.executable, "-W", "error", "-c", script, f"http://{server.address}/v1"]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=240)
+    assert (done.stdout, done.stderr) == ("{}\n", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -113,3 +114,50 @@ def test_without_verifiers_the_environment_says_what_to_install(name: str) -> No
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240)
     assert done.returncode == 1
     assert "pip install 'kernelmill[rl-verifiers]'" in done.stderr.splitlines()[-1]
+
+
+BARE = """
+import sys
+from argparse import Namespace
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and not top.startswith("kernelmill"):
+            raise ImportError(f"{name} is not installed beside a trainer")
+sys.meta_path.insert(0, Refuse())
+import kernelmill_env
+from pathlib import Path
+from kernelmill.rl import client, prompt_rows, shared, slime, trl, verl
+url, rows = sys.argv[1:]
+(row,) = prompt_rows.read_rows(Path(rows))
+with client.RewardClient(shared.options(url=url)) as one:
+    print(one.grade(row.reference, "0.5").reward)
+print(trl.reward_function(url=url)([], ["0.25", "?"], label=[row.reference] * 2))
+print(verl.compute_score("", "0.125", row.reference, None, url=url)["score"])
+sample = Namespace(response="0.5", label=row.reference, metadata=None)
+print(slime.reward_sync(Namespace(rm_url=url, group_rm=True), [sample]))
+"""
+
+
+def test_client_and_reward_functions_need_the_standard_library_alone(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": [{"role": "user", "content": "."}], "label": "a reference"}\n')
+    with Stub() as stub:
+        line = [sys.executable, "-W", "error", "-c", BARE, stub.url, str(rows)]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=240, cwd=tmp_path)
+    assert (done.stderr, done.stdout.split("\n")) == ("", ["0.5", "[0.25, None]", "0.125", "[0.5]", ""])
+    assert [body["reference"] for body in stub.bodies] == ["a reference"] * 5
+
+
+def test_a_dotenv_that_nothing_can_read_is_told_where_it_is_meant_for_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "dotenv", None)
+    Path(".env").write_text("WANDB_MODE=offline\n")
+    assert shared.options().url == "http://127.0.0.1:18188"
+    config.environment.cache_clear()
+    Path(".env").write_text("export KERNEL_REWARD_URL=http://gpu:18188\n")
+    with pytest.raises(ConfigError, match="pip install python-dotenv"):
+        shared.options()
+    config.environment.cache_clear()

@@ -47,6 +47,29 @@ def test_a_coroutine_gives_the_same(stub: Stub) -> None:
     assert asyncio.run(verl.compute_score_async(**asked, url=stub.url)) == one(stub, "0.4")
 
 
+def test_what_verl_adds_to_the_call_is_left_alone_and_a_misspelt_option_is_named(
+    stub: Stub, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where verl serves a reward model too, its managers pass the router's address and a tokenizer."""
+    asked: dict[str, Any] = {
+        "data_source": "x",
+        "solution_str": "0.4",
+        "ground_truth": "ref",
+        "extra_info": {},
+    }
+    added = {"reward_router_address": "127.0.0.1:1", "reward_model_tokenizer": object()}
+    assert verl.compute_score(**asked, **added, url=stub.url)["score"] == 0.4
+    assert asyncio.run(verl.compute_score_async(**asked, **added, url=stub.url))["score"] == 0.4
+    many = {f"{name}s": [value] for name, value in asked.items()}
+    assert [one["score"] for one in verl.compute_scores(**many, **added, url=stub.url)] == [0.4]
+    assert caplog.messages == []
+    for _ in range(2):
+        verl.compute_score(**asked, url=stub.url, retrys=3)
+    (said,) = caplog.messages
+    assert said.startswith("retrys is no option of the reward client (")
+    assert "retries" in said
+
+
 def test_alone_a_masked_sample_gets_what_its_problem_has_on_average_then_what_all_have(stub: Stub) -> None:
     assert one(stub, "?") == {"score": 0.0, "masked": 1.0, "correct": 0.0, "status": "UNSUPPORTED"}
     for solution in ("0.25", "0.75"):

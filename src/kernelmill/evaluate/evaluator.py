@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from kernelmill import __version__
-from kernelmill.answers import NoAnswer, read_answer
+from kernelmill.answers import NoAnswer, code_of
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate import compiling, offline_models, rewards
 from kernelmill.evaluate.feedback import feedback
@@ -116,17 +116,6 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def code_of(text: str) -> str:
-    """The candidate's code: the text itself, or the answer in a completion. Raises `NoAnswer`."""
-    if "<answer>" in text or "BEGIN_PYTHON" in text or "```" in text or "</think>" in text:
-        try:
-            return read_answer(text).code
-        except NoAnswer:
-            if "import " not in text or "<answer>" in text or "BEGIN_PYTHON" in text:
-                raise
-    return text
 
 
 class Evaluator:

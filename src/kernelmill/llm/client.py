@@ -1,27 +1,31 @@
 """One call to an OpenAI-compatible endpoint, and what its failure means.
 
-The official `openai` client does the talking, over its aiohttp transport. The request is built and hashed here, sent
-byte for byte, and the response handed on as the server sent it. Retries are the engine's business: here a failure is
-only told apart as one that may pass (`TransientError`), one that concerns this request alone (`RequestRefused`), and one
-that no retry will mend (`EndpointError`).
+The request is built and hashed here, sent byte for byte over aiohttp, and the response handed on as the server sent it. The
+`openai` package would add nothing to that, and the release that it has to be is pinned by other people's servers and trainers.
+Retries are the engine's business: here a failure is only told apart as one that may pass (`TransientError`), one that concerns
+this request alone (`RequestRefused`), and one that no retry will mend (`EndpointError`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import email.utils
 import hashlib
 import json
 import re
 import time
+import urllib.request
+from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from kernelmill.config import redact, secret
+from kernelmill import __version__
 from kernelmill.errors import ConfigError, EndpointError
 from kernelmill.settings import LLMSettings, Price
+from kernelmill.variables import redact, secret
 
 _KEY_VARIABLES = {"api.pinference.ai": "PRIME_API_KEY", "api.openai.com": "OPENAI_API_KEY"}
 _TOO_LONG = re.compile(
@@ -184,76 +188,55 @@ class Endpoint:
         return Request(asked.hexdigest(), body)
 
     async def __aenter__(self) -> Endpoint:
-        import openai
+        import aiohttp
 
-        most = self.settings.concurrency
-        headers = {"Content-Type": "application/json"}
-        team = secret("PRIME_TEAM_ID")
+        key, team = secret(self.key_variable) if self.key_variable else None, secret("PRIME_TEAM_ID")
+        headers = {"Content-Type": "application/json", "User-Agent": f"kernelmill/{__version__}"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
         if team and self.key_variable == "PRIME_API_KEY":
             headers["X-Prime-Team-ID"] = team
-        self._client = openai.AsyncOpenAI(
-            base_url=self.settings.base_url,
-            # vLLM and SGLang take any key; the client insists on one.
-            api_key=(secret(self.key_variable) if self.key_variable else None) or "none",
-            max_retries=0,
-            default_headers=headers,
-            http_client=openai.DefaultAioHttpClient(
-                timeout=_timeouts(self.settings.timeout),
-                limits=_limits(most),
-                trust_env=True,
-                follow_redirects=False,
-            ),
+        self._url = f"{self.settings.base_url.rstrip('/')}/chat/completions"
+        self._proxy = _proxy(self._url)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self.settings.concurrency, keepalive_timeout=60),
+            headers=headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # `call` limits the whole. Waiting for a connection of the pool does not count as connecting.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(30.0, self.settings.timeout)),
         )
-        # The client would send OPENAI_ORG_ID and OPENAI_PROJECT_ID to whatever endpoint this is.
-        self._client.organization = self._client.project = None
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._client.close()
+        await self._session.close()
 
     async def call(self, body: bytes) -> str:
         """Send one request; the response as text. Raises one of the three kinds of failure."""
         import aiohttp
-        import httpx2
-        import openai
 
         try:
-            # The client's own time-out is for each read: a server that drips would never reach it.
-            async with asyncio.timeout(self.settings.timeout):
-                response = await self._client.post("/chat/completions", cast_to=httpx2.Response, content=body)
-                return response.content.decode("utf-8", "replace")
+            async with (
+                asyncio.timeout(self.settings.timeout),
+                self._session.post(self._url, data=body, allow_redirects=False, **self._proxy) as response,
+            ):
+                text = (await response.read()).decode("utf-8", "replace")
+        except aiohttp.ConnectionTimeoutError as error:
+            raise TransientError(f"connection failed ({_one_line(error)})") from None
         except TimeoutError:
             raise TransientError(f"no answer within {self.settings.timeout:g} s") from None
-        except openai.APIConnectionError as error:
-            raise self._connection(error) from None
-        except openai.APIStatusError as error:
-            raise self._status(error) from None
-        except (
-            aiohttp.ClientError,
-            httpx2.HTTPError,
-            httpx2.StreamError,
-            ValueError,
-            LookupError,
-            AssertionError,
-        ) as error:
-            # What the libraries let through when a server does not speak HTTP: this call's trouble, not the run's.
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:
+            raise TransientError(f"connection failed ({_one_line(error)})") from None
+        except (aiohttp.ClientError, ValueError, LookupError, AssertionError) as error:
+            # What the library lets through when a server does not speak HTTP: this call's trouble, not the run's.
             raise TransientError(f"the server's answer cannot be read ({_one_line(error)})") from None
+        if response.status >= 300:
+            raise self._failure(_Refusal.of(response.status, response.headers, text))
+        return text
 
-    def _connection(self, error: BaseException) -> TransientError:
-        """The client calls a refused connection a time-out, so look at what lies beneath."""
-        import aiohttp
-
-        while error.__cause__ is not None:
-            error = error.__cause__
-        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
-            return TransientError(f"no answer within {self.settings.timeout:g} s")
-        return TransientError(f"connection failed ({_one_line(error)})")
-
-    def _status(self, error: Any) -> Exception:
-        status, said = error.status_code, _said(error)
-        code = str(error.code or error.type or "")
+    def _failure(self, refusal: _Refusal) -> Exception:
+        status, said, headers = refusal.status, refusal.said, refusal.headers
         host = self.name
-        if "insufficient_quota" in (error.code, error.type) or status == 402:
+        if "insufficient_quota" in refusal.codes or status == 402:
             return EndpointError(
                 f"{host}: out of credit ({said}): add credit, then run the same command to go on"
             )
@@ -272,15 +255,38 @@ class Endpoint:
             )
         if 300 <= status < 400:
             return EndpointError(
-                f"{host} sends us elsewhere ({status}, to {_one_line(error.response.headers.get('location'))}): check --base-url"
+                f"{host} sends us elsewhere ({status}, to {_one_line(headers.get('Location'))}): check --base-url"
             )
         if status in (429, 503, 529):
-            return TransientError(
-                f"{status}: {said}", pushed_back=True, retry_after=_retry_after(error.response.headers)
-            )
+            return TransientError(f"{status}: {said}", pushed_back=True, retry_after=_retry_after(headers))
         if status >= 500 or status in (408, 409, 425):
-            return TransientError(f"{status}: {said}", retry_after=_retry_after(error.response.headers))
-        return RequestRefused(f"{status}{f' {code}' if code else ''}: {said}", status)
+            return TransientError(f"{status}: {said}", retry_after=_retry_after(headers))
+        return RequestRefused(" ".join([str(status), *refusal.codes[:1]]) + f": {said}", status)
+
+
+class _Refusal(NamedTuple):
+    """A response that is no answer: what the server gave as its reason, on one line, and by which codes it calls it."""
+
+    status: int
+    headers: Mapping[str, str]
+    said: str
+    codes: list[str]
+
+    @classmethod
+    def of(cls, status: int, headers: Mapping[str, str], text: str) -> _Refusal:
+        try:
+            body = _decode(text)
+        except ValueError:
+            body = text
+        codes: list[str] = []
+        if isinstance(body, dict):
+            body = body.get("error", body)
+        if isinstance(body, dict):
+            codes = [str(body[name]) for name in ("code", "type") if body.get(name)]
+            # FastAPI, on which many servers are built, says `detail`: a text, or a list of what is wrong where.
+            body = body.get("message") or body.get("detail") or body
+        said = body if isinstance(body, str) else json.dumps(body) if body else ""
+        return cls(status, headers, _one_line(said or f"status {status}, and not why"), codes)
 
 
 def _host(base_url: str) -> str:
@@ -307,26 +313,27 @@ def _host(base_url: str) -> str:
     return host
 
 
-def _timeouts(seconds: float) -> Any:
-    import httpx2
+def _proxy(url: str) -> dict[str, Any]:
+    """The proxy that the environment names for this address, as aiohttp takes it.
 
-    # Waiting for a connection of the pool does not count: the limiter has let the call through already.
-    return httpx2.Timeout(seconds, connect=min(30.0, seconds), pool=None)
-
-
-def _limits(most: int) -> Any:
-    import httpx2
-
-    return httpx2.Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=60)
-
-
-def _said(error: Any) -> str:
-    """What the server gave as its reason, on one line."""
-    body = error.body
-    if isinstance(body, dict):
-        # FastAPI, on which many servers are built, says `detail`: a text, or a list of what is wrong where.
-        body = body.get("message") or body.get("detail") or body
-    return _one_line(body if isinstance(body, str) else json.dumps(body) if body else error.message)
+    aiohttp's own `trust_env` also looks for a password in .netrc before every call, and fails where it finds one beside the key.
+    """
+    parts, named = urlsplit(url), urllib.request.getproxies()
+    proxy = named.get(parts.scheme) or named.get("all")
+    if not proxy or urllib.request.proxy_bypass(parts.netloc):
+        return {}
+    found = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    # aiohttp wants the password apart from the address.
+    address = found._replace(netloc=found.netloc.rpartition("@")[2]).geturl()
+    if found.scheme not in ("http", "https") or not found.hostname:
+        raise ConfigError(
+            f"the environment names the proxy {address} for {parts.hostname}: expected http://host:port; "
+            f"set NO_PROXY={parts.hostname} to go without one"
+        )
+    if found.username is None:
+        return {"proxy": address}
+    login = base64.b64encode(f"{unquote(found.username)}:{unquote(found.password or '')}".encode()).decode()
+    return {"proxy": address, "proxy_headers": {"Authorization": f"Basic {login}"}}
 
 
 def _one_line(text: object) -> str:
@@ -335,9 +342,9 @@ def _one_line(text: object) -> str:
     return line if len(line) <= 300 else f"{line[:300]}…"
 
 
-def _retry_after(headers: Any) -> float | None:
+def _retry_after(headers: Mapping[str, str]) -> float | None:
     """`Retry-After` in seconds, as a number or a date; None where there is none, or it makes no sense."""
-    value = headers.get("retry-after")
+    value = headers.get("Retry-After")
     if value is None:
         return None
     if re.fullmatch(r"\s*\d+(\.\d*)?\s*", value):

@@ -16,7 +16,6 @@ from typing import Any
 
 from kernelmill.errors import BadRow
 from kernelmill.python_text import parse_module
-from kernelmill.rows import bad_row
 
 TASK_TYPE = "kernelbench"
 COLUMNS = ("prompt", "label", "extra_info", "instance_id")
@@ -30,7 +29,7 @@ def decoded(raw: bytes, where: str) -> dict[str, Any]:
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=_pairs, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise bad_row(where, error, raw) from None
+        raise BadRow.not_json(where, error, raw) from None
     if not isinstance(value, dict):
         raise BadRow(where, f"not a JSON object but {_kind(value)}")
     return value

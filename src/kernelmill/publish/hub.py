@@ -29,6 +29,7 @@ from kernelmill.errors import OutputError
 from kernelmill.publish.dataset import MANIFEST, Built
 from kernelmill.publish.tables import Written
 from kernelmill.publish.target import Present, data_files, read_manifest
+from kernelmill.store.hub_http import http_error
 from kernelmill.store.parquet import first_line
 from kernelmill.store.source import DataFile
 from kernelmill.terminal import say, size
@@ -209,7 +210,6 @@ class HubTarget:
         after_loss: Callable[[], bool] | None = None,
     ) -> T | Any:
         """Call the Hub, and call again after what may pass. `after_loss` says whether a call without an answer was carried out."""
-        import httpx2
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
         for attempt in range(1, tries + 1):
@@ -218,11 +218,11 @@ class HubTarget:
             except OfflineModeIsEnabled:
                 raise OutputError("the Hub is switched off by HF_HUB_OFFLINE: unset it") from None
             except (
-                HfHubHTTPError, httpx2.HTTPError, LocalEntryNotFoundError, RuntimeError, ValueError,
+                HfHubHTTPError, http_error(), LocalEntryNotFoundError, RuntimeError, ValueError,
             ) as error:  # fmt: skip
                 cause = _cause(error)
                 status = _status(cause)
-                if not isinstance(cause, httpx2.HTTPError | LocalEntryNotFoundError):
+                if not isinstance(cause, (http_error(), LocalEntryNotFoundError)):
                     # The client's own words: a name that cannot be, metadata that the Hub does not take.
                     raise OutputError(
                         f"{doing} {self.label}: {first_line(Exception(redact(str(cause))))}: nothing is changed"
@@ -267,11 +267,10 @@ class HubTarget:
 
 def _cause(error: Exception) -> Exception:
     """What went wrong inside: the client wraps the failure of an upload, and of a download."""
-    import httpx2
 
     inner: BaseException | None = error
     while inner is not None:
-        if isinstance(inner, httpx2.HTTPError):
+        if isinstance(inner, http_error()):
             return inner
         inner = inner.__cause__
     return error

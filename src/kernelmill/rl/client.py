@@ -13,9 +13,9 @@ After that it raises `RewardUnavailable`, or, where `mask` says so, gives a resu
 up. A candidate that nobody can judge (`inconclusive`) has no reward either, and that is no error. A completion that is too long
 to be sent is judged by its answer alone, and one without an answer as any other without one.
 
-It speaks aiohttp, which the package depends on anyway and which takes little of the processor with hundreds of requests
-open. The blocking client is the same one in a thread of its own, so there is one way of asking again. What is not here:
-batches (`/evaluate/batch`), since one request for each candidate is asked again by itself.
+It needs the standard library alone (`post`), whatever a trainer has installed. The blocking client is the same one in a
+thread of its own, so there is one way of asking again. What is not here: batches (`/evaluate/batch`), since one request for
+each candidate is asked again by itself.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple
 
-import aiohttp
-
-from kernelmill.answers import NoAnswer
+from kernelmill.answers import NoAnswer, code_of
 from kernelmill.errors import ConfigError, EndpointError
-from kernelmill.evaluate.evaluator import code_of
 from kernelmill.rl.background import Background
+from kernelmill.rl.post import Answer, Broken, CannotConnect, address, post
+from kernelmill.variables import redact
 
 URL = "http://127.0.0.1:18188"
 MAX_CODE = 1 << 18
@@ -112,8 +111,12 @@ class ClientOptions:
     """Give a masked result where `RewardUnavailable` would be raised. A refusal is raised nevertheless."""
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise ConfigError(f"{self.url!r} is not an address: expected http://host:port")
+        try:
+            address(self.url)
+        except ValueError as error:
+            raise ConfigError(f"{redact(self.url)!r} is not an address of a service: {error}") from None
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
+            raise ConfigError("the token has letters that cannot be sent")
         if not (self.timeout > 0 and self.patience > 0 and self.retries >= 0 and self.in_flight >= 1):
             raise ConfigError("timeout, patience and in_flight must be more than 0, and retries not less")
 
@@ -124,7 +127,9 @@ class AsyncRewardClient:
     def __init__(self, options: ClientOptions | None = None) -> None:
         self.options = options or ClientOptions()
         self._turns = asyncio.Semaphore(self.options.in_flight)
-        self._session: aiohttp.ClientSession | None = None
+        self._headers = {"Content-Type": "application/json"}
+        if self.options.token is not None:
+            self._headers["Authorization"] = f"Bearer {self.options.token}"
 
     async def __aenter__(self) -> AsyncRewardClient:
         return self
@@ -135,9 +140,7 @@ class AsyncRewardClient:
         await self.close()
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        """Nothing stays open between requests, so there is nothing to do; a client is closed all the same."""
 
     async def grade(self, reference: str, candidate: str, entry_point: str | None = None) -> Reward:
         ask = Ask(reference, candidate, entry_point)
@@ -152,16 +155,8 @@ class AsyncRewardClient:
             tasks = [group.create_task(self.grade(*ask)) for ask in asks]
         return [task.result() for task in tasks]
 
-    def session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            token = self.options.token
-            self._session = aiohttp.ClientSession(
-                # The service closes a connection that was idle for 5 s: one that is about to be closed is not used again.
-                connector=aiohttp.TCPConnector(limit=self.options.in_flight, keepalive_timeout=2.0),
-                headers={} if token is None else {"Authorization": f"Bearer {token}"},
-                timeout=aiohttp.ClientTimeout(total=self.options.timeout, sock_connect=10.0),
-            )
-        return self._session
+    async def post(self, body: bytes) -> Answer:
+        return await post(f"{self.options.url.rstrip('/')}/evaluate", body, self._headers)
 
 
 class _Again(Exception):
@@ -204,23 +199,18 @@ class _Asking:
 
     async def _once(self) -> Reward:
         try:
-            async with self._client.session().post(
-                f"{self._options.url.rstrip('/')}/evaluate",
-                data=self._body,
-                headers={"Content-Type": "application/json"},
-            ) as answer:
-                # What is no UTF-8 is no answer of ours, and no error of its own.
-                text = (await answer.read()).decode("utf-8", "replace")
-                if answer.status != 200:
-                    raise self._not_answered(answer.status, answer.headers.get("Retry-After"), text)
-        except aiohttp.ClientConnectorError as error:
+            async with asyncio.timeout(self._options.timeout):
+                answer = await self._client.post(self._body)
+        except CannotConnect as error:
             raise _Again(f"cannot connect: {error}", counts=False) from error
-        except aiohttp.ServerTimeoutError as error:  # to connect
-            raise _Again(f"cannot connect: {error}", counts=False) from error
+        except Broken as error:
+            raise _Again(f"the connection broke: {error}") from error
         except TimeoutError as error:
             raise _Again(f"no answer in {self._options.timeout:g} s") from error
-        except (aiohttp.ClientError, ConnectionError) as error:
-            raise _Again(f"the connection broke: {error}") from error
+        # What is no UTF-8 is no answer of ours, and no error of its own.
+        text = answer.body.decode("utf-8", "replace")
+        if answer.status != 200:
+            raise self._not_answered(answer.status, answer.retry_after, text)
         return self._read(text)
 
     def _read(self, text: str) -> Reward:
@@ -274,7 +264,7 @@ class RewardClient:
 
     def close(self) -> None:
         if not self._background.closed:
-            self._background.close(self._client.close())
+            self._background.close()
 
     def grade(self, reference: str, candidate: str, entry_point: str | None = None) -> Reward:
         return self.submit(Ask(reference, candidate, entry_point)).result()

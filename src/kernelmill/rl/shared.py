@@ -12,16 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import dataclasses
+import logging
 import os
 import threading
+from collections.abc import Mapping
 from typing import Any
 
-from kernelmill.config import environment, secret
 from kernelmill.errors import ConfigError
 from kernelmill.rl.client import URL, Ask, ClientOptions, Reward, RewardClient
+from kernelmill.variables import environment, secret
 
 _clients: dict[tuple[int, ClientOptions], RewardClient] = {}
 _lock = threading.Lock()
+_log = logging.getLogger(__name__)
+_OF_TRAINERS = ("reward_router_address", "reward_model_tokenizer")
+"""What verl passes beside a reward function's own arguments, where it also serves a reward model."""
+_left_alone: set[str] = set()
 
 
 def options(**given: Any) -> ClientOptions:
@@ -37,6 +44,21 @@ def options(**given: Any) -> ClientOptions:
         "mask": on_fault == "mask",
     }
     return ClientOptions(**found | {key: value for key, value in given.items() if value is not None})
+
+
+def ours(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The client's options among the keyword arguments of a trainer, which adds some of its own (verl: `reward_router_address`).
+
+    The others are left alone, and each is named once in the log: it may be an option that was misspelt.
+    """
+    known = {field.name for field in dataclasses.fields(ClientOptions)}
+    for name in given.keys() - known - _left_alone:
+        _left_alone.add(name)
+        if name not in _OF_TRAINERS:
+            _log.warning(
+                "%s is no option of the reward client (%s): left alone", name, ", ".join(sorted(known))
+            )
+    return {name: value for name, value in given.items() if name in known}
 
 
 def client(**given: Any) -> RewardClient:

@@ -59,7 +59,7 @@ def reward_sync(args: Any, sample: Any, **more: Any) -> Any:
     return asyncio.run(reward(args, sample, **more))
 
 
-def post_process_rewards(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
+def post_process_rewards(args: Any, samples: Sequence[Any], **more: Any) -> tuple[list[float], list[float]]:
     """What was given, and what to train with: normalized by group where slime would do so, 0 for masked samples."""
     groups: dict[Any, list[Any]] = {}
     for sample in samples:
@@ -88,7 +88,9 @@ def is_masked(sample: Any) -> bool:
     return bool((sample.metadata or {}).get(_MASKED))
 
 
-async def generate(args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False) -> Any:
+async def generate(
+    args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False, **more: Any
+) -> Any:
     """slime's own generation, then the verdict's feedback as the user's next message, then again, up to KERNEL_REWARD_TURNS
     (2) turns or until a candidate is correct. Only what the model wrote is trained on; the last turn is what is rewarded.
     A sample that was aborted (`--partial-rollout`) goes on in the turn in which it was."""

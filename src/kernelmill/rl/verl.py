@@ -12,7 +12,7 @@ verl has no way to leave a sample out: a score must be a number, and NaN would s
 the number that moves the policy least: the mean of the scores that its problem has. `compute_scores` sees the whole batch
 and takes the mean of the sample's own group, which leaves the group's mean as it is and gives the sample no advantage.
 `compute_score` sees one sample and takes the mean of what this process has seen for the problem, else of all problems, else 0.
-`masked` in the score's record says that it is such a number. Where the service cannot be reached they raise: a fault is never
+What verl passes beside that (`reward_router_address`) is left alone. `masked` in the score's record says that it is such a number. Where the service cannot be reached they raise: a fault is never
 a score. Needs no verl to be imported.
 """
 
@@ -40,7 +40,7 @@ def compute_score(
     **options: Any,
 ) -> Score:
     """One sample. It blocks: verl calls it in a thread."""
-    found = shared.client(**options).grade(*_ask(solution_str, ground_truth, extra_info))
+    found = shared.client(**shared.ours(options)).grade(*_ask(solution_str, ground_truth, extra_info))
     return _scored(found, ground_truth)
 
 
@@ -52,7 +52,7 @@ async def compute_score_async(
     **options: Any,
 ) -> Score:
     """The same for verl's reward loop, which awaits coroutines."""
-    found = await shared.grade(_ask(solution_str, ground_truth, extra_info), **options)
+    found = await shared.grade(_ask(solution_str, ground_truth, extra_info), **shared.ours(options))
     return _scored(found, ground_truth)
 
 
@@ -65,7 +65,7 @@ def compute_scores(
 ) -> list[Score]:
     """A whole batch, for the reward manager `batch` of older verl."""
     asks = [_ask(*one) for one in zip(solution_strs, ground_truths, extra_infos, strict=True)]
-    found = shared.client(**options).grade_many(asks)
+    found = shared.client(**shared.ours(options)).grade_many(asks)
     groups: dict[str, list[float | None]] = {}
     for ask, one in zip(asks, found, strict=True):
         groups.setdefault(ask.reference, []).append(one.reward)

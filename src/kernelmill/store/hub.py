@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.errors import SourceError
+from kernelmill.store.hub_http import http_error
 from kernelmill.store.parquet import first_line
 from kernelmill.store.source import DATA, DataFile, natural
 
@@ -23,7 +24,6 @@ def hub_files(
     repo: str, revision: str | None, split: str | None, token: str | None, asked_as: str
 ) -> tuple[list[DataFile], dict[str, Any]]:
     """Download the files of a dataset and say where they came from."""
-    import httpx2
     import yaml  # type: ignore[import-untyped]
     from huggingface_hub import HfApi, hf_hub_download, metadata_load
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -53,7 +53,7 @@ def hub_files(
         raise SourceError(
             f"{asked_as}: no such file or folder, nor a name on the Hub ({first_line(error)})"
         ) from error
-    except (HfHubHTTPError, LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
+    except (HfHubHTTPError, LocalEntryNotFoundError, http_error(), OSError) as error:
         reason = why_not(repo, error)
         raise SourceError(f"{asked_as}: no file or folder of that name here, and {reason}") from error
     return files, {"kind": "hub", "repo": repo, "revision": info.sha, "splits": chosen}
