@@ -35,9 +35,9 @@ class Measured(NamedTuple):
 
 
 @contextmanager
-def server(latency: float) -> Iterator[str]:
-    """The fake endpoint in a process of its own; gives its base URL."""
-    line = [sys.executable, "-m", "kernelmill.testing.fake_endpoint", "--latency", str(latency)]
+def server(latency: float, *more: str) -> Iterator[str]:
+    """The fake endpoint in a process of its own, with these further flags; gives its base URL."""
+    line = [sys.executable, "-m", "kernelmill.testing.fake_endpoint", "--latency", str(latency), *more]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

@@ -28,6 +28,8 @@ Item = TypeVar("Item")
 I_contra = TypeVar("I_contra", contravariant=True)
 _LISTEN = 100
 """Rows after which a long pass listens for Ctrl-C."""
+_PAUSED = 8
+"""Times as many questions may be begun as are worked on at once, the others waiting to be asked again."""
 
 
 class Stage(Protocol[Item]):
@@ -149,20 +151,27 @@ class Batch(Generic[Item]):
         if not plan.owed:
             return
         work = self.owed_items(plan)
-        workers = [
-            asyncio.create_task(self._worker(work))
-            for _ in range(min(self.answerer.concurrency, len(plan.owed)))
-        ]
+        at_once = min(self.answerer.concurrency, len(plan.owed))
+        workers = [asyncio.create_task(self._worker(work)) for _ in range(at_once)]
+
+        def begin_another() -> None:
+            running = sum(not worker.done() for worker in workers)
+            if running - self.control.paused < at_once and running < at_once * _PAUSED:
+                workers.append(asyncio.create_task(self._worker(work)))
+
         self.control.watch(workers)
+        self.control.on_pause(begin_another)
         watcher = asyncio.create_task(self._watch(progress))
         try:
             with progress:
-                results = await asyncio.gather(*workers, return_exceptions=True)
+                while running := [worker for worker in workers if not worker.done()]:
+                    await asyncio.wait(running)
         finally:
-            watcher.cancel()
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
-                raise result
+            for task in (watcher, *workers):
+                task.cancel()
+        for worker in workers:
+            if not worker.cancelled() and (error := worker.exception()) is not None:
+                raise error
         if self.control.error is not None:
             raise self.control.error
 

@@ -11,7 +11,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -57,6 +57,10 @@ class Control:
         self.error: MillError | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._on_stop: list[Callable[[], None]] = []
+        self._on_pause: list[Callable[[], None]] = []
+        self._on_resume: list[Callable[[], Awaitable[object]]] = []
+        self.paused = 0
+        """Pieces of work that wait before they are tried again, while others go on."""
 
     def stop(self, error: MillError) -> None:
         """Take no new work; what is in flight is paid for, and finishes. The first reason given is the one the user sees."""
@@ -77,6 +81,29 @@ class Control:
                 await self.stopping.wait()
         except TimeoutError:
             return
+
+    async def pause(self, seconds: float, replace: bool) -> None:
+        """Sleep before a piece of work is tried again; with `replace`, something else is begun in its place."""
+        if not replace:
+            await self.sleep(seconds)
+            return
+        self.paused += 1
+        for begin in self._on_pause:
+            begin()
+        try:
+            await self.sleep(seconds)
+        finally:
+            self.paused -= 1
+            for end in self._on_resume:
+                await end()
+
+    def on_pause(
+        self, begin: Callable[[], None], resume: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        """Call `begin` when a piece of work waits and another may be begun, `resume` before it goes on."""
+        self._on_pause.append(begin)
+        if resume is not None:
+            self._on_resume.append(resume)
 
     def watch(self, tasks: list[asyncio.Task[None]]) -> None:
         """The tasks that a second Ctrl-C cancels."""

@@ -18,7 +18,7 @@ import pytest
 
 from kernelmill import config
 from kernelmill.errors import ConfigError, EndpointError, Interrupted, Stopped
-from kernelmill.llm import engine, limiter
+from kernelmill.llm import engine, limiter, retry
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.journal import JournalReader
 from kernelmill.settings import LLMSettings
@@ -28,7 +28,7 @@ from tests.llm.harness import Run, right
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_PAUSES", (0.02, 0.2))
+    monkeypatch.setattr(retry, "PAUSES", (0.02, 0.2))
     monkeypatch.setattr(limiter, "_LONGEST_HOLD", 0.5)
 
 
@@ -586,3 +586,43 @@ def test_reasons_for_retries_are_counted_in_a_bounded_list(
         assert len(run.rows) == 20
         assert len(run.stats.retries) == 4
         assert run.stats.retries.total() == 7
+
+
+def test_a_call_that_is_told_to_wait_delays_no_other(tmp_path: Path) -> None:
+    script = ["ok"] * 20 + ["429-retry-after"]
+    with FakeEndpoint(script=script, latency=0.01, retry_after=3) as endpoint:
+        run = Run(tmp_path, list(range(100, 400)), endpoint.base_url)()
+        assert len(run.rows) == 300
+        refused = endpoint.seen[20]
+        again = next(call for call in endpoint.seen if call.key == refused.key and call.attempt == 1)
+        assert again.number - refused.number > 50, "others go on meanwhile"
+
+
+def test_calls_that_wait_to_be_made_again_leave_their_places_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "PAUSES", (6.0, 6.0))
+    # All but one of those in flight fail: the server is not down.
+    with FakeEndpoint(script=["ok", *["500"] * 7], latency=0.01) as endpoint:
+        run = Run(tmp_path, list(range(100, 200)), endpoint.base_url, concurrency=8)()
+        assert len(run.rows) == 100
+        again = min(call.number for call in endpoint.seen if call.attempt == 1)
+        assert again > 50
+
+
+def test_a_server_with_a_limit_on_calls_in_flight_is_obeyed(tmp_path: Path) -> None:
+    with FakeEndpoint(at_once=6, latency=0.02, retry_after=0.2) as endpoint:
+        run = Run(tmp_path, list(range(100, 400)), endpoint.base_url, concurrency=32)()
+        assert len(run.rows) == 300
+        later = [call.behaviour for call in endpoint.seen[64:]]
+        assert later.count("limited") < 0.15 * len(later)
+
+
+def test_a_server_that_says_that_nothing_is_left_is_left_alone_until_it_said(tmp_path: Path) -> None:
+    left = b"HTTP/1.1 429 X\r\nRetry-After: 3600\r\nX-RateLimit-Remaining-Requests: 0\r\nContent-Length: 0\r\n\r\n"
+    with raw_server(left) as base_url:
+        run = Run(tmp_path, list(range(100, 160)), base_url, concurrency=4)
+        interrupt_when(lambda: run.stats.waiting != "")
+        with pytest.raises(Interrupted):
+            run()
+        assert run.stats.retries.total() <= 4, "nobody asks while the server has nothing left"

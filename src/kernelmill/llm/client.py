@@ -43,11 +43,18 @@ class Request(NamedTuple):
 
 
 class TransientError(Exception):
-    """Asking again may help. `pushed_back` says that the server wants fewer calls."""
+    """Asking again may help. `pushed_back` says that the server wants fewer calls; `exhausted`, that it takes none at all now."""
 
-    def __init__(self, reason: str, pushed_back: bool = False, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        pushed_back: bool = False,
+        retry_after: float | None = None,
+        exhausted: bool = False,
+    ) -> None:
         super().__init__(reason)
         self.pushed_back = pushed_back
+        self.exhausted = exhausted
         self.retry_after = retry_after
 
 
@@ -258,7 +265,12 @@ class Endpoint:
                 f"{host} sends us elsewhere ({status}, to {_one_line(headers.get('Location'))}): check --base-url"
             )
         if status in (429, 503, 529):
-            return TransientError(f"{status}: {said}", pushed_back=True, retry_after=_retry_after(headers))
+            return TransientError(
+                f"{status}: {said}",
+                pushed_back=True,
+                retry_after=_retry_after(headers),
+                exhausted=_exhausted(headers),
+            )
         if status >= 500 or status in (408, 409, 425):
             return TransientError(f"{status}: {said}", retry_after=_retry_after(headers))
         return RequestRefused(" ".join([str(status), *refusal.codes[:1]]) + f": {said}", status)
@@ -340,6 +352,14 @@ def _one_line(text: object) -> str:
     # Secrets are taken out first: half a key is one too.
     line = " ".join(redact(str(text)).split()) or type(text).__name__
     return line if len(line) <= 300 else f"{line[:300]}…"
+
+
+def _exhausted(headers: Mapping[str, str]) -> bool:
+    """Whether the server says that nothing is left of an allowance of ours, of calls or of tokens."""
+    return any(
+        name.lower().startswith(("x-ratelimit-remaining", "ratelimit-remaining")) and value.strip() == "0"
+        for name, value in headers.items()
+    )
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -3,37 +3,33 @@
 `Model` answers the questions of a stage. An answer is written to the journal before it is looked at. One that cannot be
 used (it does not parse, is empty, or ended for any reason but `stop`) is asked for again, up to `tries` times in all,
 over all runs; then the row is rejected and what the model said is kept. A call that fails on the way (5xx, time-out,
-broken connection) is made again after a jittered, growing pause; a 429 also lowers the number of calls in flight. Calls
-that failed are owed: the next run makes them.
+broken connection) is made again after a jittered, growing pause (`retry`); a 429 also lowers the number of calls in flight
+(`limiter`). Calls that failed are owed: the next run makes them.
 """
 
 from __future__ import annotations
 
-import random
 import time
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kernelmill.control import Control, Stats
 from kernelmill.errors import EndpointError, Stopped
+from kernelmill.llm.budget import Budget
 from kernelmill.llm.client import Endpoint, Reply, RequestRefused, TransientError, cost_of, read_reply
 from kernelmill.llm.journal import Answer, Call, Journal
 from kernelmill.llm.limiter import Limiter
+from kernelmill.llm.retry import Trouble
 
 Item = TypeVar("Item")
 I_contra = TypeVar("I_contra", contravariant=True)
 Messages = list[dict[str, str]]
 
-_PAUSES = (0.5, 60.0)
-"""Seconds: the first pause at most, and the longest."""
 _CONNECT_GRACE = 60.0
 """Seconds after which a server that was never reached is taken to be at another address."""
 
 
 _REFUSALS = 3
-_OTHERS = 8
 _KINDS_OF_RETRY = 50
-_LONG_ANSWER = 4096
-_KNOWN_AFTER = 8
 
 
 class BadAnswer(Exception):
@@ -115,10 +111,10 @@ class Model(Generic[Item]):
         self._failing = ""
         self._refused = 0
         self._served = 0
+        self._failed_in_a_row = 0
         self._pushed: set[str] = set()
         """Questions that the server pushed back and has not answered since."""
-        self._priced = 0
-        self._dearest = 0.0
+        self._budget = Budget(self.settings, endpoint.price, stats, control)
         control.on_stop(self._limiter.let_go)
 
     def messages(self, item: Item) -> Messages:
@@ -153,13 +149,9 @@ class Model(Generic[Item]):
                 if answer.cost is not None
                 else cost_of(read_reply(answer.response), self.endpoint.price)
             )
-            self._note_cost(cost)
+            self._budget.note(cost)
             costs.append(cost)
         return costs
-
-    def _note_cost(self, cost: float | None) -> None:
-        self._priced += cost is not None
-        self._dearest = max(self._dearest, cost or 0.0)
 
     async def answer(self, item: Item, key: str) -> None:
         """Ask until there is a usable answer or no try is left. Raises `CallFailed` where the question stays owed."""
@@ -196,21 +188,9 @@ class Model(Generic[Item]):
 
     async def _call(self, body: bytes, key: str, attempt: int) -> str:
         """One answer, journalled. Failing calls are made again up to `server_retries` times; push-back does not count."""
-        failures = pushes = strikes = 0
-        served = 0
+        trouble = Trouble()
         while True:
-            await self._wait_for_turn()
-            started = await self._limiter.acquire()
-            # No await from here to the count of calls in flight: otherwise many would pass the budget together.
-            if self._control.stopping.is_set() or not self._affordable(body):
-                self._limiter.release()
-                if self._control.stopping.is_set():
-                    raise CallFailed("the run was stopped")
-                await self._control.sleep(0.05)
-                continue
-            if self._first_call is None:
-                self._first_call = started
-            self._stats.in_flight += 1
+            started = await self._start(body, again=trouble.total > 0)
             try:
                 response = await self.endpoint.call(body)
                 reply = _read(response)
@@ -218,23 +198,7 @@ class Model(Generic[Item]):
                 await self._record(body, key, attempt, response, reply, time.monotonic() - started)
                 return response
             except TransientError as error:
-                self._failed(error, started)
-                if error.pushed_back:
-                    pushes += 1
-                    self._pushed.add(key)
-                    # Others were served since, or nobody but such requests is left: it is this one that the server does not want.
-                    left = self._stats.total - self._stats.done - self._stats.failed
-                    strikes += pushes > 1 and (self._served - served >= _OTHERS or left <= len(self._pushed))
-                    served = self._served
-                else:
-                    failures += 1
-                if failures > self.settings.server_retries or strikes > 2 * max(
-                    8, self.settings.server_retries
-                ):
-                    raise CallFailed(
-                        f"the call failed {failures + pushes} times; the last: {error}"
-                    ) from None
-                pause = self._pause(failures, error.retry_after)
+                pause = self._failed(error, started, key, trouble)
             except RequestRefused as error:
                 self._refuse(error)
                 too_long = error.about_size or (error.too_long and self._has_answered)
@@ -245,28 +209,42 @@ class Model(Generic[Item]):
             finally:
                 self._stats.in_flight -= 1
                 self._limiter.release()
-            # Outside the slot: a call that waits is not in flight.
-            await self._control.sleep(pause)
+            # Outside the slot: a call that waits is not in flight, and another may be made instead.
+            await self._control.pause(pause, replace=not self._outage)
 
-    def _pause(self, failures: int, retry_after: float | None) -> float:
-        """Seconds to wait after so many failures: growing, jittered, never less than the server asked for.
+    async def _start(self, body: bytes, again: bool) -> float:
+        """Wait until the call may be made, and count it as in flight. Returns the time at which it starts."""
+        while True:
+            started = await self._limiter.acquire(first=again)
+            # No await from here to the count of calls in flight: otherwise many would pass the budget together.
+            if not self._control.stopping.is_set() and self._budget.affordable(body):
+                self._first_call = self._first_call or started
+                self._stats.in_flight += 1
+                return started
+            self._limiter.release()
+            if self._control.stopping.is_set():
+                raise CallFailed("the run was stopped")
+            await self._control.sleep(0.05)
 
-        Push-back alone does not make it grow: the limiter slows the run as a whole.
-        """
-        first, longest = _PAUSES
-        jittered = random.uniform(0.5, 1.0) * min(longest, first * 2.0 ** min(20, max(0, failures - 1)))
-        return max(self._obeyed(retry_after) or 0.0, jittered)
+    def _failed(self, error: TransientError, started: float, key: str, trouble: Trouble) -> float:
+        """Seconds after which the call is made again. Raises `CallFailed` where it is not."""
+        self._failing = str(error)
+        self._failed_in_a_row += 1
+        wait = self._obeyed(error.retry_after)
+        if error.pushed_back:
+            self._limiter.pushed_back(started, wait, error.exhausted)
+            self._pushed.add(key)
+        self.check_breaker()
+        left = self._stats.total - self._stats.done - self._stats.failed
+        trouble.note(error, self._served, self._outage, alone=left <= len(self._pushed))
+        if trouble.hopeless(self.settings.server_retries):
+            raise CallFailed(f"the call failed {trouble.total} times; the last: {error}") from None
+        self._count_retry(self._failing[:80])
+        return trouble.pause(wait)
 
     def _obeyed(self, retry_after: float | None) -> float | None:
         """No wait is longer than the run's patience with a server that does not answer."""
         return None if retry_after is None else min(retry_after, self.settings.give_up_after * 60)
-
-    def _failed(self, error: TransientError, started: float) -> None:
-        self._failing = str(error)
-        self._count_retry(self._failing[:80])
-        if error.pushed_back:
-            self._limiter.pushed_back(started, self._obeyed(error.retry_after))
-        self.check_breaker()
 
     def _count_retry(self, reason: str) -> None:
         known = self._stats.retries
@@ -283,19 +261,19 @@ class Model(Generic[Item]):
             )
 
     @property
+    def _outage(self) -> bool:
+        """Whether as many calls have failed in a row as can be in flight together."""
+        return self._failed_in_a_row >= self.settings.concurrency
+
+    @property
     def _has_answered(self) -> bool:
         """Whether this server takes requests like ours, as far as it is known."""
         return self._last_success is not None or self._stats.answered_before > 0
 
-    async def _wait_for_turn(self) -> None:
-        if wait := self._limiter.held_back:
-            if wait >= 1:
-                self._stats.waiting = f"the server asked to wait {wait:.0f} s"
-            await self._control.sleep(wait)
-            self._stats.waiting = ""
-
     def check_breaker(self) -> None:
-        """Stop the run when the server has been failing for too long. Called on each failure and once a second."""
+        """Stop the run when the server has been failing for too long. Called on each failure and twice a second."""
+        wait = self._limiter.held_back
+        self._stats.waiting = f"the server asked to wait {wait:.0f} s" if wait >= 1 else ""
         if not self._failing or self._first_call is None:
             return
         silent = time.monotonic() - (self._last_success or self._first_call)
@@ -316,6 +294,7 @@ class Model(Generic[Item]):
     def _succeeded(self, key: str) -> None:
         self._last_success = time.monotonic()
         self._served += 1
+        self._failed_in_a_row = 0
         self._pushed.discard(key)
         self._failing = ""
         self._limiter.succeeded()
@@ -331,48 +310,13 @@ class Model(Generic[Item]):
         stats.tokens_reasoning += reply.tokens_reasoning or 0
         stats.uncounted_calls += reply.tokens_in is None or reply.tokens_out is None
         stats.cost = None if cost is None or stats.cost is None else stats.cost + cost
-        self._note_cost(cost)
+        self._budget.note(cost)
         call = Call(
             key, attempt, time.time(), self._stage, self.endpoint.name, self.endpoint.model, seconds,
             reply.tokens_in, reply.tokens_out, reply.tokens_reasoning, cost, body, response,
         )  # fmt: skip
         # No await between the response and this: a run that is cancelled here has its answer queued already.
         await self._journal.append(call)
-
-    def _affordable(self, body: bytes) -> bool:
-        """Whether one call more fits `max_cost`, with all that are in flight as dear as the dearest so far.
-
-        Before the first answers the length of one is not known: then it is taken to be long, but for a call that would be
-        alone in flight. So the budget is passed at the most by what one call is dearer than all before it.
-        """
-        most, price, stats = self.settings.max_cost, self.endpoint.price, self._stats
-        if most is None or price is None:
-            return True
-        if stats.cost is None:
-            self._control.stop(
-                Stopped("the server does not say how many tokens a call took, so --max-cost cannot be kept")
-            )
-            return False
-        question = len(body) / 3.5 * price.input / 1e6
-        spent = stats.spent_before + stats.cost
-        if stats.in_flight:
-            limit = (
-                self.settings.sampling.max_completion_tokens
-                or self.settings.sampling.max_tokens
-                or _LONG_ANSWER
-            )
-            dearest = self._dearest if self._priced >= _KNOWN_AFTER else question + limit * price.output / 1e6
-            # If not, what is in flight may still turn out cheap enough for one more.
-            return spent + dearest * (stats.in_flight + 1) <= most
-        if spent + max(self._dearest, question) <= most:
-            return True
-        self._control.stop(
-            Stopped(
-                f"--max-cost {most:g} would be passed: ${spent:.4f} spent on this job; "
-                "raise it and run the same command to go on"
-            )
-        )
-        return False
 
 
 def _read(response: str) -> Reply:

@@ -10,7 +10,7 @@ or, in a process of its own, which prints its address and answers `GET /fake/sta
 
 The script decides what each call meets: a list (call by call, then `ok`), rates (`{"500": 0.1}`, drawn from a seed and
 the request, so the same request meets the same fate at the same attempt), or a function of the call. `BEHAVIOURS` names
-all of them; `amend` changes the body of an answer before it is sent, for oddities of your own. It takes any key and any model, and does not stream.
+all of them; `at_once` and `per_second` are limits that it keeps by 429; `amend` changes the body of an answer before it is sent, for oddities of your own. It takes any key and any model, and does not stream.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import importlib
 import json
 import random
 import threading
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ BEHAVIOURS = {
     "ok": "an answer that ends with `stop`",
     "429": "too many requests, with no word about when to come back",
     "429-retry-after": "too many requests, with Retry-After",
+    "limited": "too many requests by the endpoint's own limits (`at_once`, `per_second`), with Retry-After where that is set",
     "500": "internal error",
     "503": "overloaded",
     "hang": "nothing at all, until the client gives up",
@@ -67,6 +69,7 @@ CHAOS = (
 _ERRORS = {
     "429": (429, "rate_limit_exceeded", "Rate limit reached"),
     "429-retry-after": (429, "rate_limit_exceeded", "Rate limit reached"),
+    "limited": (429, "rate_limit_exceeded", "Rate limit reached"),
     "500": (500, "server_error", "The server had an error"),
     "503": (503, "overloaded", "The server is overloaded"),
     "400": (400, "invalid_request_error", "Unsupported parameter"),
@@ -118,6 +121,8 @@ class FakeEndpoint:
         latency: float = 0.0,
         slow: float = 1.0,
         retry_after: float = 1.0,
+        at_once: int | None = None,
+        per_second: int | None = None,
         port: int = 0,
         seed: int = 0,
         remember: bool = True,
@@ -133,6 +138,11 @@ class FakeEndpoint:
         self._latency = latency
         self._slow = slow
         self._retry_after = retry_after
+        self._at_once = at_once
+        self._per_second = per_second
+        self._serving = 0
+        self._begun: deque[float] = deque()
+        """When the calls of the last second were taken."""
         self._port = port
         self._seed = seed
         self._remember = remember
@@ -145,6 +155,9 @@ class FakeEndpoint:
         self.behaved: Counter[str] = Counter()
         self.in_flight = 0
         self.most_in_flight = 0
+        self.first_call: float | None = None
+        self.last_reply = 0.0
+        """Between these moments of the monotonic clock it was asked."""
 
     @property
     def base_url(self) -> str:
@@ -197,10 +210,12 @@ class FakeEndpoint:
                 "behaved": self.behaved,
                 "in_flight": self.in_flight,
                 "most_in_flight": self.most_in_flight,
+                "seconds": self.last_reply - (self.first_call or self.last_reply),
             }
         )
 
-    def _choose(self, key: str, number: int, attempt: int) -> str:
+    def choose(self, key: str, number: int, attempt: int) -> str:
+        """What the script has for a call."""
         if callable(self._script):
             return self._script(key, number, attempt)
         if isinstance(self._script, Mapping):
@@ -217,7 +232,7 @@ class FakeEndpoint:
         key = hashlib.sha256(raw).hexdigest()
         number, attempt = self.asked.total(), self.asked[key]
         self.asked[key] += 1
-        behaviour = self._choose(key, number, attempt)
+        behaviour = "limited" if self._over_limit() else self.choose(key, number, attempt)
         self.behaved[behaviour] += 1
         body = json.loads(raw)
         if self._remember:
@@ -233,10 +248,26 @@ class FakeEndpoint:
             )
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self._serving += behaviour != "limited"
+        self.first_call = self.first_call or time.monotonic()
         try:
             return await self._behave(request, behaviour, body, key)
         finally:
             self.in_flight -= 1
+            self._serving -= behaviour != "limited"
+            self.last_reply = time.monotonic()
+
+    def _over_limit(self) -> bool:
+        """Whether a call more is more than the endpoint takes; if not, it is counted as taken."""
+        now = time.monotonic()
+        while self._begun and now - self._begun[0] >= 1.0:
+            self._begun.popleft()
+        over = (self._at_once is not None and self._serving >= self._at_once) or (
+            self._per_second is not None and len(self._begun) >= self._per_second
+        )
+        if not over and self._per_second is not None:
+            self._begun.append(now)
+        return over
 
     async def _behave(
         self, request: web.Request, behaviour: str, body: dict[str, Any], key: str
@@ -245,7 +276,8 @@ class FakeEndpoint:
             await asyncio.sleep(3600)
         if behaviour in _ERRORS:
             status, code, message = _ERRORS[behaviour]
-            headers = {"Retry-After": f"{self._retry_after:g}"} if behaviour == "429-retry-after" else {}
+            told = behaviour == "429-retry-after" or (behaviour == "limited" and self._retry_after > 0)
+            headers = {"Retry-After": f"{self._retry_after:g}"} if told else {}
             error = {"error": {"message": message, "type": code, "code": code}}
             return web.json_response(error, status=status, headers=headers)
         await asyncio.sleep(self._latency + (self._slow if behaviour == "slow" else 0.0))
@@ -320,7 +352,14 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one (default)")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds each answer takes")
     parser.add_argument("--slow", type=float, default=1.0, help="seconds more for `slow`")
-    parser.add_argument("--retry-after", type=float, default=1.0, help="seconds in Retry-After")
+    parser.add_argument(
+        "--retry-after",
+        type=float,
+        default=1.0,
+        help="seconds in Retry-After (0: --at-once and --per-second send none)",
+    )
+    parser.add_argument("--at-once", type=int, help="calls it takes at a time; more are answered with 429")
+    parser.add_argument("--per-second", type=int, help="calls it takes a second; more are answered with 429")
     parser.add_argument(
         "--script", default="[]", help='JSON: a list of behaviours, or rates such as {"500": 0.1}'
     )
@@ -333,6 +372,8 @@ def main() -> None:
         latency=options.latency,
         slow=options.slow,
         retry_after=options.retry_after,
+        at_once=options.at_once,
+        per_second=options.per_second,
         port=options.port,
         seed=options.seed,
         remember=False,
