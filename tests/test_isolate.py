@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import json
 import os
 import pwd
@@ -471,6 +472,39 @@ def test_cancelling_a_request_kills_its_child(isolate: Isolate) -> None:
     with pytest.raises(TimeoutError):
         asyncio.run(cancelled())
     assert_only_the_server_is_left(isolate)
+
+
+def test_a_request_that_is_cancelled_on_its_way_to_the_server_is_ended_though_its_event_loop_is_gone(
+    worker_folder: Path,
+) -> None:
+    """A busy machine takes its time to send a request: the loop that asked may have ended by then."""
+    begun, go_on = threading.Event(), threading.Event()
+    with Isolate("run_text_worker", timeout=10_000) as fresh:
+        assert value(fresh, "value = 1") == 1
+        servers, connection = len(own_children()), fresh._connect()
+        ready = connection.wait_until_ready
+
+        def slowly() -> list[str]:
+            begun.set()
+            go_on.wait()
+            return ready()
+
+        connection.wait_until_ready = slowly  # type: ignore[method-assign]
+
+        async def cancelled() -> None:
+            asking = asyncio.create_task(fresh.run({"code": "import time; time.sleep(10_000)"}))
+            await asyncio.to_thread(begun.wait)
+            asking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asking
+            go_on.set()
+
+        asyncio.run(cancelled())
+        connection.wait_until_ready = ready  # type: ignore[method-assign]
+        assert value(fresh, "value = 6 * 7") == 42
+        # The child of a request that goes on is there until the test times out.
+        while len(own_children()) > servers:
+            time.sleep(0.02)
 
 
 def test_a_server_that_is_killed_fails_its_requests_and_is_started_again(isolate: Isolate) -> None:

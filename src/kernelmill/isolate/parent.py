@@ -116,17 +116,16 @@ class Isolate:
 
     async def run(self, request: dict[str, Any], timeout: float | None = None) -> Reply:  # noqa: ASYNC109
         """Run one request, for as long as any or for `timeout`. Cancelling this kills the child."""
-        submitting = asyncio.ensure_future(asyncio.to_thread(self._submit, request, timeout))
+        submission = _Submission()
         try:
-            # The thread goes on if this is cancelled while a server starts: what it submits must then be cancelled.
-            _, _, future = await asyncio.shield(submitting)
+            future = await asyncio.to_thread(self._submit, request, timeout, submission)
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            submitting.add_done_callback(_cancel)
+            submission.cancel()
             raise
 
     def run_sync(self, request: dict[str, Any]) -> Reply:
-        return self._submit(request)[2].result()
+        return self._submit(request, None, _Submission()).result()
 
     def doing(self) -> list[Doing]:
         """What each request that runs now does. `label` is the one that the request was given."""
@@ -156,17 +155,39 @@ class Isolate:
             return self._connection
 
     def _submit(
-        self, request: dict[str, Any], timeout: float | None = None
-    ) -> tuple[_Connection, int, Future[Reply]]:
+        self, request: dict[str, Any], timeout: float | None, submission: _Submission
+    ) -> Future[Reply]:
         connection = self._connect()
         connection.wait_until_ready()
-        return connection, *connection.submit(request, timeout or self._settings["timeout"])
+        number, future = connection.submit(request, timeout or self._settings["timeout"])
+        submission.sent(connection, number)
+        return future
 
 
-def _cancel(submitted: asyncio.Future[tuple[_Connection, int, Future[Reply]]]) -> None:
-    if not submitted.cancelled() and submitted.exception() is None:
-        connection, number, _ = submitted.result()
-        connection.cancel(number)
+class _Submission:
+    """A request on its way to the server. It may be cancelled at any moment, also before it is sent.
+
+    The thread that sends it goes on when its event loop does not: whoever comes second, sender or canceller, tells the
+    server.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sent: tuple[_Connection, int] | None = None
+        self._cancelled = False
+
+    def sent(self, connection: _Connection, number: int) -> None:
+        with self._lock:
+            self._sent = connection, number
+            if self._cancelled:
+                connection.cancel(number)
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            if self._sent is not None:
+                connection, number = self._sent
+                connection.cancel(number)
 
 
 def what_is_missing() -> list[str]:
