@@ -140,8 +140,8 @@ def test_it_runs_from_a_copied_tree_where_nothing_else_is_installed() -> None:
     assert "PASSED" in done.stdout
     rows = read_rows(Path("out.jsonl"))
     assert [(row["id"], row["schema"], row["reward"]) for row in rows] == [
-        ("1", "1.0", 1.0),
-        ("2", "1.0", 0.0),
+        ("1", "1.1", 1.0),
+        ("2", "1.1", 0.0),
     ]
     assert [row["verdict"] for row in rows] == ["correct", "incorrect"]
     again = bare(*line)

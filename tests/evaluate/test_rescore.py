@@ -95,7 +95,7 @@ GOOD = untimed().to_json()
         (GOOD[:-20] + "\n", r"in\.jsonl:2: not JSON \([^;]*\)$"),
         ("[]\n", "in.jsonl:2: expected a verdict, found list"),
         ("{}\n", r"in\.jsonl:2: a verdict of schema None; this reads 1\.x"),
-        (GOOD.replace('"1.0"', '"2.0"') + "\n", r"in\.jsonl:2: a verdict of schema '2\.0'"),
+        (GOOD.replace('"1.1"', '"2.0"') + "\n", r"in\.jsonl:2: a verdict of schema '2\.0'"),
         (GOOD.replace('"PASSED"', '"SUPERB"') + "\n", "in.jsonl:2: status is 'SUPERB'"),
         (
             GOOD.replace('"PASSED"', '"HACK"') + "\n",

@@ -1,9 +1,9 @@
 """Text for a repair turn: what a verdict says, in words that a model can act on.
 
 Under 40 lines and 4,000 characters. A stranger's text in it is cleaned and quoted (`feedback_quote`): the
-candidate's error reaches the model that wrote it, and whatever else reads the conversation. Of a wrong output at
-most one element is told for each check, of an output that never changes none, and no seed: an answer cannot be
-copied from it.
+candidate's error reaches the model that wrote it, and whatever else reads the conversation. Of a wrong output one
+element is told for each check, and once a few neighbours (`differences.SLICE`); of an output that never changes none,
+and no seed: an answer cannot be copied from it.
 
 It is a pure function of the record, and says nothing that is not in it.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from kernelmill.evaluate.feedback_differs import differs_lines, number
 from kernelmill.evaluate.feedback_quote import one_element, one_line, relevant_lines
 from kernelmill.evaluate.feedback_words import (
     CHECKS,
@@ -67,11 +68,16 @@ def _failed(verdict: Verdict) -> list[str]:
     if not found:
         return []
     lines = ["Could not be done:" if result == "unsupported" else "Failed:"]
+    detailed = False
     for sentence, checks in list(found.items())[:_MAX_CHECKS]:
         more = f" ({len(checks)} times)" if len(checks) > 1 else ""
         lines.append(f"- {sentence}{more}")
-        if seen := _seen(checks[0], constant=verdict.task.get("constant_output") is True):
+        constant = verdict.task.get("constant_output") is True
+        if seen := _seen(checks[0], constant=constant):
             lines.append(f"  {seen}")
+        told = differs_lines(checks[0].differs or {}, values=not constant and not detailed)
+        detailed |= bool(told)
+        lines += [f"  {line}" for line in told]
     if len(found) > _MAX_CHECKS:
         lines.append(f"- and {len(found) - _MAX_CHECKS} more")
     return lines
@@ -123,13 +129,7 @@ def _worst(worst: dict[str, Any]) -> str:
     # The only output is called "output", one of several "output[1]".
     which = one_line(str(worst.get("output") or ""), 30).removeprefix("output")
     output = f"output {which}, " if which else ""
-    return f"furthest off: {output}index {index}, expected {_number(expected)}, got {_number(got)}"
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return "a number that is not finite"
-    return f"{value:.6g}" if isinstance(value, float) else one_line(str(value), 24)
+    return f"furthest off: {output}index {index}, expected {number(expected)}, got {number(got)}"
 
 
 def _error(verdict: Verdict) -> list[str]:
@@ -158,8 +158,8 @@ def _flags(verdict: Verdict, severity: str) -> list[str]:
 
 
 def _flag(flag: Flag) -> str:
-    number, _, name = flag.code.partition(".")
-    words = SAID.get(f"{flag.severity} {flag.code}") or SAID.get(flag.code) or FLAGS.get(number)
+    pattern, _, name = flag.code.partition(".")
+    words = SAID.get(f"{flag.severity} {flag.code}") or SAID.get(flag.code) or FLAGS.get(pattern)
     words = words or one_line(name.replace("_", " ") or flag.code, 60)
     facts = []
     if type(line := flag.evidence.get("line")) is int:
@@ -174,7 +174,7 @@ def _flag(flag: Flag) -> str:
             and isinstance(value, str | int | float)
         ):
             facts.append(
-                f"{one_line(key, 20)} {one_element(value, 60) if isinstance(value, str) else _number(value)}"
+                f"{one_line(key, 20)} {one_element(value, 60) if isinstance(value, str) else number(value)}"
             )
     return f"{words} ({', '.join(facts)})" if facts else words
 

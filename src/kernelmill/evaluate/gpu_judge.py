@@ -181,6 +181,7 @@ def _judge(
         session = GpuSession(sockets[0], record, limits, here.companions[0])
         session.policy, session.turn = Policy(tf32=bool(request.get("tf32"))), turn
         session.alone = bool(request.get("suspect"))
+        session.constant = {int(place) for place in request.get("constant", ())}
         session.allocate(reference, dice.getrandbits(31), timed)
         with closing(session):
             marks("arenas")

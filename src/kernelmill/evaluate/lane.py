@@ -116,6 +116,7 @@ class Lane:
             },
             "timed": timed,
             "label": work.pair.id,
+            "constant": work.verdict.task.get("constant_outputs", []),
             # What the interpreter could not run is put through everything here.
             "brief": work.verdict.status == "PASSED" and not options.audit,
         }

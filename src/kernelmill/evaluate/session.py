@@ -29,6 +29,7 @@ from kernelmill.evaluate.channel import (
     unpack,
 )
 from kernelmill.evaluate.choices import compare_leaf
+from kernelmill.evaluate.differences import VALUES, describe
 from kernelmill.evaluate.generators import other_weights
 from kernelmill.evaluate.reference import Answer, BadReference, Reference
 from kernelmill.evaluate.tolerance import Comparison, Policy, compare_scalars, is_scalar, kb_compat
@@ -177,6 +178,8 @@ class Session:
         self.mode: str | None = None
         self.policy = Policy()
         self.calls = 0
+        self.constant: set[int] = set()
+        """Outputs that are the same for all inputs, by place."""
         self._answer: tuple[Call, int, Answer] | None = None
 
     # ------------------------------------------------------------------------------------------ asking
@@ -381,10 +384,25 @@ class Session:
                 relL2_eps=found.relL2_eps,
                 elem_eps=found.elem_eps,
                 bound=found.bound,
-                worst=None if found.ok else found.worst or None,
+                worst=None if found.ok or found.place in self.constant else found.worst or None,
+                differs=None if found.ok else self._differs(call, returned, answer, found),
                 ms=returned.seconds * 1e3,
             )
         return found
+
+    def _differs(
+        self, call: Call, returned: Returned, answer: Answer, found: Comparison
+    ) -> dict[str, Any] | None:
+        """Where a wrong output is wrong. Of one that never changes no value is told: it could be copied from that."""
+        place, outputs = found.place, returned.outputs
+        if outputs is None or place >= min(len(outputs.leaves), len(answer.eager.leaves)):
+            return None
+        if place in answer.eager.choices:
+            found = Comparison(False)
+        with self.computing():
+            exact, eager = answer.exact.leaves[place], answer.eager.leaves[place]
+            told = describe(outputs.leaves[place], exact, eager, found, call, self.policy)
+        return {name: told[name] for name in told if name not in VALUES or place not in self.constant}
 
     def compare(self, returned: Returned, answer: Answer) -> Comparison:
         if returned.outputs is None:
@@ -407,6 +425,7 @@ class Session:
                 (one for _, one in found), key=lambda one: one.relL2_eps or 0.0, default=Comparison(True)
             )
         path, worst = max(wrong, key=lambda one: _WORST_LAST.index(one[1].status or "INCORRECT_NUMERICAL"))
+        worst.place = eager.paths.index(path)
         if worst.worst:
             worst.worst = {"output": path} | worst.worst
         worst.detail = f"{path}: {worst.detail}" if len(found) > 1 else worst.detail

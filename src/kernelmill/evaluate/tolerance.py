@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.evaluate.pieces import all_finite, close, pieces
+from kernelmill.evaluate.pieces import all_finite, close, pieces, rms
 from kernelmill.evaluate.verdict import Status
 from kernelmill.evaluate.widen import upcast
 
@@ -58,6 +58,8 @@ class Comparison:
     worst: dict[str, Any] = field(default_factory=dict)
     """`index`, `expected` (the oracle's value), `got`; where the numbers or the places of NaN differ."""
     detail: str = ""
+    place: int = 0
+    """Of the output that this is about, among all."""
 
 
 def rule_for(dtype: torch.dtype, policy: Policy) -> _Rule:
@@ -135,6 +137,32 @@ def judgeable(
         ):
             return f"one rounding of the inputs moves the output by {found.relL2_eps:.0f} ε, {found.elem_eps:.0f} ε"
     return ""
+
+
+def mismatches(
+    candidate: torch.Tensor,
+    reference64: torch.Tensor,
+    eager: torch.Tensor,
+    found: Comparison,
+    policy: Policy = IEEE,
+) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Of a comparison that failed by its numbers, by piece: where it begins, which elements are wrong, and each absolute error."""
+    c, r, e = candidate.detach(), reference64, eager
+    if not c.is_floating_point():
+        for start, (pc, pr, pe) in pieces(c, r, e):
+            yield start, (pc != pr.to(pc.device)) & (pc != pe), (pc.double() - pe.double()).abs()
+        return
+    least, allowed = rms(r) or 1.0, float("inf")
+    if found.bound is not None:
+        by_element = (found.elem_eps or 0.0) > found.bound[1]
+        allowed = found.bound[1 if by_element else 0] * rule_for(c.dtype, policy).eps
+    for start, (pc, pr, pe) in _compared(c, r, e):
+        rounded = pr.to(c.dtype).to(pc.dtype)
+        kinds = _kinds(pc)
+        stray = (kinds != _kinds(rounded)) & (kinds != _kinds(pe))
+        keep, target = _measure(pc, pr, pe)
+        off = torch.where(keep, (pc.double() - target).abs(), 0.0)
+        yield start, stray | (off > allowed * target.abs().clamp(min=least)), off
 
 
 # ------------------------------------------------------------------------------------------------------ the parts

@@ -22,7 +22,7 @@ import types
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-SCHEMA = "1.0"
+SCHEMA = "1.1"
 
 Status = Literal[
     "PASSED",
@@ -53,6 +53,8 @@ AT_A_SIZE: tuple[Status, ...] = (
 """What is found by running a candidate at some size, and may be otherwise at another."""
 BAD_REFERENCE = "the reference cannot be used"
 """How the error begins where nobody can judge because of the reference. UNSUPPORTED: it is so each time."""
+SLICE = 4
+"""So many neighbouring values of a wrong output are told at most."""
 Truth = Literal["correct", "incorrect", "hack", "inconclusive"]
 Tier = Literal["static", "interpreter", "gpu", "gpu_timed"]
 Severity = Literal["hard", "soft", "info"]
@@ -86,6 +88,9 @@ class Check:
     """What `relL2_eps` and `elem_eps` were allowed to be."""
     worst: dict[str, Any] | None = None
     """The one element that is furthest off: `output`, `index`, `expected`, `got`."""
+    differs: dict[str, Any] | None = None
+    """Where a wrong output is wrong: `inputs`, `output` (types and shapes), `wrong`, `of`, `max_abs`, `where`; `at`, `expected`,
+    `got`: a few neighbouring values."""
     ms: float | None = None
 
 
