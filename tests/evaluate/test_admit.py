@@ -86,6 +86,33 @@ def test_a_task_that_teaches_nothing_is_refused_with_the_reason(reason: str) -> 
     assert any(said.startswith(reason) for said in found["reasons"]), found["reasons"]
 
 
+TWO, THREE = "[torch.randn(8, 32), torch.randn(8, 32)]", "[torch.randn(8, 32) for _ in range(3)]"
+THROUGH = {
+    "the second input": (source("y[0] + 0 * x", TWO), "returns args[1] as output, unchanged"),
+    "the last of three": (source("y[1] * 1", THREE), "returns args[2] as output, unchanged"),
+    "another for each output": (
+        source("(y[1] * 1, y[0].reshape(32, 8) * 1)", THREE),
+        "returns args[2] as output[0]; args[1] as output[1], unchanged",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", THROUGH)
+def test_every_input_is_tried_as_an_answer_and_the_one_that_passes_is_named(which: str) -> None:
+    code, words = THROUGH[which]
+    (reason,) = [
+        said for said in admission(code)["reasons"] if said.startswith("an input passed through passes")
+    ]
+    assert reason == f"an input passed through passes: a candidate is accepted that {words}"
+
+
+def test_what_passes_is_said_in_plain_words_and_one_computed_output_is_enough() -> None:
+    assert "zeros passes: a candidate is accepted that returns zeros" in admission(source("x - x"))["reasons"]
+    found = admission(source("(y[0] * 1, x.sin())", TWO))
+    assert found["admitted"], found["reasons"]
+    assert found["details"]["passed_through"] == {"output[0]": ["args[1]"], "output[1]": []}
+
+
 def test_a_null_that_only_another_question_refuses_is_listed() -> None:
     details = admission(GOOD["linear with a bias of zeros"])["details"]
     assert details["nulls"]["no bias"] == "refused only by weights"

@@ -67,7 +67,13 @@ def battery(reference: Reference, seed: int = 0, policy: Policy = IEEE) -> Admis
         said = _judged(reference, null, asked, probes, policy)
         details["nulls"][name] = said
         if said == "passes":
-            reasons.append(f"{name} passes")
+            reasons.append(f"{name} passes: a candidate is accepted that {WORDS[name]}")
+    passing = details["passed_through"] = _passed_through(reference, asked, probes, policy)
+    if passing and all(passing.values()):
+        what = "; ".join(f"{' or '.join(inputs)} as {path}" for path, inputs in passing.items())
+        reasons.append(
+            f"an input passed through passes: a candidate is accepted that returns {what}, unchanged"
+        )
     details["honest"] = {}
     for name, honest in HONEST.items():
         trouble = _refused(reference, honest, asked, policy)
@@ -84,6 +90,37 @@ def _judged(reference: Reference, null: _Null, own: list[Case], probes: list[Cas
         return "refused"
     caught = [case.name for case in probes if _refused(reference, null, [case], policy)]
     return f"refused only by {', '.join(caught)}" if caught else "passes"
+
+
+def _passed_through(
+    reference: Reference, own: list[Case], probes: list[Case], policy: Policy
+) -> dict[str, list[str]]:
+    """By output, the inputs that are accepted for it as they are, or reshaped. Each input is tried for each output."""
+    outputs = own[0].answer.eager
+    fitting = {
+        path: [
+            name
+            for name, given in own[0].call.leaves()
+            if isinstance(given, torch.Tensor) and (given.numel(), given.dtype) == (leaf.numel(), leaf.dtype)
+        ]
+        for path, leaf in zip(outputs.paths, outputs.leaves, strict=True)
+    }
+    found = {}
+    for place, (path, names) in enumerate(fitting.items()):
+        judged = {name: _judged(reference, _instead(place, name), own, probes, policy) for name in names}
+        found[path] = [name for name, said in judged.items() if said == "passes"]
+    return found
+
+
+def _instead(place: int, name: str) -> _Null:
+    """The right answer, but for one output, for which an input is returned."""
+
+    def null(reference: Reference, case: Case) -> _Leaves:
+        made = list(case.answer.eager.leaves)
+        made[place] = dict(case.call.leaves())[name].reshape(made[place].shape)
+        return made
+
+    return null
 
 
 def _refused(reference: Reference, null: _Null, cases: list[Case], policy: Policy) -> str:
@@ -131,16 +168,6 @@ def _mean(reference: Reference, case: Case) -> _Leaves | None:
             made.append(torch.full_like(leaf, leaf.mean().item()))
         else:
             made.append(torch.full_like(leaf, leaf.flatten().mode().values.item()))
-    return made
-
-
-def _pass_through(reference: Reference, case: Case) -> _Leaves | None:
-    made = []
-    for leaf in case.answer.eager.leaves:
-        alike = [t for t in case.call.tensors() if t.numel() == leaf.numel() and t.dtype == leaf.dtype]
-        if not alike:
-            return None
-        made.append(alike[0].reshape(leaf.shape))
     return made
 
 
@@ -210,7 +237,6 @@ def _fp16(reference: Reference, case: Case) -> _Leaves | None:
 NULLS: dict[str, _Null] = {
     "zeros": _zeros,
     "the mean everywhere": _mean,
-    "an input passed through": _pass_through,
     "permuted rows": _permuted,
     "half of the rows": _half,
     "no bias": _no_bias,
@@ -218,6 +244,19 @@ NULLS: dict[str, _Null] = {
     "inputs ignored": _inputs_ignored,
     "float16": _fp16,
 }
+
+
+WORDS: dict[str, str] = {
+    "zeros": "returns zeros",
+    "the mean everywhere": "returns one number everywhere, the mean of the right answer",
+    "permuted rows": "returns the right rows, each one place further",
+    "half of the rows": "computes the first half and leaves the rest zero",
+    "no bias": "leaves out the bias",
+    "weights ignored": "uses weights of its own",
+    "inputs ignored": "gives the answer to other inputs",
+    "float16": "rounds inputs and weights to float16",
+}
+"""What a candidate does that is such a null."""
 
 
 # ---------------------------------------------------------------------------------------------- honest versions
