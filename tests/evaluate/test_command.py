@@ -55,6 +55,8 @@ MISTAKES: dict[str, tuple[list[str], int, str]] = {
     "endless time": ([*ONE, "--timeout", "nan"], 2, "expected a number of seconds"),
     "a wrong list of devices": ([*ONE, "--devices", "0;1"], 2, "--devices: 0;1: expected numbers, such as 0,1"),
     "devices without a GPU tier": ([*ONE, "--devices", "0", "--device", "cpu"], 2, "nothing here runs on one"),
+    "a verdict that there is not": ([*ONE, "--fail-on", "hack,wrong"], 2, "--fail-on: wrong: expected some of correct, incorrect, hack, inconclusive"),
+    "no verdict": ([*ONE, "--fail-on", ""], 2, "--fail-on: '': expected some of"),
     "JSON of many": (["pairs.jsonl", "--json"], 2, "--json is for one pair"),
     "a limit of one": ([*ONE, "--limit", "3"], 2, "--limit is for a file of pairs"),
     "a compressed output": (["pairs.jsonl", "-o", "out.jsonl.gz"], 2, "plain .jsonl"),
@@ -87,6 +89,35 @@ def test_a_missing_gpu_is_one_line(
         assert out == ""
         assert "needs a GPU" in err
         assert err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("files")
+def test_the_exit_code_is_3_for_the_verdicts_that_fail_on_names_and_for_no_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [json.loads(line) for line in Path("pairs.jsonl").read_text().splitlines()]
+    write_rows(
+        Path("pairs.jsonl"),
+        [row | {"candidate": code} for row, code in zip(rows, ("def (:", "x = 1"), strict=True)],
+    )
+    Path("cand.py").write_text("def (:")
+    for arguments, said in ((ONE, "1 incorrect"), (["pairs.jsonl", "--tier", "static"], "2 incorrect")):
+        assert mill_main(["evaluate", *arguments]) == 0
+        assert mill_main(["evaluate", *arguments, "--fail-on", "hack,inconclusive"]) == 0
+        capsys.readouterr()
+        assert mill_main(["evaluate", *arguments, "--fail-on", "hack,incorrect"]) == 3
+        assert f"exit code 3: {said} (--fail-on hack,incorrect)" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("files")
+def test_one_pair_says_from_the_beginning_what_is_done_and_which_probe_runs(mill_process: Mill) -> None:
+    done = mill_process("evaluate", *ONE, "--device", "cpu", "--fail-on", "incorrect,hack")
+    assert done.returncode == 0, done.stderr
+    lines = [re.sub(r" \(\d+:\d\d\)$", "", line) for line in done.stderr.splitlines()]
+    assert re.fullmatch(r"cand\.py: (reads the text|interpreter, a process starts)", lines[0])
+    assert [line for line in lines if line.startswith("cand.py: interpreter, probe ")]
+    assert len(set(lines)) > 2
+    assert done.stdout.startswith("correct (PASSED)")
 
 
 def test_the_package_gives_its_names_without_torch() -> None:

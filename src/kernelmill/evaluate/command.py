@@ -10,17 +10,23 @@ import asyncio
 import math
 import os
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, get_args
 
 from kernelmill.arguments import Parser, at_least
 from kernelmill.errors import ConfigError, OutputError, SourceError
 from kernelmill.evaluate.batch import Batch, finished, run
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
 from kernelmill.evaluate.journal import Row, encode
+from kernelmill.evaluate.progress import watch
 from kernelmill.evaluate.rewards import REWARDS, find
 from kernelmill.evaluate.summary import render
-from kernelmill.evaluate.verdict import TIERS, Verdict
+from kernelmill.evaluate.verdict import TIERS, Truth, Verdict
 from kernelmill.terminal import plain, say
+
+FAILED_ON = 3
+"""The exit code where there is a verdict that --fail-on names."""
 
 
 def parser() -> Parser:
@@ -28,7 +34,8 @@ def parser() -> Parser:
         prog="kernelmill evaluate",
         description="Say whether Triton candidates compute what their PyTorch references do, and how: "
         "correct, incorrect, hack or inconclusive.",
-        epilog="Exit codes: 0 judged, whatever the verdict; 1 trouble; 2 wrong usage; 130 interrupted (run again to go on).",
+        epilog="Exit codes: 0 judged, whatever the verdict; 1 trouble; 2 wrong usage; 3 a verdict that --fail-on names; "
+        "130 interrupted (run again to go on).",
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
     )
@@ -86,6 +93,13 @@ def parser() -> Parser:
         "--reward", metavar="NAME", help=f"also as the column `reward`: {', '.join(REWARDS)}, fast_<p>"
     )
     made.add_argument(
+        "--fail-on",
+        type=_truths,
+        default=(),
+        metavar="VERDICTS",
+        help=f"exit with {FAILED_ON} if there is one of these: {', '.join(get_args(Truth))}, joined by commas; for CI",
+    )
+    made.add_argument(
         "--workers", type=at_least(1), metavar="N", help="pairs at a time (default: one a processor)"
     )
     made.add_argument("--limit", type=at_least(1), metavar="N", help="the first N pairs only")
@@ -125,25 +139,36 @@ def _one(given: argparse.Namespace, options: Options) -> int:
     if given.output is not None and not given.output.parent.is_dir():
         raise OutputError(f"{given.output.parent} is not there: make the folder first")
     pair = Pair(given.candidate.name, _read(given.reference), _read(given.candidate), given.entry_point)
-    verdict = asyncio.run(_judged(pair, options))
+    verdict = asyncio.run(_judged(pair, options, quiet=True) if given.json else _judged(pair, options))
     row = finished(verdict.to_dict() | {"key": pair.key(options)}, pair.id, given.reward)
     if given.output is not None:
         given.output.write_bytes(encode(row))
     print(encode(row).decode().rstrip("\n") if given.json else describe(verdict, row))
-    return 1 if verdict.status == "INFRA_ERROR" else 0
+    return 1 if verdict.status == "INFRA_ERROR" else _exit_code(given.fail_on, {verdict.verdict: 1})
 
 
-async def _judged(pair: Pair, options: Options) -> Verdict:
-    with Evaluator(options, workers=1) as evaluator:
+def _exit_code(fail_on: tuple[Truth, ...], verdicts: Mapping[Truth, int]) -> int:
+    """`FAILED_ON` where there is a verdict that --fail-on names."""
+    found = [f"{verdicts[truth]:,} {truth}" for truth in fail_on if verdicts.get(truth)]
+    if found:
+        say(f"exit code {FAILED_ON}: {', '.join(found)} (--fail-on {','.join(fail_on)})")
+    return FAILED_ON if found else 0
+
+
+async def _judged(pair: Pair, options: Options, quiet: bool = False) -> Verdict:
+    async with Evaluator(options, workers=1) as evaluator:
         if options.tier == "static":
             return await evaluator.evaluate(pair)
         # All servers start beside what is done first; what the text alone decides waits for none of them.
-        starting = asyncio.create_task(evaluator.start())
+        beside: list[asyncio.Task[Any]] = [asyncio.create_task(evaluator.start())]
+        if not quiet:
+            beside.append(asyncio.create_task(watch(pair.id, evaluator.doing)))
         try:
             return await evaluator.evaluate(pair)
         finally:
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
 
 def _many(given: argparse.Namespace, options: Options) -> int:
@@ -166,7 +191,7 @@ def _many(given: argparse.Namespace, options: Options) -> int:
         say(f"{done.summary.rows:,} row{'s' if done.summary.rows != 1 else ''} in {output}")
     else:
         say(f"{output} is complete: nothing to do (--force judges everything again)")
-    return 0
+    return _exit_code(given.fail_on, done.summary.verdicts)
 
 
 def describe(verdict: Verdict, row: Row) -> str:
@@ -223,6 +248,14 @@ def _numbers(text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdigit() for part in text.split(",")):
         raise argparse.ArgumentTypeError(f"{text}: expected numbers, such as 0,1")
     return tuple(dict.fromkeys(int(part) for part in text.split(",")))
+
+
+def _truths(text: str) -> tuple[Truth, ...]:
+    known: dict[str, Truth] = {truth: truth for truth in get_args(Truth)}
+    named = [part.strip() for part in text.split(",")]
+    if unknown := [part for part in named if part not in known]:
+        raise argparse.ArgumentTypeError(f"{unknown[0] or repr(text)}: expected some of {', '.join(known)}")
+    return tuple(dict.fromkeys(known[part] for part in named))
 
 
 def _seconds(text: str) -> float:

@@ -18,6 +18,7 @@ import platform
 import secrets
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal
@@ -119,7 +120,10 @@ def _version(name: str) -> str | None:
 
 
 class Evaluator:
-    """Warm processes that judge candidates, `workers` at a time. Safe to use from several tasks of one event loop."""
+    """Warm processes that judge candidates, `workers` at a time. Safe to use from several tasks of one event loop.
+
+    `async with Evaluator() as evaluator: await evaluator.evaluate(pair)`. Each process of a pool needs one of its own.
+    """
 
     def __init__(self, options: Options | None = None, workers: int | None = None, per_gpu: int = 12) -> None:
         self.options = options or Options()
@@ -159,6 +163,14 @@ class Evaluator:
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> Evaluator:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
     def close(self) -> None:
         all_servers: list[Isolate | Lane] = [*self._plain, *self._hub, *self._lanes]
         for server in all_servers:
@@ -176,33 +188,38 @@ class Evaluator:
 
     async def evaluate(self, pair: Pair) -> Verdict:
         """Judge one candidate. Never raises for what a candidate or a reference does."""
-        start = time.monotonic()
         work = Work(pair, self.options)
         self._works[id(work)] = work
         try:
-            await self._stages(work)
+            if not self._read(work):
+                await self._stages(work)
         finally:
             del self._works[id(work)]
-        verdict = work.verdict
-        verdict.cost["wall_s"] = round(time.monotonic() - start, 4)
-        verdict.rewards = rewards.compute(verdict)
-        verdict.feedback = feedback(verdict)
-        return verdict
+        return work.finished()
+
+    def at_sight(self, pair: Pair) -> Verdict | None:
+        """The verdict where the text alone decides it: no code, a syntax error, a static hack. None: it has to be run."""
+        work = Work(pair, self.options)
+        return work.finished() if self._read(work) else None
 
     def doing(self) -> Now:
         """Which candidates are on their way, and who uses the GPUs."""
         candidates = [(work.pair.id, *work.stage) for work in self._works.values()]
-        return Now(candidates, {lane.device: lane.doing() for lane in self._lanes})
+        elsewhere = [one for server in (*self._plain, *self._hub) for one in server.doing()]
+        return Now(candidates, {lane.device: lane.doing() for lane in self._lanes}, elsewhere)
+
+    def _read(self, work: Work) -> bool:
+        """Look at the text. True where that is all there is to do."""
+        verdict = work.verdict
+        if not work.read() or (work.static() and not self.options.audit):
+            return True
+        if self.tier == "static" and verdict.status == "PASSED":
+            verdict.settle("UNSUPPORTED")
+            verdict.error = "only its text was looked at"
+        return self.tier == "static"
 
     async def _stages(self, work: Work) -> None:
-        options, verdict = self.options, work.verdict
-        if not work.read() or (work.static() and not options.audit):
-            return
-        if self.tier == "static":
-            if verdict.status == "PASSED":
-                verdict.settle("UNSUPPORTED")
-                verdict.error = "only its text was looked at"
-            return
+        verdict = work.verdict
         if work.report.class_name:
             work.enter("interpreter")
             await self._interpret(work)
@@ -282,6 +299,7 @@ class Work:
     signatures: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._begun = time.monotonic()
         self.verdict = Verdict(id=self.pair.id, status="PASSED", tier="static", env=dict(environment()))
         self.verdict.task = {
             "ref_sha": _sha(self.pair.reference),
@@ -297,6 +315,14 @@ class Work:
 
     def enter(self, stage: str) -> None:
         self.stage = (stage, time.monotonic())
+
+    def finished(self) -> Verdict:
+        """With what is computed from the record."""
+        verdict = self.verdict
+        verdict.cost["wall_s"] = round(time.monotonic() - self._begun, 4)
+        verdict.rewards = rewards.compute(verdict)
+        verdict.feedback = feedback(verdict)
+        return verdict
 
     def read(self) -> bool:
         try:
@@ -468,6 +494,18 @@ def _needs_torch() -> None:
 def evaluate(
     reference: str, candidate: str, options: Options | None = None, entry_point: str | None = None
 ) -> Verdict:
-    """Judge one candidate, starting and ending all processes that this takes (some seconds). `Evaluator` keeps them."""
-    with Evaluator(options, workers=1) as evaluator:
-        return asyncio.run(evaluator.evaluate(Pair("1", reference, candidate, entry_point)))
+    """Judge one candidate, starting and ending all processes that this takes (some seconds). `Evaluator` keeps them.
+
+    Also where an event loop runs already, as in a notebook; that one stands still meanwhile.
+    """
+
+    async def judged() -> Verdict:
+        async with Evaluator(options, workers=1) as evaluator:
+            return await evaluator.evaluate(Pair("1", reference, candidate, entry_point))
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(judged())
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(judged())).result()

@@ -171,6 +171,7 @@ def _other_shapes(
     dice: random.Random,
 ) -> None:
     """The same in a fresh process at another shape: a grade, not a verdict."""
+    here.line.doing("probe odd_shape")
     room, code, entry = room_for(chosen.size), chosen.version.text, request.get("entry_point")
     picked = pick_other(code, entry, room, same_model=False, seed=dice.getrandbits(31))
     picked = picked or pick_other(code, entry, room, seed=dice.getrandbits(31))

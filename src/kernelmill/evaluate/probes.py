@@ -25,6 +25,7 @@ from kernelmill.evaluate.share import HOST_LEAST, torch_share
 from kernelmill.evaluate.tolerance import Comparison
 from kernelmill.evaluate.trial import Trial, top
 from kernelmill.evaluate.verdict import DropIn
+from kernelmill.isolate import here
 
 Fit = Literal["right", "wrong", "fails"]
 
@@ -46,11 +47,16 @@ def run(trial: Trial) -> None:
 def rest(trial: Trial) -> None:
     """What follows once the task's own inputs are answered right."""
     for probe in _wanted(trial):
+        _begin(probe)
         probe(trial)
     if not trial.brief:
         scalars(trial)
     if trial.record.hard():
         raise Stop("HACK", next(flag.code for flag in trial.record.flags if flag.severity == "hard"))
+
+
+def _begin(probe: Callable[[Trial], None]) -> None:
+    here.line.doing(f"probe {probe.__name__}")
 
 
 def _wanted(trial: Trial) -> tuple[Callable[[Trial], None], ...]:
@@ -62,6 +68,7 @@ def _wanted(trial: Trial) -> tuple[Callable[[Trial], None], ...]:
 
 def seeds(trial: Trial) -> None:
     """The task's own inputs, several seeds; on the first everything is looked at."""
+    _begin(seeds)
     record, session = trial.record, trial.session
     for number in range(1 if trial.brief else SEEDS):
         seed = trial.seed()

@@ -1,4 +1,4 @@
-"""How far a batch is, on standard error: who has the GPU, and what is waited for when nothing comes to an end."""
+"""How far a batch or one candidate is, on standard error: who has the GPU, and what is waited for when nothing comes to an end."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kernelmill.terminal import duration, plain, say
 
 _SAY_EVERY = 10.0
 _SHOW_EVERY = 0.5
+_LOOK_EVERY = 0.2
 STALLED_AFTER = 120.0
 """Seconds without a verdict after which it is said what is waited for; and again after as many more."""
 _NAMED = 8
@@ -26,6 +27,42 @@ class Now:
     candidates: list[tuple[str, str, float]] = field(default_factory=list)
     """On their way: id, stage, since when."""
     gpus: dict[int, list[Doing]] = field(default_factory=dict)
+    elsewhere: list[Doing] = field(default_factory=list)
+    """What the interpreter's and the compiler's processes do."""
+
+    def step(self, name: str) -> Doing | None:
+        """What is done for a candidate now."""
+        found = [
+            one for doing in (self.elsewhere, *self.gpus.values()) for one in doing if one["label"] == name
+        ]
+        return found[-1] if found else None
+
+
+async def watch(name: str, doing: Callable[[], Now]) -> None:
+    """Say what is done for one candidate, from the beginning: a line that changes on a terminal, else one for each step."""
+    live, said, begun = sys.stderr.isatty(), "", time.monotonic()
+    try:
+        while True:
+            told = _told(name, doing())
+            took = duration(time.monotonic() - begun)
+            if live:
+                print(f"\r\x1b[K{plain(f'{name}: {told} {took}')}", end="", file=sys.stderr, flush=True)
+            elif told != said:
+                say(f"{name}: {told} ({took})")
+            said = told
+            await asyncio.sleep(_LOOK_EVERY)
+    finally:
+        if live:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _told(name: str, now: Now) -> str:
+    stage = next((stage for label, stage, _ in now.candidates if label == name), "static")
+    step = now.step(name)
+    if step is None:
+        return {"static": "reads the text"}.get(stage, f"{stage}, a process starts")
+    turn = f", {step['turn']}" if step["turn"] else ""
+    return f"{stage}, {step['doing']}{turn}"
 
 
 def holders(now: Now, clock: float) -> str:
@@ -48,11 +85,10 @@ def _gpu(device: int, doing: list[Doing], clock: float) -> str:
 def waited_for(now: Now, clock: float) -> list[str]:
     """What each candidate on its way does, the longest first, in lines for a person."""
     lines = [line for line in holders(now, clock).split("; ") if line]
-    steps = {one["label"]: one for doing in now.gpus.values() for one in doing}
     longest = sorted(now.candidates, key=lambda one: one[2])
     for name, stage, since in longest[:_NAMED]:
         told = f"{name}: {stage} for {duration(clock - since)}"
-        if (step := steps.get(name)) is not None:
+        if (step := now.step(name)) is not None:
             told += f" ({step['doing']}{', ' + step['turn'] if step['turn'] else ''})"
         lines.append(told)
     if len(longest) > _NAMED:

@@ -104,6 +104,7 @@ class Isolate:
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
         self._closed = False
+        self._process = os.getpid()
 
     def __enter__(self) -> Isolate:
         self._connect()
@@ -144,6 +145,8 @@ class Isolate:
             connection.close()
 
     def _connect(self) -> _Connection:
+        if self._process != os.getpid():  # the parent would get the replies
+            raise RuntimeError("made in the process that this one was forked from: make one in each process")
         with self._lock:
             if self._closed:
                 raise RuntimeError("this Isolate is closed")
