@@ -69,6 +69,37 @@ def is_idle(served: Served) -> bool:
     return now["kernelmill_in_flight"] == now["kernelmill_queue_depth"] == 0
 
 
+def test_a_syntax_error_is_answered_while_all_workers_are_busy(served: Served) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        busy = [pool.submit(served.post, "/evaluate", hanging(f"busy {n}")) for n in range(4)]
+        until(lambda: served.metrics()["kernelmill_in_flight"] == 2, "both workers to be busy")
+        until(lambda: served.metrics()["kernelmill_queue_depth"] == 2, "the others to wait")
+        for code, status in (
+            ("def broken(:", "PARSE_ERROR"),
+            ("x = 1", "FORMAT_ERROR"),
+            (HACK.code, "HACK"),
+        ):
+            answer = served.post("/evaluate", pair(HACK, candidate=f"{code}\n# read"))
+            assert answer.json["status"] == status, answer.text
+            assert not any(one.done() for one in busy)
+        assert [one.result().json["verdict"] for one in busy] == ["incorrect"] * 4
+
+
+def test_a_browser_is_told_what_the_service_is_and_how_to_ask(served: Served) -> None:
+    front, docs = served.get("/", token=None), served.get("/docs", token=None)
+    for page in (front, docs):
+        assert page.status == 200
+        assert page.headers["content-type"].startswith("text/html")
+        assert not re.search(r"https?://(?!HOST:PORT)|<script|<link|<img", page.text)
+    endpoints = served.get("/openapi.json").json["paths"]
+    assert endpoints
+    assert not [path for path in endpoints if path not in front.text]
+    schemas = served.get("/openapi.json").json["components"]["schemas"]
+    for body in ("EvaluateBody", "BatchBody", "EvalBody"):
+        assert not [name for name in schemas[body]["properties"] if name not in docs.text]
+    assert served.get("/metrics", token=None).status == 401
+
+
 def test_a_right_a_wrong_and_a_deceiving_candidate_get_the_verdict_they_deserve(served: Served) -> None:
     for asked, truth, reward in ((RIGHT, "correct", 1.0), (WRONG, "incorrect", 0.0), (HACK, "hack", 0.0)):
         answer = served.post("/evaluate", pair(asked, id=asked.name, reward="correct"))

@@ -305,3 +305,36 @@ def test_whatever_comes_and_goes_every_ticket_ends_and_the_counts_add_up(
         assert metrics.verdicts.total() == len(judge.asked) - len(judge.cancelled)
 
     asyncio.run(run())
+
+
+def test_what_the_text_decides_waits_for_no_worker_and_needs_no_place_in_the_queue() -> None:
+    async def run() -> None:
+        judge = Judge()
+
+        async def glance(pair: Pair, options: Options) -> Verdict | None:
+            if pair.candidate == "unreadable":
+                raise ValueError("a flaw of ours")
+            said = pair.candidate.startswith("broken")
+            return Verdict(id=pair.id, status="PARSE_ERROR", tier="static") if said else None
+
+        service = ready(judge, cache=1)
+        service._glance = glance
+        kernels = service.submit([job(str(n)) for n in range(4)])
+        (beside,) = await service.take([job("broken")])
+        assert (await beside).status == "PARSE_ERROR"
+        kernels += service.submit([job("unreadable")])
+        await settle()
+        assert (service.in_flight, service.waiting) == (2, 3), "the queue is full"
+        with pytest.raises(Full):
+            await service.take([job("one more")])
+        with pytest.raises(Full):
+            await service.take([job("broken, again"), job("one more")])
+        full = await service.take([job("broken, again"), job("broken, too"), job("broken, again"), job("3")])
+        assert [(await ticket).status for ticket in full[:3]] == ["PARSE_ERROR"] * 3
+        assert not any(ticket.done() for ticket in [*kernels, full[3]])
+        judge.go.set()
+        assert [(await ticket).status for ticket in [*kernels, full[3]]] == ["PASSED"] * 6
+        assert "broken" not in judge.asked
+        assert service.metrics.verdicts["PASSED"] == 5
+
+    asyncio.run(run())

@@ -10,11 +10,12 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Lifespan
 
 from kernelmill.evaluate.evaluator import environment
+from kernelmill.serve import pages
 from kernelmill.serve.bodies import BatchBody, EvalBody, EvaluateBody, eval_answer, evaluate_answer
 from kernelmill.serve.gate import GONE
 from kernelmill.serve.metrics import CONTENT_TYPE
@@ -28,7 +29,7 @@ class _Gone(Exception):
 
 
 def make_app(service: Service, reward: str, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
-    # Its pages of documentation load scripts from elsewhere; the schema itself is served.
+    # Its own pages of documentation load scripts from elsewhere; `pages` has ours.
     app = FastAPI(
         title="kernelmill",
         version=environment()["evaluator"],
@@ -62,7 +63,9 @@ def make_app(service: Service, reward: str, lifespan: Lifespan[FastAPI] | None =
         names = [pair.reward or reward for pair in body.pairs]
         if NDJSON in request.headers.get("accept", ""):
             # What is refused must be said before the stream begins.
-            return StreamingResponse(_stream(jobs, names, service.submit(jobs), request), media_type=NDJSON)
+            return StreamingResponse(
+                _stream(jobs, names, await service.take(jobs), request), media_type=NDJSON
+            )
         async with _tickets(service, jobs, request) as tickets:
             await _all(*tickets)
             return JSONResponse(
@@ -85,6 +88,14 @@ def make_app(service: Service, reward: str, lifespan: Lifespan[FastAPI] | None =
             # This contract has no word for "nobody knows": the trainer is to ask again, not to punish.
             error = f"the service has trouble of its own: {verdict.error}"
             return JSONResponse({"error": error, **answer}, 503, {"Retry-After": "1"})
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def overview() -> Response:
+        return HTMLResponse(pages.overview())
+
+    @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(pages.reference(reward))
 
     @app.get("/health")
     async def health(request: Request) -> Response:
@@ -126,7 +137,7 @@ def _health(service: Service, reward: str) -> dict[str, Any]:
 async def _tickets(
     service: Service, jobs: Sequence[Job], request: Request
 ) -> AsyncIterator[Sequence[Ticket]]:
-    tickets = service.submit(jobs)
+    tickets = await service.take(jobs)
     async with _held(tickets, request):
         yield tickets
 

@@ -44,14 +44,21 @@ class EvaluateBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    id: Name | int | None = None
-    reference: Code
-    candidate: Code
-    entry_point: Name | None = None
-    audit: bool = False
-    tf32: bool = False
-    reward: Name | None = None
-    timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    id: Name | int | None = Field(
+        default=None, description="stands in the answer; else a hash of the content"
+    )
+    reference: Code = Field(description="the PyTorch module: Model, get_inputs(), get_init_inputs()")
+    candidate: Code = Field(description="code with a class ModelNew, or a model's completion that holds it")
+    entry_point: Name | None = Field(default=None, description="the reference's class where it is not Model")
+    audit: bool = Field(default=False, description="run every check, also after the first failure")
+    tf32: bool = Field(default=False, description="products of float32 may round their operands")
+    reward: Name | None = Field(default=None, description="the name of the reward")
+    timeout: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="seconds for one candidate in one tier, at most the service's own",
+    )
 
     @field_validator("reward")
     @classmethod
@@ -82,7 +89,9 @@ class EvaluateBody(BaseModel):
 class BatchBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    pairs: list[EvaluateBody] = Field(min_length=1)
+    pairs: list[EvaluateBody] = Field(
+        min_length=1, description="each as for /evaluate; all are taken or none"
+    )
 
 
 class EvalBody(BaseModel):
@@ -90,8 +99,8 @@ class EvalBody(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    original_model_src: Code
-    custom_model_src: Code
+    original_model_src: Code = Field(description="the PyTorch module")
+    custom_model_src: Code = Field(description="the candidate")
     seed_num: int | None = 42
     num_correct_trials: int | None = 5
     num_perf_trials: int | None = 100

@@ -113,11 +113,20 @@ def _serve(
     )
     log.setLevel(logging.WARNING if flags.quiet else logging.INFO)
 
+    def view(options: Options) -> Evaluator:
+        """The same warm processes under other options."""
+        other = copy.copy(evaluator)
+        other.options, other.tier = options, options.tier or evaluator.tier
+        return other
+
     async def judge(pair: Pair, options: Options) -> Verdict:
-        # The same warm processes under other options.
-        view = copy.copy(evaluator)
-        view.options, view.tier = options, options.tier or evaluator.tier
-        return await asyncio.wrap_future(judging.submit(view.evaluate(pair)))
+        return await asyncio.wrap_future(judging.submit(view(options).evaluate(pair)))
+
+    async def glance(pair: Pair, options: Options) -> Verdict | None:
+        async def read() -> Verdict | None:
+            return view(options).at_sight(pair)
+
+        return await asyncio.wrap_future(judging.submit(read()))
 
     # Reading a long candidate takes a while: in a thread of its own it does not keep `/health` waiting.
     judging = Background("kernelmill judging")
@@ -131,6 +140,7 @@ def _serve(
         cache=flags.cache,
         # An evaluation has its own limits; this one is for when they do not hold.
         patience=20 * (options.timeout + 15) + START_SECONDS,
+        glance=glance,
     )
     server: _Server
 

@@ -19,7 +19,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kernelmill.serve.metrics import Metrics
 
 log = logging.getLogger("kernelmill.serve")
-ENDPOINTS = ("/eval", "/evaluate", "/evaluate/batch", "/health", "/metrics", "/openapi.json")
+OPEN = ("/", "/docs", "/health")
+"""Need no token: they tell how to ask, and whether there is somebody to ask."""
+ENDPOINTS = (*OPEN, "/eval", "/evaluate", "/evaluate/batch", "/metrics", "/openapi.json")
 ARRIVAL_SECONDS = 30.0
 _LINGER_SECONDS = 2.0
 GONE = 499
@@ -35,7 +37,7 @@ class _Refused(Exception):
 
 
 class Gate:
-    """ASGI middleware. `/health` needs no token, but says more to who has it (`scope["state"]["trusted"]`)."""
+    """ASGI middleware. `OPEN` needs no token; `/health` says more to who has it (`scope["state"]["trusted"]`)."""
 
     def __init__(
         self, app: ASGIApp, metrics: Metrics, token: str | None, max_bytes: int, max_open: int
@@ -72,7 +74,7 @@ class Gate:
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             trusted = self._trusted(scope)
-            if not trusted and scope["path"] != "/health":
+            if not trusted and scope["path"] not in OPEN:
                 raise _Refused(
                     401, "unauthorized", "a bearer token is needed", {"WWW-Authenticate": "Bearer"}
                 )

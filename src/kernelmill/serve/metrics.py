@@ -27,15 +27,20 @@ class Metrics:
         self._buckets: Counter[float] = Counter()
         self._seconds = 0.0
         self._judged = 0
+        self._worked, self._by_workers = 0.0, 0
 
-    def judged(self, status: str, seconds: float) -> None:
+    def judged(self, status: str, seconds: float, by_worker: bool = True) -> None:
+        """`by_worker`: it took one of them, not only a look at the text."""
         self.verdicts[status] += 1
         self._seconds += seconds
         self._judged += 1
+        if by_worker:
+            self._worked, self._by_workers = self._worked + seconds, self._by_workers + 1
         self._buckets.update(limit for limit in BUCKETS if seconds <= limit)
 
     def mean_seconds(self) -> float:
-        return self._seconds / self._judged if self._judged else 1.0
+        """That a worker is busy with one candidate."""
+        return self._worked / self._by_workers if self._by_workers else 1.0
 
     def text(self, gauges: Mapping[str, float]) -> str:
         """The page for a scraper. `gauges` are what is so at this moment."""

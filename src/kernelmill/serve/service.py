@@ -4,6 +4,9 @@ A *flight* is one candidate on its way to a verdict; a *ticket* is somebody wait
 for twice is one flight with two tickets, or is answered from memory. A flight that nobody waits for any more is
 cancelled, which kills the processes that judge it.
 
+What a candidate's text alone decides (no code, a syntax error, a static hack) waits for no worker, and is answered where
+the queue is full, too.
+
 Whatever goes wrong on our side while judging is an INFRA_ERROR, which is an answer and is not remembered.
 """
 
@@ -15,7 +18,7 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -28,6 +31,8 @@ from kernelmill.serve.metrics import Metrics
 
 log = logging.getLogger("kernelmill.serve")
 Judge = Callable[[Pair, Options], Awaitable[Verdict]]
+Glance = Callable[[Pair, Options], Awaitable[Verdict | None]]
+"""The verdict where the text alone decides it."""
 Ticket = asyncio.Future[Verdict]
 """Cancelling it is leaving."""
 State = Literal["starting", "ready", "stopping"]
@@ -68,6 +73,7 @@ class Service:
         queue: int = 256,
         cache: int = 1024,
         patience: float = math.inf,
+        glance: Glance | None = None,
     ) -> None:
         self.options = options
         self.workers = workers
@@ -80,6 +86,7 @@ class Service:
         self.missing: list[str] = []
         """The protections that this machine could not give to the processes that run candidates."""
         self._judge = judge
+        self._glance = glance
         self._cache: OrderedDict[str, Verdict] = OrderedDict()
         self._cache_size = cache
         self._patience = patience
@@ -108,21 +115,50 @@ class Service:
         if self.state == "starting":
             self.state = "ready"
 
-    def submit(self, jobs: Sequence[Job]) -> list[Ticket]:
-        """A ticket for each job, or for none of them: raises `Full` or `NotReady`."""
+    async def take(self, jobs: Sequence[Job]) -> list[Ticket]:
+        """As `submit`, but that what needs no worker needs no place in the queue."""
+        read: dict[str, Verdict] = {}
+        if self.state == "ready" and self._lacking(jobs, read) > 0:
+            for key, job in {job.pair.key(job.options): job for job in jobs}.items():
+                if key in self._cache or key in self._flights:
+                    continue
+                if (verdict := await self._at_sight(job)) is not None:
+                    read[key] = verdict
+        return self.submit(jobs, read)
+
+    def submit(self, jobs: Sequence[Job], read: Mapping[str, Verdict] | None = None) -> list[Ticket]:
+        """A ticket for each job, or for none of them: raises `Full` or `NotReady`. `read` has verdicts, by key."""
         if self.state != "ready":
             self.metrics.rejected[self.state] += 1
             raise NotReady(f"the service is {self.state}")
-        keys = [job.pair.key(job.options) for job in jobs]
-        new = {key for key in keys if key not in self._cache and key not in self._flights}
-        room = self.workers + self.queue - len(self._tasks)
-        if len(new) > room:
+        if (lacking := self._lacking(jobs, read or {})) > 0:
             self.metrics.rejected["full"] += 1
             raise Full(
                 f"the queue is full: {self.waiting} wait, {self._running} are being judged",
-                self.retry_after(len(new) - room),
+                self.retry_after(lacking),
             )
-        return [self._ticket(key, job) for key, job in zip(keys, jobs, strict=True)]
+        for key, verdict in (read or {}).items():
+            self._remember(key, verdict)
+        return [self._ticket(job.pair.key(job.options), job, read or {}) for job in jobs]
+
+    def _lacking(self, jobs: Sequence[Job], read: Mapping[str, Verdict]) -> int:
+        """How many places there are too few for these."""
+        keys = {job.pair.key(job.options) for job in jobs}
+        new = [key for key in keys if not (key in self._cache or key in self._flights or key in read)]
+        return len(new) - (self.workers + self.queue - len(self._tasks)) if new else 0
+
+    async def _at_sight(self, job: Job) -> Verdict | None:
+        if self._glance is None:
+            return None
+        start = time.monotonic()
+        try:
+            verdict = await self._glance(job.pair, job.options)
+        except Exception:
+            log.exception("a candidate could not be read")  # judging it says what is wrong
+            return None
+        if verdict is not None:
+            self.metrics.judged(verdict.status, time.monotonic() - start, by_worker=False)
+        return verdict
 
     def retry_after(self, places: int) -> int:
         """Seconds until about so many places are free.
@@ -146,11 +182,12 @@ class Service:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _ticket(self, key: str, job: Job) -> Ticket:
+    def _ticket(self, key: str, job: Job, read: Mapping[str, Verdict]) -> Ticket:
         ticket: Ticket = asyncio.get_running_loop().create_future()
-        if (verdict := self._cache.get(key)) is not None:
-            self._cache.move_to_end(key)
-            self.metrics.answers["cached"] += 1
+        if (verdict := read.get(key) or self._cache.get(key)) is not None:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+            self.metrics.answers["judged" if key in read else "cached"] += 1
             ticket.set_result(verdict)
             return ticket
         flight, source = self._flights.get(key), "joined"
@@ -168,6 +205,8 @@ class Service:
         return flight
 
     async def _fly(self, job: Job) -> Verdict:
+        if (read := await self._at_sight(job)) is not None:
+            return read
         async with self._turns:
             self._running += 1
             start = time.monotonic()
@@ -189,15 +228,18 @@ class Service:
             del self._flights[key]
         if task.cancelled():
             self.metrics.cancelled += 1
-        elif task.result().status != "INFRA_ERROR" and self._cache_size:
-            self._cache[key] = task.result()
-            while len(self._cache) > self._cache_size:
-                self._cache.popitem(last=False)
+        elif task.result().status != "INFRA_ERROR":
+            self._remember(key, task.result())
         for ticket in [ticket for ticket in flight.tickets if not ticket.done()]:
             if task.cancelled():
                 ticket.set_exception(NotReady("the service is stopping"))
             else:
                 ticket.set_result(task.result())
+
+    def _remember(self, key: str, verdict: Verdict) -> None:
+        self._cache[key] = verdict
+        while len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)
 
     def _left(self, key: str, flight: _Flight, source: str, ticket: Ticket) -> None:
         flight.tickets.discard(ticket)
