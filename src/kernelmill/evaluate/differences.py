@@ -45,7 +45,9 @@ def describe(
         seen.add(start, bad, off)
     if not seen.wrong:
         return told
-    told |= {"wrong": seen.wrong, "of": eager.numel(), "max_abs": seen.most, "where": _where(seen)}
+    told |= {"wrong": seen.wrong, "of": eager.numel(), "where": _where(seen)}
+    if seen.most:  # else nothing that is wrong is finite
+        told["max_abs"] = seen.most
     count = min(SLICE, eager.numel() // _PART)
     if count > 1 and eager.dim():
         told |= _slice(candidate, exact, index_of(seen.first, eager.shape), count)

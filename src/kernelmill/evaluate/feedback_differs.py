@@ -26,7 +26,7 @@ def _tried(differs: dict[str, Any]) -> str:
     if not isinstance(inputs, list) or not isinstance(output, str):
         return ""
     given = ", ".join(one_line(str(one), 40) for one in inputs[:_MOST_INPUTS]) or "none"
-    return f"tried with inputs {given}; this output is {one_line(output, 40)}"
+    return f"tried with inputs {given}; the output asked for is {one_line(output, 40)}"
 
 
 def _share(differs: dict[str, Any], *, values: bool) -> str:

@@ -384,7 +384,7 @@ class Session:
                 relL2_eps=found.relL2_eps,
                 elem_eps=found.elem_eps,
                 bound=found.bound,
-                worst=None if found.ok or found.place in self.constant else found.worst or None,
+                worst=None if found.ok else found.worst or None,
                 differs=None if found.ok else self._differs(call, returned, answer, found),
                 ms=returned.seconds * 1e3,
             )
@@ -426,6 +426,10 @@ class Session:
             )
         path, worst = max(wrong, key=lambda one: _WORST_LAST.index(one[1].status or "INCORRECT_NUMERICAL"))
         worst.place = eager.paths.index(path)
+        if worst.place in self.constant:  # a value of it could be copied: not even one is told
+            worst.worst = {}
+            if worst.status == "NONFINITE":
+                worst.detail = "NaN or infinity where the reference has none, or the other way round"
         if worst.worst:
             worst.worst = {"output": path} | worst.worst
         worst.detail = f"{path}: {worst.detail}" if len(found) > 1 else worst.detail
