@@ -99,7 +99,7 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
     first.policy = Policy(tf32=bool(request.get("tf32")))
     first.own_size = not changes
     first.enough_s = _STEP_S * max(picked.size.elements, picked.size.largest, picked.size.flops / 2)
-    here.line.doing("interpreter")
+    here.line.doing("loads the candidate")
     try:
         _load(first, request, record)
         trial = _trial(first, picked.reference, facts, mode, record, dice, bool(request.get("audit")))
