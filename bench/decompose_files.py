@@ -1,7 +1,7 @@
-"""The files that `kernelmill decompose` has written: python bench/decompose_files.py OUT [--part leaves|fused]
+"""The files that `kernelmill decompose` has written: python bench/decompose_files.py OUT [--part leaves|fused|meta]
 
 Must hold: every kernel file runs on its own with nothing but torch, in a process that can import neither this project nor any package that
-torch itself does not bring; and the kernels of each level 2 problem, fused again by Inductor, give what the problem's own source gives.
+torch itself does not bring; every emitted file runs on `meta`, where a tensor that was made on the CPU shows; and the kernels of each level 2 problem, fused again by Inductor, give what the problem's own source gives.
 
 Needs the standard library and torch, nothing else, so that it runs on any machine that has the files (with `--processes` and `--room` for a
 large one). A part's results replace those of its last run in bench/results/decompose_files.json, and leave the other part's as they are.
@@ -28,7 +28,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-PARTS = ("leaves", "fused")
+PARTS = ("leaves", "fused", "meta")
 LIMIT_S = 300
 RESULTS = Path(__file__).parent / "results/decompose_files.json"
 
@@ -43,7 +43,12 @@ def main() -> int:
     parser.add_argument("--room", type=int, default=6, help="GB that inputs and outputs may take together")
     given = parser.parse_args()
     leaves = sorted(given.output.rglob("level_0_kernel/*.py"))
-    fusions = sorted(path.parent for path in given.output.glob("level2/*/decomposition_tree.json"))
+    trees = sorted(path.parent for path in given.output.rglob("decomposition_tree.json"))
+    todo = {
+        "leaves": leaves,
+        "fused": [path for path in trees if path.parent.name == "level2"],
+        "meta": [file for path in trees for file in sorted(path.glob("level_*/*.py"))],
+    }
     found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     parts = given.part or PARTS
     for part in parts:
@@ -53,9 +58,9 @@ def main() -> int:
             if part == "leaves":
                 faults = tried(run_alone, leaves, given.processes, given.room << 30, _room)
             else:
-                faults = tried(fuse, fusions, given.processes)
+                faults = tried(fuse if part == "fused" else run_on_meta, todo[part], given.processes)
         found[part] = {
-            "tried": len(leaves if part == "leaves" else fusions),
+            "tried": len(todo[part]),
             "failed": {str(path.relative_to(given.output)): why for path, why in faults.items()},
             "wall_s": round(time.monotonic() - start),
             "processes": given.processes,
@@ -155,6 +160,32 @@ def run_alone(path: Path) -> None:
     sys.path[:] = [part for part in sys.path if part.startswith((sys.base_prefix, sys.prefix))]
     sys.meta_path.insert(0, _NothingElse())  # type: ignore[arg-type]
     runpy.run_path(str(path), run_name="__main__")
+
+
+# ------------------------------------------------------------------------------------------------------- another device
+
+
+def run_on_meta(path: Path) -> None:
+    """A GPU is not needed to see that a file keeps to its inputs' device."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class OneDevice(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+            if len({one.device for one in tensors if one.dim()}) > 1:
+                raise RuntimeError(f"{func} gets tensors of two devices")
+            return func(*args, **(kwargs or {}))
+
+    file = _loaded(path, "problem")
+    with torch.device("meta"):
+        model, inputs = file.Model(*file.get_init_inputs()).eval(), file.get_inputs()
+    with torch.no_grad(), OneDevice():
+        results = tree_leaves(model(*inputs))
+    places = {str(one.device) for one in results if isinstance(one, torch.Tensor)}
+    if places != {"meta"}:
+        raise RuntimeError(f"its results are on {', '.join(sorted(places))}")
 
 
 # ------------------------------------------------------------------------------------------------------- a fusion

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelmill.decompose.prove_files import OneDevice, look
 from kernelmill.decompose.worker import handle
 
 from .small import composed, files, module, run_by_itself, source
@@ -248,3 +249,54 @@ def test_a_source_that_is_one_layer_gives_it_its_name() -> None:
     made = handle(request)["files"]
     assert [path for path in made if path.startswith("level_2")] == ["level_2_layer/TwoLinears_3x4_fp32.py"]
     run_by_itself(made["level_2_layer/TwoLinears_3x4_fp32.py"])
+
+
+def test_height_and_width_that_are_equal_are_told_apart() -> None:
+    """Found in a file that was proven at 16x16 and failed at 32x16: one was written for the other."""
+    forward = """b, c, h, w = x.shape
+        y = torch.sigmoid(x.amax(1))
+        return torch.softmax(y.reshape(b, h * w), -1).view(b, h, w) * 2"""
+    made = files(source("pass", forward, "torch.rand(2, 8, 16, 16)"))
+    softmax = next(
+        text for path, text in made.items() if path.startswith("level_0_kernel/") and "softmax(" in text
+    )
+    assert module(softmax).Model()(torch.rand(3, 32, 20)).shape == (3, 640)
+
+
+ON_A_DEVICE = source(
+    "self.table = nn.Embedding(16, 8)",
+    """n = x.shape[1]
+        mask = torch.triu(torch.ones(n, n, device=x.device), 1)
+        h = self.table(torch.arange(n, device=x.device)) + x
+        return torch.softmax(h @ h.transpose(1, 2) - mask * 1e9, -1) @ h * torch.linspace(0, 1, 8)""",
+    "torch.rand(2, 16, 8)",
+)
+
+
+def test_parts_make_their_tensors_where_their_inputs_are() -> None:
+    """On `meta`, since every machine has that: a tensor on the CPU shows there as it does on a GPU."""
+    made = files(ON_A_DEVICE)
+    texts = {path: text for path, text in made.items() if path.startswith("level_")}
+    assert [text for text in texts.values() if "linspace(0, 1, 8, device=" in text], (
+        "the source has no device there"
+    )
+    assert [text for text in texts.values() if "def forward(self, size)" in text], (
+        "a part that is given no tensor"
+    )
+    for path, text in texts.items():
+        with torch.device("meta"):
+            part = module(text).Model(*module(text).get_init_inputs())
+            inputs = module(text).get_inputs()
+        with OneDevice():
+            assert part(*inputs).device.type == "meta", path
+
+
+def test_a_file_that_makes_a_tensor_on_the_cpu_is_not_proven() -> None:
+    made = {path: text for path, text in files(ON_A_DEVICE).items() if path.startswith("level_0")}
+    looked = {path: look(text, ON_A_DEVICE)["violations"] for path, text in made.items()}
+    assert set(map(tuple, looked.values())) == {()}
+    for path, text in made.items():
+        if "device=" in text:
+            without = re.sub(r", device=[\w.]+", "", text)
+            (line,) = look(without, ON_A_DEVICE)["violations"]
+            assert line.startswith("on another device it"), path

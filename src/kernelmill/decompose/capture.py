@@ -32,6 +32,7 @@ from kernelmill.problems.module_file import forget, init_inputs, inputs, load, w
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
 NAME = "kernelmill_decomposed"
+_LARGER = (2, 3, 5, 7, 11, 13)
 LOOKED_AT = 1 << 16
 """Elements of a parameter whose first values say something (a scale of ones); tables and matrices are larger."""
 
@@ -71,15 +72,18 @@ def other_shapes(record: Record, code: str, entry_point: str = "Model") -> dict[
     """
     shapes = [value.shape for value in record.inputs if value.shape is not None]
     changes: dict[tuple[int, int], int] = {}
+    number = 0
     found: Record | None = None
     for axis in range(max((len(shape) for shape in shapes), default=0)):
         for size in dict.fromkeys(shape[axis] for shape in shapes if axis < len(shape)):
             places = [at for at, shape in enumerate(shapes) if axis < len(shape) and shape[axis] == size]
-            for new in (2 * size, size // 2):
+            # Another factor each time, so that height and width that are equal are not so there.
+            for new in (_LARGER[number % len(_LARGER)] * size, size >> (number + 1)):
                 tried = changes | {(at, axis): new for at in places}
                 other = _tried(code, entry_point, record, tried) if new else None
                 if other is not None:
                     changes, found = tried, other
+                    number += 1
                     break
     if found is None:
         return {}

@@ -52,6 +52,8 @@ _FRESH = frozenset(
         "clone",
     ]
 )
+_MAKERS = frozenset(["arange", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace", "ones", "rand", "randint", "randn", "randperm", "range", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros"])  # fmt: skip
+"""Functions that make a tensor of no other one: without a device, they would make it on the CPU."""
 _HIDDEN = ("_stacklevel", "inplace", "out")
 _FEW = 5
 """Results of one call that get a name each; of more, the list has one."""
@@ -307,20 +309,20 @@ class Writer:
         for name, value in op.kwargs.items():
             if name in _HIDDEN or (value is None and op.name.startswith("torch.nn.functional")):
                 continue
-            if name in ("requires_grad", "pin_memory", "layout") and not value:
+            if name in ("requires_grad", "pin_memory", "layout", "device") and not value:
                 continue
-            found[name] = value
+            found[name] = torch.device("cpu") if name == "device" else value
+        # A single number on the CPU goes with tensors of any device, and as a size it has to be there.
+        single = op.short in ("tensor", "scalar_tensor") and not isinstance(op.args[0], list | tuple)
+        if op.name.removeprefix("torch.") in _MAKERS and not single:
+            found["device"] = torch.device("cpu")
         return found
 
     def _arguments_text(self, args: tuple[Tree, ...], kwargs: dict[str, Tree]) -> str:
         parts = [self._text(value) for value in args]
         for name, value in kwargs.items():
-            if isinstance(value, torch.device):
-                if text := self._text(value):
-                    parts.append(f"{name}={text}")
-            else:
-                parts.append(f"{name}={self._text(value)}")
-        return ", ".join(part for part in parts if part)
+            parts.append(f"{name}={self._text(value)}")
+        return ", ".join(parts)
 
     def _operand(self, tree: Tree) -> str:
         text = self._text(tree)
@@ -351,8 +353,9 @@ class Writer:
         if tree is TRAINING:
             return "self.training"
         if isinstance(tree, torch.device):
+            # Whichever it was here: a part runs where its inputs are.
             some = next((name for value, name in self._names.items() if value.shape is not None), None)
-            return f"{some}.device" if some else ""
+            return f"{some or f'self.{self._class.place()}'}.device"
         if isinstance(tree, torch.Size | tuple):
             inner = ", ".join(self._text(item) for item in tree)
             return f"({inner},)" if len(tree) == 1 else f"({inner})"

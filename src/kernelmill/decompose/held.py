@@ -61,7 +61,16 @@ class Held:
         """Where the class has this weight of the model: in the layer that has it and is used here too, if there is one."""
         if path in self._owners:
             self.layer(self._owners[path])
-        return self._place(path) or self._weight(path)
+        return self._found(path) or self._weight(path)
+
+    def place(self) -> str:
+        """A buffer of no numbers that goes where the module goes: of a part that is given no tensor, it says on which device that is."""
+        if "" not in self._names:
+            name = self._attribute("", "place")
+            self.init.append(
+                f'self.register_buffer("{name}", torch.empty(0, dtype=torch.bool), persistent=False)'
+            )
+        return self._names[""]
 
     def layer(self, leaf: Leaf) -> str:
         known = self._names.get(leaf.path)
@@ -79,14 +88,14 @@ class Held:
         self.kept += [leaf.kind, *_needs(list(leaf.required.values()))] if leaf.kept else []
         self.init.append(f"self.{name} = {made}({', '.join(args)})")
         for weight, value in leaf.weights.items():
-            tied = self._place(value.name)
+            tied = self._found(value.name)
             if tied is not None:
                 self.init.append(f"self.{name}.{weight} = self.{tied}")
             else:
                 self.weights[f"{name}.{weight}"] = value.name
         return name
 
-    def _place(self, path: str) -> str | None:
+    def _found(self, path: str) -> str | None:
         """Where this class has a weight of the model already."""
         return next((place for place, one in self.weights.items() if one == path), None)
 

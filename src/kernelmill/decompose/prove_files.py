@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from kernelmill.decompose.prove_build import Original
 from kernelmill.decompose.prove_operations import tensors_in
-from kernelmill.decompose.prove_record import shapes_of, varies
+from kernelmill.decompose.prove_record import Recorder, WholeSequences, shapes_of, varies
 from kernelmill.decompose.prove_sizes import Shape, drawn_small
-from kernelmill.decompose.prove_straight import straight_violations
+from kernelmill.decompose.prove_straight import has_authors_classes, straight_violations
 from kernelmill.decompose.prove_trace import first_trace
 from kernelmill.problems.module_file import where
 
@@ -18,9 +21,12 @@ def look(code: str, source: str) -> dict[str, Any]:
     does not run. `source` is the model's."""
     try:
         made = Original(code, None)
-        run = first_trace(made)[1]
+        mode, run = first_trace(made)
         shapes: list[Shape] = [tuple(t.shape) for t in tensors_in(run.given)]
         varied = _varied(made, shapes)
+        violations = [] if code == source else straight_violations(code, source)
+        if mode == (True, False) and not has_authors_classes(code, source):
+            violations += _elsewhere(made)
     except Exception as error:  # noqa: BLE001  a stranger's code may raise anything
         return {"error": where(error, "original.py")}
     return {
@@ -28,7 +34,7 @@ def look(code: str, source: str) -> dict[str, Any]:
         "outputs": shapes_of(run.output),
         "varied": varied,
         "made_with": list(map(repr, made.arguments())),
-        "violations": [] if code == source else straight_violations(code, source),
+        "violations": violations,
     }
 
 
@@ -45,3 +51,37 @@ def _varied(made: Original, shapes: list[Shape]) -> list[bool]:
         varies(tensor) or tensor.numel() < (2 if tensor.is_floating_point() else _FEW)
         for tensor in tensors_in(given)
     ]
+
+
+# ---------------------------------------------------------------------------------------------------- another device
+
+_MAY_MIX = {"aten::copy_", "aten::_to_copy", "aten::index", "aten::index_put_", "aten::index_put"}
+
+
+class OneDevice(TorchDispatchMode):  # type: ignore[misc]
+    """Refuses tensors of two devices in one operation, where a GPU would. `meta` tensors themselves see to it in some operations only."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        places = {tensor.device.type for tensor in tensors_in((args, kwargs or {})) if tensor.dim()}
+        if len(places) > 1 and func._schema.name not in _MAY_MIX:
+            raise RuntimeError(f"{func._schema.name} gets tensors of {' and '.join(sorted(places))}")
+        return func(*args, **(kwargs or {}))
+
+
+def _elsewhere(made: Original) -> list[str]:
+    """What is wrong on another device than the CPU: `meta` stands for it, which needs no memory."""
+    with torch.device("meta"):
+        model = made.build().eval()
+        args, kwargs = made.inputs()
+    try:
+        with OneDevice(), WholeSequences(Recorder({}), True):
+            output = model(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001  a stranger's code may raise anything
+        if isinstance(error, NotImplementedError) or "on meta tensors" in str(error):
+            return []  # a size that is a number in a tensor: torch cannot say
+        return [f"on another device it does not run: {where(error, 'original.py')}"]
+    if any(tensor.device.type != "meta" for tensor in tensors_in(output)):
+        return ["on another device its result is on the CPU"]
+    return []

@@ -33,7 +33,7 @@ _OF_SIZES = {
     "new_empty_strided",
 }
 """Operations whose numbers may come from sizes."""
-_PLACES = {"device", "layout", "pin_memory", "memory_format"}
+PLACES = {"device", "layout", "pin_memory", "memory_format"}
 _ONE_MORE = {"stack", "unsqueeze"}
 
 
@@ -45,7 +45,7 @@ def setting(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     rank = next((tensor.dim() for tensor in tensors_in(args)), 0) + (name in _ONE_MORE)
     said = []
     for index, argument in enumerate(func._schema.arguments):
-        if argument.name in _PLACES:
+        if argument.name in PLACES:
             continue
         value = args[index] if index < len(args) else kwargs.get(argument.name, argument.default_value)
         number = argument.name in _WHOLE or "number" in str(argument.type) or "Tensor" in str(argument.type)

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from kernelmill.decompose.prove_operations import Done, Trail, is_view, setting, tensors_in
+from kernelmill.decompose.prove_operations import PLACES, Done, Trail, is_view, setting, tensors_in
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
 _NO_OPERATION = {
@@ -107,7 +107,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         # `add_` computes what `add` does; whether inputs were changed is looked at by itself.
         kind = name.rstrip("_")
         self.operations[kind] += 1
-        self.calls[f"{kind}{_signature(args)}{_signature(sorted(kwargs.items()))}"] += 1
+        named = sorted((key, value) for key, value in kwargs.items() if key not in PLACES)
+        self.calls[f"{kind}{_signature(args)}{_signature(named)}"] += 1
         if self._inside:
             self._inside[-1][kind] += 1
         elif view:

@@ -90,6 +90,15 @@ def straight_violations(code: str, source: str) -> list[str]:
     return found
 
 
+def has_authors_classes(code: str, source: str) -> bool:
+    """Whether a class of the source stands in the file as it is."""
+    tree, original = parse(code), parse(source)
+    if isinstance(tree, str) or isinstance(original, str):
+        return False
+    authors = {ast.dump(node) for node in original.body if isinstance(node, ast.ClassDef)}
+    return any(ast.dump(node) in authors for node in tree.body)
+
+
 def reads_sizes(code: str) -> bool:
     """Whether Python has a size of a tensor in hand."""
     tree = parse(code)
@@ -219,7 +228,7 @@ class _Reading:
             case ast.Call(func=func):
                 yield from self._call(node, func)
                 takes_sizes = making or _last(func) in _TAKE_SIZES
-                if isinstance(func, ast.Attribute):
+                if isinstance(func, ast.Attribute) and self._place(func) is None:
                     yield from self._expression(func.value, numbers, making)
                 for given in [*node.args, *(keyword.value for keyword in node.keywords)]:
                     if not takes_sizes and self._is_step(given, numbers):
@@ -265,6 +274,8 @@ class _Reading:
             return isinstance(_found(place), kinds) or _gives_tensors(place)
         if node.attr in _SIZES | _VIEWS | _OF_RESULTS or isinstance(node.ctx, ast.Store):
             return True
+        if isinstance(node.value, ast.Name) and node.value.id in self._own:
+            return True  # a constant of a class: `Way.UP`
         if isinstance(node.value, ast.Call) and not hasattr(torch.Tensor, node.attr):
             return True  # a part of several results: `torch.linalg.svd(x).Vh`
         return _is_weight(node) or (_root(node) == "self" and not hasattr(torch.Tensor, node.attr))
@@ -362,6 +373,8 @@ def _gives_tensors(place: str) -> bool:
         )
     if module.startswith(("torch.nn.init", "torch.nn.utils", "torch.ops.aten")):
         return True
+    if module == "torch.nn.functional" and _is_plain(name):  # some of it cannot be overridden: `hardswish`
+        return callable(found) and not name.startswith(("assert_", "boolean_", "handle_"))
     return _is_plain(name) and (name in _MAKERS or id(found) in _overridable())
 
 
