@@ -17,6 +17,7 @@ from kernelmill.decompose.sources_hf import hf_source
 from kernelmill.decompose.sources_local import local_modules, with_local_modules
 from kernelmill.decompose.sources_module import constructor, keyword, module_source, parsed_inputs
 from kernelmill.decompose.tree_file import TreeFile
+from kernelmill.decompose.worker import Refused, handle
 from kernelmill.errors import SourceError
 from tests.decompose.models import written
 
@@ -275,3 +276,13 @@ def test_a_class_of_an_installed_package_needs_no_text_of_its_own(tmp_path: Path
     assert model.name == "Linear"
     assert model.code is not None
     assert "_LOCAL" not in model.code
+
+
+def test_an_error_inside_a_package_names_its_file_and_line(tmp_path: Path) -> None:
+    pytest.importorskip("einops")
+    wrapper = module_source(
+        "einops.layers.torch:Rearrange", "('b (h w) -> b h w', h=3)", "float32[2,8]", tmp_path
+    )
+    with pytest.raises(Refused, match=r"einops/\S+\.py line \d+: ") as caught:
+        handle({"code": wrapper.code, "name": "net", "source_file": "", "source_level": None})
+    assert "super().forward" not in str(caught.value)

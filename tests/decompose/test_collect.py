@@ -12,8 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelmill.decompose.batch_files import write_model
 from kernelmill.decompose.collect import key_of
+from kernelmill.decompose.prove import Prover, prove_folder
 from tests.decompose.models import KERNEL, node, tree, written
+from tests.decompose.small import files, source
+from tests.decompose.trees import write
 
 Mill = Callable[..., subprocess.CompletedProcess[str]]
 RELU = KERNEL.replace("gelu", "relu")
@@ -170,3 +174,39 @@ def test_docstrings_and_comments_are_no_part_of_the_work(text: str) -> None:
 )  # fmt: skip
 def test_code_that_differs_is_other_work(old: str, new: str) -> None:
     assert key_of(KERNEL.replace(old, new)) != key_of(KERNEL)
+
+
+def test_parts_of_a_model_are_taken_where_proven_steps_lead_to_them(mill: Mill, tmp_path: Path) -> None:
+    """One step that does not hold is no reason to lose all other parts of a large model."""
+    init = "self.a, self.b = Half(0.1), Half(0.2); self.c = nn.Linear(8, 8)"
+    before = """class Half(nn.Module):
+    def __init__(self, slope):
+        super().__init__()
+        self.slope, self.fc, self.norm = slope, nn.Linear(8, 8), nn.LayerNorm(8)
+
+    def forward(self, x):
+        y = F.leaky_relu(self.fc(x), self.slope)
+        return self.norm(y @ y.transpose(0, 1) @ x) if self.slope < 0.15 else torch.cumsum(torch.softmax(y, -1), 0)
+"""
+    code = source(init, "return self.c(self.b(self.a(x)))", "torch.rand(4, 8)", before)
+    folder = Path("out/level3/1_net")
+    write_model(folder, files(code, 3), code)
+    tree = json.loads((folder / "decomposition_tree.json").read_text())["nodes"]
+    bad = next(
+        node
+        for node in tree.values()
+        if "cumsum" in str(node["children"]) and node["step"] and node["id"] != "tiny"
+    )
+    only = {name for name in bad["children"] if "cumsum" in name}
+    write(folder / bad["step"] / "weight_map.json", '{"refactored_to_original": {}}')
+    write(folder / "verification/weight_map.json", '{"refactored_to_original": {}}')
+    with Prover(workers=2, timeout=20, memory_mb=2048) as prover:
+        assert prove_folder(folder, prover).status == "FAIL"
+    done = mill("collect", "out", "--levels", "kernel,fusion,layer")
+    assert done.returncode == 0, done.stderr
+    assert "in part: out/level3/1_net: its proof is FAIL, " in done.stdout
+    taken = {one["name"] for one in collected()}
+    assert bad["id"] in taken, "the step above has it"
+    assert any("layernorm" in name for name in taken), "a part beside it"
+    assert only
+    assert not only & taken, "only the step that fails has it"

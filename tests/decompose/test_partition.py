@@ -94,7 +94,7 @@ def test_what_is_kept_whole_says_why() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("MultiHeadAttention", "multi_head_attention"), ("MoE", "moe"), ("GELU", "gelu"), ("RMSNorm", "rmsnorm"),
+    [("MultiHeadAttention", "multi_head_attention"), ("MoE", "moe"), ("MoELayer", "moe_layer"), ("DINOv3ViTLayer", "dinov3_vit_layer"), ("FiLMBlock", "film_block"), ("ResNetV2Block", "res_net_v2_block"), ("GELU", "gelu"), ("RMSNorm", "rmsnorm"),
      ("SelfAttentionQKV", "self_attention_qkv"), ("ResBlockV2", "res_block_v2")],
 )  # fmt: skip
 def test_classes_have_the_names_that_people_give_to_files(name: str, expected: str) -> None:

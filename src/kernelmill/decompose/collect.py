@@ -1,7 +1,8 @@
 """`kernelmill collect`: the different pieces of work in many decomposed models, as one set of problems.
 
 Two files are the same work where class `Model`, `get_inputs` and `get_init_inputs` are the same code, whatever they are called and
-whatever comments say. Only models whose proof holds are taken. The layout is KernelBench's (kernels in level1/, fusions in level2/, layers
+whatever comments say. Only proven parts are taken: all of a model whose proof holds, and of another one those that its proven steps lead
+to. The layout is KernelBench's (kernels in level1/, fusions in level2/, layers
 in level3/, models in level4/), the most frequent first, so that `problems import` and `synthesize --problems` take it as it is;
 `collected.json` says how often each occurs and where.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
+import json
 import re
 import shutil
 from collections import Counter
@@ -61,6 +63,8 @@ class Collected:
     """The source file of each model that was taken."""
     left_out: list[str] = field(default_factory=list)
     """Models that were not, a line each."""
+    in_part: list[str] = field(default_factory=list)
+    """Models of which some parts were, a line each."""
     not_written: Counter[Level] = field(default_factory=Counter)
     """Models that were decomposed without files of a level (`--levels`)."""
 
@@ -111,6 +115,8 @@ def main(arguments: list[str]) -> int:
     write(found, target)
     for line in found.left_out:
         print(plain(f"left out: {line}"))
+    for line in found.in_part:
+        print(plain(f"in part: {line}"))
     print("collect")
     print(f"{'models':<12}{len(found.models):,}")
     for level in given.levels:
@@ -140,9 +146,15 @@ def collect(folders: Iterable[Path], levels: tuple[Level, ...]) -> Collected:
             continue
         try:
             tree, _ = read_tree(folder)
-            if tree.metadata.verification_status != "PASS":
-                raise ValueError(f"its proof is {tree.metadata.verification_status}")
             mine = list(_works(folder, tree, levels))
+            if tree.metadata.verification_status != "PASS":
+                every, proven = len(mine), proven_parts(folder)
+                mine = [work for work in mine if work.node.path in proven]
+                if not mine:
+                    raise ValueError(f"its proof is {tree.metadata.verification_status}")
+                found.in_part.append(
+                    f"{folder}: its proof is {tree.metadata.verification_status}, {len(mine):,} of {every:,} parts are proven"
+                )
         except OSError as error:
             found.left_out.append(f"{folder}: {error.filename} cannot be read ({error.strerror})")
             continue
@@ -178,6 +190,15 @@ def _works(folder: Path, tree: TreeFile, levels: tuple[Level, ...]) -> Iterable[
             continue  # it was decomposed with --levels
         code = file.read_bytes().decode("utf-8")
         yield Work(node.level, _VARIANT.sub("", node.stem), code, key_of(code), node)
+
+
+def proven_parts(folder: Path) -> set[str]:
+    """Files of a model that its proof holds for; none where there is no proof."""
+    try:
+        summary = json.loads((folder / "verification/step_verification_summary.json").read_bytes())
+        return {str(name) for name in summary["proven_parts"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def key_of(code: str) -> str:
@@ -230,7 +251,9 @@ def write(found: Collected, target: Path) -> None:
                     "output_dtypes": work.node.output_dtypes,
                 }
             )
-        text = encoded({"models": found.models, "left_out": found.left_out, "problems": record})
+        text = encoded(
+            {"models": found.models, "left_out": found.left_out, "in_part": found.in_part, "problems": record}
+        )
         (temporary / RECORD).write_bytes(text)
         put_in_place(temporary, target)
     except OSError as error:

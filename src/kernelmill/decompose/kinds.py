@@ -97,8 +97,12 @@ def title_of(op: Op) -> str:
 
 
 def snake(name: str) -> str:
-    """`LayerNorm` → layernorm, `MultiHeadAttention` → multi_head_attention, `MoE` → moe; names of torch's layers in one word, as people write them."""
+    """`LayerNorm` → layernorm, `MultiHeadAttention` → multi_head_attention, `DINOv3ViTLayer` → dinov3_vit_layer; names of torch's layers
+    in one word, as people write them. One small letter among capitals is part of an abbreviation (`MoE`, `ViT`, `DINOv3`)."""
     if name in KINDS:
         return name.lower()
-    parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z](?!$))|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    word = r"(?=[A-Z][a-z](?:[a-z]|$))"
+    parts = re.sub(
+        rf"(?<=[a-z0-9])(?=[A-Z][a-z])|(?<=[a-z0-9]{{2}})(?=[A-Z](?!$))|(?<=[A-Z]){word}", "_", name
+    )
     return re.sub(r"\W+", "_", parts).lower()

@@ -216,8 +216,29 @@ def _prove(tree: Tree, prover: Prover, proof: Proof) -> None:
             "composition": proof.composition,
             "level_files": {"checked": len(tree.nodes), "faults": level_faults},
             "tree_faults": tree.faults,
+            "proven_parts": _proven_parts(tree, [v["status"] == "PASS" for v in verified], level_faults),
         },
     )
+
+
+def _proven_parts(tree: Tree, passed: list[bool], level_faults: list[str]) -> list[str]:
+    """Parts that the model is made of, by steps that hold: from the root down, and the kernels of a composition that holds. A step that
+    fails says nothing against its own part, which the step above has, nor against those beside it."""
+    faults = [*tree.faults, *level_faults]
+    paths = {node.path: name for name, node in tree.nodes.items()}
+    bad = {paths.get(fault.partition(".py")[0] + ".py") for fault in faults}
+    if None in bad:
+        return []  # the tree itself is wrong
+    names = {id(node): name for name, node in tree.nodes.items()}
+    good = set(tree.composition.made_of.values()) if passed[-1] else set()
+    held = [claim for claim, holds in zip(tree.steps, passed, strict=False) if holds]
+    good |= {tree.root} if passed[-1] or any(claim.node is tree.nodes[tree.root] for claim in held) else set()
+    before = -1
+    while before != len(good):
+        before = len(good)
+        for claim in held:
+            good |= set(claim.made_of.values()) if names[id(claim.node)] in good else set()
+    return [tree.nodes[name].path for name in tree.nodes if name in good - bad]
 
 
 def _looked_at(tree: Tree, prover: Prover) -> dict[str, dict[str, Any]]:

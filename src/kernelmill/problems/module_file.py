@@ -73,13 +73,35 @@ def inputs(module: types.ModuleType) -> tuple[list[Any], dict[str, Any]]:
 
 
 def where(error: BaseException, file: str) -> str:
-    """The type and message of an exception and the last line of `file` it passed through, in one line."""
+    """The type and message of an exception, the last line of `file` it passed through, and after that the last one of a package that `file`
+    uses, in one line. A line of `file` that only calls the package's own method says nothing and is left out."""
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
     number = error.lineno if isinstance(error, SyntaxError) else None
+    package: tuple[str, int] | None = None
     step = error.__traceback__
     while step is not None:
-        if step.tb_frame.f_code.co_filename == file:
-            number = step.tb_lineno
+        name = step.tb_frame.f_code.co_filename
+        if name == file:
+            number, package = step.tb_lineno, None
+        elif _of_package(name):
+            package = name, step.tb_lineno
         step = step.tb_next
     line = linecache.getline(file, number).strip() if number else ""
-    return f"{text} (line {number}: {line[:200]})" if line else text
+    said = [f"line {number}: {line[:200]}"] if line and not (package and _passes_on(line)) else []
+    if package is not None:
+        name, at = package
+        short = name.rpartition(_PACKAGES)[2]
+        said.append(f"{short} line {at}: {linecache.getline(name, at).strip()[:200]}")
+    return f"{text} ({'; '.join(said)})" if said else text
+
+
+_PACKAGES = "site-packages/"
+_NOT_NAMED = ("torch/", "numpy/", "kernelmill")
+
+
+def _of_package(name: str) -> bool:
+    return _PACKAGES in name and not name.rpartition(_PACKAGES)[2].startswith(_NOT_NAMED)
+
+
+def _passes_on(line: str) -> bool:
+    return "super().forward(" in line or "super().__init__(" in line
