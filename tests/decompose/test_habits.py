@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -191,3 +192,50 @@ def test_a_layer_whose_weight_is_used_by_itself_is_written_once() -> None:
     layer = next(text for path, text in made.items() if path.startswith("level_2"))
     assert "nn.Embedding" in layer
     assert "nn.Parameter" not in layer
+
+
+COUNTING = """
+class CountingNorm(nn.BatchNorm2d):
+    def forward(self, x):
+        if self.training and self.track_running_stats:
+            self.num_batches_tracked.add_(1)
+        batch = self.training or self.running_mean is None
+        y = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, batch, self.momentum, self.eps)
+        return F.relu(y)
+"""
+
+
+def test_a_norm_that_counts_its_batches_is_proven_in_train_mode(tmp_path: Path, prover: Prover) -> None:
+    code = source(
+        "self.conv, self.norm = nn.Conv2d(3, 4, 3), CountingNorm(4)",
+        "return self.norm(self.conv(x)).sigmoid()",
+        "torch.randn(2, 3, 6, 6)",
+        before=COUNTING,
+    )
+    write_model(tmp_path / "net", files(code), code)
+    proof = prove_folder(tmp_path / "net", prover)
+    assert (proof.status, proof.lines) == ("PASS", [])
+    result = json.loads((tmp_path / "net/verification/test_results.json").read_text())
+    assert result["numerical_comparison"]["train"].startswith("PASS")
+
+
+def test_what_a_package_remembers_of_one_run_does_not_come_into_the_next() -> None:
+    """einops keeps the sizes that it has computed, and those remember of which tensor they are."""
+    pytest.importorskip("einops")
+    forward = """y = self.fc(rearrange(x, 'b h w -> b w h').relu())
+        return rearrange(torch.softmax(y, -1), 'b (p w) h -> b p w h', p=2).sigmoid() * 2"""
+    code = "from einops import rearrange\n" + source(
+        "self.fc = nn.Linear(8, 8)", forward, "torch.rand(2, 8, 8)"
+    )
+    first, second = files(code), files(code)
+    for made in (first, second):
+        made.pop("decomposition_tree.json")  # it has the time
+    assert first == second
+
+
+def test_a_first_call_with_an_empty_tensor_is_no_example() -> None:
+    forward = "e = torch.ones(0, 8) @ self.w; return torch.cat([torch.sigmoid(e), torch.sigmoid(x @ self.w)])"
+    made = files(source("self.w = nn.Parameter(torch.randn(8, 8))", forward, "torch.rand(4, 8)"))
+    sigmoid = made["level_0_kernel/sigmoid_fp32.py"]
+    assert "torch.randn(4, 8)" in sigmoid
+    assert "torch.randn(0, 8)" not in sigmoid

@@ -21,6 +21,7 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 import torch
 from torch import nn
 
+from kernelmill.decompose.caches import clear_caches
 from kernelmill.decompose.fake import Fakes
 from kernelmill.decompose.kept import Keep, note_constructors
 from kernelmill.decompose.record import TRAINING, Float, Int, Op, Record, Scope, Value, tree_map
@@ -180,6 +181,7 @@ def _capture(
     kept: dict[str, str] | None = None,
     train: bool = False,
 ) -> Record:
+    clear_caches()
     torch.manual_seed(0)
     module = load(code, NAME, FILE)
     vars(module)["int"] = _TrackedInt

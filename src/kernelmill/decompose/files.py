@@ -139,6 +139,8 @@ class Files:
         else:
             for child, known in zip(part.children, node.part.children, strict=True):
                 self._same(child, known)
+            if _is_empty(node.part) and not _is_empty(part) and not part.children:
+                node.part, node.made, node.text = part, made, self._problem(part, made)
         self._of[part] = node
         return node
 
@@ -426,6 +428,11 @@ def _summary(part: Part) -> str:
         name for name, op in zip(names, part.ops, strict=True) if kind_of(op) != "layout"
     ) or Counter(names)
     return ", ".join(name if times == 1 else f"{times} {name}" for name, times in counted.items())
+
+
+def _is_empty(part: Part) -> bool:
+    """Whether it is given a tensor without numbers, such as a cache before the first token: that is no example of its work."""
+    return any(0 in (value.shape or ()) for value in part.inputs)
 
 
 def _where(part: Part) -> str:

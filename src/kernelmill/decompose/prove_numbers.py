@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from kernelmill.decompose.caches import clear_caches
 from kernelmill.decompose.prove_build import (
     IN_BLOCKS,
     SHARED,
@@ -275,6 +276,7 @@ class _Pair:
 
     def trial(self, given: Any, plan: Plan, record: bool) -> tuple[_Trial, tuple[str, str] | None]:
         """One trial, or which side does not run and why."""
+        clear_caches()
         self._state.draw(plan.seed, plan.inputs == "small")
         self._theirs.restore()
         self._original.train(plan.train)

@@ -38,6 +38,7 @@ _SHAPE_ONLY = {
     "aten.randn_like",
 }  # fmt: skip
 """They take a tensor's shape and type, not its numbers."""
+_COUNTER = "num_batches_tracked"
 TRAINING = (_DropoutNd, _NormBase)
 """torch's modules that are different in train mode, and say so whoever looks at them in eval mode."""
 
@@ -73,6 +74,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._children = children
         self.tensors = tensors or {}  # held, so that no other tensor gets one of their identities
         self._names = {id(tensor): name for name, tensor in self.tensors.items()}
+        # A norm counts its batches in training, and so does a class derived from one, which a part need not be.
+        self._counters = {id(one) for name, one in self.tensors.items() if name.endswith(_COUNTER)}
         self._inside: list[Counter[str]] = []
         self._training = 0
         self._muted = 0
@@ -88,6 +91,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         name = func._schema.name.replace("::", ".")
         output = func(*args, **kwargs)
         if name in _ROOM:
+            return output
+        if name == "aten.add_" and id(args[0]) in self._counters:
             return output
         if self._muted or func.namespace == "prim" or name in _NO_OPERATION:
             if not self._muted and args and isinstance(args[0], torch.Tensor):

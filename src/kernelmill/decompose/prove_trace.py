@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from kernelmill.decompose.caches import clear_caches
 from kernelmill.decompose.fake import Fakes
 from kernelmill.decompose.prove_build import (
     Original,
@@ -51,6 +52,7 @@ def traced(
     grown: Rule | None = None,
 ) -> Run:
     """`rules` make inputs smaller, `grown` one dimension of them larger, for which they have to be fake."""
+    clear_caches()
     torch.manual_seed(0)
     random.seed(0)
     model = build_for_numbers(side) if real_weights else None
