@@ -1,7 +1,8 @@
 """The files that `kernelmill decompose` has written: python bench/decompose_files.py OUT [--part leaves|fused|meta]
 
 Must hold: every kernel file runs on its own with nothing but torch, in a process that can import neither this project nor any package that
-torch itself does not bring; every emitted file runs on `meta`, where a tensor that was made on the CPU shows; and the kernels of each level 2 problem, fused again by Inductor, give what the problem's own source gives.
+torch itself does not bring; every emitted file runs on `meta`, where a tensor that was made on the CPU shows; and the kernels of each level 2
+problem, fused again by Inductor, give what the problem's own source gives.
 
 Needs the standard library and torch, nothing else, so that it runs on any machine that has the files (with `--processes` and `--room` for a
 large one). A part's results replace those of its last run in bench/results/decompose_files.json, and leave the other part's as they are.
