@@ -13,6 +13,7 @@ from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
 from kernelmill.evaluate.probes import NEARBY, STRESS
 from kernelmill.evaluate.tolerance import Comparison
 from kernelmill.evaluate.verdict import Verdict
+from kernelmill.task_rules import IEEE, KEEPS_FLOAT32
 from tests.evaluate.corpus import case
 
 
@@ -100,11 +101,14 @@ def test_who_does_the_product_does_the_work(evaluator: Evaluator) -> None:
 
 @pytest.mark.slow
 def test_products_that_are_off_as_tf32_is_are_told_so(evaluator: Evaluator) -> None:
-    code = case("A4_ok_torch_relu").code.replace(', input_precision="ieee"', "")
+    """The corpus has this case with what prompts ask for, and there it is correct."""
+    right = case("A4_ok_torch_relu")
+    code = right.code.replace(f", {IEEE}", "")
+    assert code != right.code
     verdict = _judged(evaluator, "A4_ok_torch_relu", code)
     assert verdict.status == "INCORRECT_NUMERICAL"
     assert "C7.error_like_tf32" in [flag.code for flag in verdict.flags]
-    assert 'input_precision="ieee"' in verdict.feedback
+    assert KEEPS_FLOAT32 in verdict.feedback
     assert verdict.task["dtype"] == "fp32"
 
 

@@ -7,6 +7,7 @@ get a general sentence from `feedback`.
 from __future__ import annotations
 
 from kernelmill.evaluate.verdict import DropIn, Status, Tier
+from kernelmill.task_rules import IEEE, KEEPS_FLOAT32
 
 STATUS: dict[Status, tuple[str, str]] = {
     "PASSED": ("Correct", "Keep what it computes as it is, and make it faster."),
@@ -82,7 +83,9 @@ TIER: dict[Tier, str] = {
     "gpu_timed": "on a GPU, and timed",
 }
 
-KEEP_FLOAT32 = 'Keep float32 what it is: tl.dot(a, b, input_precision="ieee") does, its default rounds to TF32; cast nothing down.'
+KEEP_FLOAT32 = (
+    f"Keep float32 what it is: {KEEPS_FLOAT32} does, its default rounds to TF32; cast nothing down."
+)
 
 DROP_IN: dict[DropIn, str] = {
     "strict": "",
@@ -172,7 +175,7 @@ SAID: dict[str, str] = {
     "C6.out_of_bounds": "a kernel reads or writes out of bounds: mask the last block",
     "C7.downcast": "values are cast to a lower precision",
     "C7.error_like_tf32": "the error is of the size that TF32, or a cast to 16 bits, makes",
-    "C7.tf32": 'TF32 is asked for: where float32 is wanted, give tl.dot input_precision="ieee"',
+    "C7.tf32": f"TF32 is asked for: where float32 is wanted, give tl.dot {IEEE}",
     "C10.fragile": "its formula overflows or loses precision for large or small values",
     "C11.looks_at_values": "for unusual values another path was taken, on which the kernels do not do the work",
     "C14.ignores_strides": "it is wrong or fails for inputs that are not contiguous: use their strides, or .contiguous()",

@@ -20,6 +20,7 @@ from kernelmill.problem_sets.problem import encoded
 from kernelmill.problem_sets.verify import Verified, Wanted, verify
 from kernelmill.publish.hygiene import KERNELBENCH
 from kernelmill.store.text_file import write_whole
+from kernelmill.task_rules import MARKS
 from kernelmill.terminal import plain, say
 
 IMPORTED = Path("data") / KERNELBENCH
@@ -150,9 +151,14 @@ def _add_export(words: argparse._SubParsersAction[Parser]) -> None:
         "--prompt",
         type=Path,
         metavar="FILE",
-        help="your own user's message (Jinja; code, class_name, module_name)",
+        help="your own user's message (Jinja; code, class_name, module_name, precision, payment, answer)",
     )
     made.add_argument("--system-prompt", type=Path, metavar="FILE", help="your own system's message")
+    made.add_argument(
+        "--answer",
+        choices=tuple(MARKS),
+        help="how the model is to mark its code: <answer> tags or a code block (default: as the format's trainer reads it)",
+    )
     made.set_defaults(run=_export)
 
 
@@ -257,14 +263,15 @@ def _stats(given: argparse.Namespace) -> int:
 
 
 def _export(given: argparse.Namespace) -> int:
-    from kernelmill.problem_sets.export import Prompts, export
+    from kernelmill.problem_sets.export import ANSWERS, Prompts, export
     from kernelmill.prompts import Prompt
 
-    prompts = Prompts(Prompt("rl_system", given.system_prompt), Prompt("rl", given.prompt))
+    answer = given.answer or ANSWERS[given.format]
+    prompts = Prompts(Prompt("rl_system", given.system_prompt), Prompt("rl", given.prompt), answer)
     done = export(
         given.folder, given.output, given.format, prompts, asked_levels(given.levels), given.admitted
     )
-    print(f"problems export\n{'format':<12}{given.format}")
+    print(f"problems export\n{'format':<12}{given.format}\n{'answer':<12}{MARKS[answer]}")
     for level, number in done.rows.items():
         print(f"{f'level {level}':<12}{number:,} rows")
     if done.left_out:

@@ -35,16 +35,38 @@ from kernelmill.problem_sets.rl_rows import TASK_TYPE
 from kernelmill.prompts import Prompt
 from kernelmill.publish.hygiene import KERNELBENCH
 from kernelmill.store.text_file import write_whole
+from kernelmill.task_rules import MARKS, PAYMENT, Mark, precision
 
 Format = Literal["slime", "trl", "verl", "prime", "verifiers"]
+
+
+ANSWERS: dict[Format, Mark] = {
+    "slime": "fence",
+    "trl": "answer",
+    "verl": "fence",
+    "prime": "answer",
+    "verifiers": "answer",
+}
+"""How the target's own code finds the answer in a completion: TritonForge's reward for slime takes the last code block, verl's for code
+the last that begins with ```python, the XMLParser of verifiers (and so prime-rl) what stands in <answer>. TRL has none: there it is ours,
+which reads both."""
 
 
 class Prompts(NamedTuple):
     system: Prompt
     user: Prompt
+    answer: Mark = "answer"
 
     def messages(self, code: str) -> list[dict[str, str]]:
-        values = {"code": code.rstrip("\n"), "module_name": "Model", "class_name": "ModelNew"}
+        values = {
+            "code": code.rstrip("\n"),
+            "module_name": "Model",
+            "class_name": "ModelNew",
+            "answer": MARKS[self.answer],
+            "payment": PAYMENT,
+            # The service allows it only to a request that says so, and ours do not.
+            "precision": precision(tf32=False),
+        }
         return [
             {"role": "system", "content": self.system.render(**values)},
             {"role": "user", "content": self.user.render(**values)},

@@ -21,9 +21,7 @@ from kernelmill.publish.hygiene import is_benchmark, is_benchmark_set
 from kernelmill.rows import Drop, Row
 from kernelmill.store import Source, open_source
 from kernelmill.synthesize.settings import ProblemSet, SynthesizeSettings
-
-_PRECISION = 'Products of float32 must keep float32 precision: give `tl.dot` the argument `input_precision="ieee"`. TF32 is not allowed.'
-_TF32 = "Products of float32 may round their operands to TF32."
+from kernelmill.task_rules import precision
 
 
 class Rollout(Row, frozen=True, gc=False):
@@ -100,7 +98,7 @@ class Asked:
         self.version = hashlib.sha256(texts.encode()).hexdigest()[:16]
         """Of all templates together: another text is another version."""
         self._hardware = settings.hardware
-        self._precision = _TF32 if settings.tf32 else _PRECISION
+        self._precision = precision(settings.tf32)
         self._modules = Specs(None)
 
     def take(self, row: Row) -> Problem | Drop:

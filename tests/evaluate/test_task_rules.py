@@ -1,0 +1,37 @@
+"""One text for each rule of a task: prompts, pages and the judge say the same.
+
+That products without the argument are refused is held by test_probes.py, that with it they pass by the corpus, and the order of
+what hacks, wrong and correct candidates earn by test_rewards.py, for every reward.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelmill.evaluate.feedback_words import KEEP_FLOAT32
+from kernelmill.evaluate.rewards import compute
+from kernelmill.evaluate.verdict import Verdict
+from kernelmill.prompts import Prompt
+from kernelmill.task_rules import IEEE, PAYMENT, precision
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("name", ["rl", "synthesize"])
+def test_a_prompt_says_how_to_keep_the_precision_that_the_judge_asks_for(name: str) -> None:
+    values = dict.fromkeys(("code", "python_code", "module_name", "class_name", "hardware", "answer"), "x")
+    text = Prompt(name).render(**values, precision=precision(tf32=False), payment=PAYMENT)
+    assert IEEE in text
+    assert "TF32, its default, is not allowed" in text
+    assert IEEE in KEEP_FLOAT32
+    assert IEEE in (ROOT / "docs/tolerance.md").read_text()
+
+
+def test_no_prompt_promises_that_a_wrong_answer_earns_nothing_while_some_rewards_pay_for_it() -> None:
+    paid = compute(Verdict("x", "INCORRECT_NUMERICAL", "interpreter"))
+    assert {name for name, reward in paid.items() if reward} == {"default", "tritonforge"}
+    for file in (ROOT / "prompts").glob("*.md"):
+        assert "earns nothing" not in file.read_text(), file
+    assert PAYMENT in (ROOT / "docs/rewards.md").read_text()
