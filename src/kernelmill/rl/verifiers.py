@@ -27,7 +27,7 @@ try:
     from datasets import Dataset
 except ImportError as error:
     raise ImportError(
-        f"this needs verifiers 0.3: `pip install 'kernelmill[rl-verifiers]'` ({error})"
+        f"this needs verifiers 0.3: `pip install 'kernelmill[rl-verifiers]' 'verifiers<0.4'` ({error})"
     ) from error
 
 from kernelmill.errors import EndpointError

@@ -1,0 +1,95 @@
+"""The training examples: TRL's runs here, the others name what is there and what the libraries installed here take."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import runpy
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmill.cli import main
+from kernelmill.problem_sets.levels import level_file, merged_file
+from kernelmill.rl import shared
+from kernelmill.variables import environment
+from tests.conftest import ROOT
+from tests.problem_sets.test_export import a_set
+from tests.rl.stub import Stub, verdict
+from tests.synthesize.tiny_model import write_model
+
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_the_example_for_trl_trains_a_tiny_model_on_exported_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("trl")
+    a_set(Path("data/kernelbench"))
+    assert main(["problems", "export", "--format", "trl", "-o", "rl"]) == 0
+    model = write_model(tmp_path / "model")
+    with Stub(always=lambda body: (200, verdict(0.5))) as stub:
+        monkeypatch.setenv("KERNEL_REWARD_URL", stub.url)
+        environment.cache_clear()
+        line = [
+            "--model",
+            str(model),
+            "--data",
+            "rl/kernel_bench_triton_trl.jsonl",
+            "--output",
+            "out",
+            "--cpu",
+        ]
+        line += ["--steps", "2", "--generations", "2", "--max-completion-length", "8"]
+        monkeypatch.setattr(sys, "argv", ["trl_grpo.py", *line])
+        try:
+            runpy.run_path(str(EXAMPLES / "trl_grpo.py"), run_name="__main__")
+        finally:
+            shared.close()
+            environment.cache_clear()
+    assert "step 2: reward 0.500, masked 0.00" in capsys.readouterr().out
+    assert Path("out/model.safetensors").exists()
+    # What is judged is a completion, against the reference of its own row.
+    assert len(stub.bodies) == 4
+    assert all("class Model" in body["reference"] for body in stub.bodies)
+
+
+def _text(name: str) -> str:
+    return (EXAMPLES / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["verl_grpo.sh", "slime_grpo.sh"])
+def test_functions_that_a_script_names_are_there(name: str) -> None:
+    text = _text(name)
+    named = re.findall(r"kernelmill\.rl\.slime\.(\w+)", text)
+    if name.startswith("verl"):
+        assert "path=pkg://kernelmill.rl.verl" in text
+        named = re.findall(r"custom_reward_function\.name=(\w+)", text)
+    module = importlib.import_module(f"kernelmill.rl.{name.partition('_')[0]}")
+    assert named
+    assert all(callable(getattr(module, function)) for function in named)
+
+
+def test_data_that_an_example_reads_is_what_export_writes() -> None:
+    out = Path("outputs/rl")
+    assert str(merged_file(out, [1, 2, 3, 4])) in _text("slime_grpo.sh")
+    stem = level_file(out, 1).name.removesuffix("_level_1.jsonl")
+    assert f"{out}/{stem}_verl.parquet" in _text("verl_grpo.sh")
+    assert f"{out}/{stem}_prime.jsonl" in _text("prime_rl.toml")
+    assert f"{out}/{stem}_trl.jsonl" in _text("trl_grpo.py")
+
+
+def test_the_taskset_of_the_example_for_prime_rl_is_one_that_verifiers_takes() -> None:
+    pytest.importorskip("verifiers.v1")
+    from kernelmill.rl.taskset import KernelTasksetConfig
+
+    config: dict[str, Any] = tomllib.loads(_text("prime_rl.toml"))
+    (source,) = config["orchestrator"]["train"]["source"]
+    taskset = source["env"]["taskset"]
+    found = KernelTasksetConfig.model_validate(taskset)
+    assert (found.id, found.task.url) == ("kernelmill-env", shared.URL)
