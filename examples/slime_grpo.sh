@@ -8,7 +8,7 @@ set -euo pipefail
 
 MODEL=${MODEL:-/root/Qwen3-4B}              # as `hf download` leaves it
 MEGATRON=${MEGATRON:-/root/Qwen3-4B_torch_dist}  # the same, converted by slime's tools/convert_hf_to_torch_dist.py
-DATA=${DATA:-outputs/rl/kernel_bench_triton_all_levels.jsonl}
+DATA=${DATA:-outputs/rl/kernel_bench_triton_levels_1_2_3.jsonl}  # all_levels with KernelBench, which has four
 GPUS=${GPUS:-8}
 source scripts/models/qwen3-4B.sh           # MODEL_ARGS
 

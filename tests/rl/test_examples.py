@@ -77,7 +77,7 @@ def test_functions_that_a_script_names_are_there(name: str) -> None:
 
 def test_data_that_an_example_reads_is_what_export_writes() -> None:
     out = Path("outputs/rl")
-    assert str(merged_file(out, [1, 2, 3, 4])) in _text("slime_grpo.sh")
+    assert str(merged_file(out, [1, 2, 3])) in _text("slime_grpo.sh")
     stem = level_file(out, 1).name.removesuffix("_level_1.jsonl")
     assert f"{out}/{stem}_verl.parquet" in _text("verl_grpo.sh")
     assert f"{out}/{stem}_prime.jsonl" in _text("prime_rl.toml")
