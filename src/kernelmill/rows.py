@@ -79,6 +79,40 @@ class Info(Struct):
     triton_code: str | None = None
 
 
+class Named(Struct):
+    """The columns that say what a row's problem is called, whatever kind of row it is.
+
+    The class is the last to be asked: in KernelBench's style every one of them is `Model`.
+    """
+
+    problem_name: Any = None
+    """In evals rows that `synthesize` made."""
+    name: Any = None
+    """In KernelBench's rows and problem files, and in specifications."""
+    extra_info: Any = None
+    """In RL prompt rows."""
+    entry_point: Any = None
+    module_name: Any = None
+    info: Any = None
+
+    @property
+    def called(self) -> str:
+        """The name of the problem, or of its class where it has no other; empty where the row has none."""
+        names = (
+            self.problem_name,
+            self.name,
+            _inside(self.extra_info, "problem_name"),
+            self.entry_point,
+            self.module_name,
+            _inside(self.info, "module_name"),
+        )
+        return next((name for name in names if isinstance(name, str) and name), "")
+
+
+def _inside(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+
+
 class EvalsRow(Struct):
     """An evaluated sample (SCHEMA 3): a prompt, what a model answered, and the reward it earned.
 
@@ -218,7 +252,7 @@ def read_info(where: str, value: Info | str) -> Info:
         raise BadRow(where, bad_row("", error).reason, "$.info") from None
 
 
-class _ModuleColumns(Struct):
+class _ModuleColumns(Named):
     """Where the kinds of row keep their module: evals rows in `info`, KernelBook and specifications in `python_code`, KernelBench in
     `code`."""
 
@@ -231,7 +265,7 @@ class _ModuleColumns(Struct):
 
 
 class ModuleReader:
-    """Reads a row's module, whatever kind of row it is: its name (may be empty) and its code. Raises `BadRow`."""
+    """Reads a row's module, whatever kind of row it is: its problem's name (may be empty) and its code. Raises `BadRow`."""
 
     def __init__(self) -> None:
         self._read = RowReader(_ModuleColumns)
@@ -239,12 +273,12 @@ class ModuleReader:
     def __call__(self, row: Row) -> tuple[str, str]:
         columns = self._read(row)
         if columns.info is not None:
-            info = read_info(row.where, columns.info)
-            return info.module_name, info.python_code
+            columns.info = info = read_info(row.where, columns.info)
+            return columns.called, info.python_code
         code = columns.python_code if columns.python_code is not None else columns.code
         if code is None:
             raise BadRow(row.where, "no module (looked in info.python_code, python_code and code)")
-        return columns.entry_point or columns.module_name or columns.name or "", code
+        return columns.called, code
 
 
 class EvalsReader:

@@ -13,7 +13,7 @@ from rich.text import Text
 from kernelmill.arguments import Parser, at_least
 from kernelmill.config import secret
 from kernelmill.errors import ConfigError
-from kernelmill.rows import Row, RowReader
+from kernelmill.rows import Named, Row, RowReader
 from kernelmill.store import open_source
 from kernelmill.terminal import plain
 
@@ -53,16 +53,28 @@ def _panel(row: Row, values: dict[str, Any], columns: list[str], lines: int) -> 
         parts.append(
             Text.assemble((name, "bold cyan"), "  " if "\n" not in text else "\n", plain(_cut(text, lines)))
         )
-    return Panel(Group(*parts), title=Text(row.where), title_align="left", border_style="dim")
+    name = msgspec.convert(values, Named).called
+    title = f"{name}, {row.where}" if name else row.where  # a long path is cut at its end
+    return Panel(Group(*parts), title=Text(plain(title)), title_align="left", border_style="dim")
 
 
 def _at(values: dict[str, Any], path: str) -> Any:
     value: Any = values
     for name in path.split("."):
+        if isinstance(value, str):
+            value = _decoded(value)
         if not isinstance(value, dict) or name not in value:
             raise ConfigError(f"no column {path} (there are: {', '.join(values)})")
         value = value[name]
     return value
+
+
+def _decoded(text: str) -> Any:
+    """What a column of JSON text holds: published sets have `verdict` and `turns` so."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
 
 
 def _cut(text: str, lines: int) -> str:

@@ -28,7 +28,7 @@ from kernelmill.curate.length_report import LengthReport, LongRow, Tally, printe
 from kernelmill.errors import BadRow, ConfigError, OutputError, SourceError
 from kernelmill.flow import Made
 from kernelmill.parallel import mapped
-from kernelmill.rows import Row, row_lots
+from kernelmill.rows import Named, Row, row_lots
 from kernelmill.settings import LengthsSettings
 from kernelmill.store import Source, open_source
 from kernelmill.store.watched import Watched
@@ -123,22 +123,17 @@ def _count_row(tokenizer: ChatTokenizer, chat: Chat, tally: Tally) -> tuple[int,
     return count, reach
 
 
-class _Named(Struct):
-    info: Any = None
-    module_name: Any = None
-    name: Any = None
+class _NamedRow(Named):
     instance_id: Any = None
 
 
-_named = msgspec.json.Decoder(_Named)
+_named = msgspec.json.Decoder(_NamedRow)
 
 
 def _name(row: Row) -> str:
     """What a row is called, for people; empty where it has no name."""
     found = _named.decode(row.raw)
-    inside = found.info.get("module_name") if isinstance(found.info, dict) else None
-    names = (inside, found.module_name, found.name, found.instance_id)
-    return next((name for name in names if isinstance(name, str) and name), "")
+    return found.called or (found.instance_id if isinstance(found.instance_id, str) else "")
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -40,6 +40,11 @@ class Module(NamedTuple):
         return self.module_name
 
     @property
+    def problem_name(self) -> str:
+        """What people call it: in KernelBench's style every class is `Model`."""
+        return self.given.name or self.module_name
+
+    @property
     def class_name(self) -> str:
         return f"{self.module_name}New"
 
@@ -54,6 +59,18 @@ class _AnyRow(KernelBookRow, kw_only=True):
     name: str | UnsetType | None = UNSET
     level: Label | UnsetType = UNSET
     problem_id: Label | UnsetType = UNSET
+    problem_name: Any = UNSET
+    problem_level: Any = UNSET
+    problem_uuid: Any = UNSET
+
+    def __post_init__(self) -> None:
+        """Evals rows have the names of their problem under names of their own."""
+        if self.name is UNSET and isinstance(self.problem_name, str):
+            self.name = self.problem_name
+        if self.level is UNSET and isinstance(self.problem_level, int | float | str):
+            self.level = self.problem_level
+        if self.uuid is UNSET and isinstance(self.problem_uuid, int | float | str):
+            self.uuid = self.problem_uuid
 
 
 class Specs:
@@ -111,7 +128,9 @@ class ModelWriter:
         self._model = model
 
     def messages(self, item: Module) -> Messages:
-        text = self._prompt.render(module_name=item.module_name, python_code=item.python_code)
+        text = self._prompt.render(
+            module_name=item.module_name, problem_name=item.problem_name, python_code=item.python_code
+        )
         return [{"role": "user", "content": text}]
 
     async def prepare(self, item: Module) -> None:

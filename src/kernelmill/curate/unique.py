@@ -1,6 +1,7 @@
 """`kernelmill unique`: the best row of each module; of equals, the first.
 
-What makes two modules the same is `--by`: their *name* (the old way, which loses every other `Block` and `Net`), their
+What makes two modules the same is `--by`: their *name* (the old way, which loses every other `Block` and `Net`; the problem's
+where the row has one, for in KernelBench every class is `Model`), their
 *structure* (the same code, whatever it is called), or *near*: structure, and then nearly the same code (MinHash candidates,
 each confirmed by the exact share of code in common). Every dropped row says which row it duplicates and how alike they are.
 """
@@ -18,22 +19,22 @@ from msgspec import Struct
 from kernelmill.flow import Made
 from kernelmill.problems.modules import Modules
 from kernelmill.row_stage import ScanningStage, run_row_stage
-from kernelmill.rows import Drop, Info, Row, RowReader, read_info
+from kernelmill.rows import Drop, Info, Named, Row, RowReader, read_info
 from kernelmill.settings import UniqueSettings
 
 
-class _Named(Struct):
+class _ClassName(Struct):
     module_name: str
 
 
-class _NameRow(Struct):
+class _NameRow(Named, kw_only=True):
     """All that the old way looks at: code is not even read."""
 
     reward: float
-    info: _Named | str
+    info: _ClassName | str
 
 
-class _CodeRow(Struct):
+class _CodeRow(Named, kw_only=True):
     reward: float
     info: Info | str
 
@@ -71,17 +72,18 @@ class Unique(ScanningStage):
 
     def scan(self, row: Row) -> None:
         read = self._read(row)
-        info = read.info if isinstance(read.info, _Named) else read_info(row.where, read.info)
+        if isinstance(read.info, str):
+            read.info = read_info(row.where, read.info)
         if self._reads_code:
-            assert isinstance(info, Info)
-            self._texts.append(self._modules.add(info.python_code))
-            self._places.append(_place(info))
+            assert isinstance(read.info, Info)
+            self._texts.append(self._modules.add(read.info.python_code))
+            self._places.append(_place(read.info))
         if row.index > len(self._seen):
             self._seen.extend([_NO_ROW] * (row.index - len(self._seen)))
         self._seen.append(len(self._rewards))
         self._rewards.append(read.reward)
         self._where.append(row.where)
-        self._names.append(info.module_name)
+        self._names.append(read.called)
 
     def decide(self) -> None:
         self._modules.finish()

@@ -57,9 +57,10 @@ class Prompts(NamedTuple):
     user: Prompt
     answer: Mark = "answer"
 
-    def messages(self, code: str) -> list[dict[str, str]]:
+    def messages(self, code: str, name: str) -> list[dict[str, str]]:
         values = {
             "code": code.rstrip("\n"),
+            "problem_name": name,
             "module_name": "Model",
             "class_name": "ModelNew",
             "answer": MARKS[self.answer],
@@ -109,7 +110,7 @@ def _row(folder: Path, record: SetRecord, one: Checked, prompts: Prompts) -> dic
     code = code_of(folder, one)
     source = PREFIX if record.name == KERNELBENCH else f"{record.name}_triton"
     row = {
-        "prompt": prompts.messages(code),
+        "prompt": prompts.messages(code, one.name),
         "label": code,
         "extra_info": {
             "level": one.level,

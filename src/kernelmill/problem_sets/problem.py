@@ -154,8 +154,7 @@ def read_from(name: str, source: Source, level: int | None) -> ReadSet:
 def _problem(given: ProblemRow, code: str, where: str, level: int | None) -> Problem:
     extra = given.extra_info
     info = given.info if isinstance(given.info, Info) else None
-    names = (given.name, extra.problem_name if extra else None, given.entry_point, given.module_name)
-    name = next(filter(None, names), None) or (info.module_name if info else "Problem")
+    name = given.called or "Problem"
     number = next(
         filter(_is_given, (given.problem_id, extra.problem_id if extra else None, given.uuid)), None
     )

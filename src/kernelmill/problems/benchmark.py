@@ -23,7 +23,7 @@ from msgspec import Struct
 from kernelmill.errors import BadRow, ConfigError, SourceError
 from kernelmill.parallel import mapped
 from kernelmill.problems.overlap import ProblemSet, fingerprints
-from kernelmill.rows import Info, Label, Row, RowReader, read_info
+from kernelmill.rows import Info, Label, Named, Row, RowReader, read_info
 from kernelmill.store import Source, open_source
 from kernelmill.store.source import DATA
 
@@ -38,7 +38,7 @@ class _Extra(Struct):
     problem_name: str | None = None
 
 
-class ProblemRow(Struct):
+class ProblemRow(Named):
     """Any kind of row that holds a problem."""
 
     python_code: str | None = None
@@ -177,16 +177,8 @@ def _chunks(source: Source) -> Iterator[list[tuple[str, str]]]:
 def _problem(row: Row, given: ProblemRow) -> tuple[str, str]:
     """What a problem is called, and its code."""
     code = problem_code(row, given)
-    info = read_info(row.where, given.info) if given.info is not None else None
     extra = given.extra_info or _Extra()
-    names = (
-        given.name,
-        extra.problem_name,
-        given.entry_point,
-        given.module_name,
-        info.module_name if info else None,
-    )
-    name = next(filter(None, names), "")
+    name = given.called
     numbers = (given.problem_id, extra.problem_id, given.uuid, given.example_id)
     number = next((_text(value) for value in numbers if value is not None), "")
     if number and not name.startswith(f"{number}_"):
@@ -199,7 +191,9 @@ def _problem(row: Row, given: ProblemRow) -> tuple[str, str]:
 
 def problem_code(row: Row, given: ProblemRow) -> str:
     """The problem's text, in whatever column this kind of row has it. Raises `BadRow`."""
-    info = read_info(row.where, given.info) if given.info is not None else None
+    if isinstance(given.info, str):
+        given.info = read_info(row.where, given.info)
+    info = given.info
     codes = (info.python_code if info else None, given.python_code, given.code, given.label)
     code = next((text for text in codes if isinstance(text, str)), None)
     if code is None:

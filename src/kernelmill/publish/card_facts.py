@@ -92,7 +92,7 @@ class CardCounts:
         _tally(self.raters, get("rater"))
         _tally(self.writers, get("writer"))
         _tally(self.tasks, get("task"))
-        names = _module_names(len(batch), get("module_name"), get("info"))
+        names = _module_names(len(batch), columns)
         # The hash alone, in 64 bits: two names of a million share one once in thirty million datasets.
         self._modules.update(hash(name) for name in names if isinstance(name, str))
         if (licences := get("licenses")) is not None and pa.types.is_list(licences.type):
@@ -157,18 +157,17 @@ def _environments(verdicts: Any) -> Iterator[_Environment]:
             yield found.env
 
 
-def _module_names(rows: int, names: Any, info: Any) -> list[Any]:
-    """The name that each row gives its module, if it does: in a column of its own, else in `info`."""
-    if names is not None and not names.null_count:
-        return list(names.to_pylist())
-    inside: list[Any] = [None] * rows
-    if _is_text(info):
-        inside = [*map(_name_in_text, info.to_pylist())]
-    elif (field := _field(info, "module_name")) is not None:
-        inside = field.to_pylist()
-    if names is None:
-        return inside
-    return [inner if name is None else name for name, inner in zip(names.to_pylist(), inside, strict=True)]
+def _module_names(rows: int, columns: Mapping[str, Any]) -> list[Any]:
+    """What each row calls its module: by the problem's name, else by the class's, in a column of its own or in `info`."""
+    found: list[Any] = [None] * rows
+    info: Any = columns.get("info")
+    inside = [*map(_name_in_text, info.to_pylist())] if _is_text(info) else _field(info, "module_name")
+    # The same order as `Named` has.
+    for column in (*map(columns.get, ("problem_name", "name", "entry_point", "module_name")), inside):
+        if column is not None and None in found:
+            values = column if isinstance(column, list) else column.to_pylist()
+            found = [value if name is None else name for name, value in zip(found, values, strict=True)]
+    return found
 
 
 def _name_in_text(info: str | None) -> str | None:

@@ -1,6 +1,6 @@
 """What publishing would change: rows by split, and columns.
 
-A row is the same row as before by what names it: `example_id`, `uuid`, `instance_id`, `level`, `problem_id`, `name` and the
+A row is the same row as before by what names it: `example_id`, `uuid`, `instance_id`, `level`, `problem_id`, the problem's and the
 module's name, as far as the row has them; of rows with the same names, the first is the first, the second the second. A row that
 has no name is known by its content alone, and so is never changed, only added or removed. Values are compared, not bytes: the
 order of columns does not count, nor a null in place of a missing key. Holds about 200 bytes a row.
@@ -19,7 +19,10 @@ from kernelmill.rows import Row, RowReader
 from kernelmill.store import Source
 from kernelmill.store.source import DataFile
 
-_NAMES = ("example_id", "uuid", "instance_id", "level", "problem_id", "name", "module_name", "entry_point")
+_NAMES = (
+    "example_id", "uuid", "instance_id", "level", "problem_id", "name", "module_name", "entry_point", "problem_name",
+    "problem_level",
+)  # fmt: skip
 
 
 class SplitChange(NamedTuple):

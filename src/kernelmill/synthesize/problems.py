@@ -112,6 +112,7 @@ class Asked:
 
     def _messages(self, module: Module) -> Messages:
         text = self._prompt.render(
+            problem_name=module.problem_name,
             module_name=module.module_name,
             class_name=module.class_name,
             python_code=module.python_code,
