@@ -48,6 +48,8 @@ class Answerer(Protocol[I_contra]):
     """Who answers: a model, or program analysis."""
 
     concurrency: int
+    free: bool
+    """Whether its work costs nothing: then a run that is stopped does not wait for what is in flight."""
 
     def key(self, item: I_contra) -> str: ...
 
@@ -159,7 +161,7 @@ class Batch(Generic[Item]):
             if running - self.control.paused < at_once and running < at_once * _PAUSED:
                 workers.append(asyncio.create_task(self._worker(work)))
 
-        self.control.watch(workers)
+        self.control.watch(workers, free=self.answerer.free)
         self.control.on_pause(begin_another)
         watcher = asyncio.create_task(self._watch(progress))
         try:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib
 import io
 import os
@@ -17,19 +16,12 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from kernelmill import __version__
 from kernelmill.arguments import Parser, config_file
-from kernelmill.errors import ConfigError, MillError
+from kernelmill.errors import ConfigError, MillError, disk_fault
 from kernelmill.flow import COMMANDS, STAGES, TOOLS, Command, Made
 from kernelmill.terminal import say
 
 if TYPE_CHECKING:
     from kernelmill.settings import Settings
-
-_DISK = {
-    errno.ENAMETOOLONG: "the name is too long",
-    errno.ENOSPC: "no space left on the disk",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EROFS: "read-only disk",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,14 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
-        if error.errno not in _DISK and not error.filename:
+        said = disk_fault(error)
+        if said is None and not error.filename:
             raise
-        if error.errno not in _DISK:
-            return _fail(f"{error.filename}: {error.strerror}", 1)
-        return _fail(
-            f"{_DISK[error.errno]} ({error.filename or 'while writing'}): what was paid for is in the journal",
-            1,
-        )
+        return _fail(said or f"{error.filename}: {error.strerror}", 1)
 
 
 def synthesize() -> int:

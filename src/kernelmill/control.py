@@ -1,8 +1,8 @@
 """How a running batch is counted, and how it is stopped.
 
 `Stats` is what the progress display reads and the engine writes. `Control` is asked before each new piece of work
-whether the run is to go on. The first Ctrl-C (or SIGTERM) lets the work in flight finish; a second one stops at once.
-Both leave a state that the same command resumes.
+whether the run is to go on. The first Ctrl-C (or SIGTERM) lets the work in flight finish, for it is paid for; a second one
+stops at once. Work that costs nothing is dropped at the first. All leave a state that the same command resumes.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Control:
         self.stopping = asyncio.Event()
         self.error: MillError | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._free = False
         self._on_stop: list[Callable[[], None]] = []
         self._on_pause: list[Callable[[], None]] = []
         self._on_resume: list[Callable[[], Awaitable[object]]] = []
@@ -63,12 +64,14 @@ class Control:
         """Pieces of work that wait before they are tried again, while others go on."""
 
     def stop(self, error: MillError) -> None:
-        """Take no new work; what is in flight is paid for, and finishes. The first reason given is the one the user sees."""
+        """Take no new work; what is in flight finishes if it is paid for. The first reason given is the one the user sees."""
         if self.error is None:
             self.error = error
         self.stopping.set()
         for tell in self._on_stop:
             tell()
+        if self._free:
+            self.cancel()
 
     def on_stop(self, tell: Callable[[], None]) -> None:
         """Call this when the run is to stop."""
@@ -105,9 +108,9 @@ class Control:
         if resume is not None:
             self._on_resume.append(resume)
 
-    def watch(self, tasks: list[asyncio.Task[None]]) -> None:
-        """The tasks that a second Ctrl-C cancels."""
-        self._tasks = tasks
+    def watch(self, tasks: list[asyncio.Task[None]], *, free: bool) -> None:
+        """The tasks that a second Ctrl-C cancels; whatever stops the run does where they are `free`: nothing was paid for them."""
+        self._tasks, self._free = tasks, free
 
     def cancel(self) -> None:
         for task in self._tasks:
@@ -127,7 +130,7 @@ class Control:
 
     def _interrupt(self) -> None:
         if not self.stopping.is_set():
-            if self._tasks:
+            if self._tasks and not self._free:
                 say("Stopping: finishing what is in flight. Ctrl-C again stops at once.")
             self.stop(Interrupted("interrupted"))
         else:

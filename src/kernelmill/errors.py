@@ -24,6 +24,26 @@ Three kinds of trouble, and one way to treat each:
 from __future__ import annotations
 
 import codecs
+import errno
+
+_DISK = {
+    errno.ENOSPC: ("no space left on the disk", "make room and run the same command again"),
+    errno.EDQUOT: ("the disk quota is used up", "make room and run the same command again"),
+    errno.EFBIG: (
+        "the file grows over a limit",
+        "raise the limit (ulimit -f) and run the same command again",
+    ),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
+    errno.EROFS: ("read-only disk", "write to another place"),
+}
+
+
+def disk_fault(error: BaseException | None, kept: str = "") -> str | None:
+    """What a disk that cannot be written says to the user, and what is `kept` all the same; None where it is no such error."""
+    if not isinstance(error, OSError) or error.errno not in _DISK:
+        return None
+    what, advice = _DISK[error.errno]
+    return f"{what} ({error.filename or 'while writing'}): {f'{kept}; ' if kept else ''}{advice}"
 
 
 class MillError(Exception):

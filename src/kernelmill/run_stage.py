@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -14,7 +14,7 @@ from rich.console import Console
 from kernelmill.batch import Answerer, Batch, Plan, Stage
 from kernelmill.config import public, secret
 from kernelmill.control import Control, Stats
-from kernelmill.errors import ConfigError, Stopped
+from kernelmill.errors import ConfigError, OutputError, Stopped, disk_fault
 from kernelmill.flow import Made
 from kernelmill.isolate import Isolate
 from kernelmill.llm.client import Endpoint
@@ -104,6 +104,18 @@ def open_journal(path: Path, dry_run: bool) -> JournalReader:
     return JournalReader(path if path.exists() else None) if dry_run else Journal(path)
 
 
+@contextmanager
+def answers_kept(journal: Path) -> Iterator[None]:
+    """A disk that cannot be written ends the run, and the message says where the answers are, if there are any."""
+    try:
+        yield
+    except OSError as error:
+        kept = f"what is answered is in the journal {journal}" if journal.exists() else ""
+        if (said := disk_fault(error, kept)) is None:
+            raise
+        raise OutputError(said) from None
+
+
 async def run_stage(
     name: str, settings: StageSettings, parts_of: Callable[[Context], Parts[Item]], **needs: bool
 ) -> Made:
@@ -119,6 +131,7 @@ async def run_stage(
     for file in source.files:
         output.refuse(file.path, "the source")
     async with AsyncExitStack() as stack:
+        stack.enter_context(answers_kept(journal))
         if not settings.dry_run:
             stack.enter_context(output)
         context = await stack.enter_async_context(session)

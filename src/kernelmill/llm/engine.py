@@ -87,6 +87,8 @@ class Asking(Protocol[I_contra]):
 class Model(Generic[Item]):
     """A model as one who answers. Holds no row and no answer: both stand in the journal and the source."""
 
+    free = False
+
     def __init__(
         self,
         endpoint: Endpoint,

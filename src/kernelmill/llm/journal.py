@@ -28,6 +28,7 @@ from urllib.parse import quote
 
 from kernelmill.errors import MillError, OutputError, SourceError
 from kernelmill.lock import share_lock, take_lock
+from kernelmill.terminal import say
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS calls (
@@ -57,7 +58,8 @@ _VERSION = 1
 _APPLICATION = 0x4B6D696C
 """SQLite's `application_id`: tells our files from other people's databases."""
 _PATIENCE = 60.0
-"""Seconds for which a write that fails is tried again before the run is stopped: a full disk can be mended."""
+"""Seconds for which an answer that was paid for is tried again where the disk is full, and anything where another process has the
+file: both can be mended. What cost nothing is not waited with."""
 
 
 class Call(NamedTuple):
@@ -101,7 +103,14 @@ class Totals(NamedTuple):
 
 _COLUMNS = ", ".join(Call._fields)
 _INSERT = f"INSERT INTO calls ({_COLUMNS}) VALUES ({', '.join('?' * (len(Call._fields) - 2))}, deflate(?), ?)"
-_Write = tuple[str, tuple[object, ...], asyncio.Future[None]]
+_LOCKED = ("SQLITE_BUSY", "SQLITE_LOCKED")
+
+
+class _Write(NamedTuple):
+    statement: str
+    values: tuple[object, ...]
+    written: asyncio.Future[None]
+    paid: bool
 
 
 class JournalReader:
@@ -190,6 +199,8 @@ class Journal(JournalReader):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._patience = _PATIENCE
+        """Used up once a run: answers that come after that are tried once each."""
 
     def __enter__(self) -> Self:
         self._lock = take_lock(
@@ -217,7 +228,7 @@ class Journal(JournalReader):
 
     async def append(self, call: Call) -> None:
         """Write an answer; returns when it is on the disk."""
-        await self._submit(_INSERT, call)
+        await self._submit(_INSERT, call, paid=True)
 
     async def add_fact(self, key: str, value: str) -> None:
         await self._submit(
@@ -225,9 +236,9 @@ class Journal(JournalReader):
             (key, time.time(), value.encode("utf-8")),
         )
 
-    async def _submit(self, statement: str, values: tuple[object, ...]) -> None:
+    async def _submit(self, statement: str, values: tuple[object, ...], paid: bool = False) -> None:
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.put((statement, values, written))
+        self._queue.put(_Write(statement, values, written, paid))
         # Shielded: a cancelled caller must not cancel what the writer thread is about to resolve.
         await asyncio.shield(written)
 
@@ -245,22 +256,22 @@ class Journal(JournalReader):
                     break
             last = item is None
             failure = self._commit(connection, batch)
-            for _, _, written in batch:
+            for write in batch:
                 # The loop is gone when a run was stopped hard; what was queued is on the disk all the same.
                 with contextlib.suppress(RuntimeError):
-                    written.get_loop().call_soon_threadsafe(_resolve, written, failure)
+                    write.written.get_loop().call_soon_threadsafe(_resolve, write.written, failure)
         connection.close()
 
     def _commit(self, connection: sqlite3.Connection, batch: list[_Write]) -> Exception | None:
-        """Write a batch; while it fails, keep it and try again for a minute. Returns what is to be raised."""
-        give_up = time.monotonic() + _PATIENCE
+        """Write a batch; while it may be mended, keep it and try again for a minute. Returns what is to be raised."""
+        started, told = time.monotonic(), False
         while True:
             try:
                 if self.path.stat().st_ino != self._file:
                     return OutputError(f"the journal {self.path} was replaced while the run was going on")
                 connection.execute("BEGIN IMMEDIATE")
-                for statement, values, _ in batch:
-                    connection.execute(statement, values)
+                for write in batch:
+                    connection.execute(write.statement, write.values)
                 connection.execute("COMMIT")
                 return None
             except FileNotFoundError:
@@ -269,10 +280,16 @@ class Journal(JournalReader):
                 with contextlib.suppress(sqlite3.Error):  # what is wrong is told below
                     connection.rollback()
                 mendable = isinstance(error, sqlite3.OperationalError)
-                if not mendable or time.monotonic() > give_up:
-                    return OutputError(
-                        f"the journal could not be written ({error})"
-                        + (": is the disk full?" if mendable else "")
+                locked = getattr(error, "sqlite_errorname", "").startswith(_LOCKED)
+                worth_it = mendable and (locked or any(write.paid for write in batch))
+                if not worth_it or time.monotonic() - started > self._patience:
+                    self._patience *= not worth_it
+                    full = ": is the disk full? Make room and run the same command again" if mendable else ""
+                    return OutputError(f"the journal {self.path} could not be written ({error}){full}")
+                if not told and not locked:
+                    told = True
+                    say(
+                        f"The journal {self.path} cannot be written ({error}): trying for {self._patience:.0f} s. Is the disk full?"
                     )
             time.sleep(0.5)
 
@@ -283,6 +300,7 @@ def _resolve(written: asyncio.Future[None], failure: Exception | None) -> None:
             written.set_result(None)
         else:
             written.set_exception(failure)
+            written.exception()  # whoever waited may have been cancelled, and asyncio would tell of it as a bug
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -96,6 +96,7 @@ class Analysis(Generic[Item]):
     """Answers from facts alone. Needs no model; says nothing about what the code does not show."""
 
     name = "static"
+    free = True
 
     def __init__(
         self, store: FactStore, judge: Callable[[Item, ModuleFacts], dict[str, Any]], stats: Stats

@@ -21,7 +21,7 @@ from typing import IO, Any
 import msgspec
 
 from kernelmill import __version__
-from kernelmill.errors import OutputError
+from kernelmill.errors import OutputError, disk_fault
 from kernelmill.lock import lock_of, take_lock
 from kernelmill.rows import RejectedRow, Row, is_json_object
 from kernelmill.store.row_file import RowFile
@@ -73,6 +73,8 @@ class Output:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, OSError) and disk_fault(error) and error.filename is None:
+            error.filename = str(self.path)  # a failed write does not say of which file
         for file in (self._rows, self._rejects):
             if file is not None:
                 file.close()

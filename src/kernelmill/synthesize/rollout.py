@@ -59,6 +59,7 @@ class Rollouts:
         self._writing = asyncio.Semaphore(writer.at_once)
         # An answer that waits to be asked for again is not being written.
         control.on_pause(self._writing.release, self._writing.acquire)
+        self.free = writer.free
         # More than can be written at a time, so that writing goes on while answers wait to be judged; not many more, so
         # that a slow judge is not buried.
         self.concurrency = writer.at_once + 2 * grader.workers

@@ -20,7 +20,15 @@ from kernelmill.control import Control, Stats
 from kernelmill.errors import OutputError, Stopped
 from kernelmill.flow import Made
 from kernelmill.llm.journal import JournalReader
-from kernelmill.run_stage import answer_all, journal_path, open_journal, owed, usage, usage_lines
+from kernelmill.run_stage import (
+    answer_all,
+    answers_kept,
+    journal_path,
+    open_journal,
+    owed,
+    usage,
+    usage_lines,
+)
 from kernelmill.store import Output
 from kernelmill.store.output import test_path
 from kernelmill.synthesize import problems, row
@@ -86,6 +94,7 @@ async def run(
         output.refuse(file.path, "the source")
     stats, control = Stats(), Control()
     async with AsyncExitStack() as stack:
+        stack.enter_context(answers_kept(journal_file))
         if not settings.dry_run:
             stack.enter_context(output)
         journal = stack.enter_context(open_journal(journal_file, settings.dry_run))

@@ -22,6 +22,8 @@ from kernelmill.teacher.variants import VARIANTS
 class TeacherWriter:
     """What it writes is among the journal's facts. `teacher` is None in a dry run, which only looks."""
 
+    free = True
+
     def __init__(self, teacher: Teacher | None, journal: JournalReader, at_once: int) -> None:
         self._teacher, self._journal = teacher, journal
         self._version = f"{importlib.metadata.version('torch')}, kernelmill {__version__}"

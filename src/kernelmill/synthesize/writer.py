@@ -49,6 +49,8 @@ class Writer(Protocol):
     """For the manifest: `llm:<model>`."""
     at_once: int
     """Answers that may be under way together."""
+    free: bool
+    """Whether they cost nothing."""
 
     def known(self, problem: Problem, messages: Messages) -> Written | Ended | None:
         """What was written for this, in this run or an earlier one."""

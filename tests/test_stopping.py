@@ -1,0 +1,181 @@
+"""Work that costs nothing stops at the first signal, and at once on a full disk, in one line. Real processes, signals and disks."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmill.errors import OutputError
+from kernelmill.llm import journal as journal_module
+from kernelmill.llm.journal import Journal
+from tests.conftest import command, evals_row, write_rows
+
+ENDLESS = """
+import time
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+
+def get_inputs():
+    time.sleep(100_000)
+    return [torch.randn(4, 8)]
+
+def get_init_inputs():
+    return []
+"""
+FREE = {
+    "rate": ("--rater", "static", "--trace-timeout", "90000"),
+    "specs": ("--writer", "static", "--trace-timeout", "90000"),
+    "synthesize": ("--teacher", "inductor", "--device", "cpu"),
+}
+
+
+@pytest.mark.parametrize(
+    ("stage", "number"),
+    [("rate", signal.SIGINT), ("specs", signal.SIGTERM), ("synthesize", signal.SIGINT), ("synthesize", signal.SIGTERM)],
+)  # fmt: skip
+def test_the_first_signal_ends_work_that_costs_nothing_without_waiting_for_it(
+    tmp_path: Path, stage: str, number: signal.Signals
+) -> None:
+    row = evals_row(1, 1.0)
+    row["info"] |= {"module_name": "Model", "python_code": ENDLESS}
+    write_rows(tmp_path / "rows.jsonl", [row] * 3)
+    process = subprocess.Popen(
+        command(stage, "rows.jsonl", "-o", "out.jsonl", *FREE[stage]), stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if f"{stage}: " in line:  # the bar's first line: work is in flight, and would never end
+            break
+    process.send_signal(number)
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert said.count("\n") <= 3
+    assert said.splitlines()[-1].startswith("kernelmill: interrupted")
+    assert "finishing" not in said
+    assert not Path("out.jsonl").exists()
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Any]:
+    """A full disk for the processes of the block: a small file system where we may mount one, else a limit on files."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    try:
+        mounted = not subprocess.run(mount, capture_output=True).returncode
+    except FileNotFoundError:
+        mounted = False
+    try:
+        yield None if mounted else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 3, size // 3))
+    finally:
+        if mounted:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def on_full_disk(size: int, *arguments: object) -> list[str]:
+    """What a command says on standard error that runs out of space."""
+    with small_disk(Path("disk").absolute(), size) as limit:
+        done = subprocess.run(
+            command(*arguments), cwd="disk", capture_output=True, text=True, timeout=200, preexec_fn=limit,
+            env={**os.environ, "COLUMNS": "300"},
+        )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "never retrieved" not in done.stderr
+    return done.stderr.splitlines()
+
+
+def test_a_disk_that_is_full_is_one_line_and_names_a_journal_only_where_there_is_one(tmp_path: Path) -> None:
+    rows = [evals_row(n, 1.0, note="x" * 20_000) for n in range(40)]
+    source = write_rows(tmp_path / "rows.jsonl", rows)
+    said = on_full_disk(300_000, "unique", source, "-o", "out.jsonl")
+    assert said[-1].startswith("kernelmill: ")
+    assert "(out.jsonl): " in said[-1]
+    assert "run the same command again" in said[-1]
+    assert "journal" not in "".join(said)
+
+
+@pytest.mark.parametrize(
+    ("size", "modules", "what"),
+    [(400_000, 1, "what is answered is in the journal"), (150_000, 80, "could not be written")],
+)
+def test_a_free_stage_on_a_full_disk_stops_at_once_and_says_where_its_answers_are(
+    tmp_path: Path, size: int, modules: int, what: str
+) -> None:
+    rows = [evals_row(n, 1.0, note="x" * 10_000) for n in range(80)]
+    for n, row in enumerate(rows):
+        row["info"] = rows[n % modules]["info"]
+    source = write_rows(tmp_path / "rows.jsonl", rows)
+    said = on_full_disk(size, "rate", source, "-o", "out.jsonl", "--rater", "static", "--no-trace")
+    assert what in said[-1]
+    assert "rate.journal.sqlite" in said[-1]
+    assert not [line for line in said if "trying" in line or "Finishing" in line]
+
+
+def full_journal(journal: Journal) -> None:
+    """The nearest thing to a full disk inside one process: the database may not grow any more."""
+    connect = journal_module._connect
+
+    def small(path: Path) -> sqlite3.Connection:
+        connection = connect(path)
+        connection.execute("PRAGMA max_page_count=1")
+        return connection
+
+    journal_module._connect = small  # type: ignore[assignment]
+    try:
+        journal.__enter__()
+    finally:
+        journal_module._connect = connect
+
+
+def test_what_cost_nothing_is_not_tried_again_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(journal_module.time, "sleep", waits.append)
+    journal = Journal(tmp_path / "j.sqlite")
+    full_journal(journal)
+    try:
+        with pytest.raises(OutputError, match=r"j\.sqlite could not be written .*is the disk full"):
+            asyncio.run(journal.add_fact("key", os.urandom(200_000).hex()))
+    finally:
+        journal.__exit__()
+    assert waits == []
+
+
+def test_a_write_that_fails_after_its_caller_was_cancelled_is_no_bug_of_asyncio(tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = []
+
+    async def cancelled() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        task = asyncio.create_task(journal.add_fact("key", os.urandom(200_000).hex()))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        journal._queue.put(None)
+        await asyncio.to_thread(journal._thread.join)
+        await asyncio.sleep(0)
+        gc.collect()
+
+    journal = Journal(tmp_path / "j.sqlite")
+    full_journal(journal)
+    try:
+        asyncio.run(cancelled())
+    finally:
+        journal.__exit__()
+    assert told == []
