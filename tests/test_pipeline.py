@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import evals_row, read_rows, write_rows
 
 CONFIG = """
@@ -255,3 +257,68 @@ def test_a_step_that_calls_its_source_by_a_word_is_skipped_when_that_file_is_unc
     write_rows(tmp_path / "outputs/filtered_dataset.jsonl", [evals_row(2)])
     mill("run", "@", "flow.toml")
     assert statuses(tmp_path, "run.json") == {"strip": "done"}
+
+
+ASKING = """
+[run]
+report = "out/run.json"
+steps = [
+    {{ stage = "unique", output = "out/unique.jsonl", source = "rows.jsonl" }},
+    {{ stage = "rate", source = "out/unique.jsonl", output = "out/rated.jsonl" }},
+    {{ stage = "specs", source = "rows.jsonl", output = "out/specs.jsonl" }},
+    {{ stage = "strip", source = "out/rated.jsonl", output = "out/plain.jsonl" }},
+]
+[llm]
+base_url = "{base_url}"
+model = "fake"
+[prices."fake"]
+input = 1.0
+output = 10.0
+"""
+
+
+def test_a_dry_run_shows_calls_and_cost_of_every_step_and_calls_nothing(tmp_path: Path, mill: Mill) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(n, 1.0 if n < 7 else 0.1) for n in range(12)])
+    with FakeEndpoint() as endpoint:
+        (tmp_path / "asking.toml").write_text(ASKING.format(base_url=endpoint.base_url))
+
+        def planned() -> dict[str, str]:
+            done = mill("run", "asking.toml", "--dry-run")
+            assert done.returncode == 0, done.stderr
+            return {line.split()[0]: line.split(maxsplit=1)[1] for line in done.stdout.splitlines()}
+
+        first = planned()
+        assert endpoint.asked.total() == 0
+        assert first["unique"].endswith("; no calls")
+        # What unique will leave is not known; more than the rows that it reads it cannot be.
+        assert "would run: it reads what unique writes; at most 7 calls" in first["rate"]
+        assert re.search(r"; 12 calls, \S+ tokens in, \S+ out, \$\d+\.\d+ to fake$", first["specs"])
+        assert first["strip"].endswith("; no calls")
+        assert "at most 19 calls" in first["all"]
+        costs = [
+            float(cost)
+            for step in ("rate", "specs", "all")
+            for cost in re.findall(r"\$([\d.]+)", first[step])
+        ]
+        assert costs[2] == pytest.approx(costs[0] + costs[1], abs=2e-4)
+        assert mill("run", "asking.toml", "--until", "rate").returncode == 0
+        then = planned()
+        assert then["rate"] == "unchanged; no calls"
+        assert "12 calls" in then["all"]
+        assert not then["all"].startswith("at most")
+
+
+def test_a_dry_run_says_how_many_calls_there_are_where_the_rows_are_yet_to_be_written(
+    tmp_path: Path, mill: Mill
+) -> None:
+    write_rows(tmp_path / "rows.jsonl", [evals_row(n, 1.0) for n in range(4)])
+    steps = '{ stage = "specs", source = "rows.jsonl", output = "s.jsonl" }, { stage = "rate", source = "s.jsonl", output = "r.jsonl" }'
+    (tmp_path / "asking.toml").write_text(
+        f'[run]\nreport = "run.json"\nsteps = [{steps}]\n[llm]\nmodel = "fake"\n'
+    )
+    done = mill("run", "asking.toml", "--dry-run")
+    lines = done.stdout.splitlines()
+    assert "; 4 calls, " in lines[0]
+    assert lines[1].endswith("at most 4 calls to fake, unknown cost")
+    assert "at most 8 calls" in lines[2]
+    assert "[prices" in lines[2]

@@ -76,6 +76,22 @@ def code_of(text: str) -> str:
     return text
 
 
+def no_code(text: str) -> str:
+    """Why there is no candidate in an answer; empty where there may be one: a program may stand there without any mark.
+
+    Thoughts without an end are none, whatever they hold: an error would quote them.
+    """
+    try:
+        split_thoughts(text)
+    except NoAnswer as error:
+        return str(error)
+    try:
+        read_answer(text)
+    except NoAnswer as error:
+        return "" if "import " in text else str(error)
+    return ""
+
+
 def split_thoughts(text: str) -> tuple[str, str]:
     """What is thought, and the rest. A closing tag that nothing opened ends thoughts that began with the text.
 

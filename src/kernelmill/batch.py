@@ -39,6 +39,10 @@ class Stage(Protocol[Item]):
         """Decode a row. Raises `BadRow`."""
         ...
 
+    def name(self, item: Item) -> str:
+        """What the progress display calls it."""
+        ...
+
     def finish(self, row: Row, item: Item, columns: dict[str, Any]) -> bytes | Drop:
         """The output row, or why there is none after all."""
         ...
@@ -169,6 +173,7 @@ class Batch(Generic[Item]):
                 while running := [worker for worker in workers if not worker.done()]:
                     await asyncio.wait(running)
         finally:
+            self.control.off_pause(begin_another)
             for task in (watcher, *workers):
                 task.cancel()
         for worker in workers:
@@ -195,6 +200,7 @@ class Batch(Generic[Item]):
             if job is None:
                 return
             key, item = job
+            self.stats.doing[key] = self.stage.name(item)
             try:
                 await self.answerer.answer(item, key)
                 self.stats.done += 1
@@ -209,6 +215,8 @@ class Batch(Generic[Item]):
                 # A bug, or a cancelled run: the other workers must not go on paying.
                 self.control.stop(Stopped("stopped by a fault of kernelmill's own"))
                 raise
+            finally:
+                del self.stats.doing[key]
 
     async def _watch(self, progress: Progress) -> None:
         """Twice a second: the display and the breaker; and a word where a stop takes a while."""

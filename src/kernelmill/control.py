@@ -27,8 +27,18 @@ class Stats:
     done: int = 0
     failed: int = 0
     in_flight: int = 0
+    requests: int = 0
+    """Sent to the server: one for each question, and one for each retry."""
     calls: int = 0
+    """Requests that were answered, and paid for."""
     retries: Counter[str] = field(default_factory=Counter)
+    """Requests that were made again, by the reason."""
+    unusable: int = 0
+    """Answers that could not be used."""
+    doing: dict[str, str] = field(default_factory=dict)
+    """What is being worked on: names by the questions' keys, the longest at it first."""
+    failing: str = ""
+    """The last failure, where nothing has succeeded since."""
     tokens_in: int = 0
     tokens_out: int = 0
     tokens_reasoning: int = 0
@@ -107,6 +117,9 @@ class Control:
         self._on_pause.append(begin)
         if resume is not None:
             self._on_resume.append(resume)
+
+    def off_pause(self, begin: Callable[[], None]) -> None:
+        self._on_pause.remove(begin)
 
     def watch(self, tasks: list[asyncio.Task[None]], *, free: bool) -> None:
         """The tasks that a second Ctrl-C cancels; whatever stops the run does where they are `free`: nothing was paid for them."""

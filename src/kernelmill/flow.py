@@ -9,6 +9,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 
+class Estimate(NamedTuple):
+    """What a dry run found out: what a stage would ask of a model, without retries."""
+
+    rows: int
+    """That would come out at most."""
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float | None = 0.0
+    """US dollars; None where the price is not known."""
+
+
 class Made(NamedTuple):
     """What a stage did, for whoever runs several."""
 
@@ -21,6 +33,8 @@ class Made(NamedTuple):
     """US dollars; None where calls were made and their price is not known."""
     results: tuple[tuple[str, str], ...] = ()
     """What a user will want to look at: places, and what is there."""
+    estimate: Estimate | None = None
+    """Of a dry run, which makes nothing."""
 
 
 class Command(NamedTuple):

@@ -25,6 +25,7 @@ from kernelmill.config import load, public, secret
 from kernelmill.curate.split import ancestors
 from kernelmill.errors import ConfigError, SourceError, Stopped
 from kernelmill.flow import COMMANDS, Made
+from kernelmill.forecast import Forecast
 from kernelmill.lock import take_lock
 from kernelmill.resources import bundled
 from kernelmill.run_report import Record, Step, now, read_record, show
@@ -71,7 +72,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--only", metavar="STEP,STEP", help="these steps and no others")
     options.add_argument("--force", action="store_true", help="run steps even if nothing has changed")
     options.add_argument(
-        "--dry-run", action="store_true", help="say which steps would run, and why; run none"
+        "--dry-run",
+        action="store_true",
+        help="say which steps would run, and why, with their calls and cost; run none",
     )
     options.add_argument(
         "--test-mode",
@@ -98,14 +101,19 @@ class Run:
         self._old = {step.name: step for step in read_record(self._path, FORMAT).steps}
 
     def plan(self) -> int:
-        """Print what would be done."""
+        """Print what would be done, what would be asked of a model, and what that would cost. Calls nothing."""
         first = ""
+        forecast = Forecast()
         for name, stage, settings in self._steps:
+            fingerprint, why = self._why(name, stage, settings)
+            if not fingerprint and (writer := forecast.writer(settings)):
+                why = f"it reads what {writer} writes"
+            said = forecast.add(name, stage, settings, runs=name in self._chosen and bool(why or first))
             if name in self._chosen:
-                why = self._why(name, stage, settings)[1]
                 shown = f"would run: {why}" if why else f"may run, after {first}" if first else "unchanged"
                 first = first or (name if why else "")
-                print(f"{name:<28}{shown}")
+                print(f"{name:<28}{shown}; {said}")
+        print(f"{'all':<28}{forecast.total()}")
         return 0
 
     def run(self) -> int:

@@ -1,29 +1,22 @@
-"""Progress of a batch: a live bar on a terminal, a plain line now and then elsewhere. Both on standard error."""
+"""Progress of a batch: one line, live on a terminal, a plain one now and then elsewhere. Both on standard error."""
 
 from __future__ import annotations
 
 import time
 from types import TracebackType
 
-from rich.console import Console, Group
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import (
-    Progress as Bar,
-)
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from kernelmill.control import Stats
-from kernelmill.terminal import count, duration, money, say
+from kernelmill.terminal import LINE, count, duration, fit, money, rate, say, shorten
 
 _EVERY = 10.0
+_BAR = 12
+_NAME = 28
 
 
 class Progress:
@@ -40,12 +33,6 @@ class Progress:
     def __enter__(self) -> Progress:
         self._stats.started = self._said_at = time.monotonic()
         if self._console.is_terminal:
-            self._bar = Bar(
-                TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), TaskProgressColumn(),
-                TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-                console=self._console, auto_refresh=False, expand=True,
-            )  # fmt: skip
-            self._task = self._bar.add_task(self._what, total=self._stats.total)
             self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
             self._live.start()
         else:
@@ -56,52 +43,51 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stats.seconds += time.monotonic() - self._stats.started
-        self.update()
         if self._live is not None:
             self._live.stop()
         else:
-            self.say(self._line())
+            self.say(self.line())
 
     def update(self) -> None:
-        stats = self._stats
-        if self._live is not None:
-            self._bar.update(self._task, completed=stats.done + stats.failed, total=stats.total)
-        elif time.monotonic() - self._said_at >= _EVERY:
+        if self._live is None and time.monotonic() - self._said_at >= _EVERY:
             self._said_at = time.monotonic()
-            self.say(self._line())
+            self.say(self.line())
 
-    def _render(self) -> Group:
-        return Group(self._bar, Text(self._facts(), style="dim", overflow="ellipsis", no_wrap=True))
-
-    def _facts(self) -> str:
+    def _render(self) -> RenderableType:
         stats = self._stats
-        facts = [f"{self._rate():.1f}/s"]
-        if self._priced:
-            facts.append(f"{stats.in_flight} in flight")
-        if retries := stats.retries.total():
-            facts.append(f"{retries} retries")
-        if self._priced:
-            tokens = f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out"
-            facts.append(
-                tokens + (f" ({count(stats.tokens_reasoning)} reasoning)" if stats.tokens_reasoning else "")
-            )
-            facts.append(money(stats.cost))
-        if stats.waiting:
-            facts.append(stats.waiting)
-        elif retries and not stats.done:
-            facts.append(f"last failure: {next(reversed(stats.retries))}")
-        return "  ".join(facts)
+        width = min(self._console.width, 2 * LINE)
+        line = Table.grid(padding=(0, 1, 0, 0))
+        line.add_row(
+            Text(self.line(max(20, width - _BAR - 2)), no_wrap=True, overflow="ellipsis"),
+            ProgressBar(total=stats.total, completed=stats.done + stats.failed, width=_BAR),
+        )
+        return line
 
-    def _line(self) -> str:
+    def line(self, width: int = LINE) -> str:
+        """How far it is, what is being worked on and what it costs; what does not fit is left out, the least telling first."""
         stats = self._stats
-        finished = stats.done + stats.failed
-        left = (stats.total - finished) / rate if (rate := self._rate()) else None
-        ahead = f", {duration(left)} left" if left is not None and finished < stats.total else ""
-        return f"{self._what}: {finished:,} of {stats.total:,}{ahead}  {self._facts()}"
-
-    def _rate(self) -> float:
-        elapsed = time.monotonic() - self._stats.started
-        return (self._stats.done + self._stats.failed) / elapsed if elapsed > 0 else 0.0
+        finished, elapsed = stats.done + stats.failed, time.monotonic() - stats.started
+        ahead = ""
+        if 0 < finished < stats.total:
+            ahead = f"{duration((stats.total - finished) * elapsed / finished)} left"
+        waiting = stats.waiting or (
+            f"failing: {stats.failing}"[:50] if stats.failing and not stats.done else ""
+        )
+        retries = stats.retries.total()
+        tokens = f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out"
+        return fit(
+            [
+                (0, f"{self._what}: {finished:,} of {stats.total:,}"),
+                (2, ahead),
+                (1, rate(finished, elapsed)),
+                (4, f"{stats.in_flight} in flight" if self._priced else ""),
+                (6, f"{retries:,} retries" if retries else ""),
+                (7, tokens if self._priced else ""),
+                (5, money(stats.cost) if self._priced and stats.calls else ""),
+                (3, waiting or shorten((list(stats.doing.values()) or [""])[0], _NAME)),
+            ],
+            width,
+        )
 
     def say(self, line: str) -> None:
         """A line by itself, above the bar where there is one."""

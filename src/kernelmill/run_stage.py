@@ -15,7 +15,7 @@ from kernelmill.batch import Answerer, Batch, Plan, Stage
 from kernelmill.config import public, secret
 from kernelmill.control import Control, Stats
 from kernelmill.errors import ConfigError, OutputError, Stopped, disk_fault
-from kernelmill.flow import Made
+from kernelmill.flow import Estimate, Made
 from kernelmill.isolate import Isolate
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.engine import Asking, Messages, Model
@@ -23,7 +23,7 @@ from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.problems.analysis import FactStore, torch_is_installed
 from kernelmill.progress import Progress
 from kernelmill.prompts import Prompt
-from kernelmill.settings import StageSettings
+from kernelmill.settings import Price, StageSettings
 from kernelmill.store import Output, open_source
 from kernelmill.store.output import test_path
 from kernelmill.terminal import count, duration, money, say
@@ -143,8 +143,7 @@ async def run_stage(
         with context.control.signals():
             plan = await batch.plan()
             if settings.dry_run:
-                _dry_run(batch, plan, parts, context)
-                return Made()
+                return Made(estimate=_dry_run(batch, plan, parts, context))
             _say_plan(plan, parts, settings)
             await answer_all(batch, plan, settings, name, priced=context.endpoint is not None)
             await batch.write(plan, output)
@@ -209,7 +208,7 @@ def _say_plan(plan: Plan, parts: Parts[Any], settings: StageSettings) -> None:
     )
 
 
-def _dry_run(batch: Batch[Any], plan: Plan, parts: Parts[Any], context: Context) -> None:
+def _dry_run(batch: Batch[Any], plan: Plan, parts: Parts[Any], context: Context) -> Estimate:
     console = Console(markup=False, highlight=False, soft_wrap=True)
     endpoint = context.endpoint
     console.print(
@@ -217,7 +216,7 @@ def _dry_run(batch: Batch[Any], plan: Plan, parts: Parts[Any], context: Context)
     )
     if endpoint is None or not isinstance(parts.answerer, Model):
         console.print(f"{len(plan.owed):,} modules to analyse; no call is made and nothing is paid")
-        return
+        return Estimate(plan.asked)
     counter = token_counter()
     tokens_in = sum(
         counter.count(message["content"])
@@ -227,15 +226,22 @@ def _dry_run(batch: Batch[Any], plan: Plan, parts: Parts[Any], context: Context)
     console.print(f"calls: {len(plan.owed):,} to {endpoint.model} at {endpoint.name}")
     first = next(batch.items(), None)
     prompt = parts.answerer.messages(first) if first is not None else None
-    say_estimate(console, endpoint, tokens_in, len(plan.owed), parts.expected_output_tokens, prompt)
+    each, price = parts.expected_output_tokens, endpoint.price
+    estimate = estimated(plan.asked, len(plan.owed), tokens_in, each, price)
+    say_estimate(console, estimate, each, prompt)
+    return estimate
 
 
-def say_estimate(
-    console: Console, endpoint: Endpoint, tokens_in: int, answers: int, each: int, prompt: Messages | None
-) -> None:
-    """What a dry run says of tokens and cost, `each` being the tokens of an answer, and the first prompt as it would be."""
-    tokens_out, price = answers * each, endpoint.price
+def estimated(rows: int, calls: int, tokens_in: int, each: int, price: Price | None) -> Estimate:
+    """What so many calls take, `each` being the tokens of an answer."""
+    tokens_out = calls * each
     cost = (tokens_in * price.input + tokens_out * price.output) / 1e6 if price is not None else None
+    return Estimate(rows, calls, tokens_in, tokens_out, cost if calls else 0.0)
+
+
+def say_estimate(console: Console, estimate: Estimate, each: int, prompt: Messages | None) -> None:
+    """What a dry run says of tokens and cost, and the first prompt as it would be."""
+    tokens_in, tokens_out, cost = estimate.tokens_in, estimate.tokens_out, estimate.cost
     console.print(
         f"estimated tokens: {count(tokens_in)} in ({token_counter().how}), {count(tokens_out)} out ({each} an answer)"
     )
@@ -250,7 +256,9 @@ def say_estimate(
 
 def usage(stats: Stats) -> dict[str, Any]:
     return {
+        "requests": stats.requests,
         "calls": stats.calls,
+        "unusable_answers": stats.unusable,
         "seconds_asking": round(stats.seconds, 3),
         "tokens_in": stats.tokens_in,
         "tokens_out": stats.tokens_out,
@@ -266,8 +274,10 @@ def usage_lines(stats: Stats) -> list[tuple[str, str]]:
     """What a summary says of the calls."""
     reasoning = f" ({count(stats.tokens_reasoning)} reasoning)" if stats.tokens_reasoning else ""
     earlier = f" (+ {money(stats.spent_before)} in earlier runs)" if stats.spent_before else ""
+    answered = "" if stats.requests == stats.calls else f", {stats.calls:,} answered"
+    unusable = f", {stats.unusable:,} unusable" if stats.unusable else ""
     return [
-        ("calls", f"{stats.calls:,}, {stats.retries.total():,} retries"),
+        ("calls", f"{stats.requests:,}, {stats.retries.total():,} retries{answered}{unusable}"),
         ("tokens", f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out{reasoning}"),
         ("cost", f"{money(stats.cost if stats.calls else 0.0)}{earlier}"),
     ]

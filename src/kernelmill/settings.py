@@ -105,6 +105,7 @@ class LLMSettings(Settings):
     server_retries: int = setting(
         8, "times a failing call (5xx, time-out, broken connection) is made again", ge=0
     )
+    max_unusable: int = setting(25, "unusable answers in a row after which the run stops (0: never)", ge=0)
     give_up_after: float = setting(10.0, "minutes without one success after which the run stops", gt=0)
     price: str | None = setting(
         None, "US dollars for a million tokens of the model, INPUT,OUTPUT (or [prices] in the config)"

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 
+LINE = 80
+"""Columns of a line of progress: what the narrowest usual terminal shows."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -46,3 +49,41 @@ def size(number: float) -> str:
 
 def money(cost: float | None) -> str:
     return "unknown cost" if cost is None else f"${cost:.4f}" if cost < 1 else f"${cost:.2f}"
+
+
+def rate(done: int, seconds: float) -> str:
+    """How fast it goes, in the unit in which it can be read: `3.2/s`, `12.0/min`, `4.5/h`; empty where nothing is done yet."""
+    if not done or seconds <= 0:
+        return ""
+    speed = done / seconds
+    for unit, factor in (("s", 1), ("min", 60), ("h", 3600)):
+        if speed * factor >= 1:
+            return f"{speed * factor:.{0 if speed * factor >= 100 else 1}f}/{unit}"
+    return f"{speed * 86400:.2g}/day"
+
+
+def fit(parts: Sequence[tuple[int, str]], width: int = LINE) -> str:
+    """One line of at most `width` letters, of parts that each have a rank: of those that do not fit, the highest go.
+
+    The part with the lowest rank is always there, cut where it has to be.
+    """
+    kept: dict[int, str] = {}
+    room = width
+    for place, (_, text) in sorted(enumerate(parts), key=lambda one: one[1][0]):
+        # It is printed as it stands here: what is counted is what is seen.
+        text = plain(text).replace("\n", " ")
+        needed = len(text) + (2 if kept else 0)
+        if text and not kept and needed > room:
+            text, needed = f"{text[: room - 1]}…", room
+        if text and needed <= room:
+            kept[place] = text
+            room -= needed
+    return "  ".join(kept[place] for place in sorted(kept))
+
+
+def shorten(text: str, length: int) -> str:
+    """A name that may be long, by its two ends."""
+    if len(text) <= length:
+        return text
+    half = (length - 1) // 2
+    return f"{text[: length - 1 - half]}…{text[-half:]}"

@@ -43,6 +43,9 @@ class Numbers:
         number: int = json.loads(row.raw)["n"]
         return Drop("a seven", "seven") if number == 7 else number
 
+    def name(self, item: int) -> str:
+        return f"number {item}"
+
     def finish(self, row: Row, item: int, columns: dict[str, Any]) -> bytes:
         return json.dumps({"n": item, **columns}).encode()
 

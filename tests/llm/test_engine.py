@@ -626,3 +626,38 @@ def test_a_server_that_says_that_nothing_is_left_is_left_alone_until_it_said(tmp
         with pytest.raises(Interrupted):
             run()
         assert run.stats.retries.total() <= 4, "nobody asks while the server has nothing left"
+
+
+def test_a_model_that_cannot_do_the_job_is_noticed_and_what_it_said_is_shown(tmp_path: Path) -> None:
+    said = iter(range(10_000))
+    reply = lambda _: f"I would rather talk about\nthe weather, for the {next(said)}th time"  # noqa: E731
+    with FakeEndpoint(reply=reply) as endpoint:
+        run = Run(tmp_path, list(range(100, 400)), endpoint.base_url, max_unusable=10)
+        with pytest.raises(Stopped, match=r"10 answers in a row could not be used: no tag \(10\)") as caught:
+            run()
+        assert str(caught.value).count("rather talk about the weather") == 3
+        assert "\n" not in str(caught.value)
+        assert endpoint.asked.total() <= 10 + 16, "what was in flight is the last"
+        assert run.stats.unusable == run.stats.calls == endpoint.asked.total()
+
+
+def test_unusable_answers_now_and_then_do_not_stop_the_run_and_zero_never_does(tmp_path: Path) -> None:
+    with FakeEndpoint(script=lambda key, number, attempt: "tags" if number % 4 else "ok") as endpoint:
+        run = Run(tmp_path, list(range(100, 150)), endpoint.base_url, max_unusable=10, concurrency=2)()
+        assert len(run.rows) + len(run.rejected) == 50
+    (tmp_path / "never").mkdir()
+    with FakeEndpoint(script=lambda *_: "empty") as endpoint:
+        run = Run(tmp_path / "never", list(range(100, 120)), endpoint.base_url, max_unusable=0)()
+        assert len(run.rejected) == 20
+        assert endpoint.asked.total() == 60
+
+
+def test_requests_are_questions_and_retries_and_answers_are_what_is_paid(tmp_path: Path) -> None:
+    rates = {"429": 0.1, "500": 0.1, "drop": 0.1, "malformed": 0.1, "tags": 0.2}
+    with FakeEndpoint(script=rates) as endpoint:
+        run = Run(tmp_path, list(range(100, 200)), endpoint.base_url, server_retries=1)()
+        stats, seen = run.stats, endpoint.behaved
+        assert run.rejected, "some questions end without a usable answer, some without any"
+        assert stats.requests == endpoint.asked.total() == 100 + stats.retries.total()
+        assert stats.calls == seen["ok"] + seen["tags"]
+        assert stats.unusable == seen["tags"]

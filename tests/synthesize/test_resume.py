@@ -84,7 +84,7 @@ def test_kill_nine_while_generating_pays_nothing_twice(tmp_path: Path) -> None:
     with FakeEndpoint(lambda _: PROSE, latency=0.05) as endpoint:
         line = command(
             "synthesize", "--problems", "problems", "-o", "out.jsonl", "--base-url", endpoint.base_url, "--model", "fake",
-            "--device", "cpu", "--rollouts", 200, "-c", 4, "--turns", 2,
+            "--device", "cpu", "--rollouts", 200, "-c", 4, "--turns", 2, "--max-unusable", 0,
         )  # fmt: skip
         paid = 0
         for _ in range(3):
@@ -102,7 +102,8 @@ def test_a_misbehaving_server_costs_no_row(tmp_path: Path) -> None:
     problem(tmp_path / "problems")
     rates = dict.fromkeys(CHAOS, 0.04)
     with FakeEndpoint(lambda _: PROSE, rates, slow=0.1, retry_after=0.1) as endpoint:
-        assert synthesize(endpoint.base_url, "--rollouts", 100, "--timeout", 3, "-c", 16) == 0
+        line = ("--rollouts", 100, "--timeout", 3, "-c", 16, "--max-unusable", 0)  # its model writes prose
+        assert synthesize(endpoint.base_url, *line) == 0
         cut, empty, refused = (endpoint.behaved[name] for name in ("length", "empty", "refusal"))
     found = rows()
     assert [row["rollout"] for row in found] == list(range(100))
@@ -154,7 +155,7 @@ def test_ctrl_c_lets_what_is_in_flight_finish_and_the_same_command_goes_on(tmp_p
     with FakeEndpoint(lambda _: PROSE, latency=0.3) as endpoint:
         line = command(
             "synthesize", "--problems", "problems", "-o", "out.jsonl", "--base-url", endpoint.base_url, "--model", "fake",
-            "--device", "cpu", "--rollouts", 40, "-c", 4,
+            "--device", "cpu", "--rollouts", 40, "-c", 4, "--max-unusable", 0,
         )  # fmt: skip
         process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         while kept("calls") < 4:
@@ -323,3 +324,13 @@ def test_with_several_tries_a_cut_answer_is_asked_for_again_and_its_time_and_tok
     report = manifest()["statistics"]
     assert report["tokens"]["out"] == row["tokens_out"] == 3 * (len(PROSE) // 4 + 1)
     assert report["cost_usd"] == pytest.approx((row["tokens_in"] + row["tokens_out"]) / 1e6)
+
+
+def test_a_model_that_writes_no_kernels_is_noticed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem(tmp_path / "problems", *(f"Number{n}" for n in range(20)))
+    with FakeEndpoint(lambda _: PROSE, latency=0.05) as endpoint:
+        assert synthesize(endpoint.base_url, "--max-unusable", 5, "-c", 2, "--rollouts", 3) == 3
+        assert endpoint.asked.total() <= 5 + 2
+        assert "5 answers in a row could not be used" in capsys.readouterr().err

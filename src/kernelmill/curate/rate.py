@@ -58,6 +58,9 @@ class Rate:
             )
         return Task(evals.info.module_name, evals.info.python_code)
 
+    def name(self, item: Task) -> str:
+        return item.module_name
+
     def finish(self, row: Row, item: Task, columns: dict[str, Any]) -> bytes:
         self.levels[columns["difficulty"]] += 1
         return with_columns(row.raw, columns)

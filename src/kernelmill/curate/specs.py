@@ -102,6 +102,9 @@ class Specs:
             given.triton_code = info.triton_code
         return Module(name, code, given)
 
+    def name(self, item: Module) -> str:
+        return item.module_name
+
     def finish(self, row: Row, item: Module, columns: dict[str, Any]) -> bytes:
         given = item.given
         return msgspec.json.encode(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.isolate import Doing
-from kernelmill.terminal import duration, plain, say
+from kernelmill.terminal import LINE, duration, fit, rate, say, shorten
 
 _SAY_EVERY = 10.0
 _SHOW_EVERY = 0.5
@@ -18,6 +19,7 @@ _LOOK_EVERY = 0.2
 STALLED_AFTER = 120.0
 """Seconds without a verdict after which it is said what is waited for; and again after as many more."""
 _NAMED = 8
+_NAME = 24
 
 
 @dataclass
@@ -128,12 +130,11 @@ class Progress:
             for line in waited_for(doing(), clock):
                 self.say(f"  {line}")
         if self._live:
-            line = " | ".join(part for part in (self._line(), holders(doing(), clock)) if part)
-            print(f"\r\x1b[K{plain(line)}", end="", file=sys.stderr, flush=True)
+            width = shutil.get_terminal_size((LINE, 24)).columns - 1
+            print(f"\r\x1b[K{self._line(doing(), width)}", end="", file=sys.stderr, flush=True)
         elif clock - self._said >= _SAY_EVERY:
             self._said = clock
-            held = holders(doing(), clock)
-            say(self._line() + (f" ({held})" if held else ""))
+            say(self._line(doing()))
 
     def say(self, line: str) -> None:
         if self._live:
@@ -142,13 +143,24 @@ class Progress:
 
     def end(self) -> None:
         self.seconds = self._clock() - self._started
-        self.say(self._line())
+        self.say(self._line(Now()))
 
-    def _line(self) -> str:
-        elapsed = self._clock() - self._started
-        rate = self.done / elapsed if elapsed else 0.0
-        left = (
-            f", {duration((self._owed - self.done) / rate)} left" if rate and self.done < self._owed else ""
+    def _line(self, now: Now, width: int = LINE) -> str:
+        clock = self._clock()
+        elapsed = clock - self._started
+        left = ""
+        if 0 < self.done < self._owed:
+            left = f"{duration((self._owed - self.done) * elapsed / self.done)} left"
+        longest = min(now.candidates, key=lambda one: one[2], default=None)
+        return fit(
+            [
+                (0, f"{self.done:,} of {self._owed:,} judged"),
+                (5, f"in {duration(elapsed)}"),
+                (1, rate(self.done, elapsed)),
+                (2, left),
+                (3, f"{self._failed:,} INFRA_ERROR" if self._failed else ""),
+                (4, f"{shorten(longest[0], _NAME)}: {longest[1]}" if longest is not None else ""),
+                (6, holders(now, clock)),
+            ],
+            width,
         )
-        failed = f", {self._failed:,} INFRA_ERROR" if self._failed else ""
-        return f"{self.done:,} of {self._owed:,} judged in {duration(elapsed)}, {rate * 60:,.1f} a minute{left}{failed}"

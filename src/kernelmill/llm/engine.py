@@ -2,7 +2,7 @@
 
 `Model` answers the questions of a stage. An answer is written to the journal before it is looked at. One that cannot be
 used (it does not parse, is empty, or ended for any reason but `stop`) is asked for again, up to `tries` times in all,
-over all runs; then the row is rejected and what the model said is kept. A call that fails on the way (5xx, time-out,
+over all runs; then the row is rejected and what the model said is kept. Many of those in a row stop the run (`usable`). A call that fails on the way (5xx, time-out,
 broken connection) is made again after a jittered, growing pause (`retry`); a 429 also lowers the number of calls in flight
 (`limiter`). Calls that failed are owed: the next run makes them.
 """
@@ -19,6 +19,7 @@ from kernelmill.llm.client import Endpoint, Reply, RequestRefused, TransientErro
 from kernelmill.llm.journal import Answer, Call, Journal
 from kernelmill.llm.limiter import Limiter
 from kernelmill.llm.retry import Trouble
+from kernelmill.llm.usable import Usefulness
 
 Item = TypeVar("Item")
 I_contra = TypeVar("I_contra", contravariant=True)
@@ -110,12 +111,12 @@ class Model(Generic[Item]):
         self._limiter = Limiter(self.settings.concurrency)
         self._last_success: float | None = None
         self._first_call: float | None = None
-        self._failing = ""
         self._refused = 0
         self._served = 0
         self._failed_in_a_row = 0
         self._pushed: set[str] = set()
         """Questions that the server pushed back and has not answered since."""
+        self._usefulness = Usefulness(self.settings.max_unusable, stats, control)
         self._budget = Budget(self.settings, endpoint.price, stats, control)
         control.on_stop(self._limiter.let_go)
 
@@ -161,17 +162,20 @@ class Model(Generic[Item]):
         if self._asking.fault(item):
             return
         answers = self._journal.answers(key)
+        why = ""
         while len(answers) < self.settings.tries and not self._control.stopping.is_set():
             messages = self._asking.messages(item)
             if answers:
                 messages = await self._again(item, messages, answers[-1])
             body = self.endpoint.request(messages).body
-            response = await self._call(body, key, attempt=len(answers))
+            response = await self._call(body, key, attempt=len(answers), why=why)
             try:
                 await self._judge(item, response)
+                self._usefulness.usable()
                 return
             except BadAnswer as bad:
-                self._count_retry(f"unusable answer: {str(bad)[:60]}")
+                self._usefulness.unusable(str(bad), _shown(response))
+                why = f"unusable answer: {str(bad)[:60]}"
                 answers = self._journal.answers(key)
         if len(answers) < self.settings.tries:
             raise CallFailed("the run was stopped")
@@ -188,11 +192,16 @@ class Model(Generic[Item]):
     async def _judge(self, item: Item, response: str) -> dict[str, Any]:
         return await self._asking.judge(item, _usable(response).text)
 
-    async def _call(self, body: bytes, key: str, attempt: int) -> str:
-        """One answer, journalled. Failing calls are made again up to `server_retries` times; push-back does not count."""
-        trouble = Trouble()
+    async def _call(self, body: bytes, key: str, attempt: int, why: str = "") -> str:
+        """One answer, journalled; `why` says why the question is asked again, where it is.
+
+        Failing calls are made again up to `server_retries` times; push-back does not count.
+        """
+        trouble = Trouble(why)
         while True:
             started = await self._start(body, again=trouble.total > 0)
+            if trouble.reason:
+                self._count_retry(trouble.reason)
             try:
                 response = await self.endpoint.call(body)
                 reply = _read(response)
@@ -222,6 +231,7 @@ class Model(Generic[Item]):
             if not self._control.stopping.is_set() and self._budget.affordable(body):
                 self._first_call = self._first_call or started
                 self._stats.in_flight += 1
+                self._stats.requests += 1
                 return started
             self._limiter.release()
             if self._control.stopping.is_set():
@@ -230,7 +240,7 @@ class Model(Generic[Item]):
 
     def _failed(self, error: TransientError, started: float, key: str, trouble: Trouble) -> float:
         """Seconds after which the call is made again. Raises `CallFailed` where it is not."""
-        self._failing = str(error)
+        self._stats.failing = str(error)
         self._failed_in_a_row += 1
         wait = self._obeyed(error.retry_after)
         if error.pushed_back:
@@ -241,7 +251,6 @@ class Model(Generic[Item]):
         trouble.note(error, self._served, self._outage, alone=left <= len(self._pushed))
         if trouble.hopeless(self.settings.server_retries):
             raise CallFailed(f"the call failed {trouble.total} times; the last: {error}") from None
-        self._count_retry(self._failing[:80])
         return trouble.pause(wait)
 
     def _obeyed(self, retry_after: float | None) -> float | None:
@@ -276,10 +285,10 @@ class Model(Generic[Item]):
         """Stop the run when the server has been failing for too long. Called on each failure and twice a second."""
         wait = self._limiter.held_back
         self._stats.waiting = f"the server asked to wait {wait:.0f} s" if wait >= 1 else ""
-        if not self._failing or self._first_call is None:
+        if not self._stats.failing or self._first_call is None:
             return
         silent = time.monotonic() - (self._last_success or self._first_call)
-        never_reached = self._last_success is None and self._failing.startswith("connection failed")
+        never_reached = self._last_success is None and self._stats.failing.startswith("connection failed")
         # A call in flight may take its whole time and still be answered.
         limit = max(self.settings.give_up_after * 60, self.settings.timeout)
         if never_reached:
@@ -288,7 +297,7 @@ class Model(Generic[Item]):
             what = f"{self.endpoint.name} could not be reached" if never_reached else "no call has succeeded"
             self._control.stop(
                 Stopped(
-                    f"{what} for {silent / 60:.1f} minutes (the last failure: {self._failing}): "
+                    f"{what} for {silent / 60:.1f} minutes (the last failure: {self._stats.failing}): "
                     "check the server, then run the same command to go on"
                 )
             )
@@ -298,7 +307,7 @@ class Model(Generic[Item]):
         self._served += 1
         self._failed_in_a_row = 0
         self._pushed.discard(key)
-        self._failing = ""
+        self._stats.failing = ""
         self._limiter.succeeded()
 
     async def _record(

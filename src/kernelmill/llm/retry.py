@@ -22,6 +22,8 @@ _OTHERS = 8
 class Trouble:
     """The failures of one call."""
 
+    reason: str = ""
+    """Why the call is made again."""
     failures: int = 0
     pushes: int = 0
     _strikes: int = 0
@@ -32,6 +34,7 @@ class Trouble:
     def note(self, error: TransientError, served: int, outage: bool, alone: bool) -> None:
         """One failure more. `served` counts all calls so far; `outage` says that nobody is served now, `alone` that only
         calls like this one are left."""
+        self.reason = str(error)[:80]
         self._unserved = self._unserved + 1 if outage else 0
         if error.pushed_back:
             self.pushes += 1

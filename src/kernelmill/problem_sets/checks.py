@@ -10,18 +10,20 @@ import importlib.util
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from kernelmill.isolate import Isolate, Reply
 from kernelmill.problem_sets.problem import Checked, FullSize, Problem, Rejected
-from kernelmill.terminal import say
+from kernelmill.terminal import fit, rate, say, shorten
 
 MEMORY_MB = 6144
 _EVERY = 10.0
+_NAME = 32
 _NOT_INSTALLED = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
@@ -73,8 +75,9 @@ def _checked(
 
         def check(one: Problem) -> tuple[str, Checked | Rejected]:
             request = {"code": one.code, "entry_point": "Model"}
-            full = isolate.run_sync({**request, "step": "full"})
-            shrunk = isolate.run_sync({**request, "step": "shrunk"})
+            with progress.working_on(one.name):
+                full = isolate.run_sync({**request, "step": "full"})
+                shrunk = isolate.run_sync({**request, "step": "shrunk"})
             return one.file, _result(one, full, shrunk)
 
         results: dict[str, Checked | Rejected] = {}
@@ -130,17 +133,36 @@ class _Progress:
     """A line now and then: this takes minutes."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._done, self._said = total, 0, time.monotonic()
+        self._total, self._done, self._started = total, 0, time.monotonic()
+        self._said = self._started
+        self._doing: dict[str, None] = {}
+
+    @contextmanager
+    def working_on(self, name: str) -> Iterator[None]:
+        self._doing[name] = None
+        try:
+            yield
+        finally:
+            self._doing.pop(name, None)  # two problems may have one name
 
     def step(self) -> None:
         self._done += 1
         shown = sys.stderr.isatty()
         if time.monotonic() - self._said > (1.0 if shown else _EVERY):
             self._said = time.monotonic()
-            line = f"{self._done:,} of {self._total:,} problems checked"
+            line = self._line()
             if shown:
-                print(
-                    f"\r{line}", end="\r" if self._done < self._total else "\n", file=sys.stderr, flush=True
-                )
+                end = "\r" if self._done < self._total else "\n"
+                print(f"\r\x1b[K{line}", end=end, file=sys.stderr, flush=True)
             else:
                 say(line)
+
+    def _line(self) -> str:
+        working_on = (list(self._doing) or [""])[0]
+        return fit(
+            [
+                (0, f"{self._done:,} of {self._total:,} problems checked"),
+                (1, rate(self._done, time.monotonic() - self._started)),
+                (2, shorten(working_on, _NAME)),
+            ]
+        )

@@ -21,8 +21,8 @@ from kernelmill.publish.markdown import one_line
 from kernelmill.stages import STAGES
 
 _NOT_THE_ROWS = {
-    "source", "output", "concurrency", "timeout", "server_retries", "give_up_after", "price", "prices", "max_cost",
-    "api_key_var", "journal", "dry_run", "compare", "public", "yes", "workers", "stats",
+    "source", "output", "concurrency", "timeout", "server_retries", "max_unusable", "give_up_after", "price", "prices",
+    "max_cost", "api_key_var", "journal", "dry_run", "compare", "public", "yes", "workers", "stats",
 }  # fmt: skip
 """Settings that are told otherwise, or do not change what is made."""
 _OF_THE_MODEL = {"base_url", "model", "tries", "sampling"}

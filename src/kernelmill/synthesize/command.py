@@ -8,9 +8,9 @@ from functools import partial
 from rich.console import Console
 
 from kernelmill.batch import Plan
-from kernelmill.flow import Made
+from kernelmill.flow import Estimate, Made
 from kernelmill.llm.client import Endpoint
-from kernelmill.run_stage import say_estimate
+from kernelmill.run_stage import estimated, say_estimate
 from kernelmill.synthesize.model_writer import ModelWriter
 from kernelmill.synthesize.runner import Opened, Synthesis, run
 from kernelmill.synthesize.settings import SynthesizeSettings
@@ -35,12 +35,13 @@ async def _taught(settings: SynthesizeSettings) -> Made:
         teacher = None if settings.dry_run else opened.stack.enter_context(Teacher(workers))
         return TeacherWriter(teacher, opened.journal, workers)
 
-    def dry_run(batch: Synthesis, plan: Plan) -> None:
+    def dry_run(batch: Synthesis, plan: Plan) -> Estimate:
         print(
             f"{plan.rows:,} problems, {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for the compiler"
         )
         standings = [batch.rollouts.look(item) for _, item in batch.owed_items(plan)]
         print(f"to write: {sum(one.written is None for one in standings):,}, to judge: {len(standings):,}")
+        return Estimate(plan.asked)
 
     return await run(settings, compiler, dry_run)
 
@@ -59,7 +60,7 @@ async def _asked(settings: SynthesizeSettings) -> Made:
     return await run(settings, model, partial(_dry_run, endpoint=endpoint))
 
 
-def _dry_run(batch: Synthesis, plan: Plan, endpoint: Endpoint) -> None:
+def _dry_run(batch: Synthesis, plan: Plan, endpoint: Endpoint) -> Estimate:
     console = Console(markup=False, highlight=False, soft_wrap=True)
     console.print(
         f"{plan.rows:,} rollouts, {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {endpoint.model}"
@@ -74,4 +75,6 @@ def _dry_run(batch: Synthesis, plan: Plan, endpoint: Endpoint) -> None:
     console.print(f"to judge without a call: {len(standings) - len(asked):,}")
     first = next(batch.items(), None)
     prompt = first.messages if first is not None else None
-    say_estimate(console, endpoint, tokens_in, len(asked), _EXPECTED_TOKENS, prompt)
+    estimate = estimated(plan.asked, len(asked), tokens_in, _EXPECTED_TOKENS, endpoint.price)
+    say_estimate(console, estimate, _EXPECTED_TOKENS, prompt)
+    return estimate

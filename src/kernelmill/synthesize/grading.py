@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-from kernelmill.answers import NoAnswer, read_answer, split_thoughts
+from kernelmill.answers import no_code
 from kernelmill.evaluate import rewards
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
 from kernelmill.evaluate.feedback import feedback
@@ -66,7 +66,7 @@ class Grader:
 
     def known(self, problem: Problem, written: Written) -> Verdict | None:
         """The verdict, if there is one."""
-        if fault := written.fault or _no_code(written.content):
+        if fault := written.fault or no_code(written.content):
             return _unread("FORMAT_ERROR", fault)
         key = self._pair(problem, written).key(self.options)
         stored = self._journal.fact(f"verdict:{key}")
@@ -110,22 +110,6 @@ class Grader:
             place = traceback.extract_tb(error.__traceback__)[-1]
             said = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
             return _unread("INFRA_ERROR", said)
-
-
-def _no_code(text: str) -> str:
-    """Why there is no candidate in an answer; empty where there may be one: a program may stand there without any mark.
-
-    Thoughts without an end are none, whatever they hold: an error would quote them.
-    """
-    try:
-        split_thoughts(text)
-    except NoAnswer as error:
-        return str(error)
-    try:
-        read_answer(text)
-    except NoAnswer as error:
-        return "" if "import " in text else str(error)
-    return ""
 
 
 def _unread(status: Status, error: str) -> Verdict:

@@ -30,6 +30,9 @@ class Keeping:
         self._best: tuple[int, int | None] = (-1, None)
         self.statistics = Statistics(settings.export)
 
+    def name(self, item: Problem) -> str:
+        return f"{item.module.module_name} #{item.sample}" if item.samples > 1 else item.module.module_name
+
     def finish(self, row: Row, item: Problem, columns: dict[str, Any]) -> bytes | Drop:
         standing: Standing = columns["standing"]
         if not standing.turns:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kernelmill.answers import NoAnswer, split_thoughts
+from kernelmill.answers import NoAnswer, no_code, split_thoughts
 from kernelmill.control import Control, Stats
 from kernelmill.llm.client import Endpoint, Reply, Request, cost_of, read_reply
 from kernelmill.llm.engine import CallFailed, Messages, Model, TooLong
@@ -81,14 +81,26 @@ class ModelWriter(Model[Problem]):
         )
 
     async def write(self, problem: Problem, messages: Messages) -> None:
-        request = self._request(problem, messages)
+        request, why = self._request(problem, messages), ""
         while self.known(problem, messages) is None:
             if self._control.stopping.is_set():
                 raise CallFailed("the run was stopped")
             try:
-                await self._call(request.body, request.key, attempt=len(self._journal.answers(request.key)))
+                response = await self._call(
+                    request.body, request.key, len(self._journal.answers(request.key)), why
+                )
+                why = self._note(read_reply(response))
             except TooLong as refused:
                 await self._journal.add_fact(f"too-long:{request.key}", str(refused))
+
+    def _note(self, reply: Reply) -> str:
+        """Why an answer has no candidate in it, if it has none: many in a row stop the run."""
+        content, _ = said(reply)
+        if why := fault_of(reply) or no_code(content):
+            self._usefulness.unusable(why, content)
+            return f"unusable answer: {why[:60]}"
+        self._usefulness.usable()
+        return ""
 
     def _request(self, problem: Problem, messages: Messages) -> Request:
         request = self.endpoint.request(messages, problem.sample)

@@ -18,7 +18,7 @@ from kernelmill.batch import Batch, Plan
 from kernelmill.config import public
 from kernelmill.control import Control, Stats
 from kernelmill.errors import OutputError, Stopped
-from kernelmill.flow import Made
+from kernelmill.flow import Estimate, Made
 from kernelmill.llm.journal import JournalReader
 from kernelmill.run_stage import (
     answer_all,
@@ -74,7 +74,7 @@ class Synthesis(Batch[Problem]):
 async def run(
     settings: SynthesizeSettings,
     open_writer: Callable[[Opened], Awaitable[Writer]],
-    dry_run: Callable[[Synthesis, Plan], None],
+    dry_run: Callable[[Synthesis, Plan], Estimate],
 ) -> Made:
     """Have candidates written and judged. Raises `Stopped` where some are still owed."""
     started = time.monotonic()
@@ -114,8 +114,7 @@ async def run(
         with control.signals():
             plan = await batch.plan()
             if settings.dry_run:
-                dry_run(batch, plan)
-                return Made()
+                return Made(estimate=dry_run(batch, plan))
             _say_plan(batch, plan, settings, writer.name)
             await answer_all(batch, plan, settings, STAGE, priced=settings.teacher is None)
             await batch.write(plan, output)

@@ -1,0 +1,123 @@
+"""Progress as people see it: one line of 80 columns that says how fast it goes and what is being worked on."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelmill.control import Stats
+from kernelmill.evaluate.progress import Now
+from kernelmill.evaluate.progress import Progress as Judging
+from kernelmill.progress import Progress
+from kernelmill.terminal import fit, rate
+from kernelmill.testing.fake_endpoint import FakeEndpoint
+from tests.conftest import command, evals_row, write_rows
+
+LONG = "AVeryLongModuleNameThatSomebodyGaveToAFusedAttentionBlockWithRotaryEmbeddings"
+
+
+def stats(total: int, done: int, seconds: float, name: str, many: int) -> Stats:
+    made = Stats(
+        total=total, done=done, in_flight=many, calls=done, tokens_in=many * 10**6, tokens_out=many * 999
+    )
+    made.retries["500: trouble"] = many
+    made.doing = {"key": name} if name else {}
+    made.started = time.monotonic() - seconds
+    return made
+
+
+@pytest.mark.parametrize("name", ["", "Softmax", LONG, "a\x1b[2Jb\nc"])
+def test_a_line_of_progress_fits_80_columns_and_never_shows_a_rate_of_nothing(name: str) -> None:
+    sizes = [(10, 0), (10, 1), (18_162, 7), (10**9, 10**8)]
+    for (total, done), seconds, many in itertools.product(sizes, [0.0, 0.01, 30.0, 90_000.0], [0, 3, 4096]):
+        progress = Progress(stats(total, done, seconds, name, many), "decontaminate", priced=True)
+        for width in (80, 120):
+            line = progress.line(width)
+            assert len(line) <= width, line
+            assert not re.search(r"(?<![\d.])0(\.0)?/", line), line
+            assert line.startswith(f"decontaminate: {done:,} of {total:,}")
+            assert "\n" not in line
+            assert "\x1b" not in line
+
+
+def test_a_line_of_progress_names_what_is_being_worked_on() -> None:
+    assert "Softmax" in Progress(stats(500, 20, 60.0, "Softmax", 64), "rate", priced=True).line()
+    long = Progress(stats(500, 20, 60.0, LONG, 64), "rate", priced=True).line()
+    assert "AVeryLong" in long, "a long name is told by its ends"
+    assert "Embeddings" in long
+
+
+@pytest.mark.parametrize(
+    ("done", "seconds", "shown"),
+    [(0, 5.0, ""), (1, 0.0, ""), (640, 2.0, "320/s"), (7, 2.0, "3.5/s"), (1, 5.0, "12.0/min"), (3, 3600.0, "3.0/h"),
+     (1, 360_000.0, "0.24/day")],
+)  # fmt: skip
+def test_a_rate_is_in_the_unit_in_which_it_can_be_read(done: int, seconds: float, shown: str) -> None:
+    assert rate(done, seconds) == shown
+
+
+def test_what_does_not_fit_goes_by_rank_and_the_first_part_stays() -> None:
+    assert fit([(0, "head"), (2, "x" * 70), (1, "y" * 20)]) == f"head  {'y' * 20}"
+    assert fit([(0, "h" * 200), (1, "no room")]) == "h" * 79 + "…"
+
+
+def test_a_batch_of_verdicts_fits_too_and_names_the_candidate(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Judging(12_345, 0, clock=iter(range(0, 10_000, 20)).__next__)
+    capsys.readouterr()
+    progress.show(lambda: Now(candidates=[("softmax/3", "interpreter", 0.0), (LONG, "GPU 0", 5.0)]))
+    line = capsys.readouterr().err.rstrip("\n")
+    assert "softmax/3: interpreter" in line
+    assert "0.0" not in line
+    assert len(line) <= 80
+
+
+def test_on_a_terminal_of_80_columns_progress_is_one_line(tmp_path: Path) -> None:
+    rows = [evals_row(n, 1.0) for n in range(8)]
+    write_rows(tmp_path / "evals.jsonl", rows)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    with FakeEndpoint(latency=0.5) as endpoint:
+        line = command(
+            "rate",
+            "evals.jsonl",
+            "-o",
+            "out.jsonl",
+            "--base-url",
+            endpoint.base_url,
+            "--model",
+            "fake",
+            "-c",
+            2,
+        )
+        environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": ""}
+        process = subprocess.Popen(
+            line, stdout=subprocess.DEVNULL, stderr=theirs, cwd=tmp_path, env=environment
+        )
+        os.close(theirs)
+        shown = b""
+        try:
+            while piece := os.read(ours, 4096):
+                shown += piece
+        except OSError:
+            pass  # how Linux says that the other end is closed
+        assert process.wait(60) == 0
+    os.close(ours)
+    frames = [
+        frame
+        for frame in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()))
+        if "of 8" in frame
+    ]
+    assert len(frames) > 3
+    assert all(len(frame) <= 80 for frame in frames)
+    assert b"\x1b[1A" not in shown, "a display of several lines goes up to draw itself again"
+    assert any(row["info"]["module_name"] in frame for row in rows for frame in frames)
