@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.isolate import Doing
-from kernelmill.terminal import LINE, duration, fit, rate, say, shorten
+from kernelmill.terminal import LINE, duration, fit, plain, rate, say, shorten
 
 _SAY_EVERY = 10.0
 _SHOW_EVERY = 0.5
@@ -48,7 +48,9 @@ async def watch(name: str, doing: Callable[[], Now]) -> None:
             told = _told(name, doing())
             took = duration(time.monotonic() - begun)
             if live:
-                print(f"\r\x1b[K{plain(f'{name}: {told} {took}')}", end="", file=sys.stderr, flush=True)
+                width = shutil.get_terminal_size((LINE, 24)).columns - 1
+                line = shorten(plain(f"{name}: {told} {took}"), width)
+                print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
             elif told != said:
                 say(f"{name}: {told} ({took})")
             said = told
