@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
-EXTRAS := eval,serve,hub,offline,lengths
+EXTRAS := eval,serve,hub,offline
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from kernelmill.chat_template import ChatTemplate
 from kernelmill.errors import ConfigError
+from kernelmill.extras import install
 from kernelmill.resources import bundled
 from kernelmill.text_tokens import PIECES, EmbeddedTokens, FastTokens, LibraryTokens, TextTokens
 from kernelmill.tokenizer_files import CONFIG, EMBEDDED, TEMPLATE, TOKENIZER, TokenizerFiles
@@ -75,7 +76,7 @@ def load_tokenizer(files: TokenizerFiles) -> ChatTokenizer:
 
 def _embedded(files: TokenizerFiles) -> ChatTokenizer:
     if not embedded_vocabulary_is_installed():
-        raise ConfigError(f"--tokenizer {EMBEDDED} needs the vocabulary: pip install 'kernelmill[offline]'")
+        raise ConfigError(f"--tokenizer {EMBEDDED} needs the vocabulary: {install('offline')}")
     template = bundled("prompts/chat_templates/qwen3_thinking.jinja").read_text(encoding="utf-8")
     tokens = FastTokens(EmbeddedTokens(), QWEN_PATTERN, list(QWEN3_ADDED_TOKENS))
     return ChatTokenizer(
@@ -84,12 +85,8 @@ def _embedded(files: TokenizerFiles) -> ChatTokenizer:
 
 
 def _tokens(folder: Path, config: dict[str, Any], name: str) -> TextTokens:
-    try:
-        from tokenizers import AddedToken, Tokenizer
-    except ImportError:
-        raise ConfigError(
-            f"--tokenizer {name} needs the tokenizers library: pip install 'kernelmill[lengths]' (or --tokenizer {EMBEDDED})"
-        ) from None
+    from tokenizers import AddedToken, Tokenizer  # slow to load, and not needed for the embedded vocabulary
+
     path = folder / TOKENIZER
     try:
         tokenizer = Tokenizer.from_file(str(path))

@@ -19,6 +19,7 @@ from kernelmill.arguments import Parser
 from kernelmill.config import environment, secret
 from kernelmill.evaluate.lane import visible_gpus
 from kernelmill.evaluate.limits import UNSUPPORTED
+from kernelmill.extras import install
 from kernelmill.isolate import what_is_missing
 from kernelmill.tokens import embedded_vocabulary_is_installed
 
@@ -64,16 +65,11 @@ def findings() -> Iterator[Finding]:
         platform.python_version(),
         "" if python else "install 3.11 or newer",
     )
-    yield _package("torch", "modules can be traced: shapes, operations", "pip install 'kernelmill[eval]'")
-    yield _package(
-        "triton", "Triton kernels can be compiled and interpreted here", "pip install 'kernelmill[eval]'"
-    )
-    yield _package("fastapi", "serve judges candidates behind HTTP", "pip install 'kernelmill[serve]'")
+    yield _package("torch", "modules can be traced: shapes, operations", install("eval"))
+    yield _package("triton", "Triton kernels can be compiled and interpreted here", install("eval"))
+    yield _package("fastapi", "serve judges candidates behind HTTP", install("serve"))
     yield _gpu()
-    yield _package("datasets", "what is on the Hub opens with it", "pip install 'kernelmill[hub]'")
-    yield _package(
-        "tokenizers", "lengths counts by any model's tokenizer", "pip install 'kernelmill[lengths]'"
-    )
+    yield _package("datasets", "what is on the Hub opens with it", install("hub"))
     embedded = embedded_vocabulary_is_installed()
     yield Finding(
         "tokenizer",
@@ -81,7 +77,7 @@ def findings() -> Iterator[Finding]:
         "the Qwen vocabulary is here: --dry-run counts tokens, lengths needs no network"
         if embedded
         else "--dry-run estimates tokens from characters",
-        "" if embedded else "pip install 'kernelmill[offline]'",
+        "" if embedded else install("offline"),
     )
     yield _key("PRIME_API_KEY", "Prime Intellect, the default endpoint")
     yield _key("OPENAI_API_KEY", "api.openai.com")
@@ -110,7 +106,7 @@ def _evaluator() -> Finding:
             "evaluate",
             "no",
             f"candidates are judged with {', '.join(needed)}",
-            "pip install 'kernelmill[eval]'",
+            install("eval"),
         )
     gpus = visible_gpus()
     if not gpus:
@@ -138,7 +134,7 @@ def _key(name: str, use: str) -> Finding:
 def _gpu() -> Finding:
     """Asked in a process of its own: importing torch takes seconds and may start a CUDA context."""
     if importlib.util.find_spec("torch") is None:
-        return Finding("GPU", "no", "not looked for: that takes torch", "pip install 'kernelmill[eval]'")
+        return Finding("GPU", "no", "not looked for: that takes torch", install("eval"))
     code = "import torch; n = torch.cuda.device_count(); print(n, torch.cuda.get_device_name(0) if n else '')"
     try:
         asked = subprocess.run(

@@ -17,9 +17,10 @@ from kernelmill.batch import Answerer
 from kernelmill.curate.spec_checks import check_spec, clean_spec
 from kernelmill.curate.spec_writer import write_spec
 from kernelmill.errors import BadRow, ConfigError, SourceError
+from kernelmill.extras import require
 from kernelmill.flow import Made
 from kernelmill.llm.engine import BadAnswer, Messages
-from kernelmill.problems.analysis import Analysis, FactStore, torch_is_installed
+from kernelmill.problems.analysis import Analysis, FactStore
 from kernelmill.problems.facts import ModuleFacts
 from kernelmill.problems.source import read_source
 from kernelmill.prompts import Prompt
@@ -174,8 +175,8 @@ async def specs(settings: SpecsSettings) -> Made:
     by_model = settings.writer == "llm"
     if not by_model and not settings.trace:
         raise ConfigError("the static writer writes from a trace: leave --no-trace out")
-    if not by_model and not torch_is_installed():
-        raise ConfigError("the static writer traces modules with torch: pip install 'kernelmill[eval]'")
+    if not by_model:
+        require("the static writer, which traces modules,", "torch", extra="eval")
 
     def parts(context: Context) -> Parts[Module]:
         prompts = [Prompt("specs", settings.prompt), Prompt("specs_again")] if by_model else []

@@ -25,6 +25,7 @@ from kernelmill.decompose.sources_hf import hf_source
 from kernelmill.decompose.sources_module import keyword, module_source
 from kernelmill.decompose.tree_file import LEVELS, Level
 from kernelmill.errors import SourceError
+from kernelmill.extras import require
 from kernelmill.store.text_file import write_whole
 from kernelmill.terminal import duration, plain, say
 
@@ -131,6 +132,7 @@ def levels_of(text: str) -> tuple[Level, ...]:
 def main(arguments: list[str]) -> int:
     """Raises `MillError` where there is nothing to read, or nothing can be written."""
     given = parser().parse_args(arguments)
+    require("decompose", "torch", "ruff", extra="eval")
     started = time.monotonic()
     models = _asked(_models(given), given.level, given.start, given.count)
     if given.graph is not None:

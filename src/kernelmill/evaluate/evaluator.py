@@ -33,6 +33,7 @@ from kernelmill.evaluate.progress import Now
 from kernelmill.evaluate.servers import Servers, servers
 from kernelmill.evaluate.static import StaticReport, examine
 from kernelmill.evaluate.verdict import AT_A_SIZE, Check, Flag, Grade, Perf, Result, Status, Tier, Verdict
+from kernelmill.extras import require
 from kernelmill.isolate import Isolate, Reply
 
 TARGETS = ("sm_90", "sm_80", "sm_100")
@@ -130,7 +131,7 @@ class Evaluator:
         self.workers = workers or max(1, (os.cpu_count() or 2))
         self._works: dict[int, Work] = {}
         """On their way."""
-        _needs_torch()
+        needs_torch()
         self._plain = servers(self.options, self.workers, {})
         self._hub = servers(self.options, self.workers, offline_models.environment("small"))
         """For references that take a model from `transformers`."""
@@ -485,10 +486,9 @@ def _sha(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def _needs_torch() -> None:
-    missing = [name for name in ("torch", "triton", "numpy") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(f"evaluating needs {', '.join(missing)}: pip install 'kernelmill[eval]'")
+def needs_torch() -> None:
+    """Raise `ConfigError` where what judging takes is not installed."""
+    require("evaluating", "torch", "triton", "numpy", extra="eval")
 
 
 def evaluate(

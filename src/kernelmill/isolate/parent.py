@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Literal, TypedDict
 
 from kernelmill.errors import ConfigError
+from kernelmill.extras import install
 from kernelmill.isolate.own_time import OwnTime
 from kernelmill.isolate.scratch import remove_tree
 from kernelmill.isolate.wire import MAX_REQUEST, TOO_MUCH, Config, Settings, pack, read_frames
@@ -313,7 +314,7 @@ class _Connection:
         if "missing" in event:
             self._ready.set_result(event["missing"])
         elif "failed" in event:
-            self._ready.set_exception(ConfigError(f"the isolated worker cannot start: {event['failed']}"))
+            self._ready.set_exception(ConfigError(_no_start(event["failed"])))
         elif "doing" in event:
             self._doing = event["doing"]
         elif (future := self._pending.pop(event["id"], None)) is not None:
@@ -398,6 +399,13 @@ def _judge(event: dict[str, Any], body: bytes) -> Reply:
         kind: _Kind = "out_of_memory" if "bad_alloc" in event["output"] else "crashed"
         return make_reply(kind, message=f"killed by {_signal_name(-status)}", **rest)
     return make_reply("crashed", message=f"exited with status {status} and no reply", **rest)
+
+
+def _no_start(why: str) -> str:
+    """Why the server cannot start, and what to install if it is for want of torch."""
+    if why.startswith("ModuleNotFoundError: No module named 'torch'"):
+        return f"running modules needs torch: {install('eval')}"
+    return f"the isolated worker cannot start: {why}"
 
 
 def _signal_name(number: int) -> str:

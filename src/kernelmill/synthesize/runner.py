@@ -18,6 +18,7 @@ from kernelmill.batch import Batch, Plan
 from kernelmill.config import public
 from kernelmill.control import Control, Stats
 from kernelmill.errors import OutputError, Stopped
+from kernelmill.evaluate.evaluator import needs_torch
 from kernelmill.flow import Estimate, Made
 from kernelmill.llm.journal import JournalReader
 from kernelmill.run_stage import (
@@ -77,6 +78,8 @@ async def run(
     dry_run: Callable[[Synthesis, Plan], Estimate],
 ) -> Made:
     """Have candidates written and judged. Raises `Stopped` where some are still owed."""
+    if not settings.dry_run:
+        needs_torch()  # before a source is opened: this must not wait for a download
     started = time.monotonic()
     output = Output(test_path(settings.output) if settings.test_mode else settings.output)
     journal_file = journal_path(STAGE, settings)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
+from kernelmill.extras import install
+
 _WIDTH = 110
 
 
@@ -16,7 +18,7 @@ def ruff_format() -> list[str]:
     try:
         from ruff import find_ruff_bin
     except ImportError:
-        raise NoFormatter("written code is formatted with ruff: pip install 'kernelmill[eval]'") from None
+        raise NoFormatter(f"written code is formatted with ruff: {install('eval')}") from None
     return [find_ruff_bin(), "format", "--isolated", "--line-length", str(_WIDTH)]
 
 
