@@ -29,5 +29,12 @@ if __name__ == "__main__":
         print()
         sys.exit(main(["decompose", "--help"]))
     if not given.data.exists():
-        sys.exit(f"batch_decompose.py: {given.data}: no such folder: name a set of problems with --data")
+        made = (
+            "kernelmill problems import ScalingIntelligence/KernelBench makes it"
+            if given.data == DATA
+            else ""
+        )
+        sys.exit(
+            f"batch_decompose.py: {given.data}: no such folder: {made or 'name a set of problems with --data'}"
+        )
     sys.exit(main(["decompose", str(given.data), *rest]))

@@ -347,6 +347,24 @@ def test_problems_without_a_number_take_the_numbers_that_are_free(tmp_path: Path
     assert numbers == [(1, 1, "y"), (1, 2, "a"), (1, 3, "x"), (1, 4, "b"), (1, 5, "c")]
 
 
+def test_a_file_without_a_number_keeps_its_name_unless_another_has_it(tmp_path: Path) -> None:
+    text = {n: REFERENCE.format(level=3, number=n) for n in range(1, 5)}
+    lay_out(tmp_path / "kb/level3", {"1_x.py": text[1], "gpt_oss.py": text[2]})
+    assert [one.file for one in read_problems("kb", None, None).problems] == [
+        "level3/1_x.py",
+        "level3/gpt_oss.py",
+    ]
+    rows = [{"module_name": "Net", "python_code": text[n]} for n in (1, 2)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert [one.file for one in read_problems("rows.jsonl", None, 2).problems] == [
+        "level2/Net.py",
+        "level2/2_Net.py",
+    ]
+    assert main(["problems", "import", "kb", "--into", "set"]) == 0
+    assert (tmp_path / "set/manifest.txt").read_text() == "level3/1_x.py\nlevel3/gpt_oss.py\n"
+    assert (tmp_path / "set/level3/gpt_oss.py").read_text() == text[2]
+
+
 def test_a_part_of_kernelbench_or_of_its_prompts_is_a_benchmark_under_any_name(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from kernelmill import __version__
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.problem_sets.problem import Checked, Problem, Rejected, encoded
+from kernelmill.publish.hygiene import KERNELBENCH
 from kernelmill.store.text_file import write_whole
 
 RECORD = "problems.json"
@@ -41,8 +42,9 @@ def read_set(folder: Path) -> SetRecord:
     try:
         return msgspec.json.decode((folder / RECORD).read_bytes(), type=SetRecord)
     except FileNotFoundError:
+        source = "ScalingIntelligence/KernelBench" if folder.name == KERNELBENCH else "SOURCE"
         raise SourceError(
-            f"{folder} holds no imported problems: kernelmill problems import SOURCE --into {folder}"
+            f"{folder} holds no imported problems: kernelmill problems import {source} --into {folder} makes it"
         ) from None
     except OSError as error:
         raise SourceError(f"{folder / RECORD}: cannot be read ({error.strerror})") from None

@@ -88,12 +88,23 @@ def asked_levels(asked: str | None) -> list[int] | None:
     return levels
 
 
+def _maker(path: Path) -> str:
+    """The command that makes a file of a set, for whoever misses it."""
+    folder = path.parent
+    if path.name.startswith(f"{PREFIX}_level_"):
+        return (
+            f"kernelmill problems export -o {folder} makes the level files of an imported set "
+            "(kernelmill problems import ScalingIntelligence/KernelBench), or take a part of the levels with --levels"
+        )
+    return f"kernelmill problems merge {folder} makes it of the level files"
+
+
 def read_lines(path: Path) -> list[Line]:
     """Every line of a file that is not blank, with what was odd about it."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise SourceError(f"{path}: no such file (--levels takes a part of the levels)") from None
+        raise SourceError(f"{path}: no such file: {_maker(path)}") from None
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror})") from None
     lines = []

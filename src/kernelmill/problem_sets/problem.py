@@ -61,11 +61,14 @@ class Problem(Struct, frozen=True):
     code: str
     where: str
     """Where it was read."""
+    numbered: bool = True
+    """Whether its file is called by its number too. One that came without a number keeps its name: `gpt_oss.py`."""
 
     @property
     def file(self) -> str:
         """Its place in a set's folder."""
-        return f"level{self.level}/{self.problem_id}_{_NOT_IN_NAMES.sub('_', self.name)}.py"
+        number = f"{self.problem_id}_" if self.numbered else ""
+        return f"level{self.level}/{number}{_NOT_IN_NAMES.sub('_', self.name)}.py"
 
     @property
     def label(self) -> str:
@@ -140,15 +143,26 @@ def read_from(name: str, source: Source, level: int | None) -> ReadSet:
         first = taken.setdefault((one.level, one.problem_id), one)
         if first is not one:
             rejected.append(Rejected(one.where, f"its level and id are those of {first.where}"))
-    numbers: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(1))
-    for one in found:
-        if one.problem_id == _UNNUMBERED:
-            free = next(number for number in numbers[one.level] if (one.level, number) not in taken)
-            taken[one.level, free] = msgspec.structs.replace(one, problem_id=free)
+    _number(found, taken)
     problems = [taken[key] for key in sorted(taken)]
     return ReadSet(
         name, source, problems, rejected, marked or name == KERNELBENCH or is_benchmark_set(source.origin)
     )
+
+
+def _number(found: list[Problem], taken: dict[tuple[int, int], Problem]) -> None:
+    """Give what has no number the first that is free in its level. Its file keeps its name, unless another has that one."""
+    files = {one.file for one in taken.values()}
+    numbers: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(1))
+    for one in found:
+        if one.problem_id != _UNNUMBERED:
+            continue
+        free = next(number for number in numbers[one.level] if (one.level, number) not in taken)
+        mine = msgspec.structs.replace(one, problem_id=free, numbered=False)
+        if mine.file in files:
+            mine = msgspec.structs.replace(mine, numbered=True)
+        files.add(mine.file)
+        taken[one.level, free] = mine
 
 
 def _problem(given: ProblemRow, code: str, where: str, level: int | None) -> Problem:
