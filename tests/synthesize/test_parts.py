@@ -100,7 +100,7 @@ def test_a_return_is_the_discounted_sum_of_what_follows_and_none_where_something
 
 def test_the_keys_of_the_config_file_set_what_they_say(tmp_path: Path) -> None:
     settings = resolve({}, ROOT / "configs/synth.toml")
-    assert (settings.base_url, settings.model) == ("http://127.0.0.1:8000/v1", "zai-org/GLM-4.7")
+    assert (settings.base_url, settings.model) == ("http://127.0.0.1:8000/v1", "zai-org/GLM-4.7-FP8")
     assert (settings.concurrency, settings.timeout) == (64, 1800.0)
     assert settings.output == Path("outputs/evals.jsonl")
     assert (settings.sampling.temperature, settings.sampling.max_tokens) == (1.0, 32768)
