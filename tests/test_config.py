@@ -7,9 +7,17 @@ from typing import Any
 import pytest
 
 from kernelmill import config
-from kernelmill.config import load, public, redact
+from kernelmill.config import environment, load, public, redact
 from kernelmill.errors import ConfigError
-from kernelmill.settings import RateSettings, SpecsSettings
+from kernelmill.settings import (
+    LengthsSettings,
+    PublishSettings,
+    RateSettings,
+    SpecsSettings,
+    StripSettings,
+    UniqueSettings,
+)
+from kernelmill.stages import STAGES
 
 
 def rate(flags: dict[str, Any] | None = None, file: Path | None = None) -> RateSettings:
@@ -44,12 +52,43 @@ def test_the_variables_of_the_old_pipeline_keep_their_names(monkeypatch: pytest.
     monkeypatch.setenv("UNIQUE_DATASET_PATH", "x/unique.jsonl")
     monkeypatch.setenv("TEST_MODE", "true")
     settings = rate()
-    assert (settings.source, settings.output, settings.test_mode) == (
-        "in.jsonl",
-        Path("x/filtered.jsonl"),
-        True,
-    )
+    assert (settings.output, settings.test_mode) == (Path("x/filtered.jsonl"), True)
     assert load("specs", SpecsSettings, {}).output == Path("x/synthetic.jsonl")
+    assert load("unique", UniqueSettings, {}).source == "x/filtered.jsonl"
+    assert load("unique", UniqueSettings, {}).output == Path("x/unique.jsonl")
+    assert load("lengths", LengthsSettings, {}).source == "in.jsonl"
+
+
+def test_dataset_path_is_what_lengths_reads_and_no_other_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATASET_PATH", "siro1/kernelbook-glm4_7-evals-filtered")
+    for stage, kind in STAGES.items():
+        said = load(stage, kind, {}).model_dump_json()
+        without = kind().model_dump_json()
+        assert (said == without) == (stage != "lengths"), stage
+    assert rate().source == "siro1/kernelbook-glm4_7-evals"
+    assert load("strip", StripSettings, {"source": "raw"}).source == "outputs/evals.jsonl"
+    assert load("publish", PublishSettings, {"source": "raw"}).raw_path == "outputs/evals.jsonl"
+
+
+def test_a_source_says_where_its_name_comes_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert load("lengths", LengthsSettings, {}).origin("source") == "the default"
+    (tmp_path / ".env").write_text("DATASET_PATH=a.jsonl\n")
+    environment.cache_clear()
+    assert load("lengths", LengthsSettings, {}).origin("source") == "DATASET_PATH in .env"
+    monkeypatch.setenv("DATASET_PATH", "b.jsonl")
+    environment.cache_clear()
+    assert load("lengths", LengthsSettings, {}).origin("source") == "DATASET_PATH in the environment"
+    assert load("lengths", LengthsSettings, {"source": "c.jsonl"}).origin("source") == "given"
+    monkeypatch.setenv("UNIQUE_DATASET_PATH", "u.jsonl")
+    environment.cache_clear()
+    strip = load("strip", StripSettings, {"source": "unique"})
+    assert (strip.source, strip.origin("source")) == (
+        "u.jsonl",
+        "unique, by UNIQUE_DATASET_PATH in the environment",
+    )
+    file = tmp_path / "c.toml"
+    file.write_text('[rate]\nsource = "rows.jsonl"\n')
+    assert rate(file=file).origin("source") == str(file)
 
 
 def test_prices_and_sampling_come_from_the_file(tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ import pytest
 from kernelmill.cli import stage_parser
 from kernelmill.flow import COMMANDS
 from kernelmill.pipeline import parser as run_parser
+from kernelmill.settings import BASE
 from kernelmill.stages import STAGES
 from kernelmill.testing.fake_endpoint import FakeEndpoint
+from kernelmill.testing.fake_hub import FakeHub
 from tests.conftest import ROOT, command
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -34,13 +36,10 @@ def commands_of(page: Path) -> list[str]:
 def test_every_command_of_a_page_runs_in_the_order_it_stands(tmp_path: Path, page: Path) -> None:
     for folder in ("data", "configs", "prompts"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
-    with FakeEndpoint() as endpoint:
+    with FakeEndpoint() as endpoint, FakeHub() as hub:
         # The config names the real endpoint and the real dataset, which no test may call.
-        env = {
-            **os.environ,
-            "KERNELMILL_BASE_URL": endpoint.base_url,
-            "DATASET_PATH": "data/samples/evals.jsonl",
-        }
+        hub.put("dataset", BASE, {"train.jsonl": (ROOT / "data/samples/evals.jsonl").read_bytes()})
+        env = {**os.environ, **hub.environment(), "KERNELMILL_BASE_URL": endpoint.base_url}
         if page.stem == "llm":
             subprocess.run(
                 command("rate", "data/samples/evals.jsonl"),

@@ -18,7 +18,7 @@ from kernelmill import __version__
 from kernelmill.arguments import Parser, config_file
 from kernelmill.errors import ConfigError, MillError, disk_fault
 from kernelmill.flow import COMMANDS, STAGES, TOOLS, Command, Made
-from kernelmill.terminal import say
+from kernelmill.terminal import say, tell
 
 if TYPE_CHECKING:
     from kernelmill.settings import Settings
@@ -90,7 +90,11 @@ def _function(command: Command) -> Any:
 
 
 def call_stage(command: Command, settings: Settings) -> Made:
-    """Run a stage to its end, whether it is a coroutine or not."""
+    """Say what a stage reads, and run it to its end, whether it is a coroutine or not."""
+    from kernelmill.reading import source_lines
+
+    for line in source_lines(settings):
+        tell(line)
     made = _function(command)(settings)
     if not isinstance(made, Made):
         import asyncio

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +34,9 @@ __all__ = ["OTHER_VARIABLES", "SECRETS", "environment", "load", "public", "redac
 
 OTHER_VARIABLES = ("PRIME_TEAM_ID", *SECRETS)
 
+GIVEN = "given"
+"""The origin of what a flag says, or a step of `run`."""
+
 S = TypeVar("S", bound=Settings)
 
 
@@ -40,9 +44,10 @@ def load(stage: str, kind: type[S], flags: Mapping[str, Any], file: Path | None 
     """The settings of a stage. `flags` holds only what was given on the command line."""
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    variables = _from_environment(kind)
     for origin, values in (
         (str(file), _from_file(file, stage, kind) if file else {}),
-        ("environment", _from_environment(kind)),
+        ("environment", {key: environment()[variable] for key, variable in variables.items()}),
         ("flag", dict(flags)),
     ):
         for key, value in values.items():
@@ -51,9 +56,17 @@ def load(stage: str, kind: type[S], flags: Mapping[str, Any], file: Path | None 
             merged[key] = value
             origins[key] = origin
     try:
-        return kind.model_validate(merged)
+        settings = kind.model_validate(merged)
     except ValidationError as error:
         raise _config_error(error, kind, origins) from None
+    settings.note_origins({key: _in_words(origin, variables.get(key)) for key, origin in origins.items()})
+    return settings
+
+
+def _in_words(origin: str, variable: str | None) -> str:
+    if origin == "environment":
+        return f"{variable} in {'the environment' if variable in os.environ else '.env'}"
+    return GIVEN if origin == "flag" else origin
 
 
 def _config_error(error: ValidationError, kind: type[Settings], origins: Mapping[str, str]) -> ConfigError:
@@ -118,7 +131,8 @@ def _from_manifest(file: Path, stage: str, manifest: Any) -> dict[str, Any]:
     return dict(manifest["config"])
 
 
-def _from_environment(kind: type[Settings]) -> dict[str, Any]:
+def _from_environment(kind: type[Settings]) -> dict[str, str]:
+    """The fields that a variable sets, each with the variable's name."""
     variables = environment()
     known = {name for stage in STAGES.values() for name in stage.model_fields}
     for variable in variables:
@@ -127,12 +141,12 @@ def _from_environment(kind: type[Settings]) -> dict[str, Any]:
             raise ConfigError(
                 _unknown("environment", variable, [f"KERNELMILL_{name.upper()}" for name in sorted(known)])
             )
-    found: dict[str, Any] = {}
+    found: dict[str, str] = {}
     for name, field in kind.model_fields.items():
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
         for variable in (str(extra.get("env") or ""), f"KERNELMILL_{name.upper()}"):
             if variables.get(variable, ""):
-                found[name] = variables[variable]
+                found[name] = variable
     return found
 
 

@@ -14,6 +14,7 @@ Three kinds of trouble, and one way to treat each:
     MillError
     ├── ConfigError        a flag, an environment variable or a config key is wrong
     ├── SourceError        the input cannot be opened, or is not what it says it is
+    │   ├── NotOnHub       the Hub has no dataset of that name that we may see
     │   └── BadRow         one row of it is bad: file, line, field, what was expected
     ├── OutputError        the output cannot be written, or another process is writing it
     ├── EndpointError      the model endpoint refused in a way that asking again will not mend
@@ -57,6 +58,10 @@ class ConfigError(MillError):
 
 
 class SourceError(MillError):
+    pass
+
+
+class NotOnHub(SourceError):
     pass
 
 

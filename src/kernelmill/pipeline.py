@@ -29,7 +29,7 @@ from kernelmill.forecast import Forecast
 from kernelmill.lock import take_lock
 from kernelmill.resources import bundled
 from kernelmill.run_report import Record, Step, now, read_record, show
-from kernelmill.settings import LengthsSettings, PublishSettings, RowSettings, RunSettings, Settings
+from kernelmill.settings import PublishSettings, RowSettings, RunSettings, Settings
 from kernelmill.show import main as show_rows
 from kernelmill.stages import STAGES, stage_settings
 from kernelmill.store import Source, open_source
@@ -211,9 +211,6 @@ def _steps(settings: RunSettings, file: Path) -> Steps:
             raise ConfigError(f"{file}: two steps of [run] are called {name}: give one of them a name")
         if settings.test_mode:
             values["test_mode"] = True
-        known = STAGES[stage].model_fields
-        # lengths has no test mode: it reads and writes no rows.
-        values = {key: value for key, value in values.items() if key != "test_mode" or key in known}
         steps.append((name, stage, stage_settings(stage, values, file)))
     if not steps:
         raise ConfigError(f'{file}: [run] names no steps (steps = [{{ stage = "rate" }}, …])')
@@ -230,10 +227,6 @@ def _rewire(steps: Steps) -> None:
             steps[place] = (name, stage, settings)
         if isinstance(settings, RowSettings) and settings.output is not None:
             written[settings.output.resolve()] = str(test_path(settings.output))
-        if isinstance(settings, LengthsSettings):
-            paths = {key: getattr(settings, key) for key in ("json_path", "plot")}
-            renamed = {key: path.with_suffix(f".test{path.suffix}") for key, path in paths.items() if path}
-            steps[place] = (name, stage, settings.model_copy(update=renamed))
 
 
 def _chosen(names: list[str], options: argparse.Namespace) -> set[str]:

@@ -17,7 +17,7 @@ from kernelmill.errors import BadRow, OutputError
 from kernelmill.flow import Made
 from kernelmill.rows import TEST_ROWS, Drop, Row
 from kernelmill.settings import RowSettings
-from kernelmill.store import Output, open_source
+from kernelmill.store import Output, Source, open_source
 from kernelmill.store.output import test_path
 from kernelmill.store.watched import Watched
 from kernelmill.terminal import duration
@@ -50,6 +50,22 @@ class ScanningStage(RowStage):
         """Called once, between the passes."""
 
 
+class _Splits:
+    """How many rows of each split of a Hub dataset were kept. They stand one split after the other, so that numbers are
+    enough to tell where each row was."""
+
+    def __init__(self, source: Source) -> None:
+        self._of = {file.label: file.split for file in source.files if file.split is not None}
+        self._kept: dict[str, int] = dict.fromkeys(self._of.values(), 0)
+
+    def count(self, row: Row) -> None:
+        if self._of:
+            self._kept[self._of[row.where.rpartition(":")[0]]] += 1
+
+    def details(self) -> dict[str, Any]:
+        return {"splits": self._kept} if self._kept else {}
+
+
 def run_row_stage(
     name: str, settings: RowSettings, stage: RowStage, output_path: Path, max_rejected: float = 1.0
 ) -> Made:
@@ -62,7 +78,7 @@ def run_row_stage(
     for file in source.files:
         output.refuse(file.path, "the source")
     reject = settings.on_bad_row == "reject"
-    rows_in = 0
+    rows_in, splits = 0, _Splits(source)
     with output, no_collector():
         if isinstance(stage, ScanningStage):
             for row in source.rows():
@@ -83,6 +99,7 @@ def run_row_stage(
                 continue
             if isinstance(taken, bytes):
                 output.keep(taken)
+                splits.count(row)
             else:
                 output.reject(row, taken.reason, taken.kind, readable=True)
         rejected = output.reasons.total()
@@ -92,7 +109,12 @@ def run_row_stage(
                 f"{rejected:,} of {rows_in:,} rows would be rejected ({kinds}), --max-rejected allows {max_rejected:g}: nothing is written"
             )
         seconds = time.monotonic() - started
-        details = {"source": source.origin, "seconds": round(seconds, 3), **stage.details()}
+        details = {
+            "source": source.origin,
+            "seconds": round(seconds, 3),
+            **splits.details(),
+            **stage.details(),
+        }
         output.commit(name, rows_in, public(settings), details)
     print(name)
     lines = [("rows in", f"{rows_in:,}"), ("kept", f"{output.kept:,}")]

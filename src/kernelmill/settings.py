@@ -7,14 +7,21 @@ resolved is in `config`.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from kernelmill.errors import ConfigError
 
 PRIME_URL = "https://api.pinference.ai/api/v1"
+BASE = "siro1/kernelbook-glm4_7-evals"
+"""The base evals set on the Hub, from which the curated ones are made."""
+NO_REASONING = "-no-reasoning"
+"""What the name of a set ends with once `strip` has been over it."""
+MAKERS = {"filtered": "rate", "unique": "unique", "synthetic": "specs", "raw": "synthesize"}
+"""The stage that makes the file of each named dataset."""
 Rater = Literal["llm", "static"]
 
 
@@ -25,6 +32,19 @@ class Settings(BaseModel):
         extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False,
         defer_build=True,  # only the class of the command that runs is ever needed
     )  # fmt: skip
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    def origin(self, field: str) -> str:
+        """Where a field's value comes from, in words: a file, a variable, the command line, or the default."""
+        return self._origins.get(field, "the default")
+
+    def note(self, field: str, origin: str) -> None:
+        """Say otherwise where a field's value comes from. Copies of these settings are not told."""
+        self._origins = {**self._origins, field: origin}
+
+    def note_origins(self, origins: Mapping[str, str]) -> None:
+        """Remember where the values of fields come from."""
+        self._origins |= origins
 
 
 def setting(
@@ -141,18 +161,23 @@ class StageSettings(LLMSettings, RowSettings):
 
 
 class NamedDatasets(Settings):
-    """The files that a command may call by a word. Of the config file and the environment alone."""
+    """The datasets that a command may call by a word: the file of each, and its name on the Hub. Of the config file and the
+    environment alone."""
 
     filtered_path: str = _unnamed("outputs/filtered_dataset.jsonl", "FILTERED_DATASET_PATH")
     unique_path: str = _unnamed("outputs/filtered_dataset-filtered.jsonl", "UNIQUE_DATASET_PATH")
     synthetic_path: str = _unnamed("outputs/synthetic_prompts.jsonl", "SYNTHETIC_DATASET_PATH")
-    raw_path: str = _unnamed("siro1/kernelbook-glm4_7-evals", "DATASET_PATH")
+    raw_path: str = "outputs/evals.jsonl"
+    filtered_to: str = f"{BASE}-filtered"
+    unique_to: str = f"{BASE}-unique"
+    synthetic_to: str = "siro1/kernelbook-synthetic-tasks"
+    raw_to: str = BASE
 
 
 class RateSettings(StageSettings):
     """Keep the good rows, and say how hard each one's task is."""
 
-    source: str = setting("siro1/kernelbook-glm4_7-evals", "evals rows", env="DATASET_PATH")
+    source: str = setting(BASE, "evals rows")
     output: Path = setting(
         Path("outputs/filtered_dataset.jsonl"), "file to write", env="FILTERED_DATASET_PATH", flag="-o"
     )
@@ -225,6 +250,12 @@ class StripSettings(RowSettings, NamedDatasets):
     max_rejected: float = setting(
         0.0, "share of rows without one clear answer that is put up with", ge=0, le=1
     )
+    hub: bool = setting(
+        False,
+        "read what is called by name from the Hub, and publish it there as …-no-reasoning; without HF_TOKEN, local files alone",
+    )
+    _word: str | None = PrivateAttr(None)
+    _hub_target: str | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _by_name(self) -> StripSettings:
@@ -232,13 +263,36 @@ class StripSettings(RowSettings, NamedDatasets):
         if word in ("raw", "filtered", "unique"):
             # Past the lock that keeps settings as they are: from here on it is the file itself, for everybody who asks.
             object.__setattr__(self, "source", getattr(self, f"{word}_path"))
+            self._word = word
         return self
 
+    @property
+    def word(self) -> str | None:
+        """What the source was called, where it was called by one of our words."""
+        return self._word
 
-class LengthsSettings(Settings):
+    @property
+    def hub_target(self) -> str | None:
+        """The dataset on the Hub that the result is published as; None where nothing is uploaded."""
+        return self._hub_target
+
+    def from_hub(self) -> StripSettings:
+        """The same, reading the named dataset from the Hub and publishing the result there."""
+        name = getattr(self, f"{self._word}_to")
+        changed = self.model_copy(update={"source": f"hub:{name}"})
+        changed._hub_target = f"{name}{NO_REASONING}"
+        return changed
+
+    def note_origins(self, origins: Mapping[str, str]) -> None:
+        super().note_origins(origins)
+        if self._word is not None:
+            self._origins["source"] = f"{self._word}, by {self.origin(f'{self._word}_path')}"
+
+
+class LengthsSettings(NamedDatasets):
     """Count the tokens of rows under a chat template."""
 
-    source: str = setting("siro1/kernelbook-glm4_7-evals", "rows with chats", env="DATASET_PATH")
+    source: str = setting(BASE, "rows with chats", env="DATASET_PATH")
     tokenizer: str = setting(
         "Qwen/Qwen3-30B-A3B-Thinking-2507",
         "a name on the Hub, a folder, or qwen-embedded, which needs no network",
@@ -249,6 +303,9 @@ class LengthsSettings(Settings):
     json_path: Path | None = setting(None, "write the numbers to this file", flag="--json")
     plot: Path | None = setting(None, "write the histogram to this file, as SVG")
     split: str | None = setting(None, "one split of a Hub dataset (default: all)")
+    test_mode: bool = setting(
+        False, "first 5 rows only; --json and --plot are written beside the real files", env="TEST_MODE"
+    )
 
     _home = field_validator("json_path", "plot")(_at_home)
 
@@ -262,9 +319,10 @@ class PublishSettings(NamedDatasets):
     to: str | None = setting(
         None, "org/name on the Hub, or folder:PATH (default for what has a name: its target in the config)"
     )
-    split: Literal["auto", "groups", "rows", "none"] = setting(
+    split: Literal["auto", "groups", "rows", "none", "source"] = setting(
         "auto",
-        "train and validation by groups of alike modules, by rows, or train alone; auto: groups for evals rows, but not raw",
+        "train and validation by groups of alike modules, by rows, as in the Hub dataset that the rows were made from, or train "
+        "alone; auto: as in that dataset, else groups for evals rows, but not raw",
     )
     validation: float = setting(0.1, "share of validation", gt=0, lt=1)
     seed: int = setting(42, "what the split is drawn with", ge=0)
@@ -281,11 +339,6 @@ class PublishSettings(NamedDatasets):
     test_mode: bool = setting(
         False, "first 5 rows only, to a folder beside the real one; never to the Hub", env="TEST_MODE"
     )
-    # Of the config file and the environment alone.
-    filtered_to: str = "siro1/kernelbook-glm4_7-evals-filtered"
-    unique_to: str = "siro1/kernelbook-glm4_7-evals-unique"
-    synthetic_to: str = "siro1/kernelbook-synthetic-tasks"
-    raw_to: str = "siro1/kernelbook-glm4_7-evals"
 
 
 class RunSettings(Settings):

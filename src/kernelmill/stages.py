@@ -41,5 +41,6 @@ def stage_settings(stage: str, given: Mapping[str, Any], file: Path | None) -> S
 
         return resolve(given, file)
     from kernelmill.config import load
+    from kernelmill.reading import resolved
 
-    return load(stage, STAGES[stage], given, file)
+    return resolved(load(stage, STAGES[stage], given, file))

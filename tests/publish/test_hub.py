@@ -421,10 +421,13 @@ def test_public_only_on_request_and_a_word_goes_to_its_target(hub: FakeHub, tmp_
     for name in names:
         assert "kernelmill.json" in hub.files("dataset", name)
     assert json.loads(hub.files("dataset", "me/tasks")["kernelmill.json"])["rows"] == {"train": 5}
+    write_rows(tmp_path / "outputs/evals.jsonl", rows_of(0, 20))
+    # What the old .env names has nothing to do with what is published.
     done = publish(hub, "raw", env={"DATASET_PATH": "outputs/filtered_dataset.jsonl"})
     assert done.returncode == 0, done.stderr
     raw = json.loads(hub.files("dataset", "siro1/kernelbook-glm4_7-evals")["kernelmill.json"])
     assert raw["rows"] == {"train": 20}
+    assert "source      outputs/evals.jsonl (raw, by the default)" in done.stdout
 
 
 @quiet_client

@@ -25,13 +25,15 @@ from kernelmill.chat_template import TemplateFailed
 from kernelmill.chat_tokens import ChatTokenizer, load_tokenizer
 from kernelmill.config import secret
 from kernelmill.curate.length_report import LengthReport, LongRow, Tally, printed, report_of
-from kernelmill.errors import BadRow, ConfigError, OutputError, SourceError
+from kernelmill.errors import BadRow, ConfigError, NotOnHub, OutputError, SourceError
 from kernelmill.flow import Made
 from kernelmill.parallel import mapped
-from kernelmill.rows import Named, Row, row_lots
+from kernelmill.reading import tested
+from kernelmill.rows import TEST_ROWS, Named, Row, row_lots
 from kernelmill.settings import LengthsSettings
 from kernelmill.store import Source, open_source
 from kernelmill.store.watched import Watched
+from kernelmill.terminal import say
 from kernelmill.tokenizer_files import TokenizerFiles, find_tokenizer
 
 _LOT_ROWS, _LOT_BYTES = 500, 1 << 20
@@ -48,11 +50,11 @@ class _Counted(Struct):
 
 
 def lengths(settings: LengthsSettings) -> Made:
-    plot, json_path = settings.plot, settings.json_path
+    plot, json_path = _beside(settings.plot, settings), _beside(settings.json_path, settings)
     if plot is not None and plot.suffix.lower() != ".svg":
         raise ConfigError(f"--plot {plot}: plots are SVG, so the name must end in .svg")
     files = find_tokenizer(settings.tokenizer, secret("HF_TOKEN"))
-    source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
+    source = Watched(_open(settings), TEST_ROWS if settings.test_mode else None)
     for path in (plot, json_path):
         if path is not None and path.resolve() in {file.path.resolve() for file in source.files}:
             raise OutputError(f"{path} is the source: name another file")
@@ -69,10 +71,32 @@ def lengths(settings: LengthsSettings) -> Made:
     return Made(tuple(path for path in (json_path, plot) if path is not None), report.rows, report.rows)
 
 
+def _beside(path: Path | None, settings: LengthsSettings) -> Path | None:
+    """Where a file goes: beside the real one in test mode."""
+    return path.with_suffix(f".test{path.suffix}") if path is not None and settings.test_mode else path
+
+
+def _open(settings: LengthsSettings) -> Source:
+    """The source. One of our datasets that is not on the Hub yet is read from the file that is going to be published there."""
+    token = secret("HF_TOKEN")
+    try:
+        return open_source(settings.source, settings.split, token)
+    except NotOnHub:
+        words = ("filtered", "unique", "raw")
+        word = next((word for word in words if settings.source == getattr(settings, f"{word}_to")), None)
+        path = getattr(settings, f"{word}_path") if word else ""
+        if word and settings.test_mode:
+            path = tested(path, named=False) or path
+        if not word or settings.split is not None or not Path(path).expanduser().is_file():
+            raise
+        say(f"{settings.source} is not on the Hub yet: reading {path}, which it is published from")
+        return open_source(path)
+
+
 def measure(source: Source, tokenizer: TokenizerFiles, reasoning: Reasoning = "count") -> LengthReport:
     """Count all rows of a source. Raises `BadRow` for the first row that cannot be counted."""
     loaded = load_tokenizer(tokenizer)  # before any row is read: it may be no tokenizer
-    lots = row_lots(Watched(source).rows(), _LOT_ROWS, _LOT_BYTES)
+    lots = row_lots(source.rows(), _LOT_ROWS, _LOT_BYTES)
     counts, reaches, tally = array("I"), array("I"), Tally()
     longest: list[LongRow] = []
     for counted in mapped(partial(_count, tokenizer, reasoning), lots):

@@ -5,6 +5,8 @@ A group's side is drawn from the code of one of its modules and the seed. So it 
 many there are of each, or what else is in the set. A set that grows keeps its sides: only a group that gains a near duplicate with
 other code may be drawn anew, about one in eleven of those with one module before, fewer with more.
 
+A set that was made from a dataset on the Hub that is split already keeps its rows on their sides (`source`).
+
 A set that was made from another one by dropping or rewriting rows (`unique`, `strip`, `decontaminate`: their manifests say so) is
 split by the groups of that other one, so that all of them agree.
 
@@ -21,12 +23,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kernelmill.errors import BadRow, ConfigError
+from kernelmill.extras import require
 from kernelmill.problems.modules import Groups, Modules
 from kernelmill.rows import ModuleReader
-from kernelmill.store.manifest import made_from, manifest_of
+from kernelmill.store.manifest import made_from, manifest_of, part
 from kernelmill.store.source import Source, open_source
 
-How = Literal["groups", "rows", "none"]
+How = Literal["groups", "rows", "none", "source"]
 TRAIN, VALIDATION = "train", "validation"
 CLOSE = 0.7
 """A validation module with a train module that is so much alike is named in the leakage report."""
@@ -56,6 +59,8 @@ def plan_split(
     """Read the source once and say where each of its rows goes. Raises `BadRow` for a row without a module."""
     if how == "none":
         return Split(None, {"split": "none"})
+    if how == "source":
+        return _as_source(source)
     policy: dict[str, Any] = {"split": how, "validation_share": share, "seed": seed}
     if how == "rows":
         return Split(_by_rows(source, share, seed), policy)
@@ -65,13 +70,33 @@ def plan_split(
         return _by_groups(source, chosen_from, modules, policy)
 
 
-def _by_rows(source: Source, share: float, seed: int) -> bytearray:
-    try:
-        import numpy
-    except ImportError:
+def source_splits(source: Source) -> dict[str, int] | None:
+    """How many rows are from each split of the Hub dataset that a file was made from, in the order of the file; None where it was
+    made from something else, or was changed since."""
+    manifest = manifest_of(source.files[0].path) if source.origin.get("kind") == "file" else None
+    if manifest is None or manifest["stage"] not in KEEPS_MODULES:
+        return None
+    splits = part(manifest, "splits")
+    if set(splits) != {TRAIN, VALIDATION} or sum(splits.values()) != sum(1 for _ in source.rows()):
+        return None
+    return splits
+
+
+def _as_source(source: Source) -> Split:
+    splits = source_splits(source)
+    if splits is None:
         raise ConfigError(
-            "--split rows draws rows as datasets does, with numpy: pip install 'kernelmill[hub]'"
-        ) from None
+            f"--split source: {source.name} was not made from a Hub dataset with train and validation: leave it out"
+        )
+    sides = bytearray(b"".join(bytes([name == VALIDATION]) * number for name, number in splits.items()))
+    manifest = manifest_of(source.files[0].path)
+    return Split(sides, {"split": "source", "of": part(manifest or {}, "source").get("repo")})
+
+
+def _by_rows(source: Source, share: float, seed: int) -> bytearray:
+    require("--split rows, which draws rows as datasets does,", "numpy", extra="hub")
+    import numpy
+
     count = sum(1 for _ in source.rows())
     sides = bytearray(count)
     # As in datasets' train_test_split: the first of a permutation, rounded up.

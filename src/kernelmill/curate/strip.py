@@ -20,11 +20,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from kernelmill.answers import Answer, NoAnswer, read_answer
-from kernelmill.errors import BadRow
+from kernelmill.config import load
+from kernelmill.errors import BadRow, SourceError
 from kernelmill.flow import Made
 from kernelmill.row_stage import RowStage, run_row_stage
 from kernelmill.rows import Drop, Row, RowReader
-from kernelmill.settings import StripSettings
+from kernelmill.settings import MAKERS, NO_REASONING, PublishSettings, StripSettings
 
 _THOUGHTS = ("reasoning", "reasoning_content", "thinking")
 _THOUGHTS_IN_PARTS = ("reasoning_details", "thinking_blocks")
@@ -165,13 +166,33 @@ def _rewrite(message: dict[str, Any], answer: Answer, style: str) -> None:
 
 
 def strip(settings: StripSettings) -> Made:
+    if settings.hub and settings.word and not settings.hub_target and not Path(settings.source).exists():
+        name = getattr(settings, f"{settings.word}_to")
+        raise SourceError(
+            f"{settings.source} is not there, and HF_TOKEN is not set: set it to read {name} on the Hub, "
+            f"or make the file with kernelmill {MAKERS[settings.word]}"
+        )
     output = settings.output or stripped_path(settings.source)
-    return run_row_stage("strip", settings, Strip(settings.style), output, settings.max_rejected)
+    made = run_row_stage("strip", settings, Strip(settings.style), output, settings.max_rejected)
+    if settings.hub_target is None:
+        return made
+    if settings.test_mode:
+        print(f"test mode uploads nothing: {settings.hub_target} is as it was")
+        return made
+    from kernelmill.publish.command import publish  # it knows strip, and only here strip knows it
+
+    flags = {"source": str(output), "to": settings.hub_target}
+    results = publish(load("publish", PublishSettings, flags)).results
+    # What is on the Hub may be changed there by others, so there is no file to go by.
+    return made._replace(outputs=(), results=results)
 
 
 def stripped_path(source: str) -> Path:
-    """`outputs/x.jsonl` → `outputs/x-no-reasoning.jsonl`; what is not a local file goes to `outputs/`."""
+    """`outputs/x.jsonl` → `outputs/x-no-reasoning.jsonl`; what is not a local file goes to `outputs/`. The file of a test run
+    (`x.test.jsonl`) is called by the real one's name, to which a test run adds its own mark."""
     path = Path(source).expanduser()
     folder = path.parent if path.is_file() else Path("outputs")
-    stem = path.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".jsonl").removesuffix(".parquet")
-    return folder / f"{stem}-no-reasoning.jsonl"
+    stem = path.name
+    for suffix in (".gz", ".zst", ".jsonl", ".parquet", ".test"):
+        stem = stem.removesuffix(suffix)
+    return folder / f"{stem}{NO_REASONING}.jsonl"

@@ -232,6 +232,10 @@ def split_policy(facts: CardFacts) -> Markdown:
             f"By row: {_percent(policy.get('validation_share'))} of the rows were drawn by chance (seed {seed}), as "
             "`train_test_split` of `datasets` does it. Rows of one module may be on both sides, and no leakage report was made."
         )
+    if how == "source":
+        return Markdown(
+            f"As in {code(policy.get('of'))}, from which the rows were made: each is on the side on which it is there."
+        )
     if how == "groups":
         return _by_group(policy, seed)
     return record(policy) if policy else Markdown("How the rows were split is not recorded.")

@@ -20,12 +20,13 @@ from kernelmill.publish.hygiene import NoBenchmark
 from kernelmill.publish.jobs import Job, find_jobs
 from kernelmill.publish.lineage import Lineage
 from kernelmill.publish.target import Present, Target
+from kernelmill.reading import source_line
 from kernelmill.rows import TEST_ROWS
 from kernelmill.settings import PublishSettings
 from kernelmill.store import Source, open_source
 from kernelmill.store.source import DataFile
 from kernelmill.store.watched import Watched
-from kernelmill.terminal import duration, size
+from kernelmill.terminal import duration, size, tell
 
 MUCH_SMALLER = 0.5
 """A dataset with less than this share of the rows that are there now is not put in their place unasked."""
@@ -82,9 +83,13 @@ def _publish_one(settings: PublishSettings, job: Job, source: Source, token: str
         ),
     )
     with _target(settings, job, token) as target:
+        # Before anything is sent: whoever reads it can still stop the wrong rows from going to the wrong place.
+        tell("publish" + (" (dry run: nothing is changed)" if settings.dry_run else ""))
+        tell(source_line(job.source, job.why))
+        tell(f"{'target':<12}{target.label}")
         present = target.look()
         built = build(wanted, target.staging())
-        lines = [("source", job.source), ("target", target.label)]
+        lines: list[tuple[str, str]] = []
         if settings.dry_run:
             lines += _would_change(built, present, target.to_send(built))
             if job.folder is None and token is None:
@@ -94,7 +99,6 @@ def _publish_one(settings: PublishSettings, job: Job, source: Source, token: str
             lines += _done(built, target.put(built), settings.test_mode)
     lines += [("note", note) for note in built.notes]
     lines.append(("time", duration(time.monotonic() - started)))
-    print("publish" + (" (dry run: nothing is changed)" if settings.dry_run else ""))
     for label, value in lines:
         print(f"{label:<12}{value}")
     return built

@@ -21,7 +21,7 @@ import msgspec
 from kernelmill import __version__
 from kernelmill.collector import no_collector
 from kernelmill.curate.length_report import LengthReport
-from kernelmill.curate.split import How, Split, plan_split
+from kernelmill.curate.split import How, Split, plan_split, source_splits
 from kernelmill.errors import SourceError
 from kernelmill.publish.batches import QuickReader, blocks, exact_batch
 from kernelmill.publish.card import make_card
@@ -100,9 +100,7 @@ def build(wanted: Wanted, folder: Path) -> Built:
         columns.take(row)
     if not columns.news:
         raise SourceError(f"{source.name} has no rows: nothing is published")
-    how = wanted.split
-    if how == "auto":
-        how = "groups" if columns.format == "evals" else "none"
+    how = _how(wanted.split, source, columns)
     split = plan_split(source, how, wanted.share, wanted.seed, wanted.similarity)
     with no_collector():
         done = _write(source, columns, columns.schema_so_far(), split, folder)
@@ -139,6 +137,14 @@ def build(wanted: Wanted, folder: Path) -> Built:
         files[name] = _save(folder, name, content)
     files[MANIFEST] = _save(folder, MANIFEST, _manifest(facts, files))
     return Built(folder, files, rows, dict(describe(schema)), notes)
+
+
+def _how(asked: How | Literal["auto"], source: Source, columns: Columns) -> How:
+    if asked != "auto":
+        return asked
+    if columns.format != "evals":
+        return "none"
+    return "source" if source_splits(source) else "groups"
 
 
 class _Done(NamedTuple):

@@ -1,7 +1,8 @@
 """What is published where: from the words of the command line to sources and targets.
 
 `filtered`, `unique`, `synthetic` and `raw` are words for the files that the stages write, and each has a target of its own;
-`all` is the first three. A set without thoughts (`-no-reasoning`, from `kernelmill strip`) goes along with the set it was made from,
+`all` is the first three. What goes to such a target by another name is still that set: `word` says so. In test mode words
+go to folders, for nothing is uploaded then. A set without thoughts (`-no-reasoning`, from `kernelmill strip`) goes along with the set it was made from,
 where its file is there. A folder that has the name of such a word is called `./filtered`.
 """
 
@@ -13,12 +14,13 @@ from typing import NamedTuple
 
 from kernelmill.curate.strip import stripped_path
 from kernelmill.errors import ConfigError, SourceError
-from kernelmill.settings import PublishSettings
+from kernelmill.reading import tested
+from kernelmill.settings import MAKERS, NO_REASONING, PublishSettings
 from kernelmill.store.output import test_path
+from kernelmill.store.source import DATA
 
 ALL = ("filtered", "unique", "synthetic")
-MAKERS = {"filtered": "rate", "unique": "unique", "synthetic": "specs"}
-_VARIANT = "-no-reasoning"
+TEST_FOLDER = "folder:outputs/hub"
 _REPO = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -29,6 +31,8 @@ class Job(NamedTuple):
     word: str | None
     to: str
     """`folder:PATH`, or `org/name`."""
+    why: str
+    """Why it is this source, in words."""
 
     @property
     def name(self) -> str:
@@ -46,31 +50,51 @@ def find_jobs(settings: PublishSettings) -> tuple[list[Job], list[str]]:
     if words[0] not in (*ALL, "raw"):
         if to is None:
             raise ConfigError("say where to: --to org/name for the Hub, or --to folder:PATH")
-        return [_checked(settings, Job(settings.source, None, to))], []
+        return [
+            _checked(settings, Job(settings.source, _word_of(settings, to), to, settings.origin("source")))
+        ], []
     if settings.source == "all" and to is not None and not to.startswith("folder:"):
         raise ConfigError(
             "all goes to more than one dataset: leave --to out, or name a folder (--to folder:PATH)"
         )
     jobs, notes = [], []
+    if settings.test_mode and to is None:
+        settings, to = settings.model_copy(update={"to": TEST_FOLDER}), TEST_FOLDER
+        notes.append("test mode uploads nothing: what would be uploaded is in these folders")
     for word in words:
-        path, target = getattr(settings, f"{word}_path"), to or _target(getattr(settings, f"{word}_to"))
-        if settings.test_mode and test_path(Path(path)).is_file():
-            path = str(test_path(Path(path)))
-        if to is not None and to.startswith("folder:"):
-            target = f"{to.rstrip('/')}/{word}"
-        if word != "raw" and not Path(path).expanduser().exists():
-            raise SourceError(f"{path} is not there: make it with kernelmill {MAKERS[word]}")
-        jobs.append(_checked(settings, Job(path, word, target)))
+        source = _named(settings, word, to)
+        jobs.append(_checked(settings, source))
         if word == "synthetic":
             continue
-        variant = str(stripped_path(path))
-        if Path(variant).is_file():
-            jobs.append(_checked(settings, Job(variant, word, target + _VARIANT)))
+        variant = stripped_path(source.source)
+        variant = test_path(variant) if settings.test_mode else variant
+        if variant.is_file():
+            why = f"{word} without reasoning"
+            jobs.append(_checked(settings, Job(str(variant), word, source.to + NO_REASONING, why)))
         else:
             notes.append(
-                f"{variant} is not there, so no {_VARIANT} variant is published (kernelmill strip makes it)"
+                f"{variant} is not there, so no {NO_REASONING} variant is published (kernelmill strip makes it)"
             )
     return jobs, notes
+
+
+def _named(settings: PublishSettings, word: str, to: str | None) -> Job:
+    """The dataset that a word stands for."""
+    path, target = getattr(settings, f"{word}_path"), to or _target(getattr(settings, f"{word}_to"))
+    why = f"{word}, by {settings.origin(f'{word}_path')}"
+    if settings.test_mode and (other := tested(path, named=False)):
+        path, why = other, f"{why}; in test mode, what its test run wrote"
+    if to is not None and to.startswith("folder:"):
+        target = f"{to.rstrip('/')}/{word}"
+    if (word != "raw" or path.endswith(DATA)) and not Path(path).expanduser().exists():
+        raise SourceError(f"{path} is not there: make it with kernelmill {MAKERS[word]}")
+    return Job(path, word, target, why)
+
+
+def _word_of(settings: PublishSettings, to: str) -> str | None:
+    """Which of our sets goes to this target."""
+    base = to.removesuffix(NO_REASONING)
+    return next((word for word in (*ALL, "raw") if base == getattr(settings, f"{word}_to")), None)
 
 
 def _target(to: str) -> str:

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from kernelmill.errors import SourceError
+from kernelmill.errors import NotOnHub, SourceError
 from kernelmill.store.hub_http import http_error
 from kernelmill.store.parquet import first_line
 from kernelmill.store.source import DATA, DataFile, natural
@@ -26,7 +26,12 @@ def hub_files(
     """Download the files of a dataset and say where they came from."""
     import yaml  # type: ignore[import-untyped]
     from huggingface_hub import HfApi, hf_hub_download, metadata_load
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     try:
         info = HfApi(token=token or False).dataset_info(repo, revision=revision)
@@ -48,14 +53,17 @@ def hub_files(
             raise SourceError(f"{repo} has no split {split!r} (it has: {', '.join(splits)})")
         chosen = [split] if split is not None else list(splits)
         label = f"{repo}@{(info.sha or 'main')[:7]}"
-        files = [DataFile(download(name), f"{label}:{name}") for part in chosen for name in splits[part]]
+        files = [
+            DataFile(download(name), f"{label}:{name}", part) for part in chosen for name in splits[part]
+        ]
     except HFValidationError as error:
         raise SourceError(
             f"{asked_as}: no such file or folder, nor a name on the Hub ({first_line(error)})"
         ) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, http_error(), OSError) as error:
+        kind = NotOnHub if isinstance(error, RepositoryNotFoundError) else SourceError
         reason = why_not(repo, error)
-        raise SourceError(f"{asked_as}: no file or folder of that name here, and {reason}") from error
+        raise kind(f"{asked_as}: no file or folder of that name here, and {reason}") from error
     return files, {"kind": "hub", "repo": repo, "revision": info.sha, "splits": chosen}
 
 

@@ -41,6 +41,8 @@ class DataFile(NamedTuple):
     path: Path
     label: str
     """How the file is called in messages: its path, or `org/name@revision:file`."""
+    split: str | None = None
+    """Of a Hub dataset."""
 
 
 class Source:

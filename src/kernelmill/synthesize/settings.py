@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -106,6 +107,10 @@ class SynthesizeSettings(StageSettings):
                 self, "stats", self.output.with_name(f"{self.output.name.partition('.')[0]}.stats.json")
             )
         return self
+
+    def note_origins(self, origins: Mapping[str, str]) -> None:
+        same = {"source": origins["problems"]} if "problems" in origins else {}
+        super().note_origins({**origins, **same})
 
     def sets(self) -> list[ProblemSet]:
         """Where problems come from. A flag holds for all sets."""

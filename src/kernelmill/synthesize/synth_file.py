@@ -52,12 +52,16 @@ def resolve(flags: Mapping[str, Any], file: Path | None) -> SynthesizeSettings:
         raise ConfigError(
             f"{file}: {where}: {first['msg'][0].lower()}{first['msg'][1:]} (got {first['input']!r})"
         ) from None
-    told = _merged(load("synthesize", SynthesizeSettings, {}).model_dump(exclude_unset=True), flags)
+    variables = load("synthesize", SynthesizeSettings, {})
+    told = _merged(variables.model_dump(exclude_unset=True), flags)
     merged = _merged(values, told)
     if "source" in told or "problems" in told:
         # Who names a source now means this one, whatever the file has.
         merged |= {"source": told.get("problems", told.get("source")), "problems": None, "env": ()}
-    return load("synthesize", SynthesizeSettings, merged)
+    settings = load("synthesize", SynthesizeSettings, merged)
+    by_file = {key: str(file) for key in values if key not in flags}
+    settings.note_origins(by_file | {key: variables.origin(key) for key in told if key not in flags})
+    return settings
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
