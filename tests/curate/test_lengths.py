@@ -357,7 +357,8 @@ def test_ctrl_c_ends_it_at_once_and_says_so(tmp_path: Path) -> None:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     stdout, stderr = process.communicate(timeout=240)
-    assert (process.returncode, stdout, stderr) == (130, "", "kernelmill: interrupted\n")
+    said = "source      rows.jsonl (given)\n"
+    assert (process.returncode, stdout, stderr) == (130, said, "kernelmill: interrupted\n")
 
 
 MODEL = "Qwen/Qwen3-30B-A3B-Thinking-2507"
