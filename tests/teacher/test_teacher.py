@@ -13,6 +13,7 @@ import pytest
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.teacher.teacher import Teacher, Written
+from tests.teacher.test_bags import BAGS
 
 pytestmark = pytest.mark.slow
 
@@ -216,3 +217,9 @@ def test_a_problem_that_ends_its_process_costs_that_problem_alone(teacher: Teach
     ended = written(teacher, "import os\nos._exit(0)\n" + FUSED)
     assert ended.error.startswith("crashed: ")
     assert not written(teacher, FUSED).error
+
+
+def test_bags_with_offsets_are_written_without_a_call_of_the_library(teacher: Teacher) -> None:
+    made = asyncio.run(teacher.write(BAGS))
+    assert (made.error, made.extern) == ("", [])
+    assert "@triton.jit" in made.code

@@ -66,6 +66,10 @@ class Grader:
 
     def known(self, problem: Problem, written: Written) -> Verdict | None:
         """The verdict, if there is one."""
+        if written.no_candidate:
+            verdict = _unread("UNSUPPORTED", written.fault)
+            verdict.feedback = ""  # there is nobody to tell
+            return verdict
         if fault := written.fault or no_code(written.content):
             return _unread("FORMAT_ERROR", fault)
         key = self._pair(problem, written).key(self.options)

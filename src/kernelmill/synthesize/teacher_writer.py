@@ -39,7 +39,11 @@ class TeacherWriter:
         found = json.loads(stored)
         said = {"extern": found["extern"], "captured_mode": found["mode"], "variant": _variant(problem)}
         if found["error"]:
-            return Written("", fault=f"not written: {found['error']}", seconds=found["seconds"], said=said)
+            ours = bool(found.get("fault"))
+            why = "a fault of the teacher's own, please report it" if ours else "not written"
+            return Written(
+                "", fault=f"{why}: {found['error']}", no_candidate=ours, seconds=found["seconds"], said=said
+            )
         content = f"<answer>\n{found['code']}</answer>"
         return Written(content, finish="stop", seconds=found["seconds"], said=said)
 
@@ -48,7 +52,13 @@ class TeacherWriter:
         assert isinstance(self._journal, Journal)
         module = problem.module
         made = await self._teacher.write(module.python_code, module.entry_point, _variant(problem))
-        kept = {"code": made.code, "extern": made.extern, "mode": made.mode, "error": made.error}
+        kept = {
+            "code": made.code,
+            "extern": made.extern,
+            "mode": made.mode,
+            "error": made.error,
+            "fault": made.fault,
+        }
         await self._journal.add_fact(self._key(problem), json.dumps(kept | {"seconds": made.seconds}))
 
     def check_breaker(self) -> None:

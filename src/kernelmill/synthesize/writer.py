@@ -22,6 +22,8 @@ class Written:
     reasoning: str = ""
     fault: str = ""
     """Why this is no whole answer, whatever its text says: it was cut, refused or empty."""
+    no_candidate: bool = False
+    """Whether the fault is the writer's own, so that there is no answer to judge: nobody is told that it is wrong."""
     finish: str | None = None
     seconds: float = 0.0
     """What the writing took, all tries together."""

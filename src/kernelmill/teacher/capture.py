@@ -22,7 +22,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from kernelmill.evaluate.pick import pick
 from kernelmill.evaluate.reference import BadReference, Reference, load_reference
-from kernelmill.teacher import convolution, ordering, pooling, pretend
+from kernelmill.teacher import bags, convolution, ordering, pooling, pretend
 from kernelmill.teacher.kernels import Unwritable
 
 _sqrt = math.sqrt
@@ -252,22 +252,12 @@ def _sizes_from_tensors() -> Iterator[None]:
             x.unsqueeze(2), (1, window), (1, steps), (0, padding), (1, dilation), ceil_mode
         ).squeeze(2)
 
-    def embedding_bag(
-        x: Any, weight: Any, offsets: Any = None, max_norm: Any = None, norm_type: Any = 2, scale: Any = False,
-        mode: str = "mean", sparse: Any = False, factors: Any = None, last: Any = False, padding: Any = None,
-    ) -> Any:  # fmt: skip
-        if x.dim() != 2 or x.is_floating_point() or any(o is not None for o in (max_norm, factors, padding)):
-            return bags(x, weight, offsets, max_norm, norm_type, scale, mode, sparse, factors, last, padding)
-        found = torch.nn.functional.embedding(x, weight)
-        return {"mean": found.mean, "sum": found.sum, "max": found.amax}[mode](1)
-
-    bags = torch.nn.functional.embedding_bag
     one_axis = torch.nn.functional.max_pool1d
     with (
         mock.patch.object(torch.nn.LayerNorm, "forward", layer_norm),
         mock.patch.object(torch.nn.RMSNorm, "forward", rms_norm),
         mock.patch.object(torch.nn.functional, "max_pool1d", max_pool1d),
-        mock.patch.object(torch.nn.functional, "embedding_bag", embedding_bag),
+        mock.patch.object(torch.nn.functional, "embedding_bag", bags.embedding_bag),
         mock.patch.object(torch.nn.functional, "float", _Float, create=True),
         mock.patch.object(math, "sqrt", root),
     ):

@@ -23,6 +23,8 @@ class Written:
     """`eval` where the original is random in training, and was captured so."""
     seconds: float = 0.0
     error: str = ""
+    fault: bool = False
+    """Whether the error is the teacher's own, and says nothing of the problem."""
 
 
 class Teacher:
@@ -50,7 +52,8 @@ class Teacher:
         reply = await self._isolate.run({"code": code, "entry_point": entry_point, "variant": variant})
         if reply["kind"] != "ok":
             words = f"{reply['type']}: {reply['message']}" if reply["type"] else reply["message"]
-            return Written(seconds=reply["seconds"], error=f"{reply['kind']}: {words}")
+            ours = reply["kind"] == "crashed" or reply["type"] == "TeacherFault"
+            return Written(seconds=reply["seconds"], error=f"{reply['kind']}: {words}", fault=ours)
         found = reply["result"]
         code = tidy(found["code"]) if self._tidy else found["code"]
         return Written(code, found["class"], found["extern"], found["mode"], reply["seconds"])

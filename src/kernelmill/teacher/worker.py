@@ -52,7 +52,22 @@ def prepare() -> None:
     torch._dynamo.reset()
 
 
+class TeacherFault(Exception):
+    """A fault of the teacher's own: nothing is wrong with the problem, and no compiler has refused it."""
+
+
 def handle(request: dict[str, Any]) -> dict[str, Any]:
+    """Raises `BadReference`, `Unwritable` or what torch raises where the problem cannot be written, `TeacherFault` otherwise."""
+    try:
+        return _written(request)
+    except (TypeError, AttributeError, NameError, LookupError, AssertionError, RecursionError) as error:
+        # The problem's own code ran before (`load_reference`), and torch refuses by errors of its own or by RuntimeError.
+        if type(error).__module__.partition(".")[0] == "torch":
+            raise
+        raise TeacherFault(f"{type(error).__name__}: {error}") from error
+
+
+def _written(request: dict[str, Any]) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     start = time.monotonic()
     for variable in (
