@@ -13,7 +13,6 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -22,7 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kernelmill.decompose.prove_tree import TREE, Claim, Node, Tree, Unreadable
+from kernelmill.decompose.prove_tree import TREE, Claim, Tree, Unreadable
+from kernelmill.decompose.prove_uses import level_faults, proven_parts, shape_faults, use_faults
 from kernelmill.errors import OutputError
 from kernelmill.evaluate import offline_models
 from kernelmill.isolate import Isolate, Reply
@@ -182,7 +182,7 @@ def _prove(tree: Tree, prover: Prover, proof: Proof) -> None:
         files = pool.submit(_looked_at, tree, prover)
         results = list(pool.map(lambda claim: _result(claim, tree, prover), claims))
         looked = files.result()
-    level_faults = _level_faults(tree, looked)
+    file_faults = level_faults(tree, looked)
     for claim, result in zip(claims, results, strict=True):
         names = SUMMARIES[::2] if claim is tree.composition else RESULTS
         _write(claim.folder / names[0], result["verification"])
@@ -191,9 +191,9 @@ def _prove(tree: Tree, prover: Prover, proof: Proof) -> None:
         if status != "PASS":
             proof.fail(status, [f"{claim.name}: {line}" for line in result["verification"]["reasons"]])
     if all(result["verification"]["status"] == "PASS" for result in results):
-        level_faults += _use_faults(tree, results, looked)
-    if tree.faults or level_faults:
-        proof.fail("FAIL", [*tree.faults, *level_faults])
+        file_faults += use_faults(tree, results, looked)
+    if tree.faults or file_faults:
+        proof.fail("FAIL", [*tree.faults, *file_faults])
     verified = [result["verification"] for result in results]
     proof.steps, proof.passed = len(tree.steps), sum(v["status"] == "PASS" for v in verified[:-1])
     proof.composition = verified[-1]["status"]
@@ -214,31 +214,11 @@ def _prove(tree: Tree, prover: Prover, proof: Proof) -> None:
             "errors": sum(step["status"] == "ERROR" for step in steps),
             "steps": steps,
             "composition": proof.composition,
-            "level_files": {"checked": len(tree.nodes), "faults": level_faults},
+            "level_files": {"checked": len(tree.nodes), "faults": file_faults},
             "tree_faults": tree.faults,
-            "proven_parts": _proven_parts(tree, [v["status"] == "PASS" for v in verified], level_faults),
+            "proven_parts": proven_parts(tree, [v["status"] == "PASS" for v in verified], file_faults),
         },
     )
-
-
-def _proven_parts(tree: Tree, passed: list[bool], level_faults: list[str]) -> list[str]:
-    """Parts that the model is made of, by steps that hold: from the root down, and the kernels of a composition that holds. A step that
-    fails says nothing against its own part, which the step above has, nor against those beside it."""
-    faults = [*tree.faults, *level_faults]
-    paths = {node.path: name for name, node in tree.nodes.items()}
-    bad = {paths.get(fault.partition(".py")[0] + ".py") for fault in faults}
-    if None in bad:
-        return []  # the tree itself is wrong
-    names = {id(node): name for name, node in tree.nodes.items()}
-    good = set(tree.composition.made_of.values()) if passed[-1] else set()
-    held = [claim for claim, holds in zip(tree.steps, passed, strict=False) if holds]
-    good |= {tree.root} if passed[-1] or any(claim.node is tree.nodes[tree.root] for claim in held) else set()
-    before = -1
-    while before != len(good):
-        before = len(good)
-        for claim in held:
-            good |= set(claim.made_of.values()) if names[id(claim.node)] in good else set()
-    return [tree.nodes[name].path for name in tree.nodes if name in good - bad]
 
 
 def _looked_at(tree: Tree, prover: Prover) -> dict[str, dict[str, Any]]:
@@ -252,80 +232,6 @@ def _looked_at(tree: Tree, prover: Prover) -> dict[str, dict[str, Any]]:
         reply = prover.run({"files": {name: code}, "original": tree.source})
         looked[name] = reply["result"]["files"][name] if reply["kind"] == "ok" else {"error": _why(reply)}
     return looked
-
-
-def _level_faults(tree: Tree, looked: dict[str, dict[str, Any]]) -> list[str]:
-    """Each emitted file runs by itself, one way whatever it is given, with the shapes and types that the tree says."""
-    faults = []
-    for name, node in tree.nodes.items():
-        if "error" in looked[name]:
-            faults.append(f"{node.path} does not run: {looked[name]['error']}")
-        else:
-            faults += [f"{node.path}: {line}" for line in looked[name]["violations"]]
-            faults += [f"{node.path}: {line}" for line in _shape_faults(node, looked[name])]
-    return faults
-
-
-def _shape_faults(
-    node: Node, shapes: dict[str, Any], compared: Sequence[str] = ("inputs", "outputs")
-) -> list[str]:
-    return [
-        f"its {which} are {_shown(shapes[which])}, the tree says {_shown(node.tensors(which))}"
-        for which in compared
-        if [t for t in shapes[which] if t != [[], "bool"]] != node.tensors(which)
-    ]
-
-
-@dataclass
-class _Uses:
-    """Of one node, in all claims that show them."""
-
-    shapes: list[list[Any]] = field(default_factory=list)
-    varied: list[list[bool]] = field(default_factory=list)
-    made_with: list[list[str]] = field(default_factory=list)
-
-
-def _use_faults(tree: Tree, results: list[dict[str, Any]], looked: dict[str, dict[str, Any]]) -> list[str]:
-    """Each file is one of its uses in the model. What is a kernel is seen in the composition, everything else in the steps."""
-    uses: dict[str, _Uses] = {}
-    for claim, result in zip([*tree.steps, tree.composition], results, strict=True):
-        for attribute, calls in result["children"].items():
-            name = claim.made_of[attribute]
-            if name != tree.root and (claim is tree.composition) == (not tree.nodes[name].children):
-                known = uses.setdefault(name, _Uses())
-                known.shapes += calls
-                known.varied.append(result["varied"].get(attribute, []))
-                known.made_with.append(claim.made_with.get(attribute, []))
-    return [
-        f"{tree.nodes[name].path}{line}"
-        for name, known in uses.items()
-        for line in _no_use(tree.nodes[name], known, looked[name])
-    ]
-
-
-def _no_use(node: Node, uses: _Uses, looked: dict[str, Any]) -> Iterator[str]:
-    """How a file differs from each use: sizes, arguments of the constructor, and inputs that are one number."""
-    seen = [[[t for t in side if t != [[], "bool"]] for side in call] for call in uses.shapes]
-    if [node.tensors("inputs"), node.tensors("outputs")] not in seen:
-        inputs, outputs = seen[0]
-        yield (
-            f" has {_shown(node.tensors('inputs'))} -> {_shown(node.tensors('outputs'))}, "
-            f"the model uses it with {_shown(inputs)} -> {_shown(outputs)}"
-        )
-    if "error" in looked:
-        return
-    if looked["made_with"] not in uses.made_with:
-        yield (
-            f" makes itself with {', '.join(looked['made_with']) or 'nothing'}, "
-            f"the model makes it with {', '.join(uses.made_with[0]) or 'nothing'}"
-        )
-    always = [all(one) for one in zip(*uses.varied, strict=False)]
-    if any(use and not own for use, own in zip(always, looked["varied"], strict=False)):
-        yield ": an input of its get_inputs is one number, in the model it never is"
-
-
-def _shown(tensors: list[list[Any]]) -> str:
-    return ", ".join(f"{dtype}{shape}" for shape, dtype in tensors) or "none"
 
 
 # ---------------------------------------------------------------------------------------------------------- results
@@ -354,7 +260,7 @@ def _result(claim: Claim, tree: Tree, prover: Prover) -> dict[str, Any]:
         found = reply["result"] if reply["kind"] == "ok" else {"status": "ERROR", "lines": [_why(reply)]}
         found["seconds"] = round(reply["seconds"], 2)
         which = ["inputs", "outputs"] if claim.of_the_node else ["outputs"]
-        if "shapes" in found and (wrong := _shape_faults(claim.node, found["shapes"], which)):
+        if "shapes" in found and (wrong := shape_faults(claim.node, found["shapes"], which)):
             found = found | {
                 "status": "FAIL",
                 "lines": [*found["lines"], *(f"the original: {w}" for w in wrong)],

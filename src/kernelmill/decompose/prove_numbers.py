@@ -146,7 +146,9 @@ class Plan(NamedTuple):
 def _plans(train: bool, rewired: bool, cost: Cost) -> list[Plan]:
     """`rewired`: the sides do not do the same operations in the same order, so that other numbers may bring out what these do not."""
     first, second, third = SEEDS
-    affordable = cost.written <= WRITTEN and not cost.large()
+    affordable = (
+        cost.written <= WRITTEN // 4 and not cost.large()
+    )  # all that is written is kept for gradients
     plans = [Plan(first), Plan(second, gradients=affordable), Plan(third, "small"), Plan(first, "drawn")]
     plans += [Plan(second, "large")] if rewired else []
     return [*plans, *([Plan(first, train=True)] if train else [])]

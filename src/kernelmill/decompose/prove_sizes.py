@@ -202,7 +202,7 @@ def reduced_inputs(
     return narrowed(draw(), rules)  # type: ignore[no-any-return]
 
 
-_SAMPLE, _MOST = 4096, 1 << 28
+_SAMPLE, _MOST = 4096, 1 << 26
 
 
 def drawn_small(
