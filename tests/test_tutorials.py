@@ -17,17 +17,21 @@ import pytest
 
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, command
+from tests.synthesize.tiny_model import write_model
 
 PAGES = sorted((ROOT / "docs/tutorials").glob("*.md"))
 _BLOCK = re.compile(r"^```(bash|python|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"\d[\d.,:]*")
 _ELSEWHERE = ("pip ", "make ", "uv ")
 """What installs: that was done before the tests."""
-_ENDPOINT, _SERVICE = "http://127.0.0.1:8000/v1", "18188"
+_ENDPOINT, _SERVICE, _MODEL = "http://127.0.0.1:8000/v1", "18188", "Qwen/Qwen3-0.6B"
 
 
-def blocks(page: Path, endpoint: str, port: int) -> Iterator[tuple[str, str]]:
-    text = page.read_text(encoding="utf-8").replace(_ENDPOINT, endpoint).replace(_SERVICE, str(port))
+def blocks(page: Path, here: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """With what is on a network in its place here."""
+    text = page.read_text(encoding="utf-8")
+    for name, instead in here.items():
+        text = text.replace(name, instead)
     yield from _BLOCK.findall(text)
 
 
@@ -56,7 +60,10 @@ def test_a_tutorial_does_what_it_says(tmp_path: Path, page: Path) -> None:
         endpoint = stack.enter_context(FakeEndpoint())
         port, output = free_port(), ""
         env = {**os.environ, "KERNEL_REWARD_URL": f"http://127.0.0.1:{port}"}
-        for kind, block in blocks(page, endpoint.base_url, port):
+        here = {_ENDPOINT: endpoint.base_url, _SERVICE: str(port)}
+        if _MODEL in page.read_text(encoding="utf-8"):
+            here[_MODEL] = str(write_model(tmp_path / "model"))
+        for kind, block in blocks(page, here):
             if kind == "text":
                 assert printed(block, output), f"{page.name} says:\n{block}\nand this was printed:\n{output}"
                 continue
