@@ -79,6 +79,17 @@ def test_links_and_paths_in_the_pages_lead_somewhere() -> None:
         assert any((base / name).exists() for base in (ROOT, ROOT / "src/kernelmill")), f"README names {name}"
 
 
+def test_the_pages_agree_that_level_4_is_judged_where_transformers_is_installed() -> None:
+    told = [
+        f"{page.name}: {line}"
+        for page in sorted((ROOT / "docs").glob("*.md"))
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if re.search(r"level 4.*\bjudged\b", line, re.I)
+    ]
+    assert len(told) >= 2
+    assert [line for line in told if "not judged" in line or "transformers" not in line] == []
+
+
 def test_every_command_is_in_the_readme() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"`kernelmill {name}`" not in text] == []

@@ -12,10 +12,10 @@ from tests.conftest import evals_row, write_rows
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["-n", "-1"], "argument -n: -1: expected a whole number from 0 on"),
+        (["-n", "-1"], "argument -n/--limit: -1: expected a whole number from 0 on"),
         (["--from", "-1"], "argument --from: -1: expected a whole number from 0 on"),
         (["--lines", "-1"], "argument --lines: -1: expected a whole number from 0 on"),
-        (["-n", "x"], "argument -n: x: expected a whole number from 0 on"),
+        (["-n", "x"], "argument -n/--limit: x: expected a whole number from 0 on"),
         (["-n", "9" * 5000], "expected a whole number"),
         (["--nonsense"], "unrecognized arguments: --nonsense"),
         (["--columns", "reward.x"], r"no column reward\.x"),

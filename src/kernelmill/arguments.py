@@ -4,18 +4,91 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kernelmill.errors import ConfigError
 
+CONFIG_HELP = "TOML file (same as @ FILE); a flag wins over it"
+
 
 class Parser(argparse.ArgumentParser):
-    """argparse, but a mistake is a `ConfigError` and not several lines and an exit."""
+    """argparse, but a mistake is a `ConfigError` and not several lines and an exit, and every command takes a config file.
+
+    The file's table is named after the command (`[evaluate]`, `[problems.import]`), its keys after the flags and the
+    arguments without one. What it says is put before what was typed, so that a flag wins.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=CONFIG_HELP)
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (see {self.prog} --help)")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if args is not None and not any(isinstance(one, argparse._SubParsersAction) for one in self._actions):
+            file, args = config_file(list(args))
+            if file is not None:
+                args = self._told(file, args) + args
+        return super().parse_known_args(args, namespace)
+
+    def _told(self, file: Path, typed: list[str]) -> list[str]:
+        """What the file says, as arguments; of those without a flag only what was not typed."""
+        words = self.prog.split()[1:]
+        told: list[str] = []
+        for key, value in table_of(file, words).items():
+            flag = f"--{key.replace('_', '-')}"
+            action = self._option_string_actions.get(flag)
+            if action is None:
+                action = next(
+                    (one for one in self._get_positional_actions() if key in (one.dest, _word(one))), None
+                )
+                if action is None or flag == "--config":
+                    raise ConfigError(
+                        f"{file}: [{'.'.join(words)}] has no setting {key} (see {self.prog} --help)"
+                    )
+                if not self._typed_positionals(typed):
+                    told += [str(one) for one in (value if isinstance(value, list) else [value])]
+            elif action.nargs == 0:
+                told += [flag] if value is True else []
+            elif isinstance(action, argparse.BooleanOptionalAction):
+                told += [flag if value else f"--no-{flag[2:]}"]
+            elif isinstance(value, list) and isinstance(action, argparse._AppendAction):
+                told += [f"{flag}={one}" for one in value]
+            else:
+                told.append(f"{flag}={','.join(map(str, value)) if isinstance(value, list) else value}")
+        return told
+
+    def _typed_positionals(self, typed: list[str]) -> bool:
+        """Whether anything was typed that is neither a flag nor the value of one."""
+        takes_value = False
+        for argument in typed:
+            if argument.startswith("-"):
+                action = self._option_string_actions.get(argument)
+                takes_value = action is not None and action.nargs != 0
+            elif not takes_value:
+                return True
+            else:
+                takes_value = False
+        return False
+
+
+def _word(action: argparse.Action) -> str:
+    return action.metavar.lower() if isinstance(action.metavar, str) else ""
+
+
+def table_of(file: Path, words: list[str]) -> dict[str, Any]:
+    """The table of a TOML file that is for this command."""
+    try:
+        found: Any = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{file}: {getattr(error, 'strerror', None) or error}") from None
+    for word in words:
+        found = found.get(word, {}) if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def at_least(least: int) -> Callable[[str], int]:

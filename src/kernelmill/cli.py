@@ -12,7 +12,8 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from kernelmill import __version__
 from kernelmill.arguments import Parser, config_file
@@ -126,9 +127,6 @@ def stage_parser(command: Command, kind: type[Settings]) -> argparse.ArgumentPar
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
     )
-    parser.add_argument(
-        "--config", metavar="FILE", help="TOML file, or the manifest of an earlier run (same as @ FILE)"
-    )
     for name, field in kind.model_fields.items():
         if name == "source":
             parser.add_argument(
@@ -155,7 +153,9 @@ def stage_parser(command: Command, kind: type[Settings]) -> argparse.ArgumentPar
 
 def _add_flag(parser: argparse.ArgumentParser, name: str, field: Any) -> None:
     extra = field.json_schema_extra or {}
-    flags = [flag for flag in (extra.get("flag"), f"--{name.replace('_', '-')}") if flag]
+    # A further flag of several letters is an old spelling.
+    other, main = extra.get("flag"), f"--{name.replace('_', '-')}"
+    flags = [main] if not other else [main, other] if other.startswith("--") else [other, main]
     several = get_origin(field.annotation) is tuple
     default = ", ".join(field.default) if several else field.default
     shown = "" if default in (None, False) else f" (default: {default})"
@@ -163,17 +163,22 @@ def _add_flag(parser: argparse.ArgumentParser, name: str, field: Any) -> None:
     if field.annotation is bool:
         parser.add_argument(*flags, action=argparse.BooleanOptionalAction, help=text)
         return
-    choices = get_args(field.annotation) if get_origin(field.annotation) is not None else ()
-    words = [choice for choice in choices if isinstance(choice, str)]
-    metavar = (
-        "|".join(words)
-        if words
-        else {"concurrency": "N", "output": "FILE"}.get(name, name.split("_")[-1].upper())
-    )
+    # A choice may also be left out: Literal[…] | None.
+    kinds = (field.annotation, *get_args(field.annotation))
+    words = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    metavar = "|".join(words) if words else extra.get("metavar") or _metavar(name, field.annotation)
     bare = {} if extra.get("bare") is None else {"nargs": "?", "const": extra["bare"]}
     parser.add_argument(
         *flags, metavar=metavar, dest=name, help=text, action="append" if several else "store", **bare
     )
+
+
+def _metavar(name: str, annotation: Any) -> str:
+    """What stands for a value in the help: what it is, where the type says it, else the last word of the setting's name."""
+    kinds = {annotation, *get_args(annotation)}
+    if Path in kinds:
+        return "FILE"
+    return "N" if int in kinds else name.split("_")[-1].upper()
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -34,7 +34,7 @@ class Finding(NamedTuple):
 
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="kernelmill doctor", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     found = list(findings())
     if options.json:

@@ -66,7 +66,6 @@ def parser() -> argparse.ArgumentParser:
         prog="kernelmill run", description="Run the stages that a config names, skipping what is done."
     )
     options.add_argument("file", nargs="?", type=Path, metavar="FILE", help=f"TOML file (default: {DEFAULT})")
-    options.add_argument("--config", metavar="FILE", help="the same, as is @ FILE")
     options.add_argument("--from", dest="first", metavar="STEP", help="begin with this step")
     options.add_argument("--until", dest="last", metavar="STEP", help="end with this step")
     options.add_argument("--only", metavar="STEP,STEP", help="these steps and no others")

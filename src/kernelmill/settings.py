@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
@@ -23,6 +23,7 @@ NO_REASONING = "-no-reasoning"
 MAKERS = {"filtered": "rate", "unique": "unique", "synthetic": "specs", "raw": "synthesize"}
 """The stage that makes the file of each named dataset."""
 Rater = Literal["llm", "static"]
+SplitBy = Literal["auto", "groups", "rows", "none", "source"]
 
 
 class Settings(BaseModel):
@@ -54,11 +55,12 @@ def setting(
     env: str | None = None,
     flag: str | None = None,
     bare: str | None = None,
+    metavar: str | None = None,
     **bounds: float,
 ) -> Any:
-    """A field with its help text; `env` is an old variable name that sets it, `flag` a short flag, `bare` the value that the
-    flag has where it is given without one."""
-    extra = {"env": env, "flag": flag, "bare": bare}
+    """A field with its help text; `env` is an old variable name that sets it, `flag` a further flag, `bare` the value that the
+    flag has where it is given without one, `metavar` what stands for the value in the help."""
+    extra = {"env": env, "flag": flag, "bare": bare, "metavar": metavar}
     return Field(default, description=help, json_schema_extra=extra, **bounds)  # type: ignore[call-overload]
 
 
@@ -114,24 +116,30 @@ def _at_home(path: Path | None) -> Path | None:
 class LLMSettings(Settings):
     """What every stage that calls a model can be told."""
 
-    base_url: str = setting(PRIME_URL, "OpenAI-compatible endpoint")
+    base_url: str = setting(PRIME_URL, "OpenAI-compatible endpoint", metavar="URL")
     model: str = setting("openai/gpt-5.2", "model to ask", min_length=1)
     api_key_var: str | None = setting(
-        None, "variable that holds the key (default: by endpoint; PRIME_API_KEY, OPENAI_API_KEY, or no key)"
+        None,
+        "variable that holds the key (default: by endpoint; PRIME_API_KEY, OPENAI_API_KEY, or no key)",
+        metavar="NAME",
     )
     concurrency: int = setting(256, "calls in flight at most", flag="-c", ge=1)
-    timeout: float = setting(600.0, "seconds one call may take", gt=0)
+    timeout: float = setting(600.0, "seconds one call may take", gt=0, metavar="SECONDS")
     tries: int = setting(3, "times a question is asked before an unusable answer rejects its row", ge=1)
     server_retries: int = setting(
         8, "times a failing call (5xx, time-out, broken connection) is made again", ge=0
     )
     max_unusable: int = setting(25, "unusable answers in a row after which the run stops (0: never)", ge=0)
-    give_up_after: float = setting(10.0, "minutes without one success after which the run stops", gt=0)
+    give_up_after: float = setting(
+        10.0, "minutes without one success after which the run stops", gt=0, metavar="MINUTES"
+    )
     price: str | None = setting(
-        None, "US dollars for a million tokens of the model, INPUT,OUTPUT (or [prices] in the config)"
+        None,
+        "US dollars for a million tokens of the model, INPUT,OUTPUT (or [prices] in the config)",
+        metavar="INPUT,OUTPUT",
     )
     max_cost: float | None = setting(
-        None, "stop cleanly before this many US dollars are spent on the job", ge=0
+        None, "stop cleanly before this many US dollars are spent on the job", ge=0, metavar="DOLLARS"
     )
     sampling: Sampling = Sampling()
     prices: dict[str, Price] = {}
@@ -142,7 +150,7 @@ class RowSettings(Settings):
 
     source: str
     output: Path
-    split: str | None = setting(None, "one split of a Hub dataset (default: all)")
+    split: str | None = setting(None, "one split of a Hub dataset (default: all)", metavar="NAME")
     on_bad_row: Literal["stop", "reject"] = setting("stop", "what to do with a row that cannot be read")
     test_mode: bool = setting(False, "first 5 rows only, written beside the real output", env="TEST_MODE")
 
@@ -157,7 +165,7 @@ class StageSettings(LLMSettings, RowSettings):
     trace: bool = setting(
         True, "run modules in an isolated process to learn their shapes (where torch is there)"
     )
-    trace_timeout: float = setting(30.0, "seconds one module may take there", gt=0)
+    trace_timeout: float = setting(30.0, "seconds one module may take there", gt=0, metavar="SECONDS")
 
 
 class NamedDatasets(Settings):
@@ -182,7 +190,7 @@ class RateSettings(StageSettings):
         Path("outputs/filtered_dataset.jsonl"), "file to write", env="FILTERED_DATASET_PATH", flag="-o"
     )
     rater: Rater = setting("llm", "who rates: a model, or program analysis")
-    threshold: float = setting(0.85, "rows with a reward above this are kept")
+    threshold: float = setting(0.85, "rows with a reward above this are kept", metavar="REWARD")
     prompt: Path | None = setting(None, "your own prompt template (Jinja)")
     compare: bool = setting(False, "run both raters and print how far they agree")
 
@@ -196,7 +204,7 @@ class SpecsSettings(StageSettings):
     )
     writer: Rater = setting("llm", "who writes: a model, or program analysis", flag="--rater")
     threshold: float | None = setting(
-        None, "of rows that have a reward, take those above this (default: all)"
+        None, "of rows that have a reward, take those above this (default: all)", metavar="REWARD"
     )
     prompt: Path | None = setting(None, "your own prompt template (Jinja)")
 
@@ -211,7 +219,9 @@ class UniqueSettings(RowSettings):
     by: Literal["name", "structure", "near"] = setting(
         "near", "what makes two modules the same: their name, their code, or nearly the same code"
     )
-    similarity: float = setting(0.85, "by near: share of code that two modules have in common", gt=0, le=1)
+    similarity: float = setting(
+        0.85, "by near: share of code that two modules have in common", gt=0, le=1, metavar="SHARE"
+    )
     compare: bool = setting(
         False, "by name: also count what the other ways would keep (always done for files up to 16 MB)"
     )
@@ -226,9 +236,12 @@ class DecontaminateSettings(RowSettings):
         ("ScalingIntelligence/KernelBench",),
         "problems that must not be in the rows: a source, or NAME=SOURCE; may be given several times",
         min_length=1,
+        metavar="SOURCE",
     )
     drop: bool = setting(False, "reject the rows that hold one, instead of marking them")
-    share: float = setting(0.8, "share of a problem's n-grams that makes a row hold it", gt=0, le=1)
+    share: float = setting(
+        0.8, "share of a problem's n-grams that makes a row hold it", gt=0, le=1, metavar="SHARE"
+    )
 
     @field_validator("against", mode="before")
     @classmethod
@@ -248,7 +261,7 @@ class StripSettings(RowSettings, NamedDatasets):
         "how the answer is marked; reasoning_content also keeps the thoughts, in a field of their own",
     )
     max_rejected: float = setting(
-        0.0, "share of rows without one clear answer that is put up with", ge=0, le=1
+        0.0, "share of rows without one clear answer that is put up with", ge=0, le=1, metavar="SHARE"
     )
     hub: bool = setting(
         False,
@@ -296,13 +309,14 @@ class LengthsSettings(NamedDatasets):
     tokenizer: str = setting(
         "Qwen/Qwen3-30B-A3B-Thinking-2507",
         "a name on the Hub, a folder, or qwen-embedded, which needs no network",
+        metavar="NAME",
     )
     reasoning: Literal["count", "drop"] = setting(
         "count", "what to do with thoughts: count them, or leave them out"
     )
     json_path: Path | None = setting(None, "write the numbers to this file", flag="--json")
     plot: Path | None = setting(None, "write the histogram to this file, as SVG")
-    split: str | None = setting(None, "one split of a Hub dataset (default: all)")
+    split: str | None = setting(None, "one split of a Hub dataset (default: all)", metavar="NAME")
     test_mode: bool = setting(
         False, "first 5 rows only; --json and --plot are written beside the real files", env="TEST_MODE"
     )
@@ -317,28 +331,49 @@ class PublishSettings(NamedDatasets):
         "all", "rows, or what to publish by name (filtered, unique, synthetic, raw; all is the first three)"
     )
     to: str | None = setting(
-        None, "org/name on the Hub, or folder:PATH (default for what has a name: its target in the config)"
+        None,
+        "org/name on the Hub, or folder:PATH (default for what has a name: its target in the config)",
+        metavar="TARGET",
     )
-    split: Literal["auto", "groups", "rows", "none", "source"] = setting(
+    split: str | None = setting(
+        None, "one split of a Hub dataset (default: all)", metavar="NAME", flag="--source-split"
+    )
+    split_by: SplitBy = setting(
         "auto",
         "train and validation by groups of alike modules, by rows, as in the Hub dataset that the rows were made from, or train "
         "alone; auto: as in that dataset, else groups for evals rows, but not raw",
     )
-    validation: float = setting(0.1, "share of validation", gt=0, lt=1)
+    validation: float = setting(0.1, "share of validation", gt=0, lt=1, metavar="SHARE")
     seed: int = setting(42, "what the split is drawn with", ge=0)
-    similarity: float = setting(0.85, "share of code that makes two modules alike", gt=0, le=1)
-    json_columns: str = setting("", "columns to publish as JSON text, with commas between")
-    license: str | None = setting(None, "licence of the whole, by the Hub's identifier, such as mit")
+    similarity: float = setting(
+        0.85, "share of code that makes two modules alike", gt=0, le=1, metavar="SHARE"
+    )
+    json_columns: str = setting("", "columns to publish as JSON text, with commas between", metavar="A,B")
+    license: str | None = setting(
+        None, "licence of the whole, by the Hub's identifier, such as mit", metavar="NAME"
+    )
     public: bool = setting(False, "make a new Hub dataset public (one that is there stays what it is)")
     allow_benchmark: bool = setting(
         False, "publish rows of a benchmark too (benchmark: true), which training sets must not hold"
     )
     dry_run: bool = setting(False, "say what would change; change nothing")
     yes: bool = setting(False, "do not ask before a dataset is replaced by a much smaller one", flag="-y")
-    source_split: str | None = setting(None, "one split of a source on the Hub (default: all)")
     test_mode: bool = setting(
         False, "first 5 rows only, to a folder beside the real one; never to the Hub", env="TEST_MODE"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old_names(cls, given: Any) -> Any:
+        """`split` once said how to split; those words still do. The split to read was `source_split`."""
+        if not isinstance(given, dict):
+            return given
+        given = dict(given)
+        if given.get("split") in get_args(SplitBy):
+            given.setdefault("split_by", given.pop("split"))
+        if "source_split" in given:
+            given.setdefault("split", given.pop("source_split"))
+        return given
 
 
 class RunSettings(Settings):

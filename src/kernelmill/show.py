@@ -21,7 +21,9 @@ from kernelmill.terminal import plain
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="kernelmill show", description=__doc__)
     parser.add_argument("source", metavar="SOURCE", help="file, folder or Hub dataset")
-    parser.add_argument("-n", type=at_least(0), default=3, help="how many rows (default 3)")
+    parser.add_argument(
+        "-n", "--limit", type=at_least(0), default=3, metavar="N", help="the first N rows only (default: 3)"
+    )
     parser.add_argument(
         "--from", dest="start", type=at_least(0), default=0, metavar="ROW", help="first row, counted from 0"
     )
@@ -29,7 +31,11 @@ def main(arguments: list[str]) -> int:
         "--columns", default="", metavar="A,B", help="only these; a dot goes inside: info.module_name"
     )
     parser.add_argument(
-        "--lines", type=at_least(0), default=12, help="lines of a long text that are shown (0: all)"
+        "--lines",
+        type=at_least(0),
+        default=12,
+        metavar="N",
+        help="lines of a long text that are shown (0: all)",
     )
     options = parser.parse_args(arguments)
     source = open_source(options.source, None, secret("HF_TOKEN"))
@@ -37,7 +43,7 @@ def main(arguments: list[str]) -> int:
     read = RowReader(dict[str, Any])
     console = Console(markup=False, highlight=False)
     shown = 0
-    for row in islice(source.rows(), options.start, options.start + options.n):
+    for row in islice(source.rows(), options.start, options.start + options.limit):
         console.print(_panel(row, read(row), columns, options.lines))
         shown += 1
     if not shown:

@@ -254,7 +254,7 @@ def test_the_old_split_is_called_by_its_name() -> None:
     text = readme(some_facts(split_policy={"split": "rows", "validation_share": 0.1, "seed": 42}, leakage={}))
     assert "By row: 10% of the rows" in section(text, "Splits")
     assert "Validation has modules that train has too" in section(text, "Known limits")
-    assert "--split rows" in section(text, "Rebuild it")
+    assert "--split-by rows" in section(text, "Rebuild it")
 
 
 def test_the_commands_rebuild_it_without_what_is_of_one_machine_alone() -> None:
@@ -266,7 +266,7 @@ def test_the_commands_rebuild_it_without_what_is_of_one_machine_alone() -> None:
         "kernelmill rate org/evals@c0ffee -o filtered_dataset.jsonl --base-url URL --model org/model"
         " --sampling temperature=0.6 --threshold 0.9 --prompt rate.md\n"
         "kernelmill unique filtered_dataset.jsonl -o filtered_dataset-filtered.jsonl\n"
-        "kernelmill publish filtered_dataset-filtered.jsonl --split groups --to folder:evals-unique\n```\n"
+        "kernelmill publish filtered_dataset-filtered.jsonl --split-by groups --to folder:evals-unique\n```\n"
     )
     for private in ("alice", "/home", "10.1.2.3", "rate.sqlite", "2026-01-02"):
         assert private not in text

@@ -340,7 +340,8 @@ def test_a_word_stands_for_its_file_and_the_variant_goes_along(tmp_path: Path, m
         (["rows.test.jsonl", "--to", "folder:out"], {}, "rows.test.jsonl was made in test mode"),
         (["renamed.jsonl", "--to", "folder:out"], {}, "renamed.jsonl was made in test mode"),
         (["rows.jsonl", "--to", "folder:out", "--validation", "1"], {}, "--validation: input should be less than 1"),
-        (["rows.jsonl", "--to", "folder:out", "--split", "half"], {}, "--split: "),
+        (["rows.jsonl", "--to", "folder:out", "--split-by", "half"], {}, "--split-by: "),
+        (["rows.jsonl", "--to", "folder:out", "--split", "half"], {}, "has no splits: leave --split out"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_before_any_work(

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from kernelmill.arguments import Parser, at_least
+from kernelmill.arguments import Parser, at_least, config_file
 from kernelmill.bench_model.results import eval_results, summary
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.problem_sets.levels import asked_levels
@@ -46,7 +46,7 @@ def parser() -> Parser:
     made.add_argument("source", metavar="KERNELBENCH", help="a checkout, a folder with level1, level2, …, or the Hub dataset")  # fmt: skip
     made.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="where results go, a folder for each level")  # fmt: skip
     made.add_argument(
-        "--levels", default=None, metavar="1,2", help="only these (default: all that are there)"
+        "--levels", default=None, metavar="1,2", help="these levels only (default: all that are there)"
     )
     made.add_argument("--samples", type=at_least(1), default=1, metavar="N", help="answers for each problem (default: 1)")  # fmt: skip
     return made
@@ -55,7 +55,9 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     from kernelmill.cli import main as kernelmill
 
+    file, _ = config_file(argv)
     given, rest = parser().parse_known_args(argv)
+    rest += ["@", str(file)] if file is not None else []  # its other tables are for synthesize
     if wrong := next((flag for flag in rest if flag.partition("=")[0] in _OURS), None):
         raise ConfigError(f"{wrong} is settled by bench-model: see kernelmill bench-model --help")
     report: dict[str, Any] = {"levels": {}}

@@ -23,7 +23,7 @@ from pathlib import Path
 from kernelmill.arguments import Parser
 from kernelmill.decompose.batch_files import put_in_place, read_tree
 from kernelmill.decompose.batch_sources import natural
-from kernelmill.decompose.command import levels_of
+from kernelmill.decompose.command import LEVELS_HELP, levels_of
 from kernelmill.decompose.prove_command import model_folders
 from kernelmill.decompose.prove_tree import FOLDERS
 from kernelmill.decompose.tree_file import LEVELS, Level, Node, TreeFile
@@ -89,8 +89,8 @@ def parser() -> Parser:
         "--levels",
         type=levels_of,
         default=("kernel", "fusion"),
-        metavar="LEVELS",
-        help=f"of {','.join(LEVELS)} (default: kernel,fusion)",
+        metavar="1,2",
+        help=f"{LEVELS_HELP}, that are collected (default: 1,2)",
     )
     return made
 

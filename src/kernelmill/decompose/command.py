@@ -31,6 +31,7 @@ from kernelmill.terminal import duration, plain, say
 
 TIMEOUT = 300
 OUTPUT = Path("output")
+LEVELS_HELP = "levels of parts, " + ", ".join(f"{number} {level}" for number, level in enumerate(LEVELS, 1))
 _WIDE = 1000
 """Letters in a line of a file: nothing is cut there."""
 
@@ -55,25 +56,25 @@ def parser() -> Parser:
         "--output",
         type=Path,
         default=OUTPUT,
-        metavar="OUT",
-        help=f"where the folders go, OUT/level3/NAME (default: {OUTPUT})",
+        metavar="FOLDER",
+        help=f"where the folders go, FOLDER/level3/NAME (default: {OUTPUT})",
     )
     made.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="models at once (default: one a processor)"
+        "--workers", type=at_least(1), metavar="N", help="models at a time (default: one a processor)"
     )
     made.add_argument(
         "--timeout",
         type=at_least(1),
         default=TIMEOUT,
-        metavar="S",
-        help=f"seconds for taking a model apart, and for each claim of its proof (default: {TIMEOUT})",
+        metavar="SECONDS",
+        help=f"seconds one model may take, and one claim of its proof (default: {TIMEOUT})",
     )
     made.add_argument(
         "--levels",
         type=levels_of,
         default=LEVELS,
-        metavar="LEVELS",
-        help=f"parts whose files are kept; kernels always are (default: {','.join(LEVELS)})",
+        metavar="1,2",
+        help=f"{LEVELS_HELP}, whose files are kept; kernels always are (default: all)",
     )
     made.add_argument("--level", type=at_least(1), metavar="N", help="only models of this level")
     made.add_argument(
@@ -83,9 +84,16 @@ def parser() -> Parser:
         metavar="N",
         help="the first model, counted from 0 (default: 0)",
     )
-    made.add_argument("--count", type=at_least(1), metavar="N", help="how many models (default: all)")
     made.add_argument(
-        "--force", action="store_true", help="do again what an earlier run into OUT has done and proven"
+        "--limit",
+        "--count",
+        dest="count",
+        type=at_least(1),
+        metavar="N",
+        help="the first N models only, from --start on",
+    )
+    made.add_argument(
+        "--force", action="store_true", help="do again what an earlier run into FOLDER has done and proven"
     )
     made.add_argument(
         "--module",
@@ -123,9 +131,11 @@ def parser() -> Parser:
 
 
 def levels_of(text: str) -> tuple[Level, ...]:
-    asked = [word.strip() for word in text.split(",")]
+    """Levels of parts, by number or by name: 1 is a kernel, as in `level1/` of a problem set."""
+    numbers: dict[str, str] = {str(number): level for number, level in enumerate(LEVELS, 1)}
+    asked = [numbers.get(word.strip(), word.strip()) for word in text.split(",")]
     if unknown := [word for word in asked if word not in LEVELS]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no level: {', '.join(LEVELS)}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no level of parts: {LEVELS_HELP}")
     return tuple(level for level in LEVELS if level in asked)
 
 

@@ -34,14 +34,14 @@ def parser() -> Parser:
         "sources", nargs="+", type=Path, metavar="OUT", help="a decomposed model, or a folder above several"
     )
     made.add_argument(
-        "--workers", type=at_least(1), default=2, metavar="N", help="claims tried at once (default: 2)"
+        "--workers", type=at_least(1), default=2, metavar="N", help="claims at a time (default: 2)"
     )
     made.add_argument(
         "--timeout",
         type=at_least(1),
         default=int(TIMEOUT),
-        metavar="S",
-        help=f"seconds a claim (default: {TIMEOUT:.0f})",
+        metavar="SECONDS",
+        help=f"seconds one claim may take (default: {TIMEOUT:.0f})",
     )
     made.add_argument(
         "--memory",

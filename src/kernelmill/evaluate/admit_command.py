@@ -37,19 +37,25 @@ def parser() -> Parser:
     made.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write one JSON row a problem to this file"
     )
-    made.add_argument("--json", action="store_true", help="print the rows instead of the table")
+    made.add_argument("--json", action="store_true", help="print JSON: the rows instead of the table")
     made.add_argument(
         "--entry-point", metavar="CLASS", help="the class of the reference; default: Model, or the only one"
     )
     made.add_argument(
-        "--seed", type=int, default=0, help="what the inputs and weights are drawn from (default: 0)"
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="what the inputs and weights are drawn with (default: 0)",
     )
-    made.add_argument("--tf32", action="store_true", help="the tasks allow TF32 products")
+    made.add_argument("--tf32", action="store_true", help="products of float32 may round their operands")
+    made.add_argument("--workers", type=int, default=2, metavar="N", help="problems at a time (default: 2)")
     made.add_argument(
-        "--workers", type=int, default=2, metavar="N", help="problems tried at once (default: 2)"
-    )
-    made.add_argument(
-        "--timeout", type=float, default=60.0, metavar="S", help="seconds a problem (default: 60)"
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="seconds one problem may take (default: 60)",
     )
     return made
 

@@ -57,14 +57,18 @@ def parser() -> Parser:
         "-o",
         "--output",
         type=Path,
-        metavar="OUT",
+        metavar="FILE",
         help="where the verdicts go (default: PAIRS.verdicts.jsonl; nowhere for one pair)",
     )
     made.add_argument(
-        "--json", action="store_true", help="for one pair: print the verdict's row and nothing else"
+        "--json", action="store_true", help="print JSON: of one pair, the verdict's row and nothing else"
     )
     made.add_argument(
-        "--device", choices=("cpu", "cuda", "auto"), default="auto", help="where to run (default: auto)"
+        "--device",
+        choices=("cpu", "cuda", "auto"),
+        default="auto",
+        metavar="cpu|cuda|auto",
+        help="where candidates are judged (default: auto)",
     )
     made.add_argument(
         "--devices", type=_numbers, default=(), metavar="0,1", help="GPUs to use (default: all)"
@@ -73,21 +77,19 @@ def parser() -> Parser:
     made.add_argument(
         "--audit", action="store_true", help="run every check and record it, also after the first failure"
     )
-    made.add_argument(
-        "--tf32", action="store_true", help="the task allows products of float32 to round their operands"
-    )
+    made.add_argument("--tf32", action="store_true", help="products of float32 may round their operands")
     made.add_argument(
         "--timeout",
         type=_seconds,
         default=Options.timeout,
-        metavar="S",
-        help=f"seconds that one candidate may run in one tier; waiting does not count (default: {Options.timeout:g})",
+        metavar="SECONDS",
+        help=f"seconds one candidate may take in one tier; waiting does not count (default: {Options.timeout:g})",
     )
     made.add_argument(
         "--seed", type=at_least(0), metavar="N", help="draw from this and not from a secret number: to replay"
     )
     made.add_argument(
-        "--entry-point", metavar="NAME", help="the reference's class, where a row does not name it"
+        "--entry-point", metavar="CLASS", help="the reference's class, where a row does not name it"
     )
     made.add_argument(
         "--reward", metavar="NAME", help=f"also as the column `reward`: {', '.join(REWARDS)}, fast_<p>"
@@ -104,7 +106,9 @@ def parser() -> Parser:
     )
     made.add_argument("--limit", type=at_least(1), metavar="N", help="the first N pairs only")
     made.add_argument(
-        "--force", action="store_true", help="throw away the verdicts that OUT and its journal hold"
+        "--force",
+        action="store_true",
+        help="throw away the verdicts that the output and its journal hold, and judge again",
     )
     return made
 

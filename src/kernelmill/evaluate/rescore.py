@@ -28,7 +28,7 @@ def parser() -> Parser:
     )
     made.add_argument("verdicts", type=Path, metavar="VERDICTS.jsonl", help="what kernelmill evaluate wrote")
     made.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="OUT.jsonl", help="another file than the source"
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="another file than the source"
     )
     made.add_argument(
         "--reward", metavar="NAME", help=f"also as the column `reward`: {', '.join(REWARDS)}, fast_<p>"

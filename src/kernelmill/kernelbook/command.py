@@ -33,12 +33,16 @@ def parser() -> Parser:
         "--output",
         type=Path,
         required=True,
-        metavar="OUT.jsonl",
+        metavar="FILE",
         help="where the rows go; verdicts, rejected rows and a manifest stand beside it",
     )
     made.add_argument("--split", metavar="NAME", help="one split of a Hub dataset (default: all)")
     made.add_argument(
-        "--device", choices=("cpu", "cuda", "auto"), default="auto", help="where to judge (default: auto)"
+        "--device",
+        choices=("cpu", "cuda", "auto"),
+        default="auto",
+        metavar="cpu|cuda|auto",
+        help="where candidates are judged (default: auto)",
     )
     made.add_argument(
         "--workers", type=at_least(1), metavar="N", help="rows at a time (default: one a processor)"
@@ -47,18 +51,16 @@ def parser() -> Parser:
         "--timeout",
         type=at_least(1),
         default=int(Options.timeout),
-        metavar="S",
-        help=f"seconds for one row in one tier (default: {Options.timeout:g})",
+        metavar="SECONDS",
+        help=f"seconds one row may take in one tier (default: {Options.timeout:g})",
     )
-    made.add_argument(
-        "--tf32", action="store_true", help="the tasks allow products of float32 to round their operands"
-    )
+    made.add_argument("--tf32", action="store_true", help="products of float32 may round their operands")
     made.add_argument("--limit", type=at_least(1), metavar="N", help="the first N rows only")
     made.add_argument(
         "--keep",
         choices=("correct", "all"),
         default="correct",
-        help="what OUT holds: verified rows, or every row that was judged (default: correct)",
+        help="what the output holds: verified rows, or every row that was judged (default: correct)",
     )
     made.add_argument(
         "--licences",
@@ -78,7 +80,9 @@ def parser() -> Parser:
         help="what to do with a row that cannot be read (default: stop)",
     )
     made.add_argument(
-        "--force", action="store_true", help="throw away the verdicts that stand beside OUT, and judge anew"
+        "--force",
+        action="store_true",
+        help="throw away the verdicts that stand beside the output, and judge again",
     )
     return made
 

@@ -69,17 +69,22 @@ def _add_import(words: argparse._SubParsersAction[Parser]) -> None:
         help="it measures models and must stay out of training sets (default: yes for KernelBench)",
     )
     made.add_argument(
-        "--level", type=at_least(1), metavar="N", help="of problems that have none (default: 1)"
+        "--default-level",
+        "--level",
+        dest="level",
+        type=at_least(1),
+        metavar="N",
+        help="level of problems that have none (default: 1)",
     )
     made.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="problems at once (default: one a processor)"
+        "--workers", type=at_least(1), metavar="N", help="problems at a time (default: one a processor)"
     )
     made.add_argument(
         "--timeout",
         type=at_least(1),
         default=60,
-        metavar="S",
-        help="seconds for one run of a problem (default: 60)",
+        metavar="SECONDS",
+        help="seconds one run of a problem may take (default: 60)",
     )
     made.add_argument("--force", action="store_true", help="check again what was checked before")
     made.set_defaults(run=_import)

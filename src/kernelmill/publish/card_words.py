@@ -309,7 +309,9 @@ def rebuild(facts: CardFacts) -> Markdown:
 def commands(facts: CardFacts) -> list[str]:
     """Those of the stages, and publishing into a folder, for nobody else can write to the place on the Hub."""
     split = (facts.split_policy or {}).get("split", "auto")
-    config = {**facts.config, "split": split, "to": f"folder:{facts.name}"}
+    # In older records `split` said how to split.
+    told = {name: value for name, value in facts.config.items() if name != "split"}
+    config = {**told, "split_by": split, "to": f"folder:{facts.name}"}
     publish = {"stage": "publish", "source": facts.source, "config": config}
     return [line for manifest in (*facts.lineage, publish) for line in command_of(manifest)]
 

@@ -57,7 +57,7 @@ def publish(settings: PublishSettings) -> Made:
 
 
 def _source(settings: PublishSettings, job: Job, token: str | None) -> Source:
-    source = open_source(job.source, settings.source_split, token)
+    source = open_source(job.source, settings.split, token)
     if Lineage(source).made_in_test_mode and not settings.test_mode:
         raise SourceError(f"{job.source} was made in test mode: publish what a real run makes")
     watched = Watched(source, TEST_ROWS if settings.test_mode else None)
@@ -66,7 +66,9 @@ def _source(settings: PublishSettings, job: Job, token: str | None) -> Source:
 
 def _publish_one(settings: PublishSettings, job: Job, source: Source, token: str | None) -> Built:
     started = time.monotonic()
-    how_split = "none" if settings.split == "auto" and job.word in ("raw", "synthetic") else settings.split
+    how_split = (
+        "none" if settings.split_by == "auto" and job.word in ("raw", "synthetic") else settings.split_by
+    )
     wanted = Wanted(
         source,
         job.name,
@@ -79,7 +81,7 @@ def _publish_one(settings: PublishSettings, job: Job, source: Source, token: str
         tuple(filter(None, (name.strip() for name in settings.json_columns.split(",")))),
         settings.license,
         settings.model_dump(
-            mode="json", include={"split", "validation", "seed", "similarity", "json_columns", "license"}
+            mode="json", include={"split_by", "validation", "seed", "similarity", "json_columns", "license"}
         ),
     )
     with _target(settings, job, token) as target:

@@ -46,7 +46,9 @@ def parser() -> Parser:
         description="Judge candidates behind HTTP, for trainers.",
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
     )
-    made.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    made.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)"
+    )
     made.add_argument(
         "--port", type=at_least(0), default=18188, metavar="N", help="0: any that is free (default: 18188)"
     )
@@ -54,7 +56,7 @@ def parser() -> Parser:
         "--workers",
         type=at_least(1),
         metavar="N",
-        help="candidates judged at once (default: processor cores)",
+        help="candidates at a time (default: one a processor)",
     )
     made.add_argument(
         "--queue", type=at_least(1), default=256, metavar="N", help="candidates that may wait (default: 256)"
@@ -69,7 +71,11 @@ def parser() -> Parser:
     )
     made.add_argument("--insecure", action="store_true", help="listen beyond this machine without a token")
     made.add_argument(
-        "--device", choices=("cpu", "cuda", "auto"), default="auto", help="where to run (default: auto)"
+        "--device",
+        choices=("cpu", "cuda", "auto"),
+        default="auto",
+        metavar="cpu|cuda|auto",
+        help="where candidates are judged (default: auto)",
     )
     made.add_argument(
         "--reward",
@@ -78,8 +84,8 @@ def parser() -> Parser:
         help=f"what stands as `reward` in answers: {', '.join(rewards.REWARDS)}, fast_<p> (default: default)",
     )
     made.add_argument(
-        "--timeout", type=at_least(1), default=60, metavar="S",
-        help="seconds for one candidate in one tier; a request may ask for less (default: 60)",
+        "--timeout", type=at_least(1), default=60, metavar="SECONDS",
+        help="seconds one candidate may take in one tier; a request may ask for less (default: 60)",
     )  # fmt: skip
     made.add_argument(
         "--max-bytes",

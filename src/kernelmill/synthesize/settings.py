@@ -44,11 +44,11 @@ class SynthesizeSettings(StageSettings):
 
     source: str = setting("GPUMODE/KernelBook", "KernelBook rows, KernelBench rows or problem files")
     output: Path = setting(Path("outputs/evals.jsonl"), "file to write", flag="-o")
-    problems: str | None = setting(None, "the same as SOURCE")
+    problems: str | None = setting(None, "the same as SOURCE", metavar="SOURCE")
     teacher: Literal["inductor"] | None = setting(
         None, "have torch's own compiler write the candidates, without a model"
     )
-    limit: int | None = setting(None, "the first so many problems only", ge=1)
+    limit: int | None = setting(None, "the first N problems only", ge=1)
     skip_first: int | None = setting(None, "problems to leave out at the beginning", ge=0)
     rollouts: int | None = setting(
         None, "candidates for each problem (default: 1, or what [[env]] says)", ge=1, le=4096
@@ -58,9 +58,13 @@ class SynthesizeSettings(StageSettings):
         1, "times a question is asked before an answer that is empty, cut or refused counts as one", ge=1
     )
     prompt: Path | None = setting(None, "your own prompt template (Jinja)")
-    hardware: str = setting("an NVIDIA H100 GPU (sm_90)", "what the prompt says the kernel will run on")
+    hardware: str = setting(
+        "an NVIDIA H100 GPU (sm_90)", "what the prompt says the kernel will run on", metavar="TEXT"
+    )
     reward: str | None = setting(
-        None, "the column reward, by name (default: speedup where times are taken, else correct)"
+        None,
+        "the column reward, by name (default: speedup where times are taken, else correct)",
+        metavar="NAME",
     )
     keep: Literal["all", "correct", "fastest"] = setting(
         "all", "rows to keep: all, the correct ones, or the best correct one of each problem"
@@ -75,8 +79,10 @@ class SynthesizeSettings(StageSettings):
         bare="",
     )
     device: Literal["cpu", "cuda", "auto"] = setting("auto", "where candidates are judged")
-    workers: int | None = setting(None, "candidates judged at a time (default: one a processor)", ge=1)
-    eval_timeout: float = setting(60.0, "seconds one candidate may take in one tier", gt=0, lt=1e6)
+    workers: int | None = setting(None, "candidates at a time (default: one a processor)", ge=1)
+    eval_timeout: float = setting(
+        60.0, "seconds one candidate may take in one tier", gt=0, lt=1e6, metavar="SECONDS"
+    )
     tf32: bool = setting(False, "products of float32 may round their operands")
     reasoning_field: Literal["reasoning", "reasoning_content"] = setting(
         "reasoning", "the key of a message that holds its thoughts, wherever the server put them"
