@@ -139,7 +139,7 @@ def test_calls_that_fail_are_owed_and_the_same_command_makes_them(tmp_path: Path
 def test_a_budget_stops_the_run_and_counts_what_earlier_runs_paid(tmp_path: Path) -> None:
     problem(tmp_path / "problems")
     with FakeEndpoint(lambda _: PROSE) as endpoint:
-        told = ("--rollouts", 20, "--turns", 2, "--price", "1000,1000", "-c", 1)
+        told = ("--rollouts", 20, "--turns", 2, "--price", "1000,1000", "-c", 1, "--max-unusable", 0)
         assert synthesize(endpoint.base_url, *told, "--max-cost", 5) == 3
         first = endpoint.asked.total()
         assert 1 <= first <= 6
