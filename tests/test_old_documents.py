@@ -377,7 +377,7 @@ def test_every_documented_command_is_there_and_in_the_table_of_old_commands() ->
         "HF_TOKEN",
         "uv sync",
         "--by name",
-        "--split rows",
+        "--split-by rows",
         "prime-rl",
     ):
         assert word in table, word

@@ -86,7 +86,7 @@ def _as_source(source: Source) -> Split:
     splits = source_splits(source)
     if splits is None:
         raise ConfigError(
-            f"--split source: {source.name} was not made from a Hub dataset with train and validation: leave it out"
+            f"--split-by source: {source.name} was not made from a Hub dataset with train and validation: leave it out"
         )
     sides = bytearray(b"".join(bytes([name == VALIDATION]) * number for name, number in splits.items()))
     manifest = manifest_of(source.files[0].path)
@@ -94,7 +94,7 @@ def _as_source(source: Source) -> Split:
 
 
 def _by_rows(source: Source, share: float, seed: int) -> bytearray:
-    require("--split rows, which draws rows as datasets does,", "numpy", extra="hub")
+    require("--split-by rows, which draws rows as datasets does,", "numpy", extra="hub")
     import numpy
 
     count = sum(1 for _ in source.rows())
