@@ -454,6 +454,34 @@ def get_init_inputs():
     assert "Returned: output, which is [4]." in text
 
 
+def test_the_static_specification_names_dtypes_and_views(isolate: Isolate) -> None:
+    code = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x, n):
+        y = x.float().view(2, 6)
+        bits = x.view(torch.int16)
+        return y.to(torch.float16).sum(dtype=torch.float32), bits + 0, n.double(), torch.arange(4, dtype=torch.float64)
+def get_inputs():
+    return [torch.rand(3, 4).bfloat16(), torch.ones(2, dtype=torch.int64)]
+def get_init_inputs():
+    return []
+"""
+    facts = asyncio.run(module_facts(code, None, isolate))
+    assert facts.trace is not None
+    text = write_spec("ModelNew", facts.source, facts.trace)
+    for sentence in (
+        "1. Convert x to float32;",
+        "2. View [1] as the shape (2, 6);",
+        "3. Reinterpret the bits of x as int16;",
+        "Convert [2] to float16;",
+        "in float32;",
+        "Convert n to float64;",
+        "Count from the start to the end, with end 4, in float64;",
+    ):
+        assert sentence in text, text
+
+
 def spec_for(body: dict[str, Any]) -> str:
     """A model that writes a good specification once it is told what was wrong."""
     prompt = body["messages"][0]["content"]

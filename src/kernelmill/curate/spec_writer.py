@@ -49,13 +49,14 @@ _PHRASES = {
     "convolution": "convolve {input} with the filters {weight}",
     "t": "transpose {self}", "transpose": "swap the dimensions {dim0} and {dim1} of {self}",
     "permute": "put the dimensions of {self} in the order {dims}",
-    "view": "see {self} with the shape {size}", "_unsafe_view": "see {self} with the shape {size}",
-    "reshape": "see {self} with the shape {shape}", "expand": "broadcast {self} to the shape {size}",
+    "view": "view {self} as the shape {size}", "_unsafe_view": "view {self} as the shape {size}",
+    "reshape": "view {self} as the shape {shape}", "expand": "broadcast {self} to the shape {size}",
+    "detach": "take {self} without its gradient",
     "unsqueeze": "add a dimension of size one to {self} at position {dim}",
     "squeeze": "remove dimensions of size one from {self}",
     "slice": "take a part of {self}", "select": "take the entry {index} of dimension {dim} of {self}",
     "cat": "join {tensors}", "stack": "stack {tensors}", "split": "split {self}", "clone": "copy {self}",
-    "_to_copy": "convert {self}", "constant_pad_nd": "pad {self} by {pad} with a constant",
+    "_to_copy": "convert {self} to {dtype}", "constant_pad_nd": "pad {self} by {pad} with a constant",
     "sum": "sum {self}", "mean": "take the mean of {self}", "amax": "take the maximum of {self}",
     "amin": "take the minimum of {self}", "max": "take the maximum of {self}", "min": "take the minimum of {self}",
     "argmax": "find the place of the maximum of {self}", "argmin": "find the place of the minimum of {self}",
@@ -81,8 +82,9 @@ _PHRASES = {
     ),
     "arange": "count from the start to the end", "zeros": "take zeros of the shape {size}", "ones": "take ones of the shape {size}",
 }  # fmt: skip
+_OTHERWISE = {"view": "reinterpret the bits of {self} as {dtype}", "_to_copy": "copy {self}"}
+"""Where the arguments of the usual phrase were not given."""
 _UNSAID = {
-    "dtype",
     "layout",
     "device",
     "pin_memory",
@@ -94,7 +96,7 @@ _UNSAID = {
     "C",
     "HxW",
 }
-"""Arguments that say nothing about the result, or nothing that its shape and dtype do not."""
+"""Arguments that say nothing about the result, or nothing that its shape does not."""
 
 
 def write_spec(class_name: str, source: ModuleSource, trace: Trace) -> str:
@@ -130,16 +132,18 @@ def _step(op: OpFact) -> str:
     name = op.op.removeprefix("aten.")
     plain = name if name in _PHRASES else name.rstrip("_")
     arguments = {key: value for key, value in op.arguments.items() if key not in _UNSAID}
-    phrase = _PHRASES.get(plain)
-    if phrase is None or any(key not in arguments for key in _placeholders(phrase)):
+    dtype = arguments.get("dtype")
+    phrases = (table.get(plain) for table in (_PHRASES, _OTHERWISE))
+    phrase = next((one for one in phrases if one and arguments.keys() >= set(_placeholders(one))), None)
+    if phrase is None:
         words = plain.strip("_").replace("_", " ")
-        said = f"apply the operation '{words}'"
-        rest = arguments
+        said, used = f"apply the operation '{words}'", {"dtype"}
     else:
-        said = phrase.format(**arguments)
-        rest = {key: value for key, value in arguments.items() if key not in _placeholders(phrase)}
-    if rest:
+        said, used = phrase.format(**arguments), {*_placeholders(phrase), "dtype"}
+    if rest := {key: value for key, value in arguments.items() if key not in used}:
         said += ", with " + ", ".join(f"{key.strip('_')} {value}" for key, value in rest.items())
+    if dtype and (phrase is None or "{dtype}" not in phrase):
+        said += f", in {dtype}"
     if name.endswith("_") and not name.startswith("_"):
         said += ", in place"
     return said[0].upper() + said[1:]
