@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kernelmill.llm.client import TransientError
 
 PAUSES = (0.5, 60.0)
-"""Seconds: the first pause at most, and the longest."""
+"""Seconds: the first pause at most, half of it while others are served; and the longest."""
 _OTHERS = 8
 """Calls served in the meantime that show that a server which pushes this one back serves others."""
 
@@ -56,6 +56,7 @@ class Trouble:
         Push-back alone does not make it grow: the limiter slows the run as a whole.
         """
         first, longest = PAUSES
-        doubled = 2.0 ** min(20, max(0, min(self._unserved, self.failures) - 1))
-        growing = first * max(doubled, 1.0 + max(0, self.failures - 1) / 2)
+        slowly = (first / 2) * (1.0 + max(0, self.failures - 1) / 2)
+        quickly = first * 2.0 ** min(20, max(0, min(self._unserved, self.failures) - 1))
+        growing = max(slowly, quickly) if self._unserved else slowly
         return max(retry_after or 0.0, random.uniform(0.5, 1.0) * min(longest, growing))
