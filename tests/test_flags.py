@@ -59,6 +59,7 @@ METAVARS = {
     "ADDRESS",
     "INPUTS",
     "ARGUMENTS",
+    "VERDICTS",
 }
 
 

@@ -254,7 +254,7 @@ def test_the_config_is_named_with_and_without_a_sign_but_once(tmp_path: Path, mi
     ):
         done = mill_process("run", *words, "--dry-run")
         assert done.returncode == 0, done.stderr
-        assert [line.split()[0] for line in done.stdout.splitlines()] == STEPS
+        assert [line.split()[0] for line in done.stdout.splitlines()] == [*STEPS, "all"]
         assert len(done.stderr.splitlines()) == 1, "it says which config it took"
     (tmp_path / "a.toml").write_text("[run]\n")
     done = mill_process("run", "a.toml", "@", "b.toml")

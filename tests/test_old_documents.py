@@ -300,8 +300,8 @@ def test_what_needs_torch_says_how_to_get_it_before_anything_is_read(old: Old) -
 def test_step_0_asks_the_model_that_the_documented_server_serves_and_its_rows_are_published_as_they_are(
     old: Old,
 ) -> None:
-    # Answers without code are rows too, and need no judge: what is said of them has no keys in many places.
-    with FakeEndpoint(reply=lambda body: "I cannot.") as endpoint:
+    # Answers that do not parse are rows too, and need no judge: what is said of them has no keys in many places.
+    with FakeEndpoint(reply=lambda body: "<answer>def</answer>") as endpoint:
         line = f"uv run python -m kernelmill synthesize @ {ROOT / 'configs/synth.toml'}"
         old.do(line, plain=False, KERNELMILL_BASE_URL=endpoint.base_url)
         assert {seen.body["model"] for seen in endpoint.seen} == {MODEL}

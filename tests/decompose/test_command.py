@@ -222,7 +222,10 @@ def test_the_script_takes_a_part_of_a_level(tmp_path: Path) -> None:
         (["set", "--level", "2"], "no models of level 2 in what was named"),
         (["empty"], "empty: no .py file in it"),
         (["notes.txt"], "notes.txt: expected a .py file with a class Model"),
-        (["set", "--levels", "kernels"], "'kernels' is no level: kernel, fusion, layer, model"),
+        (
+            ["set", "--levels", "kernels"],
+            "'kernels' is no level of parts: levels of parts, 1 kernel, 2 fusion, 3 layer, 4 model",
+        ),
         (["set", "-o", "problems"], "problems holds a set of problems: name another folder with -o"),
         (["set", "-o", "notes.txt"], "notes.txt is no folder"),
         (["set", "-o", "notes.txt/out"], "notes.txt/out/manifest.txt cannot be written (Not a directory)"),

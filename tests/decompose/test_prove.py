@@ -554,7 +554,9 @@ def test_other_constants_in_train_mode_are_said_and_not_compared(tmp_path: Path,
     hidden = DROP.replace(
         "self.linear(x0)", "self.linear(x0 * torch.tensor([3.0 if self.training else 2.0]))"
     )
-    first = problem("self.linear = nn.Linear(8, 8)", "self.linear(x0 * torch.tensor([2.0]))", ROWS)
+    first = problem(
+        "self.linear = nn.Linear(8, 8)", "self.linear(x0 * torch.tensor([2.0], device=x0.device))", ROWS
+    )
     kernels = {
         "linear": first,
         "drop": problem("self.drop = nn.Dropout(0.3)", "self.drop(x0)", ROWS),

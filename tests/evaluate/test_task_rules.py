@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("name", ["rl", "synthesize"])
 def test_a_prompt_says_how_to_keep_the_precision_that_the_judge_asks_for(name: str) -> None:
-    values = dict.fromkeys(("code", "python_code", "module_name", "class_name", "hardware", "answer"), "x")
+    values = dict.fromkeys(
+        ("code", "python_code", "module_name", "class_name", "problem_name", "hardware", "answer"), "x"
+    )
     text = Prompt(name).render(**values, precision=precision(tf32=False), payment=PAYMENT)
     assert IEEE in text
     assert "TF32, its default, is not allowed" in text

@@ -258,7 +258,7 @@ def test_the_prompt_that_ships_says_what_is_asked_for_and_in_which_form(tmp_path
         assert f'```python\n"""ScaledShift"""\n{REFERENCE}' in asked_for["content"]
         assert "`ScaledShiftNew`" in asked_for["content"]
         assert "a toaster" in asked_for["content"]
-        assert ("TF32 is not allowed" in asked_for["content"]) is not tf32
+        assert ("TF32, its default, is not allowed" in asked_for["content"]) is not tf32
         # The example is an answer in the form that is asked for, and the form is named last.
         assert (
             "@triton.jit"
@@ -327,6 +327,7 @@ class Scribe:
 
     name = "scribe"
     at_once = 3
+    free = True
 
     def __init__(self) -> None:
         self.kept: dict[str, Written] = {}

@@ -59,7 +59,10 @@ _MAY_MIX = {"aten::copy_", "aten::_to_copy", "aten::index", "aten::index_put_", 
 
 
 class OneDevice(TorchDispatchMode):  # type: ignore[misc]
-    """Refuses tensors of two devices in one operation, where a GPU would. `meta` tensors themselves see to it in some operations only."""
+    """Refuses tensors of two devices in one operation, where a GPU would: a number of the CPU goes with any device.
+
+    `meta` tensors themselves see to it in some operations only.
+    """
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -82,6 +85,6 @@ def _elsewhere(made: Original) -> list[str]:
         if isinstance(error, NotImplementedError) or "on meta tensors" in str(error):
             return []  # a size that is a number in a tensor: torch cannot say
         return [f"on another device it does not run: {where(error, 'original.py')}"]
-    if any(tensor.device.type != "meta" for tensor in tensors_in(output)):
+    if any(tensor.dim() and tensor.device.type != "meta" for tensor in tensors_in(output)):
         return ["on another device its result is on the CPU"]
     return []

@@ -268,8 +268,10 @@ class _Pair:
             if mine is not None and name in parameters and mine.numel() * mine.element_size() > shared:
                 put(self._refactored, name, mine)
                 self._shared.append((source, mine))
-        held = held_tensors(self._refactored).values()
-        self._theirs = Snapshot(self._refactored, [t for t in held if not t.is_floating_point()])
+        # What is mapped gets the original's numbers before each run, and is compared with them afterwards.
+        mapped = {id(resolve(self._refactored, name)) for name in weight_map}
+        own = [t for t in held_tensors(self._refactored).values() if id(t) not in mapped]
+        self._theirs = Snapshot(self._refactored, [t for t in own if not t.is_floating_point()])
         self._both = [
             (name, source)
             for name, source in weight_map.items()
