@@ -127,6 +127,23 @@ class Old:
         found: dict[str, Any] = json.loads(self.hub.files("dataset", name)["kernelmill.json"])
         return found
 
+    def load(self, names: list[str]) -> None:
+        """`datasets` opens what was published, with the rows and splits that its manifest tells."""
+        program = (
+            "import sys, datasets\n"
+            "for name in sys.argv[1:]:\n"
+            "    found = datasets.load_dataset(name)\n"
+            "    print(name, *(f'{split}={found[split].num_rows}' for split in found))\n"
+        )
+        command = [sys.executable, "-W", "ignore", "-c", program, *names]
+        env = {**self.env, "HF_TOKEN": TOKEN}
+        loaded = subprocess.run(command, env=env, cwd=self.root, capture_output=True, text=True, timeout=240)
+        assert loaded.returncode == 0, loaded.stderr
+        lines = [line.split() for line in loaded.stdout.splitlines()]
+        assert [name for name, *_ in lines] == names
+        for name, *splits in lines:
+            assert splits == [f"{split}={rows}" for split, rows in self.published(name)["rows"].items()], name
+
     def rows(self, name: str) -> list[dict[str, Any]]:
         return read_rows(self.root / "outputs" / name)
 
@@ -225,19 +242,7 @@ def _no_reasoning(old: Old, base: dict[str, bytes]) -> None:
         assert f"As in `{name}`, from which the rows were made" in card
     assert old.hub.files("dataset", BASE) == base
     names = [f"{BASE}-{word}{end}" for word in ("filtered", "unique") for end in ("", "-no-reasoning")]
-    program = (
-        "import sys, datasets\n"
-        "for name in sys.argv[1:]:\n"
-        "    found = datasets.load_dataset(name)\n"
-        "    print(name, *(f'{split}={found[split].num_rows}' for split in found))\n"
-    )
-    command = [sys.executable, "-W", "ignore", "-c", program, *names, TASKS]
-    env = {**old.env, "HF_TOKEN": TOKEN}
-    loaded = subprocess.run(command, env=env, cwd=old.root, capture_output=True, text=True, timeout=240)
-    assert loaded.returncode == 0, loaded.stderr
-    for line in loaded.stdout.splitlines():
-        name, *splits = line.split()
-        assert splits == [f"{split}={rows}" for split, rows in old.published(name)["rows"].items()], name
+    old.load([*names, TASKS])
 
 
 @pytest.mark.slow
@@ -317,6 +322,7 @@ def test_step_0_asks_the_model_that_the_documented_server_serves_and_its_rows_ar
     assert made["rows"] == {"train": len(rows)}
     assert list(made["columns"]) == list(rows[0])
     assert (made["columns"]["verdict"], made["columns"]["turns"]) == ("string", "string")
+    old.load([BASE])
 
 
 def test_the_merged_file_is_made_and_verified_in_the_folder_of_the_level_files(old: Old) -> None:
