@@ -283,6 +283,11 @@ def test_without_a_token_reasoning_is_removed_here_and_nothing_is_uploaded(old: 
         "kernelmill: outputs/filtered_dataset-filtered.jsonl is not there, and HF_TOKEN is not set: "
         f"set it to read {BASE}-unique on the Hub, or make the file with kernelmill unique\n"
     )
+    write_rows(old.root / "outputs/evals.jsonl", [evals_row(n) for n in range(3)])
+    for word in ("raw", "source"):  # the same set by two names
+        old.do(f"uv run python scripts/remove_reasoning.py {word} -o outputs/{word}.jsonl", HF_TOKEN="")
+    assert len(old.rows("raw.jsonl")) == 3
+    assert old.rows("raw.jsonl") == old.rows("source.jsonl")
     assert all("no-reasoning" not in name for _, name in old.hub._store.repos)
 
 
