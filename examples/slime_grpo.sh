@@ -6,8 +6,9 @@
 # In slime's container `pip install --no-deps kernelmill` is enough.
 set -euo pipefail
 
-MODEL=${MODEL:-/root/Qwen3-4B}              # as `hf download` leaves it
-MEGATRON=${MEGATRON:-/root/Qwen3-4B_torch_dist}  # the same, converted by slime's tools/convert_hf_to_torch_dist.py
+MODEL=${MODEL:-Qwen3-4B}                    # as `hf download` leaves it
+MEGATRON=${MEGATRON:-Qwen3-4B_torch_dist}   # the same, converted by slime's tools/convert_hf_to_torch_dist.py
+MEGATRON_LM=${MEGATRON_LM:?the checkout of Megatron-LM that slime runs with}
 DATA=${DATA:-outputs/rl/kernel_bench_triton_levels_1_2_3.jsonl}  # all_levels with KernelBench, which has four
 GPUS=${GPUS:-8}
 source scripts/models/qwen3-4B.sh           # MODEL_ARGS
@@ -28,7 +29,7 @@ TASK_ARGS=(
 
 ray start --head --num-gpus "$GPUS" --disable-usage-stats
 ray job submit --address=http://127.0.0.1:8265 \
-  --runtime-env-json='{"env_vars": {"PYTHONPATH": "/root/Megatron-LM/", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}}' \
+  --runtime-env-json='{"env_vars": {"PYTHONPATH": "'"$MEGATRON_LM"'", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}}' \
   -- python3 train.py \
   --actor-num-nodes 1 \
   --actor-num-gpus-per-node "$GPUS" \
