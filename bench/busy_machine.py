@@ -1,9 +1,10 @@
 """The same verdicts on an idle machine and on a busy one, without a GPU.
 
-    python bench/busy_machine.py PAIRS.jsonl [--pairs 100] [--loops 8] [--workers 2]
+    python bench/busy_machine.py PAIRS.jsonl [--pairs 100] [--loops 8] [--workers 2] [--parts 1]
 
 Judges the pairs twice, with the same seed: once with nothing beside them, once with busy loops. PAIRS.jsonl has kernels from
-elsewhere (id, reference, candidate); none are shipped here. Writes busy_machine.json into --out.
+elsewhere (id, reference, candidate); none are shipped here. On a machine with more processors, --parts shares the pairs out: each
+part has two processors of its own, and as many busy loops on these as a machine of two would have. Writes busy_machine.json into --out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import multiprocessing
 import os
 import random
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -47,14 +49,50 @@ def busy(loops: int) -> Iterator[None]:
             process.join()
 
 
-def judged(source: Path, output: Path, workers: int) -> tuple[float, dict[str, list[str]]]:
-    start = time.monotonic()
-    run(Batch(source, output, Options(device="cpu", seed=20261116), workers, force=True))
+Told = dict[str, list[str]]
+"""By the pair's id: verdict, status, error."""
+
+
+def judged(source: Path, loops: int, workers: int) -> Told:
+    output = source.with_suffix(".verdicts.jsonl")
+    with busy(loops):
+        run(Batch(source, output, Options(device="cpu", seed=20261116), workers, force=True))
     rows = [json.loads(line) for line in output.read_text().splitlines()]
-    output.unlink()
-    return time.monotonic() - start, {
-        row["id"]: [row["verdict"], row["status"], row["error"][:200]] for row in rows
-    }
+    return {row["id"]: [row["verdict"], row["status"], row["error"][:200]] for row in rows}
+
+
+def judged_in_parts(rows: list[str], parts: int, loops: int, workers: int) -> tuple[float, Told]:
+    """Each part in a process of its own, on the processors that are its alone."""
+    processors = sorted(os.sched_getaffinity(0))
+    if parts > 1 and len(processors) < 2 * parts:
+        raise SystemExit(f"{parts} parts need {2 * parts} processors; here are {len(processors)}")
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        running = []
+        for part in range(parts):
+            source = Path(folder) / f"{part}.jsonl"
+            source.write_text("".join(f"{row}\n" for row in rows[part::parts]))
+            process = multiprocessing.get_context("fork").Process(
+                target=_part,
+                args=(
+                    source,
+                    processors[2 * part : 2 * part + 2] if parts > 1 else processors,
+                    loops,
+                    workers,
+                ),
+            )
+            process.start()
+            running.append((process, source))
+        told: Told = {}
+        for process, source in running:
+            process.join()
+            told |= json.loads(source.with_suffix(".told.json").read_text())
+    return time.monotonic() - start, told
+
+
+def _part(source: Path, processors: list[int], loops: int, workers: int) -> None:
+    os.sched_setaffinity(0, processors)  # the loops and the judge's processes inherit it
+    source.with_suffix(".told.json").write_text(json.dumps(judged(source, loops, workers)))
 
 
 def main() -> int:
@@ -65,17 +103,15 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--loops", type=int, default=8)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("bench/results"))
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     rows = given.source.read_text().splitlines()
     random.Random(3).shuffle(rows)
-    source, output = given.out / "busy_pairs.jsonl", given.out / "busy_verdicts.jsonl"
-    source.write_text("".join(f"{row}\n" for row in rows[: given.pairs]))
-    idle_s, idle = judged(source, output, given.workers)
-    with busy(given.loops):
-        busy_s, loaded = judged(source, output, given.workers)
-    source.unlink()
+    rows = rows[: given.pairs]
+    idle_s, idle = judged_in_parts(rows, given.parts, 0, given.workers)
+    busy_s, loaded = judged_in_parts(rows, given.parts, given.loops, given.workers)
     changed = {
         name: {"idle": told, "busy": loaded[name]}
         for name, told in idle.items()
@@ -85,7 +121,8 @@ def main() -> int:
         "date": datetime.date.today().isoformat(),
         "versions": environment(),
         "pairs": len(idle),
-        "processors": os.cpu_count(),
+        "parts": given.parts,  # what follows is of each
+        "processors": 2 if given.parts > 1 else os.cpu_count(),
         "loops": given.loops,
         "seconds": {"idle": round(idle_s, 1), "busy": round(busy_s, 1)},
         "verdicts": dict(Counter(" ".join(told[:2]) for told in idle.values())),

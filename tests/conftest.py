@@ -17,7 +17,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kernelmill import cli, config
+from kernelmill.isolate import parent
 from kernelmill.testing.example_rows import evals_row
+from tests import servers
 
 __all__ = ["ROOT", "command", "evals_row", "own_children", "read_rows", "write_rows"]
 
@@ -54,6 +56,17 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
     config.environment.cache_clear()
     yield
     config.environment.cache_clear()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before the fixtures of its module, which may need a server as well."""
+    own = item.get_closest_marker("own_servers")
+    parent._Connection = servers.Connection if own else servers.connect  # type: ignore[assignment, misc]
+
+
+def pytest_sessionfinish() -> None:
+    servers.end_all()
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -113,11 +126,17 @@ def mill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., subpr
 
 
 def own_children() -> list[psutil.Process]:
-    """The processes that the test started, without those that multiprocessing keeps for the next pool."""
-    return [child for child in psutil.Process().children(recursive=True) if not _is_kept(child)]
+    """The processes that the test started, without those that are kept for the next."""
+    idle = servers.idle_pids()
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.pid not in idle and not _is_kept(child)
+    ]
 
 
 def _is_kept(process: psutil.Process) -> bool:
+    """By multiprocessing, for the next pool."""
     try:
         return any("from multiprocessing." in word for word in process.cmdline())
     except psutil.Error:

@@ -42,6 +42,7 @@ from kernelmill.isolate import (
 from kernelmill.isolate.parent import _signal_name
 from tests.conftest import own_children
 
+pytestmark = pytest.mark.own_servers
 WORKER = """
 import textwrap
 

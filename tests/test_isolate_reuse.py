@@ -11,6 +11,7 @@ import pytest
 
 from kernelmill.isolate import Isolate
 
+pytestmark = pytest.mark.own_servers
 WORKER = """
 import os, time
 

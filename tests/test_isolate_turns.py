@@ -22,6 +22,7 @@ from kernelmill.isolate.turns import PATIENCE, Turns
 from kernelmill.isolate.wire import pack
 from tests.conftest import own_children
 
+pytestmark = pytest.mark.own_servers
 WORKER = """
 import os, stat, time
 from kernelmill.isolate import here

@@ -33,6 +33,7 @@ from tests.conftest import own_children
 if importlib.util.find_spec("torch") is None:
     pytest.skip("torch is not installed: nothing can be traced", allow_module_level=True)
 
+pytestmark = pytest.mark.own_servers
 HEAD = """
 import torch
 import torch.nn as nn
