@@ -28,8 +28,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from gpu_pairs import SOFTMAX_AS_REFERENCE, pairs
 
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, Work, environment
-from kernelmill.evaluate.verdict import Verdict
+from kernelmill.evaluate.verdict import Perf, Verdict
 
+_ODD = 0.1
+"""Who is further from the truth is shown whole."""
 _THEIRS_S = 120
 _THEIRS = """
 import json, sys, types
@@ -165,9 +167,19 @@ async def same_against_itself(
         "ratio_median": _median([r[1] for r in ratios]),
         "half_width_median": _median([(r[2] - r[0]) / 2 for r in ratios]),
         "slowed_median": _median([r[1] for r in slowed]),
+        "times": _median_times([v.perf for v in done if v.perf and v.id == "same"]),
+        "odd": [dataclasses.asdict(v.perf) for v in done if v.perf and abs(v.perf.speedup - 1) > _ODD],
         "ratios": ratios,
         "slowed": slowed,
     }
+
+
+def _median_times(perfs: list[Perf]) -> dict[str, list[float | None]]:
+    """Microseconds in each regime: the candidate's and the reference's."""
+    return {
+        "latency": [_median([p.latency_us for p in perfs]), _median([p.baselines_latency.get("eager") for p in perfs])],
+        "device": [_median([p.device_us for p in perfs]), _median([p.baselines_device.get("eager") for p in perfs])],
+    }  # fmt: skip
 
 
 async def main() -> int:
@@ -250,6 +262,11 @@ def unmet_same(same: dict[str, Any]) -> list[str]:
         lines.append(f"the interval holds 1.00 in 95%: {same['interval_holds_1']} of {same['runs']}")
     if same.get("runs") and same["slow_down_found"] < 0.9 * same["runs"]:
         lines.append(f"a slow-down of 5% is found in 90%: {same['slow_down_found']} of {same['runs']}")
+    far = [
+        ratio for _, ratio, _ in (*same.get("ratios", ()), *same.get("slowed", ())) if abs(ratio - 1) > _ODD
+    ]
+    if far:
+        lines.append(f"no ratio is further than {_ODD} from 1: {far}")
     return lines
 
 

@@ -73,7 +73,8 @@ def test_a_kernel_timed_against_itself_is_within_its_bounds_by_its_single_runs(o
 def test_bounds_that_are_missed_are_named(on_a_gpu: Any) -> None:
     ours = {"a_minute": 149.9, "not_correct_and_timed": ["x"]}
     assert len(on_a_gpu.unmet({"ours": ours, "times_as_many": 9.9})) == 3
-    assert len(on_a_gpu.unmet_same({"runs": 59, "interval_holds_1": 50, "slow_down_found": 50})) == 3
+    wrong = {"runs": 59, "interval_holds_1": 50, "slow_down_found": 50, "ratios": [[0.18, 0.19, 0.2]]}
+    assert len(on_a_gpu.unmet_same(wrong)) == 4
 
 
 @pytest.mark.parametrize("name", ["evaluator_gpu", "evaluator_gpu_same"])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from kernelmill.evaluate.ratio import pair_ratios, ratio, spread
 from kernelmill.evaluate.session import Returned
 from kernelmill.evaluate.trial import Trial
 from kernelmill.evaluate.values import Call, Outputs, flatten
-from kernelmill.evaluate.wall import clocks_agree
+from kernelmill.evaluate.wall import by_the_judge
 
 SETS = 8
 DEVICE_REGIME_BELOW_US = 100.0
@@ -36,9 +36,9 @@ GOOD_ENOUGH = 0.008
 BETWEEN_PROCESSES = 0.012
 """What a kernel was seen to differ by from itself in another process, relative, in 95 of 100 cases and however long it was
 timed: its memory lies elsewhere."""
-WALL_TRIES = 3
 WALL_S = 0.02
-"""About what the judge's own clock looks at."""
+"""About what the judge's own clock looks at, in `FEW_FOR_THE_WALL` to `MOST_FOR_THE_WALL` calls."""
+FEW_FOR_THE_WALL, MOST_FOR_THE_WALL = 3, 100
 BEYOND_PHYSICS = 0.9
 """Of the time that moving the task's bytes takes: who is faster has not moved them."""
 _ASK_S = TURN_S / 2
@@ -162,21 +162,15 @@ class Stopwatch:
         return None if "error" in said else statistics.median(_times(said, order))
 
     def _wall(self, slowest_us: float) -> dict[str, float]:
-        """By the judge's clock; where that does not fit the events, once more: something else may have been in the way."""
-        found: dict[str, float] = {}
-        more = max(3, min(40, int(WALL_S * 1e6 / slowest_us)))
-        for _ in range(WALL_TRIES if more > 3 else 1):
-            again = _wall(
-                lambda order: self._eager("latency", order),
-                lambda order: self._ours("latency", order),
-                max(1, more // 5),
-                more,
-            )
-            if not found or again["candidate"] < found["candidate"]:
-                found = again
-            if clocks_agree(found):
-                break
-        return found
+        """By the judge's clock, from outside the candidate's process."""
+        count = max(FEW_FOR_THE_WALL, min(MOST_FOR_THE_WALL, int(WALL_S * 1e6 / slowest_us)))
+        claimed = statistics.median(t for block in self._blocks["latency"][1] for t in block)
+        return by_the_judge(
+            lambda: self._eager("latency", [0] * count),
+            lambda: self._ours("latency", [0] * count),
+            claimed,
+            time.perf_counter,
+        )
 
     # ------------------------------------------------------------------------------------------ what it says
 
@@ -267,26 +261,6 @@ def _summary(eager: list[list[float]], ours: list[list[float]]) -> dict[str, Any
         "high": result.high,
         "pairs": len(eager),
     }
-
-
-def _wall(
-    eager: Callable[[list[int]], list[float]],
-    ours: Callable[[list[int]], list[float]],
-    n: int,
-    more: int,
-) -> dict[str, float]:
-    """Microseconds a call by the judge's clock: the slope from few calls to many, less what the loop itself takes."""
-
-    def slope(block: Callable[[list[int]], list[float]]) -> tuple[float, float]:
-        marks, events = [time.perf_counter()], [0.0]
-        for count in (n, more):
-            events = block([0] * count)
-            marks.append(time.perf_counter())
-        return (marks[2] - marks[1] - (marks[1] - marks[0])) / (more - n) * 1e6, statistics.median(events)
-
-    (around, inside), (outside, events) = slope(eager), slope(ours)
-    loop = max(0.0, around - inside)
-    return {"candidate": outside - loop, "events": events, "loop": loop}
 
 
 def _bytes(trial: Trial, call: Call, outputs: Outputs) -> int:
