@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +27,35 @@ LLAMA_PATTERN = next(pattern for pattern in PIECES if pattern != QWEN_PATTERN)
 EMBEDDED = TokenizerFiles("qwen-embedded", None)
 USER = {"role": "user", "content": "Hi"}
 
-SPEC = tokenizer_json()
+whole_spec = functools.cache(tokenizer_json)
 
 
 def library(spec: dict[str, Any]) -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer.from_str(json.dumps(spec))
 
 
+@functools.cache
 def with_pattern(pattern: str) -> tokenizers.Tokenizer:
-    split, byte_level = SPEC["pre_tokenizer"]["pretokenizers"]
+    split, byte_level = whole_spec()["pre_tokenizer"]["pretokenizers"]
     changed = [{**split, "pattern": {"Regex": pattern}}, byte_level]
-    return library({**SPEC, "pre_tokenizer": {"type": "Sequence", "pretokenizers": changed}})
+    return library({**whole_spec(), "pre_tokenizer": {"type": "Sequence", "pretokenizers": changed}})
 
 
-REAL = {pattern: with_pattern(pattern) for pattern in PIECES}
-EXACT = {pattern: LibraryTokens(real) for pattern, real in REAL.items()}
-FAST = {pattern: FastTokens(exact, pattern, list(QWEN3_ADDED_TOKENS)) for pattern, exact in EXACT.items()}
-OFFLINE = FastTokens(EmbeddedTokens(), QWEN_PATTERN, list(QWEN3_ADDED_TOKENS))
+# Made when a test needs them: it takes seconds, and each worker collects this file.
+@functools.cache
+def exact_tokens(pattern: str) -> LibraryTokens:
+    return LibraryTokens(with_pattern(pattern))
+
+
+@functools.cache
+def fast_tokens(pattern: str) -> FastTokens:
+    return FastTokens(exact_tokens(pattern), pattern, list(QWEN3_ADDED_TOKENS))
+
+
+@functools.cache
+def offline_tokens() -> FastTokens:
+    return FastTokens(EmbeddedTokens(), QWEN_PATTERN, list(QWEN3_ADDED_TOKENS))
+
 
 # Words, signs, blanks, line ends and tags in every order, and the letters, digits and blanks beyond ASCII that are hard.
 SCRAPS = st.sampled_from([
@@ -61,13 +75,13 @@ TEXTS = st.one_of(
 @given(text=TEXTS)
 @settings(max_examples=1500, deadline=None)
 def test_any_text_is_counted_as_the_library_counts_it(pattern: str, text: str) -> None:
-    assert FAST[pattern].measure(text)[0] == EXACT[pattern].measure(text)[0]
+    assert fast_tokens(pattern).measure(text)[0] == exact_tokens(pattern).measure(text)[0]
 
 
 @given(text=st.lists(SCRAPS, max_size=30).map("".join))
 @settings(max_examples=1500, deadline=None)
 def test_the_embedded_vocabulary_counts_as_the_library_does(text: str) -> None:
-    assert OFFLINE.measure(text)[0] == EXACT[QWEN_PATTERN].measure(text)[0]
+    assert offline_tokens().measure(text)[0] == exact_tokens(QWEN_PATTERN).measure(text)[0]
 
 
 @given(
@@ -85,13 +99,13 @@ def test_a_place_is_reached_after_as_many_tokens_as_it_takes_to_spell_it(
     if not visible:
         return
     end = data.draw(st.sampled_from(visible))
-    exact = EXACT[QWEN_PATTERN].measure(text, end)
-    assert FAST[QWEN_PATTERN].measure(text, end) == exact
-    assert OFFLINE.measure(text, end) == exact
-    ids = REAL[QWEN_PATTERN].encode(text, add_special_tokens=False).ids
+    exact = exact_tokens(QWEN_PATTERN).measure(text, end)
+    assert fast_tokens(QWEN_PATTERN).measure(text, end) == exact
+    assert offline_tokens().measure(text, end) == exact
+    ids = with_pattern(QWEN_PATTERN).encode(text, add_special_tokens=False).ids
     if text.isascii():
         spelt = [
-            REAL[QWEN_PATTERN].decode(ids[:number], skip_special_tokens=False)
+            with_pattern(QWEN_PATTERN).decode(ids[:number], skip_special_tokens=False)
             for number in range(len(ids) + 1)
         ]
         assert exact[1] == next(number for number, part in enumerate(spelt) if part.startswith(text[:end]))
@@ -108,7 +122,7 @@ def test_bundled_rows_have_the_counts_of_the_library_in_all_three_ways(folder: P
     for row in open_source("bundled:samples/evals.jsonl").rows():
         text = offline.render(ChatReader("count")(row).messages)
         assert text == local.render(ChatReader("count")(row).messages)
-        exact = len(REAL[QWEN_PATTERN].encode(text, add_special_tokens=False))
+        exact = len(with_pattern(QWEN_PATTERN).encode(text, add_special_tokens=False))
         assert offline.tokens.measure(text)[0] == local.tokens.measure(text)[0] == exact
 
 
@@ -116,23 +130,34 @@ def test_the_first_piece_of_a_text_is_counted_after_a_million_others(monkeypatch
     monkeypatch.setattr("kernelmill.text_tokens._REMEMBERED", 10)
     fast = FastTokens(EmbeddedTokens(), QWEN_PATTERN, [])
     text = "\n".join(f"name{chr(97 + n % 26) * (n % 7)} é{n}" for n in range(200))
-    assert fast.measure(text)[0] == EXACT[QWEN_PATTERN].measure(text)[0]
+    assert fast.measure(text)[0] == exact_tokens(QWEN_PATTERN).measure(text)[0]
 
 
-OTHER_KINDS: dict[str, dict[str, Any]] = {
-    "another normalizer": {"normalizer": {"type": "Lowercase"}},
-    "another pattern": {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}},
-    "an added token that eats blanks": {"added_tokens": [{**SPEC["added_tokens"][0], "lstrip": True}]},
-    "an added token that is normalised": {"added_tokens": [{**SPEC["added_tokens"][0], "normalized": True}]},
-    "dropout": {"model": {**SPEC["model"], "dropout": 1.0}},
-}  # fmt: skip
+OTHER_KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "another normalizer": lambda spec: {"normalizer": {"type": "Lowercase"}},
+    "another pattern": lambda spec: {
+        "pre_tokenizer": {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": True,
+            "use_regex": True,
+        }
+    },
+    "an added token that eats blanks": lambda spec: {
+        "added_tokens": [{**spec["added_tokens"][0], "lstrip": True}]
+    },
+    "an added token that is normalised": lambda spec: {
+        "added_tokens": [{**spec["added_tokens"][0], "normalized": True}]
+    },
+    "dropout": lambda spec: {"model": {**spec["model"], "dropout": 1.0}},
+}
 
 
 @pytest.mark.parametrize("kind", OTHER_KINDS)
 def test_a_tokenizer_of_another_kind_is_counted_by_the_library(
     kind: str, folder: Path, tmp_path: Path
 ) -> None:
-    spec = {**SPEC, **OTHER_KINDS[kind]}
+    spec = {**whole_spec(), **OTHER_KINDS[kind](whole_spec())}
     write_like(tmp_path / "other", folder, {"tokenizer.json": json.dumps(spec)})
     loaded = load_tokenizer(find_tokenizer(str(tmp_path / "other")))
     assert not loaded.fast
@@ -143,7 +168,7 @@ def test_a_tokenizer_of_another_kind_is_counted_by_the_library(
 def test_a_word_level_tokenizer_is_counted_and_its_places_are_found(tmp_path: Path, folder: Path) -> None:
     vocabulary = {"<unk>": 0, "Hello": 1, "there": 2, "user": 3, ":": 4}
     spec = {
-        **SPEC, "added_tokens": [], "normalizer": None, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None,
+        **whole_spec(), "added_tokens": [], "normalizer": None, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None,
         "decoder": None, "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
     }  # fmt: skip
     write_like(tmp_path / "words", folder, {"tokenizer.json": json.dumps(spec)})
@@ -160,11 +185,11 @@ def test_a_length_that_was_set_for_serving_cuts_nothing(tmp_path: Path, folder: 
         "pad_type_id": 0,
         "pad_token": "!",
     }
-    spec = {**SPEC, "truncation": truncation, "padding": {**padding, "pad_to_multiple_of": None}}
+    spec = {**whole_spec(), "truncation": truncation, "padding": {**padding, "pad_to_multiple_of": None}}
     write_like(tmp_path / "cut", folder, {"tokenizer.json": json.dumps(spec)})
     loaded = load_tokenizer(find_tokenizer(str(tmp_path / "cut")))
     text = "one two three é four" * 9
-    assert loaded.tokens.measure(text) == EXACT[QWEN_PATTERN].measure(text)
+    assert loaded.tokens.measure(text) == exact_tokens(QWEN_PATTERN).measure(text)
 
 
 def test_a_token_that_stands_in_the_config_only_is_one_token(tmp_path: Path, folder: Path) -> None:

@@ -9,9 +9,10 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,14 +53,14 @@ def free_port() -> int:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 @pytest.mark.timeout(900)
-def test_a_tutorial_does_what_it_says(tmp_path: Path, page: Path) -> None:
+def test_a_tutorial_does_what_it_says(tmp_path: Path, page: Path, mill: Callable[..., Any]) -> None:
     for folder in ("data", "configs", "prompts", "examples"):
         if (ROOT / folder).exists():
             shutil.copytree(ROOT / folder, tmp_path / folder)
     with ExitStack() as stack:
         endpoint = stack.enter_context(FakeEndpoint())
         port, output = free_port(), ""
-        env = {**os.environ, "KERNEL_REWARD_URL": f"http://127.0.0.1:{port}"}
+        env = {"KERNEL_REWARD_URL": f"http://127.0.0.1:{port}"}
         here = {_ENDPOINT: endpoint.base_url, _SERVICE: str(port)}
         if _MODEL in page.read_text(encoding="utf-8"):
             here[_MODEL] = str(write_model(tmp_path / "model"))
@@ -67,13 +68,15 @@ def test_a_tutorial_does_what_it_says(tmp_path: Path, page: Path) -> None:
             if kind == "text":
                 assert printed(block, output), f"{page.name} says:\n{block}\nand this was printed:\n{output}"
                 continue
-            lines = [[sys.executable, "-c", block]] if kind == "python" else list(commands(block))
+            lines = [["python", "-c", block]] if kind == "python" else list(commands(block))
             output = ""
             for words in lines:
-                if words[-1] == "&":
-                    stack.callback(ended, subprocess.Popen(words[:-1], cwd=tmp_path, env=env))
+                if words[0] == "kernelmill" and words[-1] != "&":
+                    done = mill(*words[1:], env=env)
+                else:
+                    done = process(words, tmp_path, env, stack)
+                if done is None:
                     continue
-                done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
                 output += done.stdout + done.stderr
                 assert done.returncode == 0, f"{page.name}: {block}\n{output}"
 
@@ -81,13 +84,19 @@ def test_a_tutorial_does_what_it_says(tmp_path: Path, page: Path) -> None:
 def commands(block: str) -> Iterator[list[str]]:
     for line in block.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
-        if not words or line.startswith(_ELSEWHERE):
-            continue
-        if words[0] == "python":
-            yield [sys.executable, *words[1:]]
-        else:
-            assert words[0] == "kernelmill", line
-            yield command(*words[1:])
+        if words and not line.startswith(_ELSEWHERE):
+            assert words[0] in ("python", "kernelmill"), line
+            yield words
+
+
+def process(words: list[str], folder: Path, env: dict[str, str], stack: ExitStack) -> Any:
+    """What became of it; None where it is to run on beside what follows."""
+    line = command(*words[1:]) if words[0] == "kernelmill" else [sys.executable, *words[1:]]
+    env = {**os.environ, **env}
+    if words[-1] == "&":
+        stack.callback(ended, subprocess.Popen(line[:-1], cwd=folder, env=env))
+        return None
+    return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True)
 
 
 def ended(process: subprocess.Popen[bytes]) -> None:

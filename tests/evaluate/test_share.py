@@ -1,5 +1,6 @@
 """Whose work it is: products weigh what they weigh at full size, whatever the size they were run at."""
 
+import functools
 from typing import Any
 
 import pytest
@@ -19,12 +20,16 @@ def _work(do: Any) -> Work:
     return recorder.work
 
 
-REFERENCE = _work(lambda x, w, b: torch.relu(torch.nn.functional.linear(x, w, b)))
+@functools.cache
+def reference() -> Work:
+    return _work(lambda x, w, b: torch.relu(torch.nn.functional.linear(x, w, b)))
+
+
 LARGEST = 40 * 48
 
 
 def _share(do: Any) -> float:
-    return torch_share(_work(do).to_dict(), REFERENCE, LARGEST)
+    return torch_share(_work(do).to_dict(), reference(), LARGEST)
 
 
 def test_the_product_is_nearly_all_of_a_small_task_too() -> None:
@@ -53,9 +58,9 @@ def test_a_task_without_products_is_weighed_as_it_is() -> None:
 
 def test_the_last_operation_being_torchs_does_not_make_all_of_it_torchs() -> None:
     said = _work(lambda x, w, b: torch.relu_(torch.zeros(32, 40))).to_dict() | {"copy_of": "aten::relu_"}
-    assert who_computed(said, REFERENCE, 32 * 48, LARGEST) == ""
-    said = REFERENCE.to_dict() | {"copy_of": "aten::relu"}
-    assert "copied" in who_computed(said, REFERENCE, 32 * 48, LARGEST)
+    assert who_computed(said, reference(), 32 * 48, LARGEST) == ""
+    said = reference().to_dict() | {"copy_of": "aten::relu"}
+    assert "copied" in who_computed(said, reference(), 32 * 48, LARGEST)
 
 
 @given(st.integers(1, 4 * FULL_SIZE), st.floats(0, 4), st.floats(0, 4))
@@ -63,8 +68,8 @@ def test_a_share_is_between_nothing_and_all_and_grows_with_torchs_work(
     largest: int, heavy: float, light: float
 ) -> None:
     def share(h: float, lt: float) -> float:
-        kinds = {"matmul": h * REFERENCE.kinds["matmul"], "elementwise": lt * 1e-9}
-        return torch_share({"kinds": kinds}, REFERENCE, largest)
+        kinds = {"matmul": h * reference().kinds["matmul"], "elementwise": lt * 1e-9}
+        return torch_share({"kinds": kinds}, reference(), largest)
 
     assert 0 <= share(heavy, light) <= 1
     assert share(heavy, light) <= share(heavy + 0.1, light) + 1e-9
