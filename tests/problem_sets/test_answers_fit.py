@@ -5,6 +5,7 @@ verifiers is installed here, and its own parser is asked. For slime and verl the
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from kernelmill.answers import code_of
 from kernelmill.cli import main
 from kernelmill.problem_sets.command import FORMATS
 from kernelmill.task_rules import MARKS, PAYMENT, precision
-from tests.conftest import read_rows
+from tests.conftest import ROOT, read_rows
 from tests.problem_sets.test_export import a_set
 
 KERNEL = (
@@ -97,3 +98,10 @@ def test_prompts_state_the_rules_that_the_judge_has(tmp_path: Path, kind: str) -
     assert precision(tf32=False) in user
     assert PAYMENT in user
     assert "earns nothing" not in user
+
+
+def test_the_extractors_of_the_trainers_themselves_found_every_answer() -> None:
+    """The restated rules above are what the trainers do: bench/extractors.py ran their own code on the same kind of completion."""
+    found = json.loads((ROOT / "bench/results/extractors.json").read_text(encoding="utf-8"))["extractors"]
+    assert {"tritonforge", "kernelbench", "ours"} <= set(found)
+    assert all(one["found"] == one["completions"] >= 150 for one in found.values())
