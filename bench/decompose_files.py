@@ -1,7 +1,8 @@
-"""The files that `kernelmill decompose` has written: python bench/decompose_files.py OUT [--part leaves|fused|meta]
+"""The files that `kernelmill decompose` has written: python bench/decompose_files.py OUT [--part leaves|fused|meta|cuda]
 
 Must hold: every kernel file runs on its own with nothing but torch, in a process that can import neither this project nor any package that
-torch itself does not bring; every emitted file runs on `meta`, where a tensor that was made on the CPU shows; and the kernels of each level 2
+torch itself does not bring; every emitted file runs on `meta`, where a tensor that was made on the CPU shows, and a random 100 by `.cuda()`, where there is a GPU
+(`--part cuda`); and the kernels of each level 2
 problem, fused again by Inductor, give what the problem's own source gives.
 
 Needs the standard library and torch, nothing else, so that it runs on any machine that has the files (with `--processes` and `--room` for a
@@ -19,6 +20,7 @@ import json
 import math
 import multiprocessing
 import os
+import random
 import runpy
 import sys
 import tempfile
@@ -30,6 +32,8 @@ from types import ModuleType
 from typing import Any
 
 PARTS = ("leaves", "fused", "meta")
+ON_A_GPU = "cuda"
+SAMPLE = 100
 LIMIT_S = 300
 RESULTS = Path(__file__).parent / "results/decompose_files.json"
 
@@ -39,8 +43,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("output", type=lambda text: Path(text).resolve())
-    parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("--part", choices=(*PARTS, ON_A_GPU), action="append")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--room", type=int, default=6, help="GB that inputs and outputs may take together")
     given = parser.parse_args()
     leaves = sorted(given.output.rglob("level_0_kernel/*.py"))
@@ -50,7 +55,9 @@ def main() -> int:
         "fused": [path for path in trees if path.parent.name == "level2"],
         "meta": [file for path in trees for file in sorted(path.glob("level_*/*.py"))],
     }
-    found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    every = todo["meta"]
+    todo[ON_A_GPU] = random.Random(8).sample(every, min(SAMPLE, len(every)))
+    found: dict[str, Any] = json.loads(given.results.read_text()) if given.results.exists() else {}
     parts = given.part or PARTS
     for part in parts:
         start = time.monotonic()
@@ -59,7 +66,8 @@ def main() -> int:
             if part == "leaves":
                 faults = tried(run_alone, leaves, given.processes, given.room << 30, _room)
             else:
-                faults = tried(fuse if part == "fused" else run_on_meta, todo[part], given.processes)
+                one = {"fused": fuse, "meta": run_on_meta, ON_A_GPU: run_on_cuda}[part]
+                faults = tried(one, todo[part], given.processes)
         found[part] = {
             "tried": len(todo[part]),
             "failed": {str(path.relative_to(given.output)): why for path, why in faults.items()},
@@ -68,7 +76,7 @@ def main() -> int:
             "torch": importlib.metadata.version("torch"),
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
-    RESULTS.write_text(json.dumps(found, indent=2) + "\n")
+    given.results.write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found, indent=2))
     return 0 if all(found[part]["tried"] and not found[part]["failed"] for part in parts) else 1
 
@@ -186,6 +194,22 @@ def run_on_meta(path: Path) -> None:
         results = tree_leaves(model(*inputs))
     places = {str(one.device) for one in results if isinstance(one, torch.Tensor)}
     if places != {"meta"}:
+        raise RuntimeError(f"its results are on {', '.join(sorted(places))}")
+
+
+def run_on_cuda(path: Path) -> None:
+    """As somebody would who has a GPU: made on the CPU, then moved."""
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_map
+
+    file = _loaded(path, "problem")
+    model = file.Model(*file.get_init_inputs()).eval().cuda()
+    inputs = tree_map(lambda one: one.cuda() if isinstance(one, torch.Tensor) else one, file.get_inputs())
+    with torch.no_grad():
+        results = [one for one in tree_leaves(model(*inputs)) if isinstance(one, torch.Tensor)]
+    torch.cuda.synchronize()
+    places = {one.device.type for one in results}
+    if places != {"cuda"}:
         raise RuntimeError(f"its results are on {', '.join(sorted(places))}")
 
 

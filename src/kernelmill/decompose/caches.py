@@ -5,6 +5,7 @@ sizes that remember where they came from.
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -14,17 +15,33 @@ _KEPT = {"torch", "torchgen", "numpy", "sympy", "kernelmill", "triton", *sys.std
 """They keep nothing of a model's run, and are slow to fill."""
 _CACHE = type(functools.lru_cache(int))
 _known: dict[ModuleType, list[Any]] = {}
+_seen: list[ModuleType] = []
+"""All modules when caches were last looked for."""
 
 
 def clear_caches() -> None:
     """Forget what functions of packages remember."""
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in _KEPT or not isinstance(module, ModuleType):
-            continue
+    modules = list(sys.modules.values())
+    if len(modules) != len(_seen) or not all(map(operator.is_, modules, _seen)):
+        _look(dict(sys.modules))
+        _seen[:] = modules
+    for caches in _known.values():
+        for cache in caches:
+            cache.cache_clear()
+
+
+def _look(modules: dict[str, ModuleType]) -> None:
+    packages = {
+        module: name
+        for name, module in modules.items()
+        if name.partition(".")[0] not in _KEPT and isinstance(module, ModuleType)
+    }
+    for module in list(_known):
+        if module not in packages:
+            del _known[module]
+    for module in packages:
         if module not in _known:
             _known[module] = list(_caches(module))
-        for cache in _known[module]:
-            cache.cache_clear()
 
 
 def _caches(module: ModuleType) -> Iterator[Any]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from operator import is_
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -30,39 +32,54 @@ class Intact:
     """What there is now."""
 
     def __init__(self) -> None:
-        self._before = dict(_things())
+        self._before = [(owner, dict(vars(owner))) for owner in _owners()]
         self._state = _state()
 
     def changes(self) -> list[str]:
         """The names of what was changed since, or added to a class."""
-        after = dict(_things())
-        changed = [name for name, thing in self._before.items() if after.get(name) is not thing]
-        classes = {name.rpartition(".")[0] for name in self._before if ":" in name}
-        changed += [
+        changed = [
             name
-            for name in after
-            if ":" in name and name not in self._before and name.rpartition(".")[0] in classes
+            for owner, had in self._before
+            if not _same(had, vars(owner))
+            for name in _changed(owner, had)
         ]
         now = _state()
         return sorted(changed) + [name for name, value in self._state.items() if now[name] != value]
 
 
-def _things() -> Iterator[tuple[str, Any]]:
-    """Functions and classes of modules (`torch.equal`), and what classes have (`torch.nn.modules.linear:Linear.forward`)."""
+def _owners() -> Iterator[ModuleType | type]:
+    """The modules, and the classes that they and torch's layers have."""
     kinds: dict[int, type] = {id(torch.Tensor): torch.Tensor, id(nn.Parameter): nn.Parameter}
+    yield builtins
     for name, module in list(sys.modules.items()):
-        if name not in _MODULES and not name.startswith((_OWN, _PARTS)):
-            continue
-        for key, value in list(vars(module).items()):
-            if isinstance(value, type) and value.__module__ == name:
-                kinds[id(value)] = value
-            if callable(value):
-                yield f"{name}.{key}", value
-    yield from ((f"builtins.{key}", value) for key, value in vars(builtins).items() if key != "_")
-    for kind in kinds.values():
-        for key, value in vars(kind).items():
-            if inspect.isroutine(value) or isinstance(value, property):
-                yield f"{kind.__module__}:{kind.__qualname__}.{key}", value
+        if name in _MODULES or name.startswith((_OWN, _PARTS)):
+            yield module
+            for value in list(vars(module).values()):
+                if isinstance(value, type) and value.__module__ == name:
+                    kinds[id(value)] = value
+    yield from kinds.values()
+
+
+def _same(had: Mapping[str, Any], has: Mapping[str, Any]) -> bool:
+    return len(had) == len(has) and all(map(is_, had.values(), has.values())) and had.keys() == has.keys()
+
+
+def _changed(owner: ModuleType | type, had: Mapping[str, Any]) -> Iterator[str]:
+    """Functions and classes of a module (`torch.equal`), and what a class has (`torch.nn.modules.linear:Linear.forward`)."""
+    has = vars(owner)
+    if isinstance(owner, type):
+        for key in had.keys() | has.keys():
+            one, other = had.get(key), has.get(key)
+            if one is not other and (_is_looked_at(one) or _is_looked_at(other)):
+                yield f"{owner.__module__}:{owner.__qualname__}.{key}"
+    else:
+        for key, value in had.items():
+            if callable(value) and has.get(key) is not value and (owner is not builtins or key != "_"):
+                yield f"{owner.__name__}.{key}"
+
+
+def _is_looked_at(value: Any) -> bool:
+    return inspect.isroutine(value) or isinstance(value, property)
 
 
 def _state() -> dict[str, Any]:

@@ -44,14 +44,22 @@ TRAINING = (_DropoutNd, _NormBase)
 """torch's modules that are different in train mode, and say so whoever looks at them in eval mode."""
 
 
+class TooMany(BaseException):
+    """More operations than were asked for. No `Exception`: a model may catch those, and go on."""
+
+
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Notes operations. `children` names the modules inside which a parent's operations must happen, `tensors` the tensors whose
-    use is to be noted."""
+    use is to be noted. `most` operations may be done."""
 
     def __init__(
-        self, children: Mapping[nn.Module, str], tensors: Mapping[str, torch.Tensor] | None = None
+        self,
+        children: Mapping[nn.Module, str],
+        tensors: Mapping[str, torch.Tensor] | None = None,
+        most: int | None = None,
     ) -> None:
         super().__init__()
+        self._left = math.inf if most is None else most
         self.operations: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         """Operations with their arguments: shapes of tensors, and everything else as it is."""
@@ -112,6 +120,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     ) -> None:
         # `add_` computes what `add` does; whether inputs were changed is looked at by itself.
         kind = name.rstrip("_")
+        self._left -= 1
+        if self._left < 0:
+            raise TooMany
         self.operations[kind] += 1
         named = sorted((key, value) for key, value in kwargs.items() if key not in PLACES)
         self.calls[f"{kind}{_signature(args)}{_signature(named)}"] += 1

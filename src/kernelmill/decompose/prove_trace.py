@@ -50,8 +50,10 @@ def traced(
     rules: list[Rule] | None = None,
     real_weights: bool = False,
     grown: Rule | None = None,
+    most: int | None = None,
 ) -> Run:
-    """`rules` make inputs smaller, `grown` one dimension of them larger, for which they have to be fake."""
+    """`rules` make inputs smaller, `grown` one dimension of them larger, for which they have to be fake. Raises `TooMany` after `most`
+    operations."""
     clear_caches()
     torch.manual_seed(0)
     random.seed(0)
@@ -64,7 +66,7 @@ def traced(
             model = side.build()
         model.train(train)
         children = {m: name for name, m in model.named_children()} if isinstance(side, Refactored) else {}
-        recorder = Recorder(children, held_tensors(model))
+        recorder = Recorder(children, held_tensors(model), most)
         stack.enter_context(recorder)
         stack.enter_context(WholeSequences(recorder, fake))
         stack.enter_context(recorder.following())

@@ -36,7 +36,7 @@ from kernelmill.decompose.prove_files import look
 from kernelmill.decompose.prove_intact import Intact
 from kernelmill.decompose.prove_numbers import Numbers, compare_numbers
 from kernelmill.decompose.prove_operations import Done, tensors_in
-from kernelmill.decompose.prove_record import shapes_of
+from kernelmill.decompose.prove_record import TooMany, shapes_of
 from kernelmill.decompose.prove_sizes import Cost, Limits, Rule, Shape, choose, numbers_in
 from kernelmill.decompose.prove_straight import reads_sizes
 from kernelmill.decompose.prove_trace import Run, first_trace, traced
@@ -47,6 +47,7 @@ from kernelmill.problems import trace_worker
 from kernelmill.problems.module_file import forget, where
 
 _MANY = 1 << 16
+_FEW = 64
 
 
 def prepare() -> None:
@@ -119,9 +120,10 @@ class Claim:
         train: bool,
         rules: list[Rule] | None = None,
         grown: Rule | None = None,
+        most: int | None = None,
     ) -> Run:
         real_weights = self._real_weights and side is self._original
-        return traced(side, self._original, self._fake, train, rules, real_weights, grown)
+        return traced(side, self._original, self._fake, train, rules, real_weights, grown, most)
 
     def _outputs(self, one: Run, other: Run) -> None:
         if one.form != other.form:
@@ -205,23 +207,27 @@ class Claim:
             return
         own = one.recorder.done(), other.recorder.done()
         shapes = [tuple(t.shape) for t in tensors_in(one.given)]
+        most = 2 * max(len(done.steps) for done in own) + _FEW
         for axis in range(max(map(len, shapes), default=0)):
             size = next(shape[axis] for shape in shapes if axis < len(shape))
-            for new in (2 * size + 1, _MANY * size + 1):
+            for new in (_MANY * size + 1, 2 * size + 1):
                 rule = Rule(axis, size, new)
                 try:
-                    mine = self._trace(self._original, False, grown=rule).recorder.done()
-                    theirs = self._trace(self._refactored, False, grown=rule).recorder.done()
+                    mine, theirs = (
+                        self._trace(side, False, grown=rule, most=most).recorder.done()
+                        for side in (self._original, self._refactored)
+                    )
                 except ArithmeticError as error:  # of Python's own numbers: a size is computed with
                     self.faults.append(f"with inputs of other sizes the refactored fails: {_said(error)}")
                     return
+                except TooMany:
+                    continue  # a loop over this size, which would not end
                 except Exception:  # noqa: BLE001  a size may be a number in the parts, or the model may take no other
-                    break
+                    continue
                 if (wrong := operations.follows_sizes(own, (mine, theirs))) is not None:
                     self.faults.append(wrong)
                     return
-                if len(mine.steps) != len(own[0].steps):
-                    break  # a loop over this size: at a large one it would not end
+                break
 
     def _numbers(self, one: Run, other: Run) -> None:
         shapes: list[Shape] = [tuple(t.shape) for t in tensors_in(one.given)]
