@@ -9,7 +9,7 @@ TURN_S = 20.0
 LAUNCHES_MATTER_BELOW_US = 50_000.0
 """Calls that take longer have one time: what Python adds is nothing."""
 LEAST_CALLS, MOST_CALLS = 5, 12
-_BESIDE_PAIRS = 8
+_BESIDE_PAIRS = 12
 """Calls of each side."""
 _BLOCK_US, _FEW_US = 1500.0, 25_000.0
 """A block has as many calls as take so long; where they are slow, `LEAST_CALLS` if they take no longer than that."""

@@ -166,8 +166,9 @@ class Stopwatch:
         count = max(FEW_FOR_THE_WALL, min(MOST_FOR_THE_WALL, int(WALL_S * 1e6 / slowest_us)))
         claimed = statistics.median(t for block in self._blocks["latency"][1] for t in block)
         return by_the_judge(
-            lambda: self._eager("latency", [0] * count),
-            lambda: self._ours("latency", [0] * count),
+            lambda size: self._eager("latency", [0] * size),
+            lambda size: self._ours("latency", [0] * size),
+            count,
             claimed,
             time.perf_counter,
         )
