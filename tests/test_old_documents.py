@@ -2,6 +2,9 @@
 
 Every command is a process of its own that can import what a plain install has, and nothing else. The model and the Hub are on the
 loopback. What differs from those documents is in scripts/README.md.
+
+With the path of uv in WALK_WITH_UV, the commands are typed as they are documented, `uv run python scripts/…`, in a fresh clone: uv then
+installs what a plain install has, for which it needs a package index, so this is not what `make test` does.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ FILTERED_DATASET_PATH=outputs/filtered_dataset.jsonl
 UNIQUE_DATASET_PATH=outputs/filtered_dataset-filtered.jsonl
 SYNTHETIC_DATASET_PATH=outputs/synthetic_prompts.jsonl
 """
+UV = os.environ.get("WALK_WITH_UV")
 SAMPLES = (ROOT / "data/samples/evals.jsonl").read_bytes()
 BOOK_ROWS = 9
 
@@ -108,14 +112,21 @@ class Old:
     def run(
         self, line: str, *, plain: bool = True, cwd: Path | None = None, **env: str
     ) -> subprocess.CompletedProcess[str]:
-        """`uv run python scripts/x.py …`, with this Python in place of uv's."""
+        """`uv run python scripts/x.py …`, with this Python in place of uv's unless there is one."""
+        if UV and plain and line.startswith("uv run "):
+            return self._process([UV, *line.split()[1:]], cwd, env)
         words = line.removeprefix("uv run ").split()
         command = [sys.executable, *words[1:]]
         if words[1].startswith("scripts/"):
             command = [sys.executable, str(ROOT / words[1]), *words[2:]]
         here = {"PYTHONPATH": str(self.root / "site")} if plain else {}
+        return self._process(command, cwd, {**here, **env})
+
+    def _process(
+        self, command: list[str], cwd: Path | None, env: dict[str, str]
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, cwd=cwd or self.root, env={**self.env, **here, **env}, capture_output=True, text=True, timeout=240
+            command, cwd=cwd or self.root, env={**self.env, **env}, capture_output=True, text=True, timeout=240
         )  # fmt: skip
 
     def do(self, line: str, **more: Any) -> str:
@@ -165,7 +176,12 @@ def old(tmp_path: Path, tokenizer: dict[str, bytes]) -> Iterator[Old]:
         lines = "".join(json.dumps(row) + "\n" for row in book)
         hub.put("dataset", "GPUMODE/KernelBook", {"train.jsonl": lines.encode()})
         hub.put("model", TOKENIZER, tokenizer)
-        yield Old(tmp_path, hub, endpoint)
+        root = tmp_path
+        if UV:
+            root = tmp_path / "clone"
+            subprocess.run(["git", "clone", "-q", str(ROOT), str(root)], check=True)
+            subprocess.run([UV, "sync", "-q"], cwd=root, check=True)
+        yield Old(root, hub, endpoint)
 
 
 @pytest.mark.slow
