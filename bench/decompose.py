@@ -2,6 +2,9 @@
 
 The whole command, with its proofs. Must hold at levels 1 to 3: all 250 proven with full coverage, in under 40 minutes on 2 cores and
 12 GB, the median under 5 s at levels 1 and 2; and so at level 4 (`--levels 4`), all 20, where transformers is installed.
+
+With `--beside SRC`, the source folder of another version, both versions decompose and prove a sample (`--every` so many problems) in turn,
+and the processor time of both is compared: a stricter proof must not cost more.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -32,14 +36,54 @@ def main() -> int:
     parser.add_argument(
         "--keep", type=Path, metavar="OUT", help="leave the trees there (for decompose_files.py)"
     )
+    parser.add_argument("--beside", type=Path, metavar="SRC", help="another version's folder `src`")
+    parser.add_argument("--every", type=int, default=10, help="of how many problems one is in the sample")
     given = parser.parse_args()
     base = next(path for path in (given.kernelbench / "KernelBench", given.kernelbench) if path.is_dir())
     folders = [base / f"level{level}" for level in given.levels.split(",")]
+    if given.beside:
+        found = beside(folders, given.beside.resolve(), given.every)
+        save("decompose_beside", found)
+        return 0 if found["ratio"] <= 1 else 1
     with tempfile.TemporaryDirectory() as temporary:
         found = decomposed(folders, given.keep or Path(temporary))
     part = "" if given.levels == "1,2,3" else "_level" + given.levels.replace(",", "")
     save(f"decompose{part}", found | {"holds": holds(found)})
     return 0 if all(holds(found).values()) else 1
+
+
+def beside(folders: list[Path], other: Path, every: int) -> dict[str, Any]:
+    """Processor seconds of this version and of another, on the same problems in turn."""
+    own = Path(__file__).resolve().parents[1] / "src"
+    spent = {"this": [0.0] * len(folders), "other": [0.0] * len(folders)}
+    proven = {"this": 0, "other": 0}
+    sample = [sorted(folder.glob("*.py"))[::every] for folder in folders]
+    for level, problems in enumerate(sample):
+        for number, problem in enumerate(problems):
+            sides = [("this", own), ("other", other)]
+            for side, source in sides if number % 2 else reversed(sides):
+                with tempfile.TemporaryDirectory() as output:
+                    before = os.times()
+                    done = subprocess.run(
+                        [sys.executable, "-m", "kernelmill", "decompose", str(problem), "-o", output, "--workers", "1"],
+                        env={**os.environ, "PYTHONPATH": str(source)}, cwd=output, capture_output=True,
+                    )  # fmt: skip
+                    after = os.times()
+                spent[side][level] += (
+                    after.children_user
+                    - before.children_user
+                    + after.children_system
+                    - before.children_system
+                )
+                proven[side] += done.returncode == 0
+    totals = {side: round(sum(seconds), 1) for side, seconds in spent.items()}
+    return {
+        "problems": sum(map(len, sample)),
+        "proven": proven,
+        "cpu_s": totals,
+        "cpu_s_by_level": {side: [round(one, 1) for one in seconds] for side, seconds in spent.items()},
+        "ratio": round(totals["this"] / totals["other"], 3),
+    }
 
 
 def decomposed(folders: list[Path], output: Path) -> dict[str, Any]:
