@@ -100,10 +100,16 @@ def has_authors_classes(code: str, source: str) -> bool:
 
 
 def reads_sizes(code: str) -> bool:
-    """Whether Python has a size of a tensor in hand."""
+    """Whether Python has a size of a tensor in hand, in what a model runs."""
     tree = parse(code)
-    nodes = () if isinstance(tree, str) else ast.walk(tree)
-    return any(isinstance(node, ast.Attribute) and node.attr in {*_SIZES, "size"} for node in nodes)
+    if isinstance(tree, str):
+        return False
+    return any(
+        isinstance(node, ast.Attribute) and node.attr in {*_SIZES, "size"}
+        for top in tree.body
+        if not (isinstance(top, ast.FunctionDef) and top.name in _NOT_LOOKED_AT)
+        for node in ast.walk(top)
+    )
 
 
 Wrong = Iterator[tuple[ast.AST, str]]
