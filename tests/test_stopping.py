@@ -9,17 +9,21 @@ import resource
 import signal
 import sqlite3
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from kernelmill.errors import OutputError
 from kernelmill.llm import journal as journal_module
 from kernelmill.llm.journal import Journal
 from tests.conftest import command, evals_row, write_rows
+from tests.decompose.trees import edit, write_tree
 
 ENDLESS = """
 import time
@@ -67,6 +71,86 @@ def test_the_first_signal_ends_work_that_costs_nothing_without_waiting_for_it(
     assert said.splitlines()[-1].startswith("kernelmill: interrupted")
     assert "finishing" not in said
     assert not Path("out.jsonl").exists()
+
+
+CANDIDATE = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def plus_one(x, y, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        plus_one[(1,)](x, y, x.numel(), BLOCK=32)
+        return y
+"""
+SLEEPS = "def get_inputs():\n    import time\n\n    time.sleep(100_000)"
+NOTEBOOK = """
+import asyncio
+from pathlib import Path
+from kernelmill.evaluate import Options, evaluate
+
+async def cell():
+    evaluate(Path("set/1_Endless.py").read_text(), Path("candidate.py").read_text(), Options(device="cpu", timeout=90000))
+
+try:
+    asyncio.new_event_loop().run_until_complete(cell())  # as notebooks do: asyncio.run keeps the first Ctrl-C to itself
+except KeyboardInterrupt:
+    raise SystemExit("kernelmill: interrupted") from None
+"""
+ENDLESS_REQUESTS = {
+    "admit": command("admit", "set", "--timeout", "90000"),
+    "import": command("problems", "import", "set", "--into", "imported", "--timeout", "90000"),
+    "prove": command("prove", "tree", "--timeout", "90000"),
+    "evaluate in a notebook": [sys.executable, "-c", NOTEBOOK],
+}
+
+
+def children_of_servers(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The confined processes that run a request."""
+    try:
+        return [child for server in psutil.Process(process.pid).children() for child in server.children()]
+    except psutil.Error:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("what", "number"),
+    [
+        ("admit", signal.SIGINT),
+        ("admit", signal.SIGTERM),
+        ("import", signal.SIGINT),
+        ("import", signal.SIGTERM),
+        ("prove", signal.SIGTERM),
+        ("evaluate in a notebook", signal.SIGINT),
+    ],
+)
+def test_a_signal_ends_threads_that_wait_for_confined_processes(
+    tmp_path: Path, what: str, number: signal.Signals
+) -> None:
+    (tmp_path / "set").mkdir()
+    for n in range(1, 4):  # more than run at a time: what waits is not begun
+        (tmp_path / f"set/{n}_Endless.py").write_text(ENDLESS.replace("x + 1", f"x + {n}"))
+    (tmp_path / "candidate.py").write_text(CANDIDATE)
+    edit(write_tree(tmp_path / "tree"), "level_3_model/net.py", "def get_inputs():", SLEEPS)
+    process = subprocess.Popen(
+        ENDLESS_REQUESTS[what], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not children_of_servers(process) and process.poll() is None:
+        time.sleep(0.05)
+    processes = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    printed, said = process.communicate(timeout=100)  # the requests themselves would take a day
+    assert printed == ""
+    assert said.splitlines()[-1] == "kernelmill: interrupted"
+    assert process.returncode == (1 if what == "evaluate in a notebook" else 130)
+    assert "Traceback" not in said
+    assert not psutil.wait_procs(processes, timeout=100)[1]
 
 
 @contextmanager

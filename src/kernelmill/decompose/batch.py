@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,7 @@ from kernelmill.decompose.tree_file import LEVELS, Level, TreeFile
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.evaluate import offline_models
 from kernelmill.isolate import Isolate, Reply
+from kernelmill.isolate.threads import threads
 from kernelmill.lock import take_lock
 from kernelmill.python_text import parse_module
 from kernelmill.store.text_file import write_whole
@@ -160,7 +161,8 @@ class Decomposer:
         found: dict[ModelFile, Outcome],
         done: Callable[[Outcome], None],
     ) -> None:
-        with ThreadPoolExecutor(self._workers) as pool:
+        assert self._prover is not None
+        with threads(self._workers, *self._isolates.values(), self._prover) as pool:
             futures = [pool.submit(self._one, model, code) for model, code in owed]
             try:
                 for future in as_completed(futures):
@@ -168,13 +170,7 @@ class Decomposer:
                     found[outcome.model] = outcome
                     done(outcome)
             except BaseException:
-                # Without their processes the threads end at once, and each removes what it has not completed.
-                self._stopped.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                for isolate in self._isolates.values():
-                    isolate.close()
-                if self._prover is not None:
-                    self._prover.close()
+                self._stopped.set()  # each thread removes what it has not completed
                 raise
 
     def _one(self, model: ModelFile, code: str) -> Outcome:

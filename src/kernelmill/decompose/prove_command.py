@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kernelmill.arguments import Parser, at_least
@@ -17,6 +16,7 @@ from kernelmill.decompose.batch_sources import natural
 from kernelmill.decompose.prove import MEMORY_MB, TIMEOUT, Proof, Prover, prove_folder
 from kernelmill.decompose.prove_tree import TREE
 from kernelmill.errors import SourceError
+from kernelmill.isolate.threads import threads
 from kernelmill.terminal import plain, say
 
 _MAX_LINES = 20
@@ -58,23 +58,19 @@ def main(arguments: list[str]) -> int:
     given = parser().parse_args(arguments)
     folders = list(dict.fromkeys(folder for source in given.sources for folder in model_folders(source)))
     proofs: list[Proof] = []
-    with (
-        Prover(given.workers, float(given.timeout), given.memory) as prover,
-        ThreadPoolExecutor(given.workers) as pool,
-    ):
-        try:
+    try:
+        with (
+            Prover(given.workers, float(given.timeout), given.memory) as prover,
+            threads(given.workers, prover) as pool,
+        ):
             for proof in pool.map(lambda folder: prove_folder(folder, prover), folders):
                 proofs.append(proof)
                 if sys.stderr.isatty() and len(folders) > 1:
                     say(f"{len(proofs):,} of {len(folders):,}: {proof.name} {proof.status}")
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            prover.close()
-            raise
-        finally:
-            for out in {folder.resolve().parent.parent for folder in folders}:
-                if (out / MANIFEST).is_file() and ours(out):
-                    write_manifest(out)
+    finally:
+        for out in {folder.resolve().parent.parent for folder in folders}:
+            if (out / MANIFEST).is_file() and ours(out):
+                write_manifest(out)
     print(table(proofs))
     return 0 if all(proof.status == "PASS" for proof in proofs) else 1
 

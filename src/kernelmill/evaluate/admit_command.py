@@ -12,7 +12,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from kernelmill.arguments import Parser
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.evaluate import offline_models
 from kernelmill.isolate import Isolate, Reply
+from kernelmill.isolate.threads import threads
 
 WORKER = "kernelmill.evaluate.admit"
 MEMORY_MB = 6144
@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
             }
             return {"id": name, **_result(isolate.run_sync(request))}
 
-        with ThreadPoolExecutor(given.workers) as pool:
+        with threads(given.workers, plain, hub) as pool:
             rows = list(pool.map(row, problems))
     if given.output is not None:
         _write(given.output, rows)

@@ -18,7 +18,6 @@ import platform
 import secrets
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal
@@ -35,6 +34,7 @@ from kernelmill.evaluate.static import StaticReport, examine
 from kernelmill.evaluate.verdict import AT_A_SIZE, Check, Flag, Grade, Perf, Result, Status, Tier, Verdict
 from kernelmill.extras import require
 from kernelmill.isolate import Isolate, Reply
+from kernelmill.isolate.threads import threads
 
 TARGETS = ("sm_90", "sm_80", "sm_100")
 """The first is the one whose refusal is a verdict by itself."""
@@ -499,13 +499,15 @@ def evaluate(
     Also where an event loop runs already, as in a notebook; that one stands still meanwhile.
     """
 
+    evaluator = Evaluator(options, workers=1)
+
     async def judged() -> Verdict:
-        async with Evaluator(options, workers=1) as evaluator:
+        async with evaluator:
             return await evaluator.evaluate(Pair("1", reference, candidate, entry_point))
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(judged())
-    with ThreadPoolExecutor(1) as thread:
+    with threads(1, evaluator) as thread:
         return thread.submit(lambda: asyncio.run(judged())).result()

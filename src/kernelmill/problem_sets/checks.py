@@ -11,13 +11,13 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from kernelmill.isolate import Isolate, Reply
+from kernelmill.isolate.threads import threads
 from kernelmill.problem_sets.problem import Checked, FullSize, Problem, Rejected
 from kernelmill.terminal import fit, rate, say, shorten
 
@@ -81,7 +81,7 @@ def _checked(
             return one.file, _result(one, full, shrunk)
 
         results: dict[str, Checked | Rejected] = {}
-        with ThreadPoolExecutor(workers) as pool:
+        with threads(workers, isolate) as pool:
             for file, result in pool.map(check, problems):
                 results[file] = result
                 if isinstance(result, Checked):
