@@ -58,34 +58,70 @@ def test_weights_of_samples_and_bags_without_offsets_are_torchs_own() -> None:
 
 
 FAULTS = """
-from kernelmill.teacher import worker
+from torch._inductor.lowering import lowerings
+from kernelmill.teacher import pretend, worker
 from kernelmill.teacher.kernels import Unwritable
 
-errors = [TypeError("an unexpected keyword"), KeyError("mode"), Unwritable("by keyword"), RuntimeError("on values")]
+def tried(request):
+    try:
+        worker.handle(request)
+    except Exception as error:
+        print(type(error).__name__, str(error).split(":")[0])
 
 def failing(request):
-    raise errors[0]
+    raise request["error"]
 
-worker._written = failing
-while errors:
-    try:
-        worker.handle({})
-    except Exception as error:
-        print(type(error).__name__)
-    del errors[0]
+written, worker._written = worker._written, failing
+tried({"error": TypeError("an unexpected keyword")})
+tried({"error": KeyError("mode")})
+tried({"error": Unwritable("by keyword")})
+tried({"error": RuntimeError("on values")})
+
+def mistaken(x):
+    return x.no_such_name
+
+def refusing(x):
+    raise NotImplementedError("exp")
+
+worker._written = written
+pretend.install()
+for lowering in (mistaken, refusing):
+    lowerings.update({name: lowering for name in lowerings if str(name).startswith("aten.exp.")})
+    tried({"code": worker._WARM_UP})
 """
 
 
-def test_a_mistake_in_our_own_code_is_told_apart_from_what_cannot_be_written() -> None:
-    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, timeout=200)
-    assert done.stdout.split() == ["TeacherFault", "TeacherFault", "Unwritable", "RuntimeError"], done.stderr
+def test_a_mistake_of_ours_also_inside_the_compilers_lowering_is_told_apart_from_what_cannot_be_written() -> (
+    None
+):
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, timeout=280)
+    assert done.stdout.splitlines() == [
+        "TeacherFault TypeError",
+        "TeacherFault KeyError",
+        "Unwritable by keyword",
+        "RuntimeError on values",
+        "TeacherFault AttributeError",
+        "InductorError LoweringException",
+    ], done.stderr
 
 
-def test_a_fault_of_the_teacher_is_an_inconclusive_row_with_no_reward_and_no_feedback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            "error: TeacherFault: TypeError: oh",
+            "no candidate, a fault of the teacher's own, please report it: ",
+        ),
+        ("crashed: killed by SIGSEGV", "no candidate, a fault of the teacher's own, please report it: "),
+        ("timeout: timed out after 120.0 s", "no candidate, the teacher ran out of time: "),
+        ("out_of_memory: MemoryError: ", "no candidate, the teacher ran out of memory: "),
+    ],
+)
+def test_where_the_teacher_fails_the_row_is_inconclusive_with_no_reward_and_no_feedback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, said: str
 ) -> None:
     async def faulty(*_: object) -> Written:
-        return Written(error="error: TeacherFault: TypeError: oh", fault=True, seconds=0.1)
+        return Written(error=error, fault=True, seconds=0.1)
 
     monkeypatch.setattr(Teacher, "write", faulty)
     (tmp_path / "1_Bags.py").write_text(BAGS)
@@ -94,4 +130,4 @@ def test_a_fault_of_the_teacher_is_an_inconclusive_row_with_no_reward_and_no_fee
     (row,) = map(json.loads, Path("evals.jsonl").read_text().splitlines())
     assert (row["verdict"]["verdict"], row["verdict"]["status"]) == ("inconclusive", "UNSUPPORTED")
     assert (row["reward_masked"], row["verdict"]["feedback"], row["num_turns"]) == (True, "", 1.0)
-    assert "a fault of the teacher's own, please report it" in row["verdict"]["error"]
+    assert row["verdict"]["error"] == said + error

@@ -216,10 +216,32 @@ def test_a_problem_with_inputs_by_keyword_is_refused_in_plain_words(teacher: Tea
 def test_a_problem_that_ends_its_process_costs_that_problem_alone(teacher: Teacher) -> None:
     ended = written(teacher, "import os\nos._exit(0)\n" + FUSED)
     assert ended.error.startswith("crashed: ")
+    assert ended.fault
     assert not written(teacher, FUSED).error
 
 
-def test_bags_with_offsets_are_written_without_a_call_of_the_library(teacher: Teacher) -> None:
-    made = asyncio.run(teacher.write(BAGS))
+def test_a_problem_that_nobody_has_refused_is_told_apart_from_one_that_cannot_be_written(
+    teacher: Teacher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = written(teacher, FUSED.replace("return [torch", "raise MemoryError\n    return [torch"))
+    monkeypatch.setitem(teacher._isolate._settings, "timeout", 0.5)
+    late = written(
+        teacher, FUSED.replace("return [torch", "__import__('time').sleep(600)\n    return [torch")
+    )
+    monkeypatch.undo()
+    refused = written(teacher, UNWRITABLE)
+    found = [(one.error.partition(":")[0], one.fault) for one in (full, late, refused)]
+    assert found == [("out_of_memory", True), ("timeout", True), ("error", False)]
+
+
+@pytest.mark.parametrize("mode", ["mean", pytest.param("max", marks=pytest.mark.heavy)])
+def test_bags_with_offsets_are_written_without_a_call_of_the_library_and_judged_correct(
+    teacher: Teacher, evaluator: Evaluator, mode: str
+) -> None:
+    bags = BAGS.replace('"mean"', f'"{mode}"')
+    made = asyncio.run(teacher.write(bags))
     assert (made.error, made.extern) == ("", [])
     assert "@triton.jit" in made.code
+    verdict = asyncio.run(evaluator.evaluate(Pair("x", bags, made.code)))
+    assert verdict.verdict == "correct", (verdict.status, verdict.error, verdict.flags)
+    assert verdict.compile["targets"]["sm_90"]["ok"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+from typing import Any
 
 from kernelmill import __version__
 from kernelmill.llm.engine import Messages
@@ -17,6 +18,9 @@ from kernelmill.synthesize.problems import Problem
 from kernelmill.synthesize.writer import Ended, Written
 from kernelmill.teacher.teacher import Teacher
 from kernelmill.teacher.variants import VARIANTS
+
+_LIMITS = {"timeout": "time", "out_of_memory": "memory"}
+"""Kinds of replies of a confined process, and what was exceeded."""
 
 
 class TeacherWriter:
@@ -39,8 +43,7 @@ class TeacherWriter:
         found = json.loads(stored)
         said = {"extern": found["extern"], "captured_mode": found["mode"], "variant": _variant(problem)}
         if found["error"]:
-            ours = bool(found.get("fault"))
-            why = "a fault of the teacher's own, please report it" if ours else "not written"
+            why, ours = _why_none(found)
             return Written(
                 "", fault=f"{why}: {found['error']}", no_candidate=ours, seconds=found["seconds"], said=said
             )
@@ -68,6 +71,16 @@ class TeacherWriter:
         module = problem.module
         text = json.dumps([module.python_code, module.entry_point, _variant(problem), self._version])
         return f"taught:{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()}"
+
+
+def _why_none(found: dict[str, Any]) -> tuple[str, bool]:
+    """Why there is no candidate, and whether that says nothing of the problem."""
+    kind = found["error"].partition(":")[0]
+    if kind in _LIMITS:
+        return f"no candidate, the teacher ran out of {_LIMITS[kind]}", True
+    if found.get("fault"):
+        return "no candidate, a fault of the teacher's own, please report it", True
+    return "not written", False
 
 
 def _variant(problem: Problem) -> int:

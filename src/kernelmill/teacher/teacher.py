@@ -24,7 +24,7 @@ class Written:
     seconds: float = 0.0
     error: str = ""
     fault: bool = False
-    """Whether the error is the teacher's own, and says nothing of the problem."""
+    """Whether nobody has refused the problem: the error is the teacher's own, or it ran out of time or memory."""
 
 
 class Teacher:
@@ -52,7 +52,7 @@ class Teacher:
         reply = await self._isolate.run({"code": code, "entry_point": entry_point, "variant": variant})
         if reply["kind"] != "ok":
             words = f"{reply['type']}: {reply['message']}" if reply["type"] else reply["message"]
-            ours = reply["kind"] == "crashed" or reply["type"] == "TeacherFault"
+            ours = reply["kind"] != "error" or reply["type"] == "TeacherFault"
             return Written(seconds=reply["seconds"], error=f"{reply['kind']}: {words}", fault=ours)
         found = reply["result"]
         code = tidy(found["code"]) if self._tidy else found["code"]

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch._inductor.exc import InductorError, LoweringException
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 
@@ -52,6 +53,9 @@ def prepare() -> None:
     torch._dynamo.reset()
 
 
+_MISTAKES = (TypeError, AttributeError, NameError, LookupError, AssertionError, RecursionError)
+
+
 class TeacherFault(Exception):
     """A fault of the teacher's own: nothing is wrong with the problem, and no compiler has refused it."""
 
@@ -60,11 +64,25 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
     """Raises `BadReference`, `Unwritable` or what torch raises where the problem cannot be written, `TeacherFault` otherwise."""
     try:
         return _written(request)
-    except (TypeError, AttributeError, NameError, LookupError, AssertionError, RecursionError) as error:
+    except Exception as raised:
+        error = _unwrapped(raised)
         # The problem's own code ran before (`load_reference`), and torch refuses by errors of its own or by RuntimeError.
-        if type(error).__module__.partition(".")[0] == "torch":
+        if not isinstance(error, _MISTAKES) or type(error).__module__.partition(".")[0] == "torch":
             raise
-        raise TeacherFault(f"{type(error).__name__}: {error}") from error
+        raise TeacherFault(f"{type(error).__name__}: {error}") from raised
+
+
+def _unwrapped(error: BaseException) -> BaseException:
+    """What Inductor's compiler wraps: it calls our stand-ins, and whatever is raised in there comes out as an error of torch's.
+
+    No further: what stands behind any other error was handled, or belongs to the problem.
+    """
+    while isinstance(error, InductorError | LoweringException):
+        inner = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
+        if inner is None:
+            break
+        error = inner
+    return error
 
 
 def _written(request: dict[str, Any]) -> dict[str, Any]:
