@@ -198,7 +198,8 @@ def _overview() -> str:
         f"stages, in the order in which data moves:\n{lines(STAGES)}\n\n"
         f"tools:\n{lines(TOOLS)}\n\n"
         "A source is a file (.jsonl, .jsonl.gz, .jsonl.zst, .parquet), a folder, or a Hub dataset (org/name).\n"
-        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 stopped or rows still owed (run again), 130 interrupted."
+        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 stopped or rows still owed (run again), or a verdict that\n"
+        "evaluate --fail-on names, 130 interrupted."
     )
 
 

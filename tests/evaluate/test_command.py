@@ -15,8 +15,9 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 import kernelmill.evaluate
+from kernelmill.cli import _overview
 from kernelmill.cli import main as mill_main
-from kernelmill.evaluate import Pair, Verdict, command
+from kernelmill.evaluate import Evaluator, Pair, Verdict, command
 from kernelmill.evaluate.command import describe, main, parser
 from kernelmill.evaluate.limits import UNSUPPORTED
 from kernelmill.evaluate.verdict import Check, Flag
@@ -118,6 +119,46 @@ def test_one_pair_says_from_the_beginning_what_is_done_and_which_probe_runs(mill
     assert [line for line in lines if line.startswith("cand.py: interpreter, probe ")]
     assert len(set(lines)) > 2
     assert done.stdout.startswith("correct (PASSED)")
+
+
+@pytest.mark.usefixtures("files")
+def test_the_first_line_of_one_pair_is_said_before_anything_is_judged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said_before: list[str] = []
+    judged = Evaluator.evaluate
+
+    async def evaluate(self: Evaluator, pair: Pair) -> Verdict:
+        said_before.append(capsys.readouterr().err)
+        return await judged(self, pair)
+
+    monkeypatch.setattr(Evaluator, "evaluate", evaluate)
+    Path("cand.py").write_text("def (:")
+    assert main([*ONE, "--device", "cpu"]) == 0
+    assert said_before == ["cand.py: reads the text (0:00)\n"]
+
+
+@pytest.mark.usefixtures("files")
+def test_rows_that_nobody_could_judge_are_no_pass_with_and_without_fail_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def trouble(_: Evaluator, pair: Pair) -> Verdict:
+        return Verdict(pair.id, "INFRA_ERROR", "interpreter", error="no new process")
+
+    line = ["evaluate", "pairs.jsonl", "--tier", "static", "--device", "cpu"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Evaluator, "evaluate", trouble)
+        for more in ([], ["--fail-on", "incorrect,hack"]):
+            assert mill_main([*line, *more]) == 3
+            said = capsys.readouterr().err
+            assert "exit code 3: 2 rows INFRA_ERROR, not judged: the same command judges them again" in said
+    assert mill_main([*line, "--fail-on", "incorrect,hack"]) == 0  # judged now: their text alone says nothing
+    for text in (parser().format_help(), _overview()):
+        words = " ".join(text.split())
+        assert re.search(
+            r"3 (stopped or )?rows still owed \([^)]*run again\), or a verdict that (evaluate )?--fail-on names",
+            words,
+        )
 
 
 def test_the_package_gives_its_names_without_torch() -> None:

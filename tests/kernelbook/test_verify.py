@@ -17,7 +17,7 @@ import pytest
 from kernelmill.cli import main
 from kernelmill.errors import SourceError
 from kernelmill.evaluate.batch import Batch, Done
-from kernelmill.evaluate.evaluator import Options
+from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
 from kernelmill.evaluate.summary import Summary
 from kernelmill.evaluate.verdict import Flag, Status, Tier, Verdict
 from kernelmill.kernelbook import verify as module
@@ -352,6 +352,18 @@ def test_verdicts_by_other_options_are_not_mixed(capsys: pytest.CaptureFixture[s
     assert mill("rows.jsonl", "-o", "ok.jsonl", *CPU, "--tf32") == 1
     assert "by other options" in capsys.readouterr().err
     assert mill("rows.jsonl", "-o", "ok.jsonl", *CPU, "--tf32", "--force") == 0
+
+
+def test_rows_that_nobody_could_judge_are_still_owed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def trouble(_: Evaluator, pair: Pair) -> Verdict:
+        return Verdict(pair.id, "INFRA_ERROR", "interpreter", error="no new process")
+
+    monkeypatch.setattr(Evaluator, "evaluate", trouble)
+    write_rows(Path("rows.jsonl"), ROWS[:1])
+    assert mill("rows.jsonl", "-o", "ok.jsonl", "--device", "cpu") == 3
+    assert "exit code 3: 1 row INFRA_ERROR, not judged: the same command" in capsys.readouterr().err
 
 
 def test_the_option_list_in_the_docs_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:

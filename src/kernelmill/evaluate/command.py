@@ -25,8 +25,8 @@ from kernelmill.evaluate.summary import render
 from kernelmill.evaluate.verdict import TIERS, Truth, Verdict
 from kernelmill.terminal import plain, say
 
-FAILED_ON = 3
-"""The exit code where there is a verdict that --fail-on names."""
+NOT_DONE = 3
+"""The exit code where rows of a file are still owed, or there is a verdict that --fail-on names."""
 
 
 def parser() -> Parser:
@@ -34,8 +34,8 @@ def parser() -> Parser:
         prog="kernelmill evaluate",
         description="Say whether Triton candidates compute what their PyTorch references do, and how: "
         "correct, incorrect, hack or inconclusive.",
-        epilog="Exit codes: 0 judged, whatever the verdict; 1 trouble; 2 wrong usage; 3 a verdict that --fail-on names; "
-        "130 interrupted (run again to go on).",
+        epilog="Exit codes: 0 judged, whatever the verdict; 1 trouble; 2 wrong usage; 3 rows still owed (INFRA_ERROR: run again), "
+        "or a verdict that --fail-on names; 130 interrupted (run again to go on).",
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
     )
@@ -99,7 +99,7 @@ def parser() -> Parser:
         type=_truths,
         default=(),
         metavar="VERDICTS",
-        help=f"exit with {FAILED_ON} if there is one of these: {', '.join(get_args(Truth))}, joined by commas; for CI",
+        help=f"exit with {NOT_DONE} if there is one of these: {', '.join(get_args(Truth))}, joined by commas; for CI",
     )
     made.add_argument(
         "--workers", type=at_least(1), metavar="N", help="pairs at a time (default: one a processor)"
@@ -152,11 +152,11 @@ def _one(given: argparse.Namespace, options: Options) -> int:
 
 
 def _exit_code(fail_on: tuple[Truth, ...], verdicts: Mapping[Truth, int]) -> int:
-    """`FAILED_ON` where there is a verdict that --fail-on names."""
+    """`NOT_DONE` where there is a verdict that --fail-on names."""
     found = [f"{verdicts[truth]:,} {truth}" for truth in fail_on if verdicts.get(truth)]
     if found:
-        say(f"exit code {FAILED_ON}: {', '.join(found)} (--fail-on {','.join(fail_on)})")
-    return FAILED_ON if found else 0
+        say(f"exit code {NOT_DONE}: {', '.join(found)} (--fail-on {','.join(fail_on)})")
+    return NOT_DONE if found else 0
 
 
 async def _judged(pair: Pair, options: Options, quiet: bool = False) -> Verdict:
@@ -167,6 +167,7 @@ async def _judged(pair: Pair, options: Options, quiet: bool = False) -> Verdict:
         beside: list[asyncio.Task[Any]] = [asyncio.create_task(evaluator.start())]
         if not quiet:
             beside.append(asyncio.create_task(watch(pair.id, evaluator.doing)))
+            await asyncio.sleep(0)  # its first line comes before the text is read, which may take long
         try:
             return await evaluator.evaluate(pair)
         finally:
@@ -189,13 +190,19 @@ def _many(given: argparse.Namespace, options: Options) -> int:
     )
     done = run(batch)
     print(render(done.summary))
-    if owed := done.summary.statuses["INFRA_ERROR"]:
-        say(f"{owed:,} row{'s' if owed > 1 else ''} INFRA_ERROR: the same command judges them again")
+    owed = done.summary.statuses["INFRA_ERROR"]
+    if owed:
+        say(still_owed(owed))
     if done.written:
         say(f"{done.summary.rows:,} row{'s' if done.summary.rows != 1 else ''} in {output}")
     else:
         say(f"{output} is complete: nothing to do (--force judges everything again)")
-    return _exit_code(given.fail_on, done.summary.verdicts)
+    return _exit_code(given.fail_on, done.summary.verdicts) or (NOT_DONE if owed else 0)
+
+
+def still_owed(rows: int) -> str:
+    """Rows that nobody has judged are no pass, whatever CI asked for."""
+    return f"exit code {NOT_DONE}: {rows:,} row{'s' if rows > 1 else ''} INFRA_ERROR, not judged: the same command judges them again"
 
 
 def describe(verdict: Verdict, row: Row) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from kernelmill.arguments import Parser, at_least
 from kernelmill.config import secret
 from kernelmill.errors import OutputError
+from kernelmill.evaluate.command import NOT_DONE, still_owed
 from kernelmill.evaluate.evaluator import Options
 from kernelmill.kernelbook.verify import Book, verify
 from kernelmill.store import Output, open_source
@@ -23,7 +24,7 @@ def parser() -> Parser:
     made = Parser(
         prog=f"kernelmill {STAGE}",
         description="Judge the triton_code of KernelBook rows against their python_code, and keep the rows that hold.",
-        epilog="Exit codes: 0 judged, whatever the verdicts; 1 trouble; 2 wrong usage; 130 interrupted (run again to go on).",
+        epilog="Exit codes: 0 judged, whatever the verdicts; 1 trouble; 2 wrong usage; 3 rows still owed (INFRA_ERROR: run again); 130 interrupted (run again to go on).",
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
     )
@@ -131,8 +132,8 @@ def main(arguments: list[str]) -> int:
         print(f"{label:<12}{value}")
     print(f"\n{tally.render()}")
     if owed := tally.statuses["inconclusive", "INFRA_ERROR"]:
-        say(f"{owed:,} row{'s' if owed > 1 else ''} INFRA_ERROR: the same command judges them again")
-    return 0
+        say(still_owed(owed))
+    return NOT_DONE if owed else 0
 
 
 def _config(given: argparse.Namespace) -> dict[str, Any]:
