@@ -67,6 +67,8 @@ def test_a_good_tree_is_proven_and_every_result_file_says_so(folder: Path, prove
         assert numbers["status"] == "PASS"
         assert [trial["pass"] for trial in numbers["trials"]] == [True] * 3
         assert len({trial["seed"] for trial in numbers["trials"]}) == 3
+        tried = [(trial["input_scale"], trial["gradients"]) for trial in numbers["trials"]]
+        assert tried == [(1.0, False), (1.0, True), (0.01, False)]
         assert numbers["bitwise_equal"]
         assert read(folder / claim / "coverage_report.json")["status"] == "FULL_COVERAGE"
     whole = read(folder / "verification/test_results.json")
@@ -76,6 +78,36 @@ def test_a_good_tree_is_proven_and_every_result_file_says_so(folder: Path, prove
     assert coverage["total_original_ops"] == coverage["covered_op_count"] == coverage["total_decomposed_ops"]
     summary = read(folder / "verification/step_verification_summary.json")
     assert (summary["status"], summary["passed"], summary["level_files"]["checked"]) == ("PASS", 3, 9)
+
+
+@pytest.mark.parametrize(
+    ("forward", "large"),
+    [
+        ("return self.relu(x), self.tanh(x)", "not needed (the same operations in the same order)"),
+        ("second = self.tanh(x)\n        return self.relu(x), second", "PASS (seed 2718)"),
+    ],
+)
+def test_trials_have_gradients_and_small_inputs_and_large_ones_where_the_order_is_another(
+    tmp_path: Path, prover: Prover, forward: str, large: str
+) -> None:
+    folder = one_step(
+        tmp_path / "net",
+        problem("", "(torch.relu(x0), torch.tanh(x0))", ROWS),
+        {"relu": problem("", "torch.relu(x0)", ROWS), "tanh": problem("", "torch.tanh(x0)", ROWS)},
+        forward,
+        {},
+    )
+    tree = read(folder / "decomposition_tree.json")
+    for kind in ("shapes", "dtypes"):
+        tree["nodes"]["root"][f"output_{kind}"] *= 2
+    (folder / "decomposition_tree.json").write_text(json.dumps(tree))
+    proof = prove_folder(folder, prover)
+    assert (proof.status, proof.lines) == ("PASS", [])
+    for result in ("steps/step_1_root/verification_result.json", "verification/test_results.json"):
+        numbers = read(folder / result)["numerical_comparison"]
+        tried = [(trial["input_scale"], trial["gradients"]) for trial in numbers["trials"]]
+        assert tried == [(1.0, False), (1.0, True), (0.01, False)]
+        assert numbers["large_inputs"] == large
 
 
 Mutation = Callable[[Path], None]
