@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import resource
 import signal
 import sqlite3
@@ -179,7 +180,11 @@ def on_full_disk(size: int, *arguments: object) -> list[str]:
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert "never retrieved" not in done.stderr
-    return done.stderr.splitlines()
+    said = done.stderr.splitlines()
+    progress = re.compile(rf"source  |\d+ (rows|rollouts): |{arguments[0]}: ")  # said while nothing is wrong
+    assert [line for line in said if not progress.match(line)] == said[-1:], said
+    assert said[-1].startswith("kernelmill: ")
+    return said
 
 
 def test_a_disk_that_is_full_is_one_line_and_names_a_journal_only_where_there_is_one(tmp_path: Path) -> None:
@@ -207,6 +212,16 @@ def test_a_free_stage_on_a_full_disk_stops_at_once_and_says_where_its_answers_ar
     assert what in said[-1]
     assert "rate.journal.sqlite" in said[-1]
     assert not [line for line in said if "trying" in line or "Finishing" in line]
+
+
+@pytest.mark.heavy
+def test_the_teacher_on_a_full_disk_is_one_line_that_names_its_journal(tmp_path: Path) -> None:
+    code = ENDLESS.replace("    time.sleep(100_000)\n", "")
+    (tmp_path / "1_Plus.py").write_text(f"{code}\n# {'x' * 120_000}\n")
+    said = on_full_disk(
+        150_000, "synthesize", "--teacher", "inductor", "--problems", tmp_path / "1_Plus.py", "-o", "out.jsonl", "--device", "cpu"
+    )  # fmt: skip
+    assert "synthesize.journal.sqlite" in said[-1]
 
 
 def full_journal(journal: Journal) -> None:
