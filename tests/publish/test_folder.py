@@ -21,6 +21,7 @@ from kernelmill.publish import folder as folder_module
 from kernelmill.publish.folder import FolderTarget
 from kernelmill.store import open_source
 from tests.conftest import ROOT, command, evals_row, read_rows, write_rows
+from tests.publish.test_parquet import as_published
 
 Mill = Callable[..., Any]
 LOAD = """
@@ -65,7 +66,7 @@ def test_datasets_opens_the_folder_and_finds_every_row_once(tmp_path: Path, mill
     assert list(loaded) == ["train", "validation"]
     assert 5 <= len(loaded["validation"]) <= 40
     both = sorted(loaded["train"] + loaded["validation"], key=lambda found: found["example_id"])
-    assert both == rows
+    assert both == as_published(rows)
     for split in loaded.values():
         assert [found["example_id"] for found in split] == sorted(found["example_id"] for found in split)
     again = [json.loads(found.raw) for found in open_source(str(tmp_path / "out/dataset")).rows()]

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 from kernelmill.testing.fake_hub import STRANGER_TOKEN, FakeHub, Fault
 from tests.conftest import command, write_rows
 from tests.publish.test_folder import row
+from tests.publish.test_parquet import as_published
 
 REPO = "org/name"
 Mill = Callable[..., Any]
@@ -42,12 +44,6 @@ STEPS = {
 }
 
 
-@pytest.fixture
-def hub() -> Iterator[FakeHub]:
-    with FakeHub() as running:
-        yield running
-
-
 def environment(hub: FakeHub, **more: str) -> dict[str, str]:
     return {**os.environ, **hub.environment(), **more}
 
@@ -63,29 +59,9 @@ def publish(hub: FakeHub, *arguments: object, env: dict[str, str] | None = None)
 
 
 @pytest.fixture
-def publish_here(hub: FakeHub, mill: Mill, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mill]:
+def publish_here(mill_at_hub: Mill) -> Mill:
     """`publish` without a process, for the many ways in which one request of many can go wrong."""
-    from huggingface_hub import close_session, constants
-
-    variables = hub.environment()
-    # The client reads these when it is imported, which is once for all tests.
-    monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
-    monkeypatch.setattr(
-        constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-    )
-    for name in ("HF_HOME", "HF_HUB_CACHE"):
-        monkeypatch.setattr(constants, name, variables[name])
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-
-    def run(*arguments: object) -> Any:
-        done = mill("publish", *arguments, env=variables)
-        assert hub.token not in done.stdout + done.stderr
-        assert "Traceback" not in done.stderr, done.stderr
-        return done
-
-    close_session()
-    yield run
-    close_session()
+    return partial(mill_at_hub, "publish")
 
 
 def hold(hub: FakeHub, path: str, meanwhile: Callable[[], object], times: int = 1) -> None:
@@ -143,7 +119,9 @@ def test_created_published_loaded_published_again_and_compared_row_for_row(
         "initial commit", "Publish 100 rows with kernelmill 0.1.0",
     ]  # fmt: skip
     loaded = load(hub)
-    assert sorted(loaded["train"] + loaded["validation"], key=lambda found: found["example_id"]) == rows
+    assert sorted(
+        loaded["train"] + loaded["validation"], key=lambda found: found["example_id"]
+    ) == as_published(rows)
     first = state(hub)
     assert first is not None
 
@@ -156,7 +134,9 @@ def test_created_published_loaded_published_again_and_compared_row_for_row(
     assert publish(hub, "rows.jsonl", "--to", REPO).returncode == 0
     assert len(hub.commits("dataset", REPO)) == 3
     again = load(hub)
-    assert sorted(again["train"] + again["validation"], key=lambda found: found["example_id"]) == rows
+    assert sorted(
+        again["train"] + again["validation"], key=lambda found: found["example_id"]
+    ) == as_published(rows)
     sides = [
         {found["example_id"]: name for name, split in side.items() for found in split}
         for side in (loaded, again)

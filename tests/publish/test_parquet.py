@@ -64,6 +64,11 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
+def as_published(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Evals rows as they come back: completions have a field for thoughts, null where there are none."""
+    return [{**row, "completion": [{"reasoning": None, **one} for one in row["completion"]]} for row in rows]
+
+
 def made(source: Path, folder: Path, split: Any = "none", **more: Any) -> Built:
     folder.mkdir()
     given = {"json_columns": (), "license": None, "config": {}, **more}
@@ -121,7 +126,7 @@ def test_listed_columns_have_their_types_whatever_the_rows_hold(tmp_path: Path) 
     assert schema_of(tmp_path) == {
         "example_id": "int64",
         "prompt": "list<element: struct<role: string, content: string>>",
-        "completion": "list<element: struct<role: string, content: string>>",
+        "completion": "list<element: struct<role: string, content: string, reasoning: string>>",
         "task": "string",
         "reward": "double",
         "generation_ms": "double",
@@ -138,12 +143,27 @@ def test_listed_columns_have_their_types_whatever_the_rows_hold(tmp_path: Path) 
     assert list(schema_of(tmp_path))[:13] == list(evals_row(1))
 
 
-def test_thoughts_are_text_where_a_row_has_them_and_no_column_where_none_has(tmp_path: Path) -> None:
-    message = {"role": "assistant", "content": "a", "reasoning": None}
-    written([evals_row(1), evals_row(2, completion=[message])], tmp_path)
+@pytest.mark.parametrize(
+    ("thoughts", "more"),
+    [
+        ({}, ""),
+        ({"reasoning": None}, ""),
+        ({"reasoning": "why"}, ""),
+        # Chat templates read this one, and some write a null as the word None: it is there where a run has it.
+        ({"reasoning_content": "why"}, ", reasoning_content: string"),
+        ({"reasoning_content": None}, ", reasoning_content: string"),
+    ],
+)
+def test_completions_have_a_field_for_thoughts_whether_anybody_thought_or_not(
+    thoughts: dict[str, Any], more: str, tmp_path: Path
+) -> None:
+    message = {**thoughts, "role": "assistant", "content": "a"}
+    back = written([evals_row(1), evals_row(2, completion=[message])], tmp_path)
+    found = schema_of(tmp_path)["completion"]
+    assert found == f"list<element: struct<role: string, content: string, reasoning: string{more}>>"
     assert (
-        schema_of(tmp_path)["completion"]
-        == "list<element: struct<role: string, content: string, reasoning: string>>"
+        back[1]["completion"][0] | {"reasoning": thoughts.get("reasoning")} | thoughts
+        == back[1]["completion"][0]
     )
 
 
@@ -233,9 +253,9 @@ def test_a_column_that_turns_up_late_is_in_every_row(
 def test_info_that_is_a_json_string_is_published_as_the_object(tmp_path: Path) -> None:
     rows = [evals_row(n) for n in range(3)]
     given = [rows[0], {**rows[1], "info": json.dumps(rows[1]["info"])}, rows[2]]
-    assert written(given, tmp_path) == rows
+    assert written(given, tmp_path) == as_published(rows)
     (tmp_path / "2").mkdir()
-    assert written(given[1:], tmp_path / "2") == rows[1:]
+    assert written(given[1:], tmp_path / "2") == as_published(rows[1:])
 
 
 def test_the_same_rows_give_the_same_bytes_in_shards_and_in_order(tmp_path: Path) -> None:
@@ -264,7 +284,7 @@ def test_the_same_rows_give_the_same_bytes_in_shards_and_in_order(tmp_path: Path
 
 def test_a_row_of_fifty_megabytes_comes_back(tmp_path: Path) -> None:
     rows = [evals_row(1), evals_row(2, answer="0123456789" * 5_000_000), evals_row(3)]
-    assert written(rows, tmp_path) == rows
+    assert written(rows, tmp_path) == as_published(rows)
 
 
 def test_windows_line_ends_blank_lines_and_equal_ids_are_no_trouble(tmp_path: Path) -> None:
@@ -272,7 +292,8 @@ def test_windows_line_ends_blank_lines_and_equal_ids_are_no_trouble(tmp_path: Pa
     lines = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     (tmp_path / "rows.jsonl").write_bytes(b"\xef\xbb\xbf" + lines.encode() + b"\r\n\r\n")
     made(tmp_path / "rows.jsonl", tmp_path / "made")
-    assert [json.loads(row.raw) for row in open_source(str(tmp_path / "made/data")).rows()] == rows
+    back = [json.loads(row.raw) for row in open_source(str(tmp_path / "made/data")).rows()]
+    assert back == as_published(rows)
 
 
 def test_no_rows_are_no_dataset(tmp_path: Path) -> None:

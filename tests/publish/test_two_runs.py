@@ -12,9 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kernelmill.curate.strip import Strip
 from kernelmill.evaluate.verdict import Check, Flag, Status, Verdict
+from kernelmill.rows import Row
 from tests.conftest import evals_row, read_rows, write_rows
-from tests.publish.test_parquet import made, written
+from tests.publish.test_parquet import as_published, made, written
 
 Mill = Callable[..., Any]
 JOIN = """
@@ -50,7 +52,12 @@ def another_run() -> list[dict[str, Any]]:
         run_row(n, one, tokens_in=12, level=1, contaminated_kernelbench=hit) for n, one in enumerate(found)
     ]
     rows[3]["extern"] = ["aten.mm"]
-    return rows
+    return [{**row, "completion": [{**row["completion"][0], "reasoning": "Fuse both."}]} for row in rows]
+
+
+def stripped(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    taken = [Strip("answer").take(Row(n, "x", json.dumps(row).encode())) for n, row in enumerate(rows)]
+    return [json.loads(row) for row in taken if isinstance(row, bytes)]
 
 
 def types_inside(kind: Any) -> set[Any]:
@@ -72,7 +79,7 @@ def test_datasets_joins_what_two_runs_published_and_the_verdicts_are_whole(
     back = json.loads(joined.stdout)
     for row in back:
         row |= {name: json.loads(row[name]) for name in ("verdict", "turns")}
-    assert back == runs["one"] + runs["other"]
+    assert back == as_published(runs["one"]) + runs["other"]
     card = (tmp_path / "one/README.md").read_text()
     assert "`verdict` and `turns` hold JSON text" in card
     assert 'json.loads(row["verdict"])' in card
@@ -81,12 +88,16 @@ def test_datasets_joins_what_two_runs_published_and_the_verdicts_are_whole(
 
 def test_new_kernels_in_a_verdict_make_no_new_columns_and_no_column_is_null(tmp_path: Path) -> None:
     schemas = []
-    for name, rows in {"one": one_run(), "both": one_run() + another_run()}.items():
+    runs = {"one": one_run(), "other": another_run(), "both": one_run() + another_run()}
+    runs |= {"stripped": stripped(another_run())}
+    assert len(runs["stripped"]) == 6
+    assert "reasoning" not in json.dumps(runs["stripped"])
+    for name, rows in runs.items():
         (tmp_path / name).mkdir()
         written(rows, tmp_path / name)
         schemas.append(pq.read_schema(next((tmp_path / name / "made/data").glob("*.parquet"))))
         assert pa.null() not in set().union(*(types_inside(field.type) for field in schemas[-1]))
-    assert schemas[0] == schemas[1]
+    assert all(schema == schemas[0] for schema in schemas)
 
 
 def test_a_published_set_published_again_is_the_same(tmp_path: Path) -> None:

@@ -22,11 +22,11 @@ from msgspec import Meta
 from kernelmill.errors import BadRow, SourceError
 from kernelmill.rows import Row, RowReader, read_info
 
-_MESSAGES = [{"role": "text", "content": "text"}]
+_MESSAGE = {"role": "text", "content": "text"}
 _EVALS = {
     "example_id": "int",
-    "prompt": _MESSAGES,
-    "completion": _MESSAGES,
+    "prompt": [_MESSAGE],
+    "completion": [{**_MESSAGE, "reasoning": "text"}],  # null where nobody thought: other runs have thoughts
     "task": "text",
     "reward": "float",
     "generation_ms": "float",
