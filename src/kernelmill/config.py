@@ -3,7 +3,7 @@
     default  <  TOML file  <  .env  <  environment  <  flag
 
 A TOML file has one table a stage (`[rate]`, `[specs]`), a table `[llm]` for what the stages that call a model
-share, and `[prices]`. The resolved settings are saved in the output's manifest, and a manifest may stand in for
+share, and `[prices]`; the names of datasets stand in `[publish]` for all stages. The resolved settings are saved in the output's manifest, and a manifest may stand in for
 the TOML file, so that a run can be repeated from its own folder. An unknown key is an error, wherever it stands.
 
 Environment variables are `KERNELMILL_` + the key in capitals (`KERNELMILL_CONCURRENCY=64`); the names of the
@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from kernelmill.errors import ConfigError
-from kernelmill.settings import LLMSettings, RunSettings, Settings
+from kernelmill.settings import LLMSettings, NamedDatasets, RunSettings, Settings
 from kernelmill.stages import STAGES
 from kernelmill.variables import SECRETS, environment, names_secret, redact, secret
 
@@ -59,7 +59,8 @@ def load(stage: str, kind: type[S], flags: Mapping[str, Any], file: Path | None 
         settings = kind.model_validate(merged)
     except ValidationError as error:
         raise _config_error(error, kind, origins) from None
-    settings.note_origins({key: _in_words(origin, variables.get(key)) for key, origin in origins.items()})
+    said = {key: _in_words(origin, variables.get(key)) for key, origin in origins.items()}
+    settings.note_origins(said, file)
     return settings
 
 
@@ -117,6 +118,10 @@ def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
         merged |= content.get("llm", {})
         if "prices" in content:
             merged["prices"] = content["prices"]
+    if issubclass(kind, NamedDatasets):
+        # One place for what a dataset is called: whoever reads it reads what was published.
+        named = content.get("publish", {})
+        merged |= {key: named[key] for key in NamedDatasets.model_fields if key in named}
     merged |= content.get(stage, {})
     return merged
 

@@ -116,10 +116,11 @@ def run_row_stage(
             **stage.details(),
         }
         output.commit(name, rows_in, public(settings), details)
-    print(name)
+    dry_run = getattr(settings, "dry_run", False)  # then the output is in a folder that goes
+    print(f"{name} (dry run: nothing is written)" if dry_run else name)
     lines = [("rows in", f"{rows_in:,}"), ("kept", f"{output.kept:,}")]
     lines += [("rejected", f"{number:,}  {kind}") for kind, number in output.reasons.most_common()]
-    lines += [*stage.summary(), ("time", duration(seconds)), *output.listing()]
+    lines += [*stage.summary(), ("time", duration(seconds)), *([] if dry_run else output.listing())]
     for label, value in lines:
         print(f"{label:<12}{value}")
     return Made((output.path, output.manifest_path), rows_in, output.kept, rejected)

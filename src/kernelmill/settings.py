@@ -34,6 +34,7 @@ class Settings(BaseModel):
         defer_build=True,  # only the class of the command that runs is ever needed
     )  # fmt: skip
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _file: Path | None = PrivateAttr(None)
 
     def origin(self, field: str) -> str:
         """Where a field's value comes from, in words: a file, a variable, the command line, or the default."""
@@ -43,9 +44,15 @@ class Settings(BaseModel):
         """Say otherwise where a field's value comes from. Copies of these settings are not told."""
         self._origins = {**self._origins, field: origin}
 
-    def note_origins(self, origins: Mapping[str, str]) -> None:
-        """Remember where the values of fields come from."""
+    def note_origins(self, origins: Mapping[str, str], file: Path | None = None) -> None:
+        """Remember where the values of fields come from, and the config file that was read."""
         self._origins |= origins
+        self._file = file
+
+    @property
+    def file(self) -> Path | None:
+        """The config file that was given, for a stage that runs another one."""
+        return self._file
 
 
 def setting(
@@ -169,8 +176,8 @@ class StageSettings(LLMSettings, RowSettings):
 
 
 class NamedDatasets(Settings):
-    """The datasets that a command may call by a word: the file of each, and its name on the Hub. Of the config file and the
-    environment alone."""
+    """The datasets that a command may call by a word: the file of each, and its name on the Hub. Of the config file (`[publish]`,
+    for every command) and the environment alone."""
 
     filtered_path: str = _unnamed("outputs/filtered_dataset.jsonl", "FILTERED_DATASET_PATH")
     unique_path: str = _unnamed("outputs/filtered_dataset-filtered.jsonl", "UNIQUE_DATASET_PATH")
@@ -267,6 +274,13 @@ class StripSettings(RowSettings, NamedDatasets):
         False,
         "read what is called by name from the Hub, and publish it there as …-no-reasoning; without HF_TOKEN, local files alone",
     )
+    public: bool = setting(False, "with --hub: make a new Hub dataset public")
+    dry_run: bool = setting(
+        False, "say what would be kept, and with --hub what would change there; write nothing"
+    )
+    yes: bool = setting(
+        False, "with --hub: do not ask before a dataset is replaced by a much smaller one", flag="-y"
+    )
     _word: str | None = PrivateAttr(None)
     _hub_target: str | None = PrivateAttr(None)
 
@@ -296,8 +310,8 @@ class StripSettings(RowSettings, NamedDatasets):
         changed._hub_target = f"{name}{NO_REASONING}"
         return changed
 
-    def note_origins(self, origins: Mapping[str, str]) -> None:
-        super().note_origins(origins)
+    def note_origins(self, origins: Mapping[str, str], file: Path | None = None) -> None:
+        super().note_origins(origins, file)
         if self._word is not None:
             self._origins["source"] = f"{self._word}, by {self.origin(f'{self._word}_path')}"
 

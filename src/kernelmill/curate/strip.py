@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -29,6 +30,8 @@ from kernelmill.settings import MAKERS, NO_REASONING, PublishSettings, StripSett
 
 _THOUGHTS = ("reasoning", "reasoning_content", "thinking")
 _THOUGHTS_IN_PARTS = ("reasoning_details", "thinking_blocks")
+_TOLD_ON = {"public", "dry_run", "yes"}
+"""Settings of `publish` that `strip --hub` takes as well."""
 
 
 class _Completion(Struct):
@@ -173,6 +176,13 @@ def strip(settings: StripSettings) -> Made:
             f"or make the file with kernelmill {MAKERS[settings.word]}"
         )
     output = settings.output or stripped_path(settings.source)
+    if not settings.dry_run:
+        return _strip_to(output, settings)
+    with TemporaryDirectory(prefix="kernelmill-strip-") as folder:
+        return _strip_to(Path(folder) / output.name, settings)._replace(outputs=())
+
+
+def _strip_to(output: Path, settings: StripSettings) -> Made:
     made = run_row_stage("strip", settings, Strip(settings.style), output, settings.max_rejected)
     if settings.hub_target is None:
         return made
@@ -181,10 +191,20 @@ def strip(settings: StripSettings) -> Made:
         return made
     from kernelmill.publish.command import publish  # it knows strip, and only here strip knows it
 
-    flags = {"source": str(output), "to": settings.hub_target}
-    results = publish(load("publish", PublishSettings, flags)).results
+    results = publish(_publishing(output, settings.hub_target, settings)).results
     # What is on the Hub may be changed there by others, so there is no file to go by.
     return made._replace(outputs=(), results=results)
+
+
+def _publishing(output: Path, target: str, settings: StripSettings) -> PublishSettings:
+    """How the result is published: as `publish` would be told to with the same config file, and what was said here on top."""
+    flags: dict[str, Any] = {"source": str(output), "to": target, "test_mode": False}
+    flags |= {name: getattr(settings, name) for name in _TOLD_ON & settings.model_fields_set}
+    # The manifest of an earlier run may stand in for a config file: it has the settings of one stage alone.
+    file = settings.file if settings.file and settings.file.suffix != ".json" else None
+    found = load("publish", PublishSettings, flags, file).model_copy(update={"split": None})
+    found.note("source", f"what strip {'would write' if settings.dry_run else 'wrote'}")
+    return found
 
 
 def stripped_path(source: str) -> Path:

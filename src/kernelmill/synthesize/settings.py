@@ -114,9 +114,9 @@ class SynthesizeSettings(StageSettings):
             )
         return self
 
-    def note_origins(self, origins: Mapping[str, str]) -> None:
+    def note_origins(self, origins: Mapping[str, str], file: Path | None = None) -> None:
         same = {"source": origins["problems"]} if "problems" in origins else {}
-        super().note_origins({**origins, **same})
+        super().note_origins({**origins, **same}, file)
 
     def sets(self) -> list[ProblemSet]:
         """Where problems come from. A flag holds for all sets."""
