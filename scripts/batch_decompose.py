@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 from kernelmill.cli import main
+from kernelmill.reading import source_line
+from kernelmill.terminal import tell
 
 DATA = Path("data/kernelbench")
 
@@ -28,6 +30,7 @@ if __name__ == "__main__":
         parser.print_help()
         print()
         sys.exit(main(["decompose", "--help"]))
+    tell(source_line(str(given.data), "the default" if given.data == DATA else "given"))
     if not given.data.exists():
         made = (
             "kernelmill problems import ScalingIntelligence/KernelBench makes it"

@@ -25,6 +25,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from kernelmill.stages import STAGES
 from kernelmill.testing.example_rows import MODULE
 from kernelmill.testing.fake_endpoint import FakeEndpoint, rate_reply
 from kernelmill.testing.fake_hub import TOKEN, FakeHub
@@ -331,10 +332,6 @@ def test_step_0_asks_the_model_that_the_documented_server_serves_and_its_rows_ar
         line = f"uv run python -m kernelmill synthesize @ {ROOT / 'configs/synth.toml'}"
         old.do(line, plain=False, KERNELMILL_BASE_URL=endpoint.base_url)
         assert {seen.body["model"] for seen in endpoint.seen} == {MODEL}
-    assert (
-        f"  {MODEL}"
-        in (ROOT / "configs/synth.toml").read_text().partition("vllm serve")[2].partition("[[env]]")[0]
-    )
     rows = old.rows("evals.jsonl")
     assert len(rows) == 4 * BOOK_ROWS
     said = old.do("uv run python scripts/upload_datasets.py raw")
@@ -359,10 +356,13 @@ def test_the_merged_file_is_made_and_verified_in_the_folder_of_the_level_files(o
     write_levels(folder)
     done = old.run(verify, cwd=folder)
     assert "kernel_bench_triton_all_levels.jsonl: no such file: kernelmill problems merge ." in done.stderr
-    old.do(merge, cwd=folder)
+    source = "source      kernel_bench_triton_level_{1,2,3,4}.jsonl (the current folder)\n"
+    assert old.do(merge, cwd=folder).startswith(source)
     first = (folder / "kernel_bench_triton_all_levels.jsonl").read_bytes()
     assert first.count(b"\n") == 270
-    assert "OK: every row of" in old.do(verify, cwd=folder)
+    said = old.do(verify, cwd=folder)
+    assert said.startswith(source)
+    assert "OK: every row of" in said
     old.do(f"{merge} --no-shuffle --output plain.jsonl", cwd=folder)
     old.do(f"{merge} --seed 7 --output other.jsonl", cwd=folder)
     plain, other = ((folder / name).read_bytes() for name in ("plain.jsonl", "other.jsonl"))
@@ -382,8 +382,28 @@ def test_batch_decompose_names_a_model_by_its_file_and_says_what_makes_the_set(o
     level = old.root / "data/kernelbench/level3"
     level.mkdir(parents=True)
     shutil.copy(next((ROOT / "data/problems/level3").glob("*_*.py")), level / "gpt_oss.py")
-    old.do(line, plain=False)
+    assert old.do(line, plain=False).startswith("source      data/kernelbench (the default)\n")
     assert (old.root / "output/level3/gpt_oss/decomposition_tree.json").is_file()
+
+
+SERVER = (
+    "vllm serve --tensor-parallel-size=8 --async-scheduling --stream-interval 8 --enable-chunked-prefill "
+    "--speculative-config.method mtp --speculative-config.num-speculative-tokens 1 --enable-prefix-caching"
+)
+"""The documented server, but for the model."""
+
+
+def test_the_config_and_the_docs_start_the_documented_server_with_the_model_of_the_config() -> None:
+    for page in ("configs/synth.toml", "docs/synthesize.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        begun = text[text.index("vllm serve ") :].splitlines()
+        lines = begun[:1]
+        while lines[-1].endswith("\\"):
+            lines.append(begun[len(lines)])
+        line = " ".join(" ".join(part.strip(" #\\") for part in lines).split())
+        assert line == f"{SERVER} {MODEL}", page
+    synth = tomllib.loads((ROOT / "configs/synth.toml").read_text(encoding="utf-8"))
+    assert synth["model"]["name"] == MODEL
 
 
 DOCUMENTED = {
@@ -404,7 +424,63 @@ def test_every_documented_command_is_there_and_in_the_table_of_old_commands() ->
         "HF_TOKEN",
         "uv sync",
         "--by name",
+        "BATCH_SIZE",
+        "REWARD_THRESHOLD",
+        "MODEL_NAME",
+        "MAX_RETRIES",
+        "72,648",
+        "--max-unusable",
+        "--give-up-after",
+        "_report.txt",
         "--split-by rows",
         "prime-rl",
     ):
         assert word in table, word
+
+
+def differences() -> list[list[str]]:
+    """The rows of the table of differences in scripts/README.md: command, difference, reason."""
+    text = (ROOT / "scripts/README.md").read_text(encoding="utf-8")
+    table = text.partition("What differs from before, and why:\n\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert rows[0] == ["command", "difference", "reason"]
+    return rows[2:]
+
+
+def test_every_difference_from_the_old_documents_has_its_reason() -> None:
+    rows = differences()
+    assert len(rows) > 25
+    for row in rows:
+        assert len(row) == 3, row
+        _, difference, reason = row
+        assert len(difference.split()) >= 3, row
+        assert len(reason.split()) >= 3, row
+    assert rows[0][0]  # an empty first cell stands for the command above it
+    named = " ".join(command for command, _, _ in rows)
+    assert [name for name in sorted(DOCUMENTED) if name not in named] == []
+
+
+CONSTANTS = {
+    "BATCH_SIZE": ("rate", "concurrency"),
+    "REWARD_THRESHOLD": ("rate", "threshold"),
+    "MODEL": ("rate", "model"),
+    "MODEL_NAME": ("lengths", "tokenizer"),
+    "MAX_RETRIES": ("specs", "tries"),
+}
+
+
+def test_the_constants_of_the_old_scripts_are_flags_with_the_same_defaults() -> None:
+    text = (ROOT / "scripts/README.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| `(\w+) = \"?([^`\"]+)\"?` \| `--(\w+) ([^`]+)`", text, re.MULTILINE)
+    assert {name for name, *_ in told} == set(CONSTANTS)
+    for name, value, flag, default in told:
+        stage, field = CONSTANTS[name]
+        assert (flag, default) == (field, value)
+        assert str(STAGES[stage].model_fields[field].default) == value
+
+
+def test_step_0_makes_as_many_rows_as_the_table_of_differences_says() -> None:
+    synth = tomllib.loads((ROOT / "configs/synth.toml").read_text(encoding="utf-8"))
+    rollouts = synth["env"][0]["rollouts_per_example"]
+    told = [row for row in differences() if "candidates a module" in row[1]]
+    assert f"asks for {rollouts} candidates a module: {rollouts * 18_162:,} rows" in told[0][1]

@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from kernelmill.arguments import Parser, at_least
+from kernelmill.config import GIVEN
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.problem_sets.distribution import distribution_of
 from kernelmill.problem_sets.levels import PREFIX, asked_levels, levels_of, merged_file
@@ -19,9 +21,10 @@ from kernelmill.problem_sets.merge import ORDERS, SEED, Order, merged, parse_wei
 from kernelmill.problem_sets.problem import encoded
 from kernelmill.problem_sets.verify import Verified, Wanted, verify
 from kernelmill.publish.hygiene import KERNELBENCH
+from kernelmill.reading import source_line
 from kernelmill.store.text_file import write_whole
 from kernelmill.task_rules import MARKS
-from kernelmill.terminal import plain, say
+from kernelmill.terminal import plain, say, tell
 
 IMPORTED = Path("data") / KERNELBENCH
 FORMATS = ("slime", "trl", "verl", "prime", "verifiers")
@@ -224,7 +227,6 @@ def _add_set(made: Parser) -> None:
         "folder",
         nargs="?",
         type=Path,
-        default=Path(),
         metavar="FOLDER",
         help="where the level files are (default: here)",
     )
@@ -289,9 +291,18 @@ def _export(given: argparse.Namespace) -> int:
     return 0
 
 
-def _merge(given: argparse.Namespace) -> int:
-    folder: Path = given.folder
+def _read_from(given: argparse.Namespace) -> tuple[Path, Sequence[int]]:
+    """The folder and the levels whose files are read, said before they are."""
+    folder = given.folder or Path()
     levels = levels_of(folder, given.levels)
+    numbers = ",".join(map(str, levels))
+    files = folder / f"{PREFIX}_level_{numbers if len(levels) == 1 else f'{{{numbers}}}'}.jsonl"
+    tell(source_line(str(files), GIVEN if given.folder else "the current folder"))
+    return folder, levels
+
+
+def _merge(given: argparse.Namespace) -> int:
+    folder, levels = _read_from(given)
     order: Order = given.order or ("level" if given.no_shuffle else "shuffle")
     if given.no_shuffle and order == "shuffle":
         raise ConfigError("--no-shuffle and --order shuffle: say one of them")
@@ -322,8 +333,7 @@ def _merge(given: argparse.Namespace) -> int:
 
 
 def _verify(given: argparse.Namespace) -> int:
-    folder: Path = given.folder
-    levels = levels_of(folder, given.levels)
+    folder, levels = _read_from(given)
     weights = parse_weights(given.weights, levels) if given.weights else None
     file = given.merged or merged_file(folder, levels)
     done = verify(Wanted(folder, file, levels, weights, given.order, given.seed, given.any_counts))
