@@ -68,9 +68,9 @@ def test_a_tutorial_does_what_it_says(tmp_path: Path, page: Path, mill: Callable
             if kind == "text":
                 assert printed(block, output), f"{page.name} says:\n{block}\nand this was printed:\n{output}"
                 continue
-            lines = [["python", "-c", block]] if kind == "python" else list(commands(block))
+            lines = [(["python", "-c", block], 0)] if kind == "python" else list(commands(block))
             output = ""
-            for words in lines:
+            for words, code in lines:
                 if words[0] == "kernelmill" and words[-1] != "&":
                     done = mill(*words[1:], env=env)
                 else:
@@ -78,15 +78,17 @@ def test_a_tutorial_does_what_it_says(tmp_path: Path, page: Path, mill: Callable
                 if done is None:
                     continue
                 output += done.stdout + done.stderr
-                assert done.returncode == 0, f"{page.name}: {block}\n{output}"
+                assert done.returncode == code, f"{page.name}: {block}\n{output}"
 
 
-def commands(block: str) -> Iterator[list[str]]:
+def commands(block: str) -> Iterator[tuple[list[str], int]]:
+    """Each command, and the exit code that the page says it has: 0, or that of a comment `# exit code 3`."""
     for line in block.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words and not line.startswith(_ELSEWHERE):
             assert words[0] in ("python", "kernelmill"), line
-            yield words
+            said = re.search(r"# exit code (\d+)$", line)
+            yield words, int(said[1]) if said else 0
 
 
 def process(words: list[str], folder: Path, env: dict[str, str], stack: ExitStack) -> Any:
@@ -102,3 +104,11 @@ def process(words: list[str], folder: Path, env: dict[str, str], stack: ExitStac
 def ended(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     process.wait(60)
+
+
+def test_the_page_on_judging_shows_the_check_in_ci_that_it_promises() -> None:
+    text = next(page for page in PAGES if page.stem == "judge-a-kernel").read_text(encoding="utf-8")
+    assert "check in CI" in text.partition("## ")[0].replace("\n", " ")
+    lines = [line for kind, block in _BLOCK.findall(text) if kind == "bash" for line in commands(block)]
+    codes = {code for words, code in lines if "--fail-on" in words and "incorrect,hack" in words}
+    assert codes == {0, 3}
