@@ -145,3 +145,21 @@ def save(name: str, result: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine(), **result}, indent=2) + "\n")
     print(json.dumps(result, indent=2))
+
+
+def text_of(checkout: Path, file: str) -> str:
+    """A file of a checkout, or of HEAD where a git directory without one is given."""
+    if (checkout / file).is_file():
+        return (checkout / file).read_text(encoding="utf-8")
+    return _git(checkout, "show", f"HEAD:{file}")
+
+
+def commit_of(checkout: Path) -> str:
+    return _git(checkout, "rev-parse", "HEAD").strip()
+
+
+def _git(checkout: Path, *arguments: str) -> str:
+    # Said outright: git would look upwards for another repository.
+    folder = checkout / ".git" if (checkout / ".git").exists() else checkout
+    line = ["git", f"--git-dir={folder}", *arguments]
+    return subprocess.run(line, check=True, capture_output=True, text=True).stdout

@@ -101,7 +101,11 @@ def test_prompts_state_the_rules_that_the_judge_has(tmp_path: Path, kind: str) -
 
 
 def test_the_extractors_of_the_trainers_themselves_found_every_answer() -> None:
-    """The restated rules above are what the trainers do: bench/extractors.py ran their own code on the same kind of completion."""
-    found = json.loads((ROOT / "bench/results/extractors.json").read_text(encoding="utf-8"))["extractors"]
-    assert {"tritonforge", "kernelbench", "ours"} <= set(found)
+    """The restated rules above are what the trainers do: bench/extractors.py ran their own code on answers to exported prompts."""
+    result = json.loads((ROOT / "bench/results/extractors.json").read_text(encoding="utf-8"))
+    found = result["extractors"]
+    assert {"tritonforge", "kernelbench", "verl", "ours, slime", "ours, verl"} == set(found)
     assert all(one["found"] == one["completions"] >= 150 for one in found.values())
+    assert min(result["prompts"][kind] for kind in ("slime", "verl")) >= 30
+    assert set(result["sources"]) == {"tritonforge", "kernelbench", "verl"}
+    assert all(re.fullmatch("[0-9a-f]{40}", one["commit"]) for one in result["sources"].values())
