@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
 import re
 import runpy
 import sys
@@ -93,3 +95,23 @@ def test_the_taskset_of_the_example_for_prime_rl_is_one_that_verifiers_takes() -
     taskset = source["env"]["taskset"]
     found = KernelTasksetConfig.model_validate(taskset)
     assert (found.id, found.task.url) == ("kernelmill-env", shared.URL)
+
+
+def test_the_trainers_own_configurations_took_the_examples_as_they_are_now() -> None:
+    """bench/examples_parsed.py asked them; an example that was changed since has to be asked for again."""
+    found = json.loads((ROOT / "bench/results/examples_parsed.json").read_text(encoding="utf-8"))["examples"]
+    assert {"verl_grpo.sh", "slime_grpo.sh"} <= set(found)
+    for name, one in found.items():
+        assert one["sha256"] == hashlib.sha256((EXAMPLES / name).read_bytes()).hexdigest(), name
+    assert found["slime_grpo.sh"]["unknown"] == []
+    written = re.findall(r"^ +(--[\w-]+)", _text("slime_grpo.sh"), re.MULTILINE)
+    assert len(written) > 30
+    assert set(written) <= {"--runtime-env-json", *found["slime_grpo.sh"]["flags"]}
+    settings = found["verl_grpo.sh"]["settings"]
+    assert set(re.findall(r"^  ([a-z_.]+)=", _text("verl_grpo.sh"), re.MULTILINE)) == set(settings)
+    assert settings["reward.custom_reward_function.path"] == "pkg://kernelmill.rl.verl"
+    # What examples/README.md says of versions.
+    told = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert f"verl {found['verl_grpo.sh']['version']}" in told
+    for commit in found["slime_grpo.sh"]["commits"].values():
+        assert re.fullmatch("[0-9a-f]{40}", commit)
