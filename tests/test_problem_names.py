@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from kernelmill.bench_model.results import eval_results
+from kernelmill.curate.rate import ModelRater, Rate, Task
+from kernelmill.curate.specs import Specs
 from kernelmill.curate.split import plan_split
 from kernelmill.problems.benchmark import Benchmark, open_problems
+from kernelmill.prompts import Prompt
 from kernelmill.rows import Row
 from kernelmill.store import open_source
+from kernelmill.synthesize.keeping import Keeping
 from kernelmill.synthesize.problems import Asked, Problem, Rollout
 from kernelmill.synthesize.settings import SynthesizeSettings
 from tests.conftest import evals_row, read_rows, write_rows
@@ -111,3 +116,42 @@ def test_a_model_is_told_the_problem_and_asked_for_the_class(column: str) -> Non
 def _row(values: dict[str, Any]) -> tuple[int, str, bytes]:
     row = Row(0, "x:1", json.dumps(values).encode())
     return row.index, row.where, row.raw
+
+
+def _keeping() -> Keeping:
+    settings = SynthesizeSettings()
+    # Names need neither the rollouts nor the rows that are made of them.
+    return Keeping(settings, Asked(settings), None, lambda problem, standing: b"")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "stage", [Rate(0.5), Specs(None), _keeping()], ids=lambda stage: type(stage).__name__
+)
+@pytest.mark.parametrize(("columns", "shown"), [({"problem_name": "19_ReLU"}, "19_ReLU"), ({}, "Model")])
+def test_what_is_being_worked_on_is_shown_by_the_name_of_its_problem(
+    stage: Any, columns: dict[str, str], shown: str
+) -> None:
+    row = {**taught(0, "19_ReLU"), **columns}
+    if not columns:
+        del row["problem_name"]
+    assert stage.name(stage.take(Rollout(*_row(row)))) == shown
+    row["info"] = json.dumps(row["info"])
+    assert stage.name(stage.take(Rollout(*_row(row)))) == shown
+
+
+def test_a_template_for_rating_can_name_the_problem(tmp_path: Path) -> None:
+    (tmp_path / "mine.md").write_text(
+        "How hard is {{ problem_name }}, a {{ module_name }}? {{ python_code }}"
+    )
+    task = Rate(0.5).take(Row(*_row(taught(0, "19_ReLU"))))
+    assert isinstance(task, Task)
+    (asked,) = ModelRater(Prompt("rate", tmp_path / "mine.md"), "m").messages(task)
+    assert asked["content"].startswith("How hard is 19_ReLU, a Model?")
+
+
+@pytest.mark.parametrize(("name", "number"), [("19_ReLU", "19"), (None, "Model")])
+def test_the_results_of_a_benchmark_are_by_the_problem_also_where_its_column_is_empty(
+    name: str | None, number: str
+) -> None:
+    row = taught(0, "19_ReLU", rollout=0, verdict={"verdict": "wrong", "status": "WRONG", "tier": "cpu"})
+    assert list(eval_results([row | {"problem_name": name}])) == [number]

@@ -134,7 +134,18 @@ class EvalsRow(Struct):
     oai_tools: str | UnsetType | None = UNSET
 
 
-class _LooseEvalsRow(EvalsRow):
+class NamedEvalsRow(EvalsRow):
+    """An evals row, and the columns that its problem's name may stand in."""
+
+    problem_name: Any = None
+    name: Any = None
+
+    @property
+    def called(self) -> str:
+        return Named(self.problem_name, self.name, info=self.info).called
+
+
+class _LooseEvalsRow(NamedEvalsRow):
     info: Info | str  # type: ignore[assignment]  # see read_info
 
 
@@ -289,7 +300,7 @@ class EvalsReader:
         self._next = 0
         self.oddities: Counter[str] = Counter()
 
-    def __call__(self, row: Row) -> EvalsRow:
+    def __call__(self, row: Row) -> NamedEvalsRow:
         new = row.index >= self._next
         self._next = max(self._next, row.index + 1)
         loose = self._read(row)

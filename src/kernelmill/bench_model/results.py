@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
+from kernelmill.rows import Named
 from kernelmill.synthesize.statistics import pass_at_k
 
 THRESHOLDS = (0.0, 1.0, 2.0)
@@ -31,7 +34,7 @@ def _problem_id(row: dict[str, Any]) -> str:
     given = row.get("problem_id", row.get("problem_problem_id"))
     if given is not None:
         return str(given)
-    name = str(row.get("problem_name", row["info"]["module_name"]))
+    name = msgspec.convert(row, Named).called
     number = _NUMBER.match(name)
     return number[0] if number else name
 

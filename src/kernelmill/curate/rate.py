@@ -34,7 +34,10 @@ class Task(NamedTuple):
     """What a rater sees of a row."""
 
     module_name: str
+    """The class."""
     python_code: str
+    problem_name: str
+    """What people call it: in KernelBench's style every class is `Model`."""
 
     @property
     def entry_point(self) -> str:
@@ -56,10 +59,10 @@ class Rate:
                 f"reward {evals.reward:g} is not above {self._threshold:g}",
                 f"reward not above {self._threshold:g}",
             )
-        return Task(evals.info.module_name, evals.info.python_code)
+        return Task(evals.info.module_name, evals.info.python_code, evals.called)
 
     def name(self, item: Task) -> str:
-        return item.module_name
+        return item.problem_name
 
     def finish(self, row: Row, item: Task, columns: dict[str, Any]) -> bytes:
         self.levels[columns["difficulty"]] += 1

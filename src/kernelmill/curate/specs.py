@@ -104,7 +104,7 @@ class Specs:
         return Module(name, code, given)
 
     def name(self, item: Module) -> str:
-        return item.module_name
+        return item.problem_name
 
     def finish(self, row: Row, item: Module, columns: dict[str, Any]) -> bytes:
         given = item.given

@@ -31,7 +31,8 @@ class Keeping:
         self.statistics = Statistics(settings.export)
 
     def name(self, item: Problem) -> str:
-        return f"{item.module.module_name} #{item.sample}" if item.samples > 1 else item.module.module_name
+        called = item.module.problem_name
+        return f"{called} #{item.sample}" if item.samples > 1 else called
 
     def finish(self, row: Row, item: Problem, columns: dict[str, Any]) -> bytes | Drop:
         standing: Standing = columns["standing"]
