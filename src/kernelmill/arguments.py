@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import os
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from kernelmill.errors import ConfigError
+from kernelmill.flow import COMMANDS
 
+TABLES = ("llm", "prices", *COMMANDS)
+"""What a config file may have: what the stages that call a model share, and a table for each command. A command reads its own and
+passes over those of the others."""
 CONFIG_HELP = "TOML file (same as @ FILE); a flag wins over it"
 
 
@@ -28,18 +34,27 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (see {self.prog} --help)")
 
+    more_tables: tuple[str, ...] = ()
+    """Further keys that a file of this command may have."""
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if args is not None and not any(isinstance(one, argparse._SubParsersAction) for one in self._actions):
-            file, args = config_file(list(args))
-            if file is not None:
-                args = self._told(file, args) + args
+        words = [word for one in self._actions if isinstance(one, argparse._SubParsersAction) for word in one.choices]  # fmt: skip
+        file, rest = config_file(list(args)) if args is not None else (None, [])
+        if file is not None and words:
+            # The parser of the word reads its own table; only this one knows all of them.
+            for word in table_of(file, self.prog.split()[1:]):
+                if word not in words:
+                    own = ".".join([*self.prog.split()[1:], word])
+                    raise ConfigError(f"{file}: unknown key {own} ({nearest(word, words)})")
+        elif file is not None:
+            args = self._told(file, rest) + rest
         return super().parse_known_args(args, namespace)
 
     def _told(self, file: Path, typed: list[str]) -> list[str]:
         """What the file says, as arguments; of those without a flag only what was not typed."""
         words = self.prog.split()[1:]
         told: list[str] = []
-        for key, value in table_of(file, words).items():
+        for key, value in table_of(file, words, self.more_tables).items():
             flag = f"--{key.replace('_', '-')}"
             action = self._option_string_actions.get(flag)
             if action is None:
@@ -80,12 +95,36 @@ def _word(action: argparse.Action) -> str:
     return action.metavar.lower() if isinstance(action.metavar, str) else ""
 
 
-def table_of(file: Path, words: list[str]) -> dict[str, Any]:
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What to say of a word that is not known."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, 1)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+
+
+def check_tables(file: Path | str, content: Mapping[str, Any], more: Iterable[str] = ()) -> None:
+    """Raises where a config file has a table that no command reads; `more` are keys that this command knows besides."""
+    for name, table in content.items():
+        if name in more:
+            continue
+        if name not in TABLES:
+            raise ConfigError(f"{file}: unknown key {name} ({nearest(name, [*more, *TABLES])})")
+        if not isinstance(table, dict):
+            raise ConfigError(f"{file}: {name} must be a table ([{name}])")
+
+
+def processors(workers: int | None) -> int:
+    """How many to do at a time: what `--workers` says, else one a processor."""
+    return workers or os.cpu_count() or 1
+
+
+def table_of(file: Path, words: list[str], more: Iterable[str] = ()) -> dict[str, Any]:
     """The table of a TOML file that is for this command."""
     try:
         found: Any = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{file}: {getattr(error, 'strerror', None) or error}") from None
+    check_tables(file, found, more)
     for word in words:
         found = found.get(word, {}) if isinstance(found, dict) else {}
     return found if isinstance(found, dict) else {}

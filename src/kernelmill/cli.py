@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from kernelmill import __version__
-from kernelmill.arguments import Parser, config_file
+from kernelmill.arguments import Parser, config_file, nearest
 from kernelmill.errors import ConfigError, MillError, disk_fault
 from kernelmill.flow import COMMANDS, STAGES, TOOLS, Command, Made
 from kernelmill.terminal import say, tell
@@ -73,11 +73,7 @@ def _run(arguments: list[str]) -> int:
         return 0
     command = COMMANDS.get(arguments[0])
     if command is None:
-        import difflib
-
-        close = difflib.get_close_matches(arguments[0], COMMANDS, 1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(COMMANDS)}"
-        raise ConfigError(f"unknown command {arguments[0]} ({hint})")
+        raise ConfigError(f"unknown command {arguments[0]} ({nearest(arguments[0], COMMANDS)})")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing half-made stays behind
     if command in TOOLS:
         code: int = _function(command)(arguments[1:])

@@ -2,8 +2,9 @@
 
     default  <  TOML file  <  .env  <  environment  <  flag
 
-A TOML file has one table a stage (`[rate]`, `[specs]`), a table `[llm]` for what the stages that call a model
-share, and `[prices]`; the names of datasets stand in `[publish]` for all stages. The resolved settings are saved in the output's manifest, and a manifest may stand in for
+A TOML file has one table a command (`[rate]`, `[specs]`), a table `[llm]` for what the stages that call a model
+share, and `[prices]`; the names of datasets stand in `[publish]` for all stages, and the tables of other commands are passed over
+(`arguments.TABLES`). The resolved settings are saved in the output's manifest, and a manifest may stand in for
 the TOML file, so that a run can be repeated from its own folder. An unknown key is an error, wherever it stands.
 
 Environment variables are `KERNELMILL_` + the key in capitals (`KERNELMILL_CONCURRENCY=64`); the names of the
@@ -15,7 +16,6 @@ shown or saved.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import tomllib
@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from kernelmill.arguments import check_tables, nearest
 from kernelmill.errors import ConfigError
 from kernelmill.settings import LLMSettings, NamedDatasets, RunSettings, Settings
 from kernelmill.stages import STAGES
@@ -84,10 +85,7 @@ def _config_error(error: ValidationError, kind: type[Settings], origins: Mapping
 
 
 def _unknown(origin: str, key: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(key.split(".")[-1], known, 1)
-    return f"{origin}: unknown key {key}" + (
-        f" (did you mean {close[0]}?)" if close else f" (known: {', '.join(known)})"
-    )
+    return f"{origin}: unknown key {key} ({nearest(key.split('.')[-1], known)})"
 
 
 def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
@@ -103,12 +101,9 @@ def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
         raise ConfigError(
             f"{file}: not valid {file.suffix.lstrip('.').upper() or 'TOML'} ({error})"
         ) from None
+    check_tables(file, content)
+    tables: dict[str, type[Settings]] = {"llm": LLMSettings, "run": RunSettings, **STAGES}
     for table, values in content.items():
-        if table not in ("llm", "prices", "run", *STAGES):
-            raise ConfigError(_unknown(str(file), table, ["llm", "prices", "run", *STAGES]))
-        if not isinstance(values, dict):
-            raise ConfigError(f"{file}: {table} must be a table ([{table}])")
-        tables: dict[str, type[Settings]] = {"llm": LLMSettings, "run": RunSettings, **STAGES}
         known = list(tables[table].model_fields) if table in tables else list(values)
         for key in values:
             if key not in known:

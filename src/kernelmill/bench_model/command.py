@@ -54,9 +54,12 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     from kernelmill.cli import main as kernelmill
+    from kernelmill.synthesize.synth_file import KEYS
 
     file, _ = config_file(argv)
-    given, rest = parser().parse_known_args(argv)
+    reader = parser()
+    reader.more_tables = KEYS
+    given, rest = reader.parse_known_args(argv)
     rest += ["@", str(file)] if file is not None else []  # its other tables are for synthesize
     if wrong := next((flag for flag in rest if flag.partition("=")[0] in _OURS), None):
         raise ConfigError(f"{wrong} is settled by bench-model: see kernelmill bench-model --help")

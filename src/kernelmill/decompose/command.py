@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.tree import Tree as RichTree
 
-from kernelmill.arguments import Parser, at_least
+from kernelmill.arguments import Parser, at_least, processors
 from kernelmill.decompose.batch import Decomposer, Outcome, graph
 from kernelmill.decompose.batch_files import Unusable
 from kernelmill.decompose.batch_sources import ModelFile, model_files
@@ -154,7 +153,7 @@ def main(arguments: list[str]) -> int:
         number += 1
         say(f"{f'{number}/{len(models)}  ' if len(models) > 1 else ''}{line(outcome)}")
 
-    workers = given.workers or os.cpu_count() or 1
+    workers = processors(given.workers)
     with Decomposer(
         given.output, workers, float(given.timeout), given.levels, force=given.force
     ) as decomposer:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kernelmill.arguments import Parser, at_least
+from kernelmill.arguments import Parser, at_least, processors
 from kernelmill.decompose.batch import MANIFEST, ours, write_manifest
 from kernelmill.decompose.batch_sources import natural
 from kernelmill.decompose.prove import MEMORY_MB, TIMEOUT, Proof, Prover, prove_folder
@@ -34,7 +34,7 @@ def parser() -> Parser:
         "sources", nargs="+", type=Path, metavar="OUT", help="a decomposed model, or a folder above several"
     )
     made.add_argument(
-        "--workers", type=at_least(1), default=2, metavar="N", help="claims at a time (default: 2)"
+        "--workers", type=at_least(1), metavar="N", help="claims at a time (default: one a processor)"
     )
     made.add_argument(
         "--timeout",
@@ -56,12 +56,13 @@ def parser() -> Parser:
 def main(arguments: list[str]) -> int:
     """Raises `MillError` where there is nothing to read, or results cannot be written."""
     given = parser().parse_args(arguments)
+    workers = processors(given.workers)
     folders = list(dict.fromkeys(folder for source in given.sources for folder in model_folders(source)))
     proofs: list[Proof] = []
     try:
         with (
-            Prover(given.workers, float(given.timeout), given.memory) as prover,
-            threads(given.workers, prover) as pool,
+            Prover(workers, float(given.timeout), given.memory) as prover,
+            threads(workers, prover) as pool,
         ):
             for proof in pool.map(lambda folder: prove_folder(folder, prover), folders):
                 proofs.append(proof)

@@ -16,11 +16,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from kernelmill.arguments import Parser
+from kernelmill.arguments import Parser, at_least, processors
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.evaluate import offline_models
 from kernelmill.isolate import Isolate, Reply
 from kernelmill.isolate.threads import threads
+from kernelmill.missing import maker_of
 
 WORKER = "kernelmill.evaluate.admit"
 MEMORY_MB = 6144
@@ -49,7 +50,9 @@ def parser() -> Parser:
         help="what the inputs and weights are drawn with (default: 0)",
     )
     made.add_argument("--tf32", action="store_true", help="products of float32 may round their operands")
-    made.add_argument("--workers", type=int, default=2, metavar="N", help="problems at a time (default: 2)")
+    made.add_argument(
+        "--workers", type=at_least(1), metavar="N", help="problems at a time (default: one a processor)"
+    )
     made.add_argument(
         "--timeout",
         type=float,
@@ -63,13 +66,14 @@ def parser() -> Parser:
 def main(arguments: list[str]) -> int:
     """Raises `MillError` where there is nothing to read or nowhere to write."""
     given = parser().parse_args(arguments)
+    workers = processors(given.workers)
     problems = [problem for source in given.sources for problem in _problems(source)]
     if given.output is not None and not given.output.parent.is_dir():
         raise OutputError(f"{given.output}: there is no folder {given.output.parent}")
 
     def server(environment: dict[str, str]) -> Isolate:
         return Isolate(
-            WORKER, given.workers, given.timeout, memory_mb=MEMORY_MB, environment=environment
+            WORKER, workers, given.timeout, memory_mb=MEMORY_MB, environment=environment
         )  # which starts with its first problem
 
     with closing(server({})) as plain, closing(server(offline_models.environment("small"))) as hub:
@@ -85,7 +89,7 @@ def main(arguments: list[str]) -> int:
             }
             return {"id": name, **_result(isolate.run_sync(request))}
 
-        with threads(given.workers, plain, hub) as pool:
+        with threads(workers, plain, hub) as pool:
             rows = list(pool.map(row, problems))
     if given.output is not None:
         _write(given.output, rows)
@@ -126,11 +130,11 @@ def _problems(source: Path) -> Iterator[tuple[str, str]]:
     if source.is_dir():
         files = sorted(source.rglob("*.py"), key=_natural)
         if not files:
-            raise SourceError(f"{source}: no .py file in this folder")
+            raise SourceError(f"{source}: no .py file in this folder{maker_of(source)}")
     elif source.is_file():
         files = [source]
     else:
-        raise SourceError(f"{source}: no such file or folder")
+        raise SourceError(f"{source}: no such file or folder{maker_of(source)}")
     for file in files:
         try:
             code = file.read_text(encoding="utf-8")

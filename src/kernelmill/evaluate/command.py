@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
-import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from kernelmill.arguments import Parser, at_least
+from kernelmill.arguments import Parser, at_least, processors
 from kernelmill.errors import ConfigError, OutputError, SourceError
 from kernelmill.evaluate.batch import Batch, finished, run
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
@@ -184,7 +183,7 @@ def _many(given: argparse.Namespace, options: Options) -> int:
     output = given.output or given.pairs.with_name(f"{_stem(given.pairs)}.verdicts.jsonl")
     if output.suffix == ".gz":
         raise ConfigError(f"{output}: verdicts are written as plain .jsonl")
-    workers = given.workers or os.cpu_count() or 1
+    workers = processors(given.workers)
     batch = Batch(
         given.pairs, output, options, workers, given.reward, given.entry_point, given.limit, given.force
     )

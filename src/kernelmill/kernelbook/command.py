@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
 
-from kernelmill.arguments import Parser, at_least
+from kernelmill.arguments import Parser, at_least, processors
 from kernelmill.config import secret
 from kernelmill.errors import OutputError
 from kernelmill.evaluate.command import NOT_DONE, still_owed
@@ -107,7 +106,7 @@ def main(arguments: list[str]) -> int:
             timeout=timeout,
             call_timeout=min(Options.call_timeout, timeout),
         ),
-        workers=given.workers or os.cpu_count() or 1,
+        workers=processors(given.workers),
         limit=given.limit,
         force=given.force,
         rows=source,

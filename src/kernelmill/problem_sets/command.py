@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernelmill.arguments import Parser, at_least
+from kernelmill.arguments import Parser, at_least, processors
 from kernelmill.config import GIVEN
 from kernelmill.errors import ConfigError, OutputError
+from kernelmill.missing import KERNELBENCH
 from kernelmill.problem_sets.distribution import distribution_of
 from kernelmill.problem_sets.levels import PREFIX, asked_levels, levels_of, merged_file
 from kernelmill.problem_sets.listing import list_set, show_problem, stats_lines, stats_of
 from kernelmill.problem_sets.merge import ORDERS, SEED, Order, merged, parse_weights, read_levels, written
 from kernelmill.problem_sets.problem import encoded
 from kernelmill.problem_sets.verify import Verified, Wanted, verify
-from kernelmill.publish.hygiene import KERNELBENCH
 from kernelmill.reading import source_line
 from kernelmill.store.text_file import write_whole
 from kernelmill.task_rules import MARKS
@@ -247,7 +246,7 @@ def main(arguments: list[str]) -> int:
 def _import(given: argparse.Namespace) -> int:
     from kernelmill.problem_sets.importing import import_problems
 
-    workers = given.workers or os.cpu_count() or 1
+    workers = processors(given.workers)
     return import_problems(
         given.source, given.into, given.benchmark, given.level, workers, float(given.timeout), given.force
     )

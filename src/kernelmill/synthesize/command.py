@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 
 from rich.console import Console
 
+from kernelmill.arguments import processors
 from kernelmill.batch import Plan
 from kernelmill.flow import Estimate, Made
 from kernelmill.llm.client import Endpoint
@@ -29,7 +29,7 @@ async def synthesize(settings: SynthesizeSettings) -> Made:
 
 
 async def _taught(settings: SynthesizeSettings) -> Made:
-    workers = settings.workers or os.cpu_count() or 1
+    workers = processors(settings.workers)
 
     async def compiler(opened: Opened) -> Writer:
         teacher = None if settings.dry_run else opened.stack.enter_context(Teacher(workers))

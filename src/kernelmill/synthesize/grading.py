@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import traceback
 from pathlib import Path
 from types import TracebackType
 
 from kernelmill.answers import no_code
+from kernelmill.arguments import processors
 from kernelmill.evaluate import rewards
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
 from kernelmill.evaluate.feedback import feedback
@@ -46,7 +46,7 @@ class Grader:
     def __init__(self, settings: SynthesizeSettings, journal: JournalReader) -> None:
         self.options = options_of(settings)
         self.reward = settings.reward or ("speedup" if self.options.device == "cuda" else "correct")
-        self.workers = settings.workers or os.cpu_count() or 1
+        self.workers = processors(settings.workers)
         self._journal = journal
         self._evaluator: Evaluator | None = None
         self._slots = asyncio.Semaphore(self.workers * (2 if self.options.device == "cuda" else 1))

@@ -20,9 +20,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kernelmill.arguments import check_tables
 from kernelmill.config import load
 from kernelmill.errors import ConfigError
-from kernelmill.stages import STAGES
 from kernelmill.synthesize.settings import SynthesizeSettings
 
 OUTPUT = "evals.jsonl"
@@ -32,7 +32,8 @@ _TABLES = {
     "client": {"base_url": "base_url", "api_key_var": "api_key_var", "timeout": "timeout"},
     "model": {"name": "model"},
 }
-_KNOWN = ("env", "output_dir", *_PLAIN, *_TABLES, "sampling", "synthesize", "llm", "prices")
+KEYS = ("env", "output_dir", *_PLAIN, *_TABLES, "sampling")
+"""What a file of this command has beside the tables of every config."""
 
 
 def resolve(flags: Mapping[str, Any], file: Path | None) -> SynthesizeSettings:
@@ -90,10 +91,7 @@ def read(file: Path) -> dict[str, Any]:
 
 def translated(content: Mapping[str, Any], file: str) -> dict[str, Any]:
     """The tables of a config file, by the names of our settings."""
-    for key in content:
-        # A pipeline's file has tables for other stages, which are theirs to check.
-        if key not in _KNOWN and key not in STAGES and key != "run":
-            raise ConfigError(f"{file}: unknown key {key} (known: {', '.join(_KNOWN)})")
+    check_tables(file, content, KEYS)
     values: dict[str, Any] = dict(_table(content, "llm", file))
     for key, name in _PLAIN.items():
         if key in content:
