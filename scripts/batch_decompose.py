@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from kernelmill.cli import main
+from kernelmill.missing import maker_of
 from kernelmill.reading import source_line
 from kernelmill.terminal import tell
 
@@ -32,12 +33,6 @@ if __name__ == "__main__":
         sys.exit(main(["decompose", "--help"]))
     tell(source_line(str(given.data), "the default" if given.data == DATA else "given"))
     if not given.data.exists():
-        made = (
-            "kernelmill problems import ScalingIntelligence/KernelBench makes it"
-            if given.data == DATA
-            else ""
-        )
-        sys.exit(
-            f"batch_decompose.py: {given.data}: no such folder: {made or 'name a set of problems with --data'}"
-        )
+        what = maker_of(given.data) or ": name a set of problems with --data"
+        sys.exit(f"batch_decompose.py: {given.data}: no such folder{what}")
     sys.exit(main(["decompose", str(given.data), *rest]))

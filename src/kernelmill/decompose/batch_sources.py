@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kernelmill.errors import SourceError
+from kernelmill.missing import maker_of
 
 LEVEL = re.compile(r"level_?(\d+)")
 _NOT_IN_NAMES = re.compile(r"[^\w.+-]")
@@ -41,7 +42,9 @@ def model_files(sources: Iterable[Path]) -> list[ModelFile]:
     for source in sources:
         files = list(_files(source))
         if not files:
-            raise SourceError(f"{source}: no .py file in it, nor in a folder level1, level2 … of it")
+            raise SourceError(
+                f"{source}: no .py file in it, nor in a folder level1, level2 … of it{maker_of(source)}"
+            )
         for file in files:
             found.setdefault(file.resolve(), ModelFile(file, _level(file)))
     return list(found.values())
@@ -64,7 +67,7 @@ def _files(source: Path) -> Iterator[Path]:
                 return
         yield from _in(source)
     else:
-        raise SourceError(f"{source}: no such file or folder")
+        raise SourceError(f"{source}: no such file or folder{maker_of(source)}")
 
 
 def _in(folder: Path) -> list[Path]:

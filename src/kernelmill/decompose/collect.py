@@ -28,8 +28,8 @@ from kernelmill.decompose.prove_command import model_folders
 from kernelmill.decompose.prove_tree import FOLDERS
 from kernelmill.decompose.tree_file import LEVELS, Level, Node, TreeFile
 from kernelmill.errors import OutputError, SourceError
+from kernelmill.missing import KERNELBENCH
 from kernelmill.problem_sets.problem import encoded
-from kernelmill.publish.hygiene import KERNELBENCH
 from kernelmill.python_text import parse_module
 from kernelmill.terminal import plain
 

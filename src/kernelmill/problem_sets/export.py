@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from kernelmill.errors import ConfigError, OutputError
+from kernelmill.missing import KERNELBENCH
 from kernelmill.problem_sets.folder import SetRecord, code_of, read_set
 from kernelmill.problem_sets.levels import (
     PREFIX,
@@ -33,7 +34,6 @@ from kernelmill.problem_sets.merge import merged, read_levels, written
 from kernelmill.problem_sets.problem import Checked, encoded
 from kernelmill.problem_sets.rl_rows import TASK_TYPE
 from kernelmill.prompts import Prompt
-from kernelmill.publish.hygiene import KERNELBENCH
 from kernelmill.store.text_file import write_whole
 from kernelmill.task_rules import MARKS, PAYMENT, Mark, precision
 

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from kernelmill import __version__
 from kernelmill.errors import OutputError, SourceError
+from kernelmill.missing import maker_of
 from kernelmill.problem_sets.problem import Checked, Problem, Rejected, encoded
-from kernelmill.publish.hygiene import KERNELBENCH
 from kernelmill.store.text_file import write_whole
 
 RECORD = "problems.json"
@@ -42,10 +42,8 @@ def read_set(folder: Path) -> SetRecord:
     try:
         return msgspec.json.decode((folder / RECORD).read_bytes(), type=SetRecord)
     except FileNotFoundError:
-        source = "ScalingIntelligence/KernelBench" if folder.name == KERNELBENCH else "SOURCE"
-        raise SourceError(
-            f"{folder} holds no imported problems: kernelmill problems import {source} --into {folder} makes it"
-        ) from None
+        other = f": kernelmill problems import SOURCE --into {folder} makes it"
+        raise SourceError(f"{folder} holds no imported problems{maker_of(folder) or other}") from None
     except OSError as error:
         raise SourceError(f"{folder / RECORD}: cannot be read ({error.strerror})") from None
     except msgspec.DecodeError as error:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from kernelmill.errors import ConfigError, SourceError
+from kernelmill.missing import IMPORT
 
 PREFIX = "kernel_bench_triton"
 COUNTS = {1: 100, 2: 100, 3: 50, 4: 20}
@@ -94,7 +95,7 @@ def _maker(path: Path) -> str:
     if path.name.startswith(f"{PREFIX}_level_"):
         return (
             f"kernelmill problems export -o {folder} makes the level files of an imported set "
-            "(kernelmill problems import ScalingIntelligence/KernelBench), or take a part of the levels with --levels"
+            f"({IMPORT}), or take a part of the levels with --levels"
         )
     return f"kernelmill problems merge {folder} makes it of the level files"
 

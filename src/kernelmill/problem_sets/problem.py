@@ -18,10 +18,11 @@ from msgspec import Struct
 
 from kernelmill.errors import BadRow, SourceError
 from kernelmill.evaluate.offline_models import wanted_by
+from kernelmill.missing import KERNELBENCH
 from kernelmill.problems.benchmark import ProblemRow, open_problems, problem_code
 from kernelmill.problems.module_file import Convention
 from kernelmill.problems.source import read_source
-from kernelmill.publish.hygiene import KERNELBENCH, is_benchmark, is_benchmark_set
+from kernelmill.publish.hygiene import is_benchmark, is_benchmark_set
 from kernelmill.rows import Info, Label, RowReader
 from kernelmill.store import Source
 

@@ -15,14 +15,12 @@ from typing import Any
 import msgspec
 
 from kernelmill.errors import SourceError
+from kernelmill.missing import KERNELBENCH
 from kernelmill.rows import Row
 from kernelmill.store import Source
 
 _MARK = re.compile(rb'"benchmark"|"kernel_bench_')
 """Looked for first: hardly any row has it, and most bytes are never decoded."""
-
-
-KERNELBENCH = "kernelbench"
 _IMPORTED = "problems.json"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.errors import NotOnHub, SourceError
+from kernelmill.missing import maker_of
 from kernelmill.store.hub_http import http_error
 from kernelmill.store.parquet import first_line
 from kernelmill.store.source import DATA, DataFile, natural
@@ -58,12 +59,14 @@ def hub_files(
         ]
     except HFValidationError as error:
         raise SourceError(
-            f"{asked_as}: no such file or folder, nor a name on the Hub ({first_line(error)})"
+            f"{asked_as}: no such file or folder, nor a name on the Hub ({first_line(error)}){maker_of(asked_as)}"
         ) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, http_error(), OSError) as error:
         kind = NotOnHub if isinstance(error, RepositoryNotFoundError) else SourceError
         reason = why_not(repo, error)
-        raise kind(f"{asked_as}: no file or folder of that name here, and {reason}") from error
+        raise kind(
+            f"{asked_as}: no file or folder of that name here, and {reason}{maker_of(asked_as)}"
+        ) from error
     return files, {"kind": "hub", "repo": repo, "revision": info.sha, "splits": chosen}
 
 

@@ -27,6 +27,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from kernelmill.errors import SourceError
+from kernelmill.missing import maker_of
 from kernelmill.resources import bundled
 from kernelmill.rows import Row
 from kernelmill.store.parquet import first_line, read_parquet
@@ -116,7 +117,7 @@ def open_source(spec: str, split: str | None = None, token: str | None = None) -
         if kind:
             raise SourceError(f"{spec}: neither a file nor a folder (rows are read more than once)")
     if hub is None or spec.endswith((*DATA, ".py", ".json", ".csv")):
-        raise SourceError(f"{spec}: no such file or folder")
+        raise SourceError(f"{spec}: no such file or folder{maker_of(spec)}")
     from kernelmill.store.hub import hub_files
 
     files, origin = hub_files(hub["repo"], hub["revision"], split, token, asked_as=spec)
@@ -163,7 +164,9 @@ def _folder(folder: Path) -> list[DataFile]:
     if data and problems:
         raise SourceError(f"{folder} holds both data files and problem files (*.py): name one of them")
     if not data and not problems:
-        raise SourceError(f"{folder} holds no data file ({', '.join(DATA)}) and no problem file (*.py)")
+        raise SourceError(
+            f"{folder} holds no data file ({', '.join(DATA)}) and no problem file (*.py){maker_of(folder)}"
+        )
     for name in data or problems:
         if not _is_text(name):
             raise SourceError(f"{_shown(name)}: the file's name is not UTF-8: rename it")
