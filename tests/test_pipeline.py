@@ -322,3 +322,41 @@ def test_a_dry_run_says_how_many_calls_there_are_where_the_rows_are_yet_to_be_wr
     assert lines[1].endswith("at most 4 calls to fake, unknown cost")
     assert "at most 8 calls" in lines[2]
     assert "[prices" in lines[2]
+
+
+@pytest.mark.parametrize(("turns", "calls"), [(1, "4 calls"), (3, "at most 12 calls")])
+def test_a_dry_run_counts_every_turn_of_a_rollout_and_says_that_it_may_be_fewer(
+    turns: int, calls: str, tmp_path: Path, mill: Mill
+) -> None:
+    write_rows(
+        tmp_path / "problems.jsonl", [{"python_code": evals_row(n)["info"]["python_code"]} for n in range(2)]
+    )
+    (tmp_path / "asking.toml").write_text(
+        '[run]\nreport = "run.json"\nsteps = [{ stage = "synthesize" }, { stage = "rate", source = "e.jsonl", output = "r.jsonl" }]\n'
+        '[llm]\nmodel = "fake"\n[prices."fake"]\ninput = 1.0\noutput = 10.0\n'
+        f'[synthesize]\nsource = "problems.jsonl"\noutput = "e.jsonl"\nrollouts = 2\nturns = {turns}\n'
+    )
+    done = mill("run", "asking.toml", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    asked, rated, total = done.stdout.splitlines()
+    assert re.search(rf"; {calls}, \S+ tokens in, \S+ out, \$[\d.]+ to fake$", asked), asked
+    assert rated.endswith("; at most 4 calls to fake, unknown cost")
+    assert f"at most {4 * turns + 4} calls" in total
+    own = mill("synthesize", "@", "asking.toml", "--dry-run").stdout
+    assert f"calls: {calls.removesuffix(' calls')} to fake" in own
+    assert ("estimated cost: at most $" in own) == (turns > 1)
+
+
+def test_what_a_dry_run_calls_the_most_is_what_answers_that_are_never_right_cost(
+    tmp_path: Path, mill: Mill
+) -> None:
+    write_rows(tmp_path / "problems.jsonl", [{"python_code": evals_row(0)["info"]["python_code"]}])
+    with FakeEndpoint(lambda _: "```python\nclass Scale0New: pass\n```") as endpoint:
+        line = [
+            *("synthesize", "problems.jsonl", "-o", "e.jsonl", "--base-url", endpoint.base_url),
+            *("--model", "fake", "--turns", 3, "--device", "cpu"),
+        ]
+        assert "calls: at most 3 to fake" in mill(*line, "--dry-run").stdout
+        assert mill(*line).returncode == 0
+        assert endpoint.asked.total() == 3
+        assert "calls: 0 to fake" in mill(*line, "--dry-run").stdout

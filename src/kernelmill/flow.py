@@ -19,6 +19,8 @@ class Estimate(NamedTuple):
     tokens_out: int = 0
     cost: float | None = 0.0
     """US dollars; None where the price is not known."""
+    at_most: bool = False
+    """Whether it may turn out to be less: some calls are made only where an answer has to be repaired."""
 
 
 class Made(NamedTuple):

@@ -1,8 +1,8 @@
 """What the steps of a run would ask of a model, and what that would cost: the dry runs of its stages, one after the other.
 
 A step may read what an earlier step has yet to write. Steps that keep or drop rows leave no more of them than they read, so the
-figures of such a step are those of the rows that go into the first one, and are said to be the most that it can be. Retries
-are not counted.
+figures of such a step are those of the rows that go into the first one, and are said to be the most that it can be; so are those of
+rollouts of several turns, which end with the first correct answer. Retries are not counted.
 """
 
 from __future__ import annotations
@@ -56,10 +56,12 @@ class Forecast:
         by_model = by_model and getattr(settings, "teacher", None) is None
         if rows is not None:
             # Nobody knows yet what stands in those rows.
+            rows *= getattr(settings, "rollouts", None) or 1
             if not by_model:
                 return Estimate(rows), "no calls"
-            self._note(Estimate(rows, rows, cost=None), at_most=True)
-            return Estimate(rows), f"at most {rows:,} calls to {settings.model}, unknown cost"
+            calls = rows * getattr(settings, "turns", 1)
+            self._note(Estimate(rows, calls, cost=None), at_most=True)
+            return Estimate(rows), f"at most {calls:,} calls to {settings.model}, unknown cost"
         change = {"dry_run": True} | ({"source": source} if at_most else {})
         try:
             with contextlib.redirect_stdout(io.StringIO()):
@@ -70,6 +72,7 @@ class Forecast:
         estimate = made.estimate or Estimate(0)
         if not by_model:
             return estimate, "no calls"
+        at_most = at_most or estimate.at_most
         self._note(estimate, at_most)
         return estimate, f"{'at most ' if at_most else ''}{_words(estimate)} to {settings.model}"
 

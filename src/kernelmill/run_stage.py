@@ -242,11 +242,12 @@ def estimated(rows: int, calls: int, tokens_in: int, each: int, price: Price | N
 def say_estimate(console: Console, estimate: Estimate, each: int, prompt: Messages | None) -> None:
     """What a dry run says of tokens and cost, and the first prompt as it would be."""
     tokens_in, tokens_out, cost = estimate.tokens_in, estimate.tokens_out, estimate.cost
+    most = "at most " if estimate.at_most else ""
     console.print(
-        f"estimated tokens: {count(tokens_in)} in ({token_counter().how}), {count(tokens_out)} out ({each} an answer)"
+        f"estimated tokens: {most}{count(tokens_in)} in ({token_counter().how}), {count(tokens_out)} out ({each} an answer)"
     )
     hint = "" if cost is not None else " (give --price INPUT,OUTPUT, or [prices] in the config)"
-    console.print(f"estimated cost: {money(cost)}{hint}")
+    console.print(f"estimated cost: {most}{money(cost)}{hint}")
     if prompt is not None:
         console.print("the first prompt, whole:\n")
         for message in prompt:

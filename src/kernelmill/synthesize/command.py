@@ -12,15 +12,18 @@ from kernelmill.flow import Estimate, Made
 from kernelmill.llm.client import Endpoint
 from kernelmill.run_stage import estimated, say_estimate
 from kernelmill.synthesize.model_writer import ModelWriter
+from kernelmill.synthesize.rollout import Standing
 from kernelmill.synthesize.runner import Opened, Synthesis, run
 from kernelmill.synthesize.settings import SynthesizeSettings
 from kernelmill.synthesize.teacher_writer import TeacherWriter
 from kernelmill.synthesize.writer import Writer
 from kernelmill.teacher.teacher import Teacher
-from kernelmill.tokens import token_counter
+from kernelmill.tokens import TokenCounter, token_counter
 
 _EXPECTED_TOKENS = 4000
 """Of an answer, for the estimate of a dry run."""
+_FEEDBACK_TOKENS = 400
+"""Of what is said about an answer that has to be repaired."""
 
 
 async def synthesize(settings: SynthesizeSettings) -> Made:
@@ -57,24 +60,39 @@ async def _asked(settings: SynthesizeSettings) -> Made:
             await opened.stack.enter_async_context(endpoint)
         return ModelWriter(endpoint, opened.journal, opened.stats, opened.control)
 
-    return await run(settings, model, partial(_dry_run, endpoint=endpoint))
+    return await run(settings, model, partial(_dry_run, endpoint=endpoint, turns=settings.turns))
 
 
-def _dry_run(batch: Synthesis, plan: Plan, endpoint: Endpoint) -> Estimate:
+def _dry_run(batch: Synthesis, plan: Plan, endpoint: Endpoint, turns: int) -> Estimate:
     console = Console(markup=False, highlight=False, soft_wrap=True)
     console.print(
         f"{plan.rows:,} rollouts, {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {endpoint.model}"
     )
     counter = token_counter()
     standings = [batch.rollouts.look(item) for _, item in batch.owed_items(plan)]
-    asked = [standing.asked for standing in standings if standing.written is None]
-    tokens_in = sum(counter.count(message["content"]) for messages in asked for message in messages)
-    console.print(
-        f"calls: {len(asked):,} to {endpoint.model} at {endpoint.name}, and more where turns follow"
-    )
-    console.print(f"to judge without a call: {len(standings) - len(asked):,}")
+    sure = sum(standing.written is None for standing in standings)
+    calls = tokens_in = 0
+    for standing in standings:
+        more, tokens = _to_ask(standing, turns, counter)
+        calls, tokens_in = calls + more, tokens_in + tokens
+    shown = f"at most {calls:,}" if calls > sure else f"{calls:,}"
+    repairs = f" ({sure:,}, and {calls - sure:,} more where every answer has to be repaired)" * (calls > sure)
+    console.print(f"calls: {shown} to {endpoint.model} at {endpoint.name}{repairs}")
+    console.print(f"to judge without a call: {len(standings) - sure:,}")
     first = next(batch.items(), None)
     prompt = first.messages if first is not None else None
-    estimate = estimated(plan.asked, len(asked), tokens_in, _EXPECTED_TOKENS, endpoint.price)
+    estimate = estimated(plan.asked, calls, tokens_in, _EXPECTED_TOKENS, endpoint.price)
+    estimate = estimate._replace(at_most=calls > sure)
     say_estimate(console, estimate, _EXPECTED_TOKENS, prompt)
     return estimate
+
+
+def _to_ask(standing: Standing, turns: int, counter: TokenCounter) -> tuple[int, int]:
+    """How many calls a rollout may still take, and the tokens that go in: each turn sends all that was said before it."""
+    said = sum(counter.count(message["content"]) for message in standing.asked)
+    calls = turns - len(standing.turns)
+    if standing.written is not None:
+        calls -= 1
+        said += counter.count(standing.written.content) + _FEEDBACK_TOKENS
+    # The first of these calls sends what is said so far, each later one an answer and the feedback to it more.
+    return calls, calls * said + calls * (calls - 1) // 2 * (_EXPECTED_TOKENS + _FEEDBACK_TOKENS)
