@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import itertools
 import os
@@ -11,14 +12,21 @@ import struct
 import subprocess
 import termios
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kernelmill import cli
 from kernelmill.control import Stats
-from kernelmill.evaluate.progress import Now
+from kernelmill.counting import Counting
+from kernelmill.evaluate.progress import Now, watch
 from kernelmill.evaluate.progress import Progress as Judging
 from kernelmill.progress import Progress
+from kernelmill.rows import Row
+from kernelmill.store import watched
+from kernelmill.store.source import Source
 from kernelmill.terminal import fit, rate
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import command, evals_row, write_rows
@@ -79,6 +87,76 @@ def test_a_batch_of_verdicts_fits_too_and_names_the_candidate(capsys: pytest.Cap
     assert "softmax/3: interpreter" in line
     assert "0.0" not in line
     assert len(line) <= 80
+
+
+@pytest.mark.parametrize("name", ["Softmax", LONG, "a\x1b[2Jb\nc"])
+def test_work_in_threads_is_told_while_it_is_done_in_80_columns(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The way of admit, prove, decompose and problems import."""
+    with Counting(1_234_567, "problems tried", every=0.01) as counting:
+        counting.skip(67)
+        for _ in range(2):
+            with counting.working_on(name):
+                time.sleep(0.05)
+        counting.say("said by itself")
+    lines = capsys.readouterr().err.splitlines()
+    assert "said by itself" in lines
+    assert lines[0].startswith("0 of 1,234,500 problems tried  "), "before the first is done"
+    assert any(line.startswith("1 of 1,234,500 problems tried") for line in lines)
+    assert all(len(line) <= 80 and not re.search(r"(?<![\d.])0(\.0)?/", line) for line in lines)
+    assert any(name[:7] in line or "\\x1b" in line for line in lines)
+
+
+class _Long(Source):
+    def rows(self) -> Iterator[Row]:
+        yield from (Row(n, f"folder/{LONG}.jsonl:{n + 1}", b"{}") for n in range(5000))
+
+
+def test_reading_rows_says_where_it_is_and_how_fast_it_goes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watched, "_EVERY", 0.0)
+    assert len(list(watched.Watched(_Long("x", [], {})).rows())) == 5000
+    lines = capsys.readouterr().err.splitlines()
+    assert re.match(r"1,000 rows read  \S+/s  folder/AVery.*\.jsonl:1$", lines[0])
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_what_is_done_for_one_candidate_fits_too(capsys: pytest.CaptureFixture[str]) -> None:
+    async def some() -> None:
+        now: Any = {"label": LONG, "doing": "probe " + "x" * 100, "turn": ""}
+        watching = asyncio.create_task(watch(LONG, lambda: Now([(LONG, "interpreter", 0.0)], {}, [now])))
+        await asyncio.sleep(0.05)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    asyncio.run(some())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("AVeryLong")
+    assert "interpreter" in line
+    assert line.endswith("(0:00)")
+    assert len(line) <= 80
+
+
+def test_every_command_that_takes_long_names_what_it_works_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a terminal too, where admit and prove said nothing, and decompose only what was done."""
+    monkeypatch.setattr(Counting.__init__, "__defaults__", (0.01,))
+    (tmp_path / "models").mkdir()
+    for name in ("1_first", "2_second"):
+        code = evals_row(0)["info"]["python_code"].replace("Scale0", "Model")
+        (tmp_path / f"models/{name}.py").write_text(code)
+    for line, total in (
+        (["decompose", "models", "-o", "out"], "2 models decomposed"),
+        (["prove", "out/models/1_first"], "1 models tried"),
+        (["admit", "models/1_first.py"], "1 problems tried"),
+    ):
+        assert cli.main([*line, "--workers", "1"]) == 0
+        lines = [told for told in capsys.readouterr().err.splitlines() if total[2:] in told]
+        assert any(f"0 of {total}" in told and "1_first" in told for told in lines), line
+        assert all(len(told) <= 80 for told in lines), line
 
 
 def test_on_a_terminal_of_80_columns_progress_is_one_line(tmp_path: Path) -> None:

@@ -174,12 +174,14 @@ def test_an_interrupted_batch_leaves_whole_folders_only_and_goes_on_after_them(
         text=True,
     )
     assert running.stderr is not None
-    assert "models/1_good" in running.stderr.readline()
+    said = (line for line in running.stderr if " models decomposed" not in line)  # on a slow machine
+    assert "models/1_good" in next(said)
     time.sleep(0.5)
     running.send_signal(how)
-    _, said = running.communicate(timeout=240)
+    _, rest = running.communicate(timeout=240)
     if how == signal.SIGINT:
-        assert (running.returncode, said) == (130, "kernelmill: interrupted\n")
+        lines = [line for line in rest.splitlines() if " models decomposed" not in line]
+        assert (running.returncode, lines) == (130, ["kernelmill: interrupted"])
         assert (tmp_path / "out/manifest.txt").read_text() == "models/1_good\n"
     written(tmp_path / "set", {"2_forever.py": KERNEL.replace("gelu", "relu"), "3_forever.py": "x = 1\n"})
     done = subprocess.run(

@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from kernelmill.counting import Counting
 from kernelmill.decompose.analysis import analysis
 from kernelmill.decompose.batch_files import (
     Unusable,
@@ -116,8 +117,13 @@ class Decomposer:
     ) -> None:
         self._stack.close()
 
-    def run(self, models: Sequence[ModelFile], done: Callable[[Outcome], None]) -> list[Outcome]:
-        """All of them, in the order given; `done` hears of each as soon as it is. Raises `OutputError` where nothing can be written."""
+    def run(
+        self,
+        models: Sequence[ModelFile],
+        done: Callable[[Outcome], None],
+        counting: Counting | None = None,
+    ) -> list[Outcome]:
+        """All of them, in the order given; `done` hears of each as soon as it is, and `counting` of those that are worked on. Raises `OutputError` where nothing can be written."""
         found: dict[ModelFile, Outcome] = {}
         owed: list[tuple[ModelFile, str]] = []
         places: dict[str, ModelFile] = {}
@@ -137,10 +143,12 @@ class Decomposer:
             except Unusable as error:
                 found[model] = Outcome(model, "ERROR", str(error))
                 done(found[model])
+        if counting is not None:
+            counting.skip(len(found))
         try:
             if owed:
                 self._start([code for _, code in owed])
-                self._run(owed, found, done)
+                self._run(owed, found, done, counting)
         finally:  # an interrupted batch has results too
             write_manifest(self._out)
         return [found[model] for model in models]
@@ -160,10 +168,15 @@ class Decomposer:
         owed: list[tuple[ModelFile, str]],
         found: dict[ModelFile, Outcome],
         done: Callable[[Outcome], None],
+        counting: Counting | None,
     ) -> None:
+        def one(model: ModelFile, code: str) -> Outcome:
+            with counting.working_on(model.place) if counting is not None else nullcontext():
+                return self._one(model, code)
+
         assert self._prover is not None
         with threads(self._workers, *self._isolates.values(), self._prover) as pool:
-            futures = [pool.submit(self._one, model, code) for model, code in owed]
+            futures = [pool.submit(one, model, code) for model, code in owed]
             try:
                 for future in as_completed(futures):
                     outcome = future.result()

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.tree import Tree as RichTree
 
 from kernelmill.arguments import Parser, at_least, processors
+from kernelmill.counting import Counting
 from kernelmill.decompose.batch import Decomposer, Outcome, graph
 from kernelmill.decompose.batch_files import Unusable
 from kernelmill.decompose.batch_sources import ModelFile, model_files
@@ -26,7 +27,7 @@ from kernelmill.decompose.tree_file import LEVELS, Level
 from kernelmill.errors import SourceError
 from kernelmill.extras import require
 from kernelmill.store.text_file import write_whole
-from kernelmill.terminal import duration, plain, say
+from kernelmill.terminal import duration, plain
 
 TIMEOUT = 300
 OUTPUT = Path("output")
@@ -151,13 +152,16 @@ def main(arguments: list[str]) -> int:
     def done(outcome: Outcome) -> None:
         nonlocal number
         number += 1
-        say(f"{f'{number}/{len(models)}  ' if len(models) > 1 else ''}{line(outcome)}")
+        counting.say(f"{f'{number}/{len(models)}  ' if len(models) > 1 else ''}{line(outcome)}")
 
     workers = processors(given.workers)
-    with Decomposer(
-        given.output, workers, float(given.timeout), given.levels, force=given.force
-    ) as decomposer:
-        outcomes = decomposer.run(models, done)
+    with (
+        Decomposer(
+            given.output, workers, float(given.timeout), given.levels, force=given.force
+        ) as decomposer,
+        Counting(len(models), "models decomposed") as counting,
+    ):
+        outcomes = decomposer.run(models, done, counting)
     if len(outcomes) == 1 and outcomes[0].raw is not None:
         show(rich_tree(outcomes[0].raw))
     print(summary(outcomes, time.monotonic() - started))

@@ -6,18 +6,18 @@ The exit code is 1 where a claim failed or could not be tried; every such claim 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kernelmill.arguments import Parser, at_least, processors
+from kernelmill.counting import Counting
 from kernelmill.decompose.batch import MANIFEST, ours, write_manifest
 from kernelmill.decompose.batch_sources import natural
 from kernelmill.decompose.prove import MEMORY_MB, TIMEOUT, Proof, Prover, prove_folder
 from kernelmill.decompose.prove_tree import TREE
 from kernelmill.errors import SourceError
 from kernelmill.isolate.threads import threads
-from kernelmill.terminal import plain, say
+from kernelmill.terminal import plain
 
 _MAX_LINES = 20
 
@@ -62,12 +62,15 @@ def main(arguments: list[str]) -> int:
     try:
         with (
             Prover(workers, float(given.timeout), given.memory) as prover,
+            Counting(len(folders), "models tried") as counting,
             threads(workers, prover) as pool,
         ):
-            for proof in pool.map(lambda folder: prove_folder(folder, prover), folders):
-                proofs.append(proof)
-                if sys.stderr.isatty() and len(folders) > 1:
-                    say(f"{len(proofs):,} of {len(folders):,}: {proof.name} {proof.status}")
+
+            def prove(folder: Path) -> Proof:
+                with counting.working_on(folder.name):
+                    return prove_folder(folder, prover)
+
+            proofs.extend(pool.map(prove, folders))
     finally:
         for out in {folder.resolve().parent.parent for folder in folders}:
             if (out / MANIFEST).is_file() and ours(out):

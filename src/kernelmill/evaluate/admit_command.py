@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.arguments import Parser, at_least, processors
+from kernelmill.counting import Counting
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.evaluate import offline_models
 from kernelmill.isolate import Isolate, Reply
@@ -87,9 +88,10 @@ def main(arguments: list[str]) -> int:
                 "seed": given.seed,
                 "tf32": given.tf32,
             }
-            return {"id": name, **_result(isolate.run_sync(request))}
+            with counting.working_on(name):
+                return {"id": name, **_result(isolate.run_sync(request))}
 
-        with threads(workers, plain, hub) as pool:
+        with Counting(len(problems), "problems tried") as counting, threads(workers, plain, hub) as pool:
             rows = list(pool.map(row, problems))
     if given.output is not None:
         _write(given.output, rows)

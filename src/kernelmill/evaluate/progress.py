@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.isolate import Doing
-from kernelmill.terminal import LINE, duration, fit, plain, rate, say, shorten
+from kernelmill.terminal import LINE, duration, fit, rate, say, shorten
 
 _SAY_EVERY = 10.0
 _SHOW_EVERY = 0.5
@@ -49,10 +49,11 @@ async def watch(name: str, doing: Callable[[], Now]) -> None:
             took = duration(time.monotonic() - begun)
             if live:
                 width = shutil.get_terminal_size((LINE, 24)).columns - 1
-                line = shorten(plain(f"{name}: {told} {took}"), width)
+                line = fit([(0, f"{shorten(name, _NAME)}: {told}"), (1, took)], width)
                 print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
             elif told != said:
-                say(f"{name}: {told} ({took})")
+                room = LINE - len(f" ({took})")
+                say(f"{fit([(0, f'{shorten(name, _NAME)}: {told}')], room)} ({took})")
             said = told
             await asyncio.sleep(_LOOK_EVERY)
     finally:

@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from kernelmill.counting import Counting
 from kernelmill.isolate import Isolate, Reply
 from kernelmill.isolate.threads import threads
 from kernelmill.problem_sets.problem import Checked, FullSize, Problem, Rejected
-from kernelmill.terminal import fit, rate, say, shorten
 
 MEMORY_MB = 6144
-_EVERY = 10.0
-_NAME = 32
 _NOT_INSTALLED = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
@@ -46,10 +41,12 @@ def check_all(
         for one in hub:
             results[one.file] = Rejected(one.where, _needs("transformers"))
         hub = []
-    progress = _Progress(len(plain) + len(hub))
-    for worker, some in (("check_worker", plain), ("hub_check_worker", hub)):
-        if some:
-            results |= _checked(f"kernelmill.problem_sets.{worker}", some, note, workers, timeout, progress)
+    with Counting(len(plain) + len(hub), "problems checked") as counting:
+        for worker, some in (("check_worker", plain), ("hub_check_worker", hub)):
+            if some:
+                results |= _checked(
+                    f"kernelmill.problem_sets.{worker}", some, note, workers, timeout, counting
+                )
     found = [results[one.file] for one in problems]
     return [one for one in found if isinstance(one, Checked)], [
         one for one in found if isinstance(one, Rejected)
@@ -69,13 +66,13 @@ def _checked(
     note: Callable[[Checked], None],
     workers: int,
     timeout: float,
-    progress: _Progress,
+    counting: Counting,
 ) -> dict[str, Checked | Rejected]:
     with Isolate(worker, workers=workers, timeout=timeout, memory_mb=MEMORY_MB) as isolate:
 
         def check(one: Problem) -> tuple[str, Checked | Rejected]:
             request = {"code": one.code, "entry_point": "Model"}
-            with progress.working_on(one.name):
+            with counting.working_on(one.name):
                 full = isolate.run_sync({**request, "step": "full"})
                 shrunk = isolate.run_sync({**request, "step": "shrunk"})
             return one.file, _result(one, full, shrunk)
@@ -86,7 +83,6 @@ def _checked(
                 results[file] = result
                 if isinstance(result, Checked):
                     note(result)
-                progress.step()
         return results
 
 
@@ -127,42 +123,3 @@ def _why_not(reply: Reply) -> str | None:
     if reply["kind"] == "error":
         return reply["message"] if reply["type"] == "TraceFailed" else f"{reply['type']}: {reply['message']}"
     return f"{reply['kind'].replace('_', ' ')}: {reply['message']}"
-
-
-class _Progress:
-    """A line now and then: this takes minutes."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._started = total, 0, time.monotonic()
-        self._said = self._started
-        self._doing: dict[str, None] = {}
-
-    @contextmanager
-    def working_on(self, name: str) -> Iterator[None]:
-        self._doing[name] = None
-        try:
-            yield
-        finally:
-            self._doing.pop(name, None)  # two problems may have one name
-
-    def step(self) -> None:
-        self._done += 1
-        shown = sys.stderr.isatty()
-        if time.monotonic() - self._said > (1.0 if shown else _EVERY):
-            self._said = time.monotonic()
-            line = self._line()
-            if shown:
-                end = "\r" if self._done < self._total else "\n"
-                print(f"\r\x1b[K{line}", end=end, file=sys.stderr, flush=True)
-            else:
-                say(line)
-
-    def _line(self) -> str:
-        working_on = (list(self._doing) or [""])[0]
-        return fit(
-            [
-                (0, f"{self._done:,} of {self._total:,} problems checked"),
-                (1, rate(self._done, time.monotonic() - self._started)),
-                (2, shorten(working_on, _NAME)),
-            ]
-        )

@@ -9,10 +9,11 @@ from itertools import islice
 
 from kernelmill.rows import Row
 from kernelmill.store.source import Source
-from kernelmill.terminal import say
+from kernelmill.terminal import fit, rate, say, shorten
 
 _EVERY = 10.0
 _ROWS = 1_000
+_NAME = 40
 
 
 class Watched(Source):
@@ -23,7 +24,8 @@ class Watched(Source):
         self._all, self._limit = source, limit
 
     def rows(self) -> Iterator[Row]:
-        said, number, shown = time.monotonic(), 0, sys.stderr.isatty()
+        started = said = time.monotonic()
+        number, shown = 0, sys.stderr.isatty()
         every = 0.5 if shown else _EVERY
         rows = islice(self._all.rows(), self._limit)
         try:
@@ -33,10 +35,18 @@ class Watched(Source):
                 number += _ROWS
                 if time.monotonic() - said > every:
                     said = time.monotonic()
+                    # Where it is says what is being worked on; a row may be of one file among many.
+                    line = fit(
+                        [
+                            (0, f"{number:,} rows read"),
+                            (1, rate(number, said - started)),
+                            (2, shorten(row.where, _NAME)),
+                        ]
+                    )
                     if shown:
-                        print(f"\r{number:,} rows", end="", file=sys.stderr, flush=True)
+                        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
                     else:
-                        say(f"{number:,} rows")
+                        say(line)
         finally:
             if shown and number:
                 print("\r\x1b[K", end="", file=sys.stderr, flush=True)
