@@ -220,10 +220,8 @@ class Claim:
                 except ArithmeticError as error:  # of Python's own numbers: a size is computed with
                     self.faults.append(f"with inputs of other sizes the refactored fails: {_said(error)}")
                     return
-                except TooMany:
-                    continue  # a loop over this size, which would not end
-                except Exception:  # noqa: BLE001  a size may be a number in the parts, or the model may take no other
-                    continue
+                except (TooMany, Exception):  # noqa: BLE001
+                    continue  # a loop over this size would not end, a size is a number in the parts, or the model takes no other
                 if (wrong := operations.follows_sizes(own, (mine, theirs))) is not None:
                     self.faults.append(wrong)
                     return
