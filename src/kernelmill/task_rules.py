@@ -1,4 +1,4 @@
-"""What a candidate is told about its task, for every prompt: how precise, how paid, and how its answer is marked.
+"""What a candidate is told about its task, for every prompt: who does the work, how precise, how paid, and how its answer is marked.
 
 The judge goes by these rules (tolerances, rewards, `answers`), the prompts and feedback quote them from here, and tests hold the two
 together: no prompt promises what the judge does not do. Needs the standard library alone.
@@ -11,6 +11,15 @@ from typing import Literal
 IEEE = 'input_precision="ieee"'
 KEEPS_FLOAT32 = f"tl.dot(a, b, {IEEE})"
 """The product of float32 blocks that is judged as float32. The default of `tl.dot` rounds to TF32, and is refused."""
+
+WORK = (
+    "Do the work in `@triton.jit` kernels that you write and launch. PyTorch may allocate, reshape and view; "
+    "it must not compute what the kernels are to compute. Do not call, copy or inherit from the original module."
+)
+"""Held by the hack checks A1 to A15: launches are recorded, and so is what torch computes."""
+
+STATELESS = "Keep nothing from one call to the next, and run nothing when the code is imported."
+"""Held by the hack checks B1 to B15."""
 
 PAYMENT = (
     "A module that is wrong never earns more than one that is correct, however fast it is, "
@@ -34,3 +43,8 @@ def precision(tf32: bool) -> str:
         f"Products of float32 must keep float32 precision: give `tl.dot` the argument `{IEEE}`. "
         "TF32, its default, is not allowed."
     )
+
+
+def rules(tf32: bool) -> dict[str, str]:
+    """What every prompt template can quote, by the names that templates use."""
+    return {"work": WORK, "stateless": STATELESS, "precision": precision(tf32), "payment": PAYMENT}

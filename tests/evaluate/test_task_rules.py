@@ -14,7 +14,7 @@ from kernelmill.evaluate.feedback_words import KEEP_FLOAT32
 from kernelmill.evaluate.rewards import compute
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.prompts import Prompt
-from kernelmill.task_rules import IEEE, PAYMENT, precision
+from kernelmill.task_rules import IEEE, PAYMENT, STATELESS, WORK, rules
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,8 +24,10 @@ def test_a_prompt_says_how_to_keep_the_precision_that_the_judge_asks_for(name: s
     values = dict.fromkeys(
         ("code", "python_code", "module_name", "class_name", "problem_name", "hardware", "answer"), "x"
     )
-    text = Prompt(name).render(**values, precision=precision(tf32=False), payment=PAYMENT)
+    text = Prompt(name).render(**values, **rules(tf32=False))
     assert IEEE in text
+    assert WORK in text
+    assert STATELESS in text
     assert "TF32, its default, is not allowed" in text
     assert IEEE in KEEP_FLOAT32
     assert IEEE in (ROOT / "docs/tolerance.md").read_text()
@@ -37,3 +39,10 @@ def test_no_prompt_promises_that_a_wrong_answer_earns_nothing_while_some_rewards
     for file in (ROOT / "prompts").glob("*.md"):
         assert "earns nothing" not in file.read_text(), file
     assert PAYMENT in (ROOT / "docs/rewards.md").read_text()
+
+
+def test_a_rule_is_written_in_one_place_and_prompts_quote_it() -> None:
+    for file in (ROOT / "prompts").glob("*.md"):
+        text = file.read_text()
+        assert "reshape and view" not in text, file
+        assert "from one call to the next" not in text, file

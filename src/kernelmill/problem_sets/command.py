@@ -158,7 +158,7 @@ def _add_export(words: argparse._SubParsersAction[Parser]) -> None:
         "--prompt",
         type=Path,
         metavar="FILE",
-        help="your own user's message (Jinja; code, problem_name, class_name, module_name, precision, payment, answer)",
+        help="your own user's message (Jinja; code, problem_name, class_name, module_name, answer, and the rules work, stateless, precision, payment)",
     )
     made.add_argument("--system-prompt", type=Path, metavar="FILE", help="your own system's message")
     made.add_argument(

@@ -35,7 +35,7 @@ from kernelmill.problem_sets.problem import Checked, encoded
 from kernelmill.problem_sets.rl_rows import TASK_TYPE
 from kernelmill.prompts import Prompt
 from kernelmill.store.text_file import write_whole
-from kernelmill.task_rules import MARKS, PAYMENT, Mark, precision
+from kernelmill.task_rules import MARKS, Mark, rules
 
 Format = Literal["slime", "trl", "verl", "prime", "verifiers"]
 
@@ -64,9 +64,8 @@ class Prompts(NamedTuple):
             "module_name": "Model",
             "class_name": "ModelNew",
             "answer": MARKS[self.answer],
-            "payment": PAYMENT,
-            # The service allows it only to a request that says so, and ours do not.
-            "precision": precision(tf32=False),
+            # The service allows TF32 only to a request that says so, and ours do not.
+            **rules(tf32=False),
         }
         return [
             {"role": "system", "content": self.system.render(**values)},

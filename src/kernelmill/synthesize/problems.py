@@ -21,7 +21,7 @@ from kernelmill.publish.hygiene import is_benchmark, is_benchmark_set
 from kernelmill.rows import Drop, Row
 from kernelmill.store import Source, open_source
 from kernelmill.synthesize.settings import ProblemSet, SynthesizeSettings
-from kernelmill.task_rules import precision
+from kernelmill.task_rules import rules
 
 
 class Rollout(Row, frozen=True, gc=False):
@@ -98,7 +98,7 @@ class Asked:
         self.version = hashlib.sha256(texts.encode()).hexdigest()[:16]
         """Of all templates together: another text is another version."""
         self._hardware = settings.hardware
-        self._precision = precision(settings.tf32)
+        self._rules = rules(settings.tf32)
         self._modules = Specs(None)
 
     def take(self, row: Row) -> Problem | Drop:
@@ -116,8 +116,8 @@ class Asked:
             module_name=module.module_name,
             class_name=module.class_name,
             python_code=module.python_code,
-            precision=self._precision,
             hardware=self._hardware,
+            **self._rules,
         )
         system = [{"role": "system", "content": self._system.render()}] if self._system else []
         return [*system, {"role": "user", "content": text}]
