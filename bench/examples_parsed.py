@@ -1,16 +1,21 @@
 """Whether the trainers take the settings of our training examples.
 
-    python bench/examples_parsed.py --verl PYTHON --slime PATH --megatron PATH --sglang PATH [--prime-rl PYTHON --prime-rl-checkout PATH]
+    python bench/examples_parsed.py --verl PYTHON
+    python bench/examples_parsed.py --slime PATH --megatron PATH --sglang PATH
+    python bench/examples_parsed.py --prime-rl PYTHON --prime-rl-checkout PATH
 
-A PATH is a checkout, or a git directory whose HEAD is read; a PYTHON is one in which the trainer is installed (of verl, hydra-core beside it is enough; of
-prime-rl, its package prime-rl-configs). The shell scripts run as they are, with programs in place of `python3` and `ray` that write down their arguments:
+Any of these together; a trainer that is not given keeps its last result. A PATH is a checkout, or a git directory whose HEAD is read; a PYTHON is one in which
+the trainer is installed. Of verl, hydra-core beside it is enough; of prime-rl, its package prime-rl-configs, which is not published and is installed from
+the checkout (`pip install PATH/packages/prime-rl-configs`, in Python 3.12). The shell scripts run as they are, with programs in place of `python3` and
+`ray` that write down their arguments:
 
 - verl: its own Hydra config is composed with the arguments. Hydra refuses a key that the config does not have.
 - slime: every flag, those of the sourced model included, is one that slime, Megatron-LM or SGLang defines: in a call of `add_argument`, or as a field of a
   class that their parsers are made from. Read from the sources; values are not looked at.
-- prime-rl: its own class validates the TOML file, which refuses unknown keys.
+- prime-rl: its own class validates the TOML file, and must refuse a key that it does not have in every table of the file. What each setting became is
+  written down. The installed classes are those of the checkout: the files are compared.
 
-Writes examples_parsed.json into bench/results, with versions, commits and the hash of each example. Nothing is trained.
+Writes examples_parsed.json into bench/results, with versions, commits, dates and the hash of each example. Nothing is trained.
 """
 
 from __future__ import annotations
@@ -23,11 +28,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from common import commit_of, save, text_of
+from common import RESULTS, commit_of, machine, save, text_of
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -51,17 +57,49 @@ found = {key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else v
 print(json.dumps({"version": importlib.metadata.version("verl"), "settings": found}))
 """
 VALIDATE = """
-import importlib.metadata, json, sys, tomllib
+import copy, hashlib, importlib.metadata, json, platform, sys, tomllib
+from pathlib import Path
+import prime_rl.configs
 from prime_rl.configs.rl import RLConfig
+from pydantic import BaseModel, ValidationError
 
-config = RLConfig.model_validate(tomllib.load(sys.stdin.buffer))
-names = ("prime-rl-configs", "verifiers")
-versions = {name: importlib.metadata.version(name) for name in names}
-(source,) = config.orchestrator.train.source
-taskset = source.env.taskset
-found = {"source": source.name, "taskset": f"{type(taskset).__module__}.{type(taskset).__name__}", "id": taskset.id}
-print(json.dumps({"versions": versions, "settings": {"max_steps": config.max_steps, "seq_len": config.seq_len, **found}}))
+given = tomllib.load(sys.stdin.buffer)
+
+def walk(value, *path):
+    yield path, value
+    for key, one in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from walk(one, *path, key)
+
+def at(value, path):
+    for key in path:
+        value = getattr(value, key) if isinstance(value, BaseModel) else value[key]
+    return value
+
+def written(value):
+    plain = value is None or isinstance(value, (bool, int, float, str))
+    return f"{type(value).__module__}.{type(value).__name__}" if isinstance(value, BaseModel) else value if plain else str(value)
+
+config = RLConfig.model_validate(copy.deepcopy(given))
+refused = []
+for path, value in walk(given):
+    if isinstance(value, dict):
+        wrong = copy.deepcopy(given)
+        at(wrong, path)["not_a_setting"] = 1
+        try:
+            RLConfig.model_validate(wrong)
+        except ValidationError as error:
+            assert "not_a_setting" in str(error) and "Extra inputs are not permitted" in str(error), error
+            refused.append(".".join(map(str, path)))
+        else:
+            sys.exit(f"a key that is not there is taken in {path}")
+settings = {".".join(map(str, path)): written(at(config, path)) for path, value in walk(given) if path and not isinstance(value, list)}
+names = ("prime-rl-configs", "prime-pydantic-config", "renderers", "verifiers", "pydantic")
+versions = {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
+folder = Path(prime_rl.configs.__file__).parent
+files = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in sorted(folder.glob("*.py"))}
+print(json.dumps({"versions": versions, "settings": settings, "unknown_keys_refused_in": refused, "files": files}))
 """
+PRIME_RL = "packages/prime-rl-configs/src/prime_rl/configs"
 SLIME = ("slime/utils/arguments.py", "slime/backends/sglang_utils/arguments.py")
 MEGATRON = (
     "megatron/training/arguments.py", "megatron/training/config/common_config.py", "megatron/training/config/training_config.py",
@@ -74,18 +112,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("verl", "slime", "megatron", "sglang"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    for name in ("prime-rl", "prime-rl-checkout"):
+    for name in ("verl", "slime", "megatron", "sglang", "prime-rl", "prime-rl-checkout"):
         parser.add_argument(f"--{name}", type=Path)
     given = parser.parse_args()
-    found = {"verl_grpo.sh": verl(given.verl), "slime_grpo.sh": slime(given)}
+    for together in (("slime", "megatron", "sglang"), ("prime_rl", "prime_rl_checkout")):
+        if len({getattr(given, name) is None for name in together}) > 1:
+            parser.error(f"only together: {', '.join(together)}")
+    asked_for: dict[str, dict[str, Any]] = {}
+    if given.verl:
+        asked_for["verl_grpo.sh"] = verl(given.verl)
+    if given.slime:
+        asked_for["slime_grpo.sh"] = slime(given)
     if given.prime_rl:
-        found["prime_rl.toml"] = prime_rl(given.prime_rl, given.prime_rl_checkout)
-    for name, one in found.items():
+        asked_for["prime_rl.toml"] = prime_rl(given.prime_rl, given.prime_rl_checkout)
+    if not asked_for:
+        parser.error("name a trainer")
+    for name, one in asked_for.items():
+        one["date"] = machine()["date"]
         one["sha256"] = hashlib.sha256((EXAMPLES / name).read_bytes()).hexdigest()
-    save("examples_parsed", {"examples": found})
-    return 1 if found["slime_grpo.sh"]["unknown"] else 0
+    last = RESULTS / "examples_parsed.json"
+    kept = json.loads(last.read_text(encoding="utf-8"))["examples"] if last.exists() else {}
+    save("examples_parsed", {"examples": {**kept, **asked_for}})
+    return 1 if asked_for.get("slime_grpo.sh", {}).get("unknown") else 0
 
 
 def verl(python: Path) -> dict[str, Any]:
@@ -99,7 +147,13 @@ def prime_rl(python: Path, checkout: Path) -> dict[str, Any]:
     # The taskset that the example names is ours, and prime-rl imports it.
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     text = (EXAMPLES / "prime_rl.toml").read_text(encoding="utf-8")
-    return {"commit": commit_of(checkout), **asked(python, VALIDATE, text, env)}
+    found = asked(python, VALIDATE, text, env)
+    for name, installed in found.pop("files").items():
+        source = text_of(checkout, f"{PRIME_RL}/{name}")
+        if hashlib.sha256(source.encode()).hexdigest() != installed:
+            raise SystemExit(f"{name} of prime-rl-configs is not installed as the checkout has it")
+    version = tomllib.loads(text_of(checkout, "pyproject.toml"))["project"]["version"]
+    return {"version": version, "commit": commit_of(checkout), **found}
 
 
 def asked(python: Path, program: str, text: str, env: dict[str, str] | None = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import re
 import runpy
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def test_the_taskset_of_the_example_for_prime_rl_is_one_that_verifiers_takes() -
 def test_the_trainers_own_configurations_took_the_examples_as_they_are_now() -> None:
     """bench/examples_parsed.py asked them; an example that was changed since has to be asked for again."""
     found = json.loads((ROOT / "bench/results/examples_parsed.json").read_text(encoding="utf-8"))["examples"]
-    assert {"verl_grpo.sh", "slime_grpo.sh"} <= set(found)
+    assert {"verl_grpo.sh", "slime_grpo.sh", "prime_rl.toml"} == set(found)
     for name, one in found.items():
         assert one["sha256"] == hashlib.sha256((EXAMPLES / name).read_bytes()).hexdigest(), name
     assert found["slime_grpo.sh"]["unknown"] == []
@@ -113,5 +114,31 @@ def test_the_trainers_own_configurations_took_the_examples_as_they_are_now() -> 
     # What examples/README.md says of versions.
     told = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert f"verl {found['verl_grpo.sh']['version']}" in told
-    for commit in found["slime_grpo.sh"]["commits"].values():
+    prime = found["prime_rl.toml"]
+    assert f"prime-rl {prime['version']}" in told
+    assert f"verifiers {prime['versions']['verifiers']}" in told
+    for commit in (*found["slime_grpo.sh"]["commits"].values(), prime["commit"]):
         assert re.fullmatch("[0-9a-f]{40}", commit)
+
+
+def test_prime_rls_own_classes_have_every_setting_of_the_example() -> None:
+    found = json.loads((ROOT / "bench/results/examples_parsed.json").read_text(encoding="utf-8"))["examples"]
+    prime = found["prime_rl.toml"]
+    parts = dict(_parts(tomllib.loads(_text("prime_rl.toml"))))
+    tables = {path for path, value in parts.items() if isinstance(value, dict)}
+    values = {path: value for path, value in parts.items() if path not in tables}
+    assert len(values) > 10
+    assert values.items() <= prime["settings"].items()
+    # Being taken says something only where a key that is not there is refused.
+    assert set(prime["unknown_keys_refused_in"]) == tables
+    taskset = "orchestrator.train.source.0.env.taskset"
+    assert prime["settings"][taskset] == "kernelmill.rl.taskset.KernelTasksetConfig"
+
+
+def _parts(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Tables and values of a TOML file by their dotted paths."""
+    if not isinstance(value, list):
+        yield path, value
+    if isinstance(value, dict | list):
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _parts(one, f"{path}.{key}" if path else str(key))
