@@ -92,6 +92,7 @@ def tried(
     import torch  # once, for all the processes that are forked from this one
 
     torch.set_num_threads(1)
+    torch.relu(torch.ones(1, device="meta"))  # the first one imports for two seconds
     context = multiprocessing.get_context("fork")
     waiting, running, faults = list(reversed(paths)), dict[Path, Any](), dict[Path, str]()
     while waiting or running:

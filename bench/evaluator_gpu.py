@@ -224,7 +224,7 @@ async def main() -> int:
         print("ours", json.dumps(found["ours"], indent=1), flush=True)
     _save(found, given.out)
     if given.kernelbench:
-        found["kernelbench"] = theirs = kernelbench_on(pairs(1), given.kernelbench, given.out)
+        found["kernelbench"] = theirs = kernelbench_on(pairs(3), given.kernelbench, given.out)
         print("kernelbench", theirs, flush=True)
         found["times_as_many"] = round(found["ours"]["a_minute"] / theirs["a_minute"], 1)
         _save(found, given.out)
