@@ -190,7 +190,15 @@ def run_on_meta(path: Path) -> None:
 
     file = _loaded(path, "problem")
     with torch.device("meta"):
-        model, inputs = file.Model(*file.get_init_inputs()).eval(), file.get_inputs()
+        inputs = file.get_inputs()
+        try:
+            model = file.Model(*file.get_init_inputs()).eval()
+        except RuntimeError as error:
+            # A constructor may read numbers (`linspace(...)` as rates of dropout): made on the CPU and moved, as by `.cuda()`.
+            if "cannot be called on meta tensors" not in str(error):
+                raise
+            with torch.device("cpu"):
+                model = file.Model(*file.get_init_inputs()).eval().to("meta")
     with torch.no_grad(), OneDevice():
         results = tree_leaves(model(*inputs))
     places = {str(one.device) for one in results if isinstance(one, torch.Tensor)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import re
 import resource
@@ -23,7 +24,7 @@ import pytest
 from kernelmill.errors import OutputError
 from kernelmill.llm import journal as journal_module
 from kernelmill.llm.journal import Journal
-from tests.conftest import command, evals_row, write_rows
+from tests.conftest import ROOT, command, evals_row, write_rows
 from tests.decompose.trees import edit, write_tree
 
 ENDLESS = """
@@ -278,3 +279,12 @@ def test_a_write_that_fails_after_its_caller_was_cancelled_is_no_bug_of_asyncio(
     finally:
         journal.__exit__()
     assert told == []
+
+
+def test_commands_that_cost_nothing_were_gone_within_two_seconds_of_a_signal() -> None:
+    """Measured on an idle machine by bench/stopping.py, `evaluate` on kernels from elsewhere."""
+    found = json.loads((ROOT / "bench/results/stopping.json").read_text(encoding="utf-8"))
+    assert {"rate", "specs", "synthesize", "admit", "decompose", "evaluate"} == set(found["commands"])
+    rounds = [one for all_of_it in found["commands"].values() for one in all_of_it]
+    assert max(one["seconds"] for one in rounds) <= 2
+    assert {one["code"] for one in rounds} == {130}

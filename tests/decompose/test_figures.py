@@ -24,6 +24,17 @@ def test_all_problems_of_levels_1_to_3_were_proven() -> None:
     assert all(found["holds"].values())
 
 
+def test_the_stricter_proof_took_no_more_processor_time_than_the_one_before_it() -> None:
+    found = kept("decompose_beside")
+    assert found["problems"] >= 25
+    assert found["proven"]["this"] == found["proven"]["other"] == found["problems"]
+    assert found["ratio"] <= 1
+
+
+def test_every_emitted_file_ran_on_another_device() -> None:
+    assert kept("decompose_files")["meta"]["tried"] >= 2800
+
+
 def test_a_hundred_emitted_files_ran_on_a_gpu() -> None:
     found = kept("decompose_files")
     assert found["cuda"]["tried"] == 100
