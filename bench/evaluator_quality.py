@@ -28,7 +28,7 @@ from tests.evaluate.corpus import Case, cases
 
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
 from kernelmill.evaluate.verdict import Verdict
-from kernelmill.isolate import Isolate, Reply
+from kernelmill.sandbox import Isolate, Reply
 
 RESULTS = Path(__file__).parent / "results"
 PLAIN_SECONDS = 20.0

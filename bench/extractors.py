@@ -25,8 +25,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from common import commit_of, save, text_of
 
-from kernelmill.answers import code_of
-from kernelmill.task_rules import MARKS
+from kernelmill.base.answers import code_of
+from kernelmill.base.task_rules import MARKS
 
 ROOT = Path(__file__).resolve().parents[1]
 TRITONFORGE = "SLIME/slime_plugins/rollout_buffer/generator/reward_utils/kernel_utils.py"

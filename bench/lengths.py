@@ -24,12 +24,12 @@ from typing import Any
 
 from common import Measured, measured, save
 
-from kernelmill.chat_rows import ChatReader
-from kernelmill.chat_tokens import load_tokenizer
 from kernelmill.store import open_source
 from kernelmill.testing.example_rows import evals_row
 from kernelmill.testing.qwen_tokenizer import write_tokenizer
-from kernelmill.tokenizer_files import find_tokenizer
+from kernelmill.tokens.chat_rows import ChatReader
+from kernelmill.tokens.chat_tokens import load_tokenizer
+from kernelmill.tokens.tokenizer_files import find_tokenizer
 
 ROWS, ROW_BYTES, PROMPT_BYTES, ROUNDS = 3_000, 28_000, 6_000, 2
 

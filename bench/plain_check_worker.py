@@ -1,4 +1,4 @@
-"""What most evaluators do, to measure ours against: a worker for `kernelmill.isolate`, one process for everything.
+"""What most evaluators do, to measure ours against: a worker for `kernelmill.sandbox`, one process for everything.
 
 Three seeds that everybody knows; the reference and the candidate in the same process, the reference first, on the same
 inputs; `torch.allclose` with 1e-2 for both tolerances. Weights are equal because the seed is. It looks at no source, runs

@@ -16,11 +16,11 @@ from typing import Any
 
 from common import save
 
-from kernelmill.problem_sets.folder import read_set
+from kernelmill.problems.sets.folder import read_set
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.problem_sets.without import run, without
+from tests.problems.sets.without import run, without
 
 LIMIT_S = 600
 

@@ -18,13 +18,13 @@ from typing import Any
 
 from common import SAMPLES, save
 
-from kernelmill.curate.spec_checks import check_spec
-from kernelmill.curate.spec_writer import write_spec
-from kernelmill.evaluate.static import examine
-from kernelmill.isolate import Isolate
+from kernelmill.base.rows import with_columns
+from kernelmill.curate.specs.checks import check_spec
+from kernelmill.curate.specs.writer import write_spec
+from kernelmill.evaluate.static.examine import examine
 from kernelmill.problems.facts import module_facts
 from kernelmill.problems.source import read_source
-from kernelmill.rows import with_columns
+from kernelmill.sandbox import Isolate
 
 MOST_S = {
     "help": 0.3,

@@ -30,7 +30,7 @@ from typing import Any
 
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
 from kernelmill.evaluate.verdict import Verdict
-from kernelmill.teacher.teacher import Teacher
+from kernelmill.generate.inductor.teacher import Teacher
 
 BUNDLED = Path(__file__).parents[1] / "data" / "problems"
 SHARE = 0.9

@@ -4,10 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from kernelmill.base.missing import maker_of
+from kernelmill.base.terminal import tell
 from kernelmill.cli import main
-from kernelmill.missing import maker_of
-from kernelmill.reading import source_line
-from kernelmill.terminal import tell
+from kernelmill.stages.source_choice import source_line
 
 DATA = Path("data/kernelbench")
 

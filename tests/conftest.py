@@ -16,8 +16,9 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kernelmill import cli, config
-from kernelmill.isolate import parent
+from kernelmill import cli
+from kernelmill.sandbox import parent
+from kernelmill.settings import config
 from kernelmill.testing.example_rows import evals_row
 from tests import servers
 

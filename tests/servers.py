@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import sys
 
-from kernelmill.isolate import parent
-from kernelmill.isolate.wire import Settings
+from kernelmill.sandbox import parent
+from kernelmill.sandbox.wire import Settings
 
 _MOST = 5
 """Idle servers at a time: each holds a few hundred MB."""

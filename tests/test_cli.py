@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kernelmill.rows import FilteredRow
+from kernelmill.base.rows import FilteredRow
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, command, evals_row, read_rows, write_rows
 

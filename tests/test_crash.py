@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from kernelmill.base.rows import Row
 from kernelmill.llm.journal import JournalReader
-from kernelmill.prompts import Prompt
-from kernelmill.rows import Row
+from kernelmill.llm.prompts import Prompt
 from kernelmill.store import Source
 from kernelmill.testing.fake_endpoint import CHAOS, FakeEndpoint, difficulty_for
 from tests.conftest import command, evals_row, read_rows, write_rows

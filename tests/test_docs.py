@@ -16,9 +16,9 @@ import pytest
 
 from kernelmill.cli import stage_parser
 from kernelmill.flow import COMMANDS
-from kernelmill.pipeline import parser as run_parser
-from kernelmill.settings import BASE
-from kernelmill.stages import STAGES
+from kernelmill.settings.fields import BASE
+from kernelmill.stages.pipeline import parser as run_parser
+from kernelmill.stages.registry import STAGES
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from kernelmill.testing.fake_hub import FakeHub
 from tests.conftest import ROOT

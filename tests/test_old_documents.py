@@ -25,14 +25,14 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from kernelmill.stages import STAGES
+from kernelmill.stages.registry import STAGES
 from kernelmill.testing.example_rows import MODULE
 from kernelmill.testing.fake_endpoint import FakeEndpoint, rate_reply
 from kernelmill.testing.fake_hub import TOKEN, FakeHub
 from kernelmill.testing.qwen_tokenizer import write_tokenizer
 from tests.conftest import ROOT, evals_row, read_rows, write_rows
 from tests.curate.test_specs import GOOD
-from tests.problem_sets.sets import write_levels
+from tests.problems.sets.sets import write_levels
 
 BASE = "siro1/kernelbook-glm4_7-evals"
 TASKS = "siro1/kernelbook-synthetic-tasks"

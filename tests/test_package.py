@@ -50,7 +50,7 @@ def test_an_installed_package_runs_on_what_ships_with_it(installed: Path, tmp_pa
     assert done.returncode == 0, done.stderr
     assert len(read_rows(tmp_path / "out.jsonl")) == 35
     where = subprocess.run(
-        [sys.executable, "-c", "from kernelmill.resources import bundled; print(bundled('prompts/rate.md'), bundled('data/problems'))"],
+        [sys.executable, "-c", "from kernelmill.base.resources import bundled; print(bundled('prompts/rate.md'), bundled('data/problems'))"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(installed)}, capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
     assert all(path.startswith(str(installed)) for path in where)

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from kernelmill.bench_model.results import eval_results
+from kernelmill.base.rows import Row
+from kernelmill.benchmarks.kernelbench.results import eval_results
 from kernelmill.curate.rate import ModelRater, Rate, Task
-from kernelmill.curate.specs import Specs
-from kernelmill.curate.split import plan_split
+from kernelmill.curate.specs.stage import Specs
+from kernelmill.generate.rollouts.problems import Asked, Problem, Rollout
+from kernelmill.generate.rollouts.row_filter import Keeping
+from kernelmill.generate.rollouts.settings import SynthesizeSettings
+from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.benchmark import Benchmark, open_problems
-from kernelmill.prompts import Prompt
-from kernelmill.rows import Row
+from kernelmill.publish.splits import plan_split
 from kernelmill.store import open_source
-from kernelmill.synthesize.keeping import Keeping
-from kernelmill.synthesize.problems import Asked, Problem, Rollout
-from kernelmill.synthesize.settings import SynthesizeSettings
 from tests.conftest import evals_row, read_rows, write_rows
 
 Mill = Callable[..., Any]

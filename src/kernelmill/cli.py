@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from kernelmill import __version__
-from kernelmill.arguments import Parser, config_file, nearest
+from kernelmill.base.terminal import say, tell
 from kernelmill.errors import ConfigError, MillError, disk_fault
 from kernelmill.flow import COMMANDS, STAGES, TOOLS, Command, Made
-from kernelmill.terminal import say, tell
+from kernelmill.settings.arguments import Parser, config_file, nearest
 
 if TYPE_CHECKING:
-    from kernelmill.settings import Settings
+    from kernelmill.settings.fields import Settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +58,7 @@ def synthesize() -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    from kernelmill.config import redact
+    from kernelmill.settings.config import redact
 
     say(f"kernelmill: {' '.join(redact(message).split())}")
     return code
@@ -88,7 +88,7 @@ def _function(command: Command) -> Any:
 
 def call_stage(command: Command, settings: Settings) -> Made:
     """Say what a stage reads, and run it to its end, whether it is a coroutine or not."""
-    from kernelmill.reading import source_lines
+    from kernelmill.stages.source_choice import source_lines
 
     for line in source_lines(settings):
         tell(line)
@@ -102,8 +102,8 @@ def call_stage(command: Command, settings: Settings) -> Made:
 
 
 def _run_stage(command: Command, arguments: list[str]) -> int:
-    from kernelmill.stages import STAGES as SETTINGS
-    from kernelmill.stages import stage_settings
+    from kernelmill.stages.registry import STAGES as SETTINGS
+    from kernelmill.stages.registry import stage_settings
 
     file, arguments = config_file(arguments)
     flags = vars(stage_parser(command, SETTINGS[command.name]).parse_args(arguments))

@@ -15,13 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelmill import __version__
-from kernelmill.arguments import Parser
-from kernelmill.config import environment, secret
-from kernelmill.evaluate.lane import visible_gpus
+from kernelmill.base.extras import install
+from kernelmill.evaluate.gpu.lane import visible_gpus
 from kernelmill.evaluate.limits import UNSUPPORTED
-from kernelmill.extras import install
-from kernelmill.isolate import what_is_missing
-from kernelmill.tokens import embedded_vocabulary_is_installed
+from kernelmill.sandbox import what_is_missing
+from kernelmill.settings.arguments import Parser
+from kernelmill.settings.config import environment, secret
+from kernelmill.tokens.vocabulary import embedded_vocabulary_is_installed
 
 
 class Finding(NamedTuple):

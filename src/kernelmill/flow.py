@@ -52,7 +52,7 @@ STAGES = [
     Command(
         "synthesize", "have a model or the compiler write Triton versions, and judge them",
         "KernelBook rows, KernelBench rows or problem files", "outputs/evals.jsonl",
-        "kernelmill.synthesize.command:synthesize",
+        "kernelmill.generate.rollouts.command:synthesize",
     ),
     Command(
         "rate", "keep the rows with a good reward and say how hard each task is",
@@ -60,7 +60,7 @@ STAGES = [
     ),
     Command(
         "specs", "write a task specification for each module",
-        "KernelBook rows, evals rows or problem files", "outputs/synthetic_prompts.jsonl", "kernelmill.curate.specs:specs",
+        "KernelBook rows, evals rows or problem files", "outputs/synthetic_prompts.jsonl", "kernelmill.curate.specs.stage:specs",
     ),
     Command(
         "unique", "keep the best row of each module",
@@ -91,7 +91,7 @@ TOOLS = [
         "go through the stages that a config names, skipping what is done",
         "a config",
         "outputs/run.json",
-        "kernelmill.pipeline:main",
+        "kernelmill.stages.pipeline:main",
     ),
     Command(
         "evaluate",
@@ -112,35 +112,35 @@ TOOLS = [
         "compute the rewards of stored verdicts again",
         "verdicts",
         "verdicts",
-        "kernelmill.evaluate.rescore:main",
+        "kernelmill.evaluate.score.rescore:main",
     ),
     Command(
         "admit",
         "flag problems that a candidate could pass without computing them",
         "problem files",
         "a report",
-        "kernelmill.evaluate.admit_command:main",
+        "kernelmill.evaluate.admit.command:main",
     ),
     Command(
         "verify-kernelbook",
         "judge KernelBook's kernels again and keep the rows that hold",
         "KernelBook rows",
         "the rows with their verdicts",
-        "kernelmill.kernelbook.command:main",
+        "kernelmill.benchmarks.kernelbook.command:main",
     ),
     Command(
         "bench-model",
         "have a model answer KernelBench and grade it: fast_p and pass@k by level",
         "KernelBench",
         "results by level, eval_results.json",
-        "kernelmill.bench_model.command:main",
+        "kernelmill.benchmarks.kernelbench.command:main",
     ),
     Command(
         "problems",
         "bring problem sets in, and make, merge and verify RL prompts",
         "KernelBench, problem files or rows, level files",
         "problem folders, RL prompts",
-        "kernelmill.problem_sets.command:main",
+        "kernelmill.problems.sets.command:main",
     ),
     Command(
         "decompose",
@@ -154,7 +154,7 @@ TOOLS = [
         "prove decomposed models from their files",
         "folders of decomposed models",
         "verification results beside them",
-        "kernelmill.decompose.prove_command:main",
+        "kernelmill.decompose.prove.command:main",
     ),
     Command(
         "collect",
@@ -163,13 +163,13 @@ TOOLS = [
         "a folder of problems",
         "kernelmill.decompose.collect:main",
     ),
-    Command("show", "look at rows of any source", "any rows", "", "kernelmill.show:main"),
+    Command("show", "look at rows of any source", "any rows", "", "kernelmill.stages.show:main"),
     Command(
         "journal",
         "list, total or export what was paid for",
         "journals",
         "JSONL",
-        "kernelmill.llm.inspect:main",
+        "kernelmill.llm.command:main",
     ),
     Command(
         "doctor",

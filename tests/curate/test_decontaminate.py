@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernelmill.base.rows import Drop, Row
 from kernelmill.curate.decontaminate import Decontaminate
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.problems.benchmark import Benchmark, read_benchmarks
-from kernelmill.rows import Drop, Row
 from kernelmill.testing.disguises import renamed
 from kernelmill.testing.fake_hub import FakeHub
 from tests.conftest import ROOT, evals_row, read_rows, write_rows

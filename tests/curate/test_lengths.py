@@ -20,8 +20,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.chat_rows import ChatReader
-from kernelmill.chat_tokens import load_tokenizer
+from kernelmill.base.rows import Row
 from kernelmill.curate.length_report import (
     PERCENTILES,
     ROUND_TO,
@@ -33,11 +32,12 @@ from kernelmill.curate.length_report import (
 )
 from kernelmill.curate.lengths import measure
 from kernelmill.errors import BadRow, SourceError
-from kernelmill.rows import Row
 from kernelmill.store import open_source
 from kernelmill.testing.fake_hub import FakeHub, Fault
 from kernelmill.testing.qwen_tokenizer import tokenizer_json, write_tokenizer
-from kernelmill.tokenizer_files import TokenizerFiles, find_tokenizer
+from kernelmill.tokens.chat_rows import ChatReader
+from kernelmill.tokens.chat_tokens import load_tokenizer
+from kernelmill.tokens.tokenizer_files import TokenizerFiles, find_tokenizer
 from tests.conftest import ROOT, command, evals_row, write_rows
 
 EMBEDDED = TokenizerFiles("qwen-embedded", None)

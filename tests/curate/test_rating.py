@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from kernelmill.curate.difficulty import LEVELS, read_difficulty
 from kernelmill.curate.rate import cohens_kappa
 from kernelmill.curate.static_rater import rate_facts
-from kernelmill.isolate import Isolate
 from kernelmill.llm.engine import BadAnswer
+from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.facts import ModuleFacts, module_facts
 from kernelmill.problems.source import read_source
-from kernelmill.prompts import Prompt
+from kernelmill.sandbox import Isolate
 from tests.conftest import ROOT
 
 

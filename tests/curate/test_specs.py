@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from kernelmill.curate.spec_checks import SECTIONS, check_spec, clean_spec, sections_of
-from kernelmill.curate.spec_writer import write_spec
-from kernelmill.isolate import Isolate
+from kernelmill.base.rows import SyntheticRow
+from kernelmill.curate.specs.checks import SECTIONS, check_spec, clean_spec, sections_of
+from kernelmill.curate.specs.writer import write_spec
 from kernelmill.llm.engine import BadAnswer
+from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.facts import ModuleFacts, TensorFact, module_facts
-from kernelmill.prompts import Prompt
-from kernelmill.rows import SyntheticRow
+from kernelmill.sandbox import Isolate
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, evals_row, read_rows, write_rows
 from tests.cost import calls_of, growth

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelmill.curate.split import TRAIN, VALIDATION, plan_split
 from kernelmill.errors import BadRow
 from kernelmill.problems.structure import jaccard, structure_of
+from kernelmill.publish.splits import TRAIN, VALIDATION, plan_split
 from kernelmill.store import open_source
 from tests.conftest import ROOT, evals_row, write_rows
 from tests.problems.test_modules import OPS, chain

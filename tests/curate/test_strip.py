@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelmill.base.rows import Row
 from kernelmill.curate.strip import Strip
-from kernelmill.rows import Row
 from kernelmill.store import open_source
 from tests.conftest import evals_row, read_rows, write_rows
 

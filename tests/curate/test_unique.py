@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernelmill.base.rows import Row
 from kernelmill.curate import unique as unique_module
 from kernelmill.curate.unique import Unique
 from kernelmill.problems.modules import Modules
 from kernelmill.problems.structure import jaccard, structure_of
-from kernelmill.rows import Row
-from kernelmill.settings import UniqueSettings
+from kernelmill.settings.fields import UniqueSettings
 from tests.conftest import ROOT, evals_row, read_rows, write_rows
 
 BLOCK = """

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.decompose import batch, batch_files, batch_kept
+from kernelmill.decompose import batch, model_folder, resume
 from kernelmill.decompose.batch import Decomposer, Outcome
-from kernelmill.decompose.batch_files import Unusable, unpacked
-from kernelmill.decompose.batch_sources import ModelFile, model_files, natural
-from kernelmill.decompose.prove import Proof
+from kernelmill.decompose.model_folder import Unusable, unpacked
+from kernelmill.decompose.prove.prover import Proof
+from kernelmill.decompose.sources.problem_files import ModelFile, model_files, natural
 from kernelmill.errors import OutputError
 from tests.decompose.models import KERNEL, worker_files, written
 
@@ -211,7 +211,7 @@ def test_another_source_and_force_do_a_proven_model_again(
 def test_another_version_of_torch_does_a_proven_model_again(monkeypatch: pytest.MonkeyPatch) -> None:
     Played(monkeypatch, "PASS", "PASS")
     decompose(source())
-    monkeypatch.setattr(batch_kept, "_version", lambda package: f"another {package}")
+    monkeypatch.setattr(resume, "_version", lambda package: f"another {package}")
     assert not decompose(source())[0].before
 
 
@@ -219,7 +219,7 @@ def test_a_record_torn_by_a_crash_costs_its_own_model_only(monkeypatch: pytest.M
     played = Played(monkeypatch, "PASS", "PASS", "PASS")
     models = [source(), source("other.py")]
     decompose(*models)
-    record = Path("out") / batch_kept.FILE
+    record = Path("out") / resume.FILE
     record.write_bytes(record.read_bytes()[:-40])
     assert [one.before for one in decompose(*models)] == [True, False]
     assert [one.before for one in decompose(*models)] == [True, True]
@@ -299,7 +299,7 @@ def test_a_reply_that_is_no_model_is_unusable(result: dict[str, Any]) -> None:
 
 
 def test_files_that_unpack_to_more_than_the_limit_are_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_files, "MAX_FILES", 1 << 20)
+    monkeypatch.setattr(model_folder, "MAX_FILES", 1 << 20)
     bomb = zlib.compress(b" " * ((1 << 20) + 1))
     with pytest.raises(Unusable, match="more than 1 MB"):
         unpacked({"packed": base64.b64encode(bomb).decode()})

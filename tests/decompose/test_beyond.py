@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from kernelmill.cli import main
-from kernelmill.decompose.batch_files import Unusable, read_tree
-from kernelmill.decompose.sources_hf import hf_source
-from kernelmill.decompose.sources_local import local_modules, with_local_modules
-from kernelmill.decompose.sources_module import constructor, keyword, module_source, parsed_inputs
-from kernelmill.decompose.tree_file import TreeFile
+from kernelmill.decompose.model_folder import Unusable, read_tree
+from kernelmill.decompose.sources.hf import hf_source
+from kernelmill.decompose.sources.importable import constructor, keyword, module_source, parsed_inputs
+from kernelmill.decompose.sources.local_imports import local_modules, with_local_modules
 from kernelmill.decompose.worker import Refused, handle
+from kernelmill.decompose.write.tree_file import TreeFile
 from kernelmill.errors import SourceError
 from tests.decompose.models import written
 

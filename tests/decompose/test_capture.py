@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernelmill.decompose.capture import Refused, capture
-from kernelmill.decompose.kinds import title_of
-from kernelmill.decompose.record import Record
+from kernelmill.decompose.cut.kinds import title_of
+from kernelmill.decompose.record.capture import Refused, capture
+from kernelmill.decompose.record.record import Record
 
 from .small import source
 

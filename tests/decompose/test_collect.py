@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.decompose.batch_files import write_model
 from kernelmill.decompose.collect import key_of
-from kernelmill.decompose.prove import Prover, prove_folder
+from kernelmill.decompose.model_folder import write_model
+from kernelmill.decompose.prove.prover import Prover, prove_folder
 from tests.decompose.models import KERNEL, node, tree, written
 from tests.decompose.small import files, source
 from tests.decompose.trees import write

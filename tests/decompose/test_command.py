@@ -17,7 +17,7 @@ import pytest
 
 from kernelmill.cli import main
 from kernelmill.decompose.command import show
-from kernelmill.decompose.picture import rich_tree
+from kernelmill.decompose.write.picture import rich_tree
 from tests.conftest import ROOT, command
 from tests.decompose.models import KERNEL, NET, node, tree, written
 

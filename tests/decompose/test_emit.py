@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelmill.decompose.prove_files import OneDevice, look
+from kernelmill.decompose.prove.files import OneDevice, look
 from kernelmill.decompose.worker import handle
 
 from .small import composed, files, module, run_by_itself, source

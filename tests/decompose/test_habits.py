@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelmill.decompose.batch_files import write_model
-from kernelmill.decompose.prove import Prover, prove_folder
+from kernelmill.decompose.model_folder import write_model
+from kernelmill.decompose.prove.prover import Prover, prove_folder
 
 from .small import files, source
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelmill.decompose import command, prove_command
-from kernelmill.decompose.batch_files import read_tree
-from kernelmill.resources import bundled
+from kernelmill.base.resources import bundled
+from kernelmill.decompose import command
+from kernelmill.decompose.model_folder import read_tree
+from kernelmill.decompose.prove import command as prove_command
 
 Mill = Callable[..., subprocess.CompletedProcess[str]]
 PROMPT = bundled("prompts/MAIN_PROMPT.md").read_text(encoding="utf-8")

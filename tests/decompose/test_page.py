@@ -7,8 +7,9 @@ import re
 
 import pytest
 
-from kernelmill.arguments import Parser
-from kernelmill.decompose import collect, command, prove_command
+from kernelmill.decompose import collect, command
+from kernelmill.decompose.prove import command as prove_command
+from kernelmill.settings.arguments import Parser
 from tests.conftest import ROOT
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kernelmill.decompose.capture import capture
-from kernelmill.decompose.kinds import snake
-from kernelmill.decompose.partition import Part, partition
-from kernelmill.decompose.prove import Prover, prove_folder
+from kernelmill.decompose.cut.kinds import snake
+from kernelmill.decompose.cut.partition import Part, partition
+from kernelmill.decompose.prove.prover import Prover, prove_folder
+from kernelmill.decompose.record.capture import capture
 
 from .small import files, source
 

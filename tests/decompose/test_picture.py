@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from kernelmill.decompose.analysis import analysis
-from kernelmill.decompose.picture import rich_tree, svg
-from kernelmill.decompose.prove import Proof
-from kernelmill.decompose.tree_file import NotATree
+from kernelmill.decompose.prove.prover import Proof
+from kernelmill.decompose.write.analysis import analysis
+from kernelmill.decompose.write.picture import rich_tree, svg
+from kernelmill.decompose.write.tree_file import NotATree
 from tests.decompose.models import node, tree
 
 SPACE = "{http://www.w3.org/2000/svg}"

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.cli import main as kernelmill
-from kernelmill.decompose import prove as prove_module
-from kernelmill.decompose import prove_command
-from kernelmill.decompose.prove import Proof, Prover, prove_folder
-from kernelmill.decompose.prove_child import child_violations
-from kernelmill.decompose.prove_source import Parent
+from kernelmill.decompose.prove import command as prove_command
+from kernelmill.decompose.prove import prover as prove_module
+from kernelmill.decompose.prove.child import child_violations
+from kernelmill.decompose.prove.prover import Proof, Prover, prove_folder
+from kernelmill.decompose.prove.source import Parent
 from tests.decompose.trees import CHILDREN, STEPS, edit, edit_map, one_step, problem, write, write_tree
 
 CONV = "level_0_kernel/conv2d_3x8_k3_fp32.py"
@@ -669,7 +669,7 @@ def test_a_claim_that_needs_more_than_others_have_is_tried_alone(
     assert alone
     monkeypatch.undo()
     monkeypatch.setattr(prover, "memory_mb", 0)
-    monkeypatch.setattr("kernelmill.decompose.prove._free_memory", lambda: 0)
+    monkeypatch.setattr("kernelmill.decompose.prove.prover._free_memory", lambda: 0)
     proof = prove_folder(folder, prover)
     assert proof.status == "ERROR"
     assert all("numbers do not fit" in line for line in proof.lines)

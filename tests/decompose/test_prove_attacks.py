@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from kernelmill.decompose.prove import Prover, prove_folder
-from kernelmill.decompose.prove_child import child_violations
-from kernelmill.decompose.prove_intact import Intact
+from kernelmill.decompose.prove.child import child_violations
+from kernelmill.decompose.prove.intact import Intact
+from kernelmill.decompose.prove.prover import Prover, prove_folder
 from tests.decompose.trees import edit, one_step, problem, write, write_tree
 
 ACT = "level_0_kernel/leaky_relu_fp32.py"

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from kernelmill.decompose.prove_build import ORIGINAL, Original, block_of, build_for_numbers, bytes_in_blocks
-from kernelmill.decompose.prove_sizes import NUMBER, Cost, Rule, choose, narrowed
-from kernelmill.decompose.prove_values import State
+from kernelmill.decompose.prove.build import ORIGINAL, Original, block_of, build_for_numbers, bytes_in_blocks
+from kernelmill.decompose.prove.sizes import NUMBER, Cost, Rule, choose, narrowed
+from kernelmill.decompose.prove.values import State
 from kernelmill.problems.module_file import forget
 from tests.decompose.models import written
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelmill.decompose.prove import Proof, Prover, prove_folder
-from kernelmill.decompose.prove_straight import straight_violations
+from kernelmill.decompose.prove.prover import Proof, Prover, prove_folder
+from kernelmill.decompose.prove.straight import straight_violations
 from tests.decompose.trees import edit, one_step, problem
 
 ACT = "level_0_kernel/act.py"

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelmill.evaluate.feedback import feedback
-from kernelmill.evaluate.rewards import compute
+from kernelmill.evaluate.score.feedback import feedback
+from kernelmill.evaluate.score.rewards import compute
 from kernelmill.evaluate.verdict import Check, Flag, Grade, Perf, Verdict, truth_of
 from tests.conftest import ROOT
 from tests.evaluate.verdicts import STATUSES, timed, untimed, verdicts
@@ -150,8 +150,8 @@ def test_halves_of_letters_in_an_error_do_not_stop_the_file_from_being_written()
 
 def test_the_record_and_its_functions_need_no_torch() -> None:
     code = (
-        "import sys, kernelmill.evaluate.verdict, kernelmill.evaluate.rewards, kernelmill.evaluate.feedback\n"
-        "import kernelmill.evaluate.summary, kernelmill.evaluate.rescore\n"
+        "import sys, kernelmill.evaluate.verdict, kernelmill.evaluate.score.rewards, kernelmill.evaluate.score.feedback\n"
+        "import kernelmill.evaluate.score.summary, kernelmill.evaluate.score.rescore\n"
         "heavy = {'torch', 'triton', 'numpy', 'msgspec', 'pydantic', 'rich', 'pyarrow'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from kernelmill import variables
 from kernelmill.errors import ConfigError
 from kernelmill.llm.client import Endpoint, RequestRefused, read_reply
-from kernelmill.settings import LLMSettings
+from kernelmill.settings import environment
+from kernelmill.settings.fields import LLMSettings
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_the_proxy_of_the_environment_is_used_with_its_password_and_netrc_is_lef
     monkeypatch.setenv("SOME_KEY", "the-key")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    variables.environment.cache_clear()
+    environment.environment.cache_clear()
     with Proxy() as proxy:
         monkeypatch.setenv("http_proxy", f"http://me:p%40ss@{proxy.address}")
         assert asyncio.run(_call("http://model.test/v1")) == "{}"
@@ -166,7 +166,7 @@ def test_no_package_is_needed_that_others_pin() -> None:
         "import asyncio, sys\n"
         "for name in ('openai', 'httpx', 'httpx2', 'huggingface_hub'): sys.modules[name] = None\n"
         "from kernelmill.llm.client import Endpoint\n"
-        "from kernelmill.settings import LLMSettings\n"
+        "from kernelmill.settings.fields import LLMSettings\n"
         "async def call():\n"
         "    async with Endpoint(LLMSettings(base_url=sys.argv[1], model='m')) as endpoint:\n"
         "        return await endpoint.call(b'{}')\n"

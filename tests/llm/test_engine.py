@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from kernelmill import config
 from kernelmill.errors import ConfigError, EndpointError, Interrupted, Stopped
 from kernelmill.llm import engine, limiter, retry
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.journal import JournalReader
-from kernelmill.settings import LLMSettings
+from kernelmill.settings import config
+from kernelmill.settings.fields import LLMSettings
 from kernelmill.testing.fake_endpoint import CHAOS, FakeEndpoint
 from tests.llm.harness import Run, right
 

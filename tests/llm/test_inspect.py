@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from kernelmill.base.terminal import plain
 from kernelmill.errors import ConfigError, MillError, OutputError, SourceError
-from kernelmill.llm import inspect
+from kernelmill.llm import command as inspect
 from kernelmill.llm.journal import Call, Journal
-from kernelmill.terminal import plain
 from tests.conftest import read_rows
 
 ANSWER = json.dumps(

@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from kernelmill.resources import bundled
+from kernelmill.base.resources import bundled
 
 ROOT = bundled("data/problems")
 PROBLEM_COUNTS = {"level1": 16, "level2": 16, "level3": 8}

@@ -17,8 +17,6 @@ import msgspec
 import pytest
 
 from kernelmill.errors import SourceError
-from kernelmill.isolate import Isolate, Reply
-from kernelmill.isolate.parent import make_reply
 from kernelmill.problems.facts import (
     ModuleFacts,
     OpFact,
@@ -28,6 +26,8 @@ from kernelmill.problems.facts import (
     ValueFact,
     module_facts,
 )
+from kernelmill.sandbox import Isolate, Reply
+from kernelmill.sandbox.parent import make_reply
 from tests.conftest import own_children
 
 if importlib.util.find_spec("torch") is None:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernelmill.base.rows import Row
 from kernelmill.errors import SourceError
 from kernelmill.publish.batches import QuickReader, blocks, exact_batch
 from kernelmill.publish.shapes import Columns
-from kernelmill.rows import Row
 from tests.conftest import evals_row
 from tests.publish.test_parquet import made, tables
 

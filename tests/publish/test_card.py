@@ -21,12 +21,12 @@ import pytest
 from huggingface_hub import DatasetCard
 from markdown_it import MarkdownIt
 
-from kernelmill import config
 from kernelmill.curate.length_report import LengthReport, Tally, report_of
 from kernelmill.errors import ConfigError
-from kernelmill.publish.card import make_card
-from kernelmill.publish.card_facts import CardCounts, CardFacts, ColumnFacts, SplitFacts
-from kernelmill.publish.card_tables import models_table
+from kernelmill.publish.card.card import make_card
+from kernelmill.publish.card.facts import CardCounts, CardFacts, ColumnFacts, SplitFacts
+from kernelmill.publish.card.tables import models_table
+from kernelmill.settings import config
 from tests.conftest import ROOT, evals_row
 
 RENDERER = MarkdownIt("commonmark").enable("table")

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kernelmill.publish.card_facts import MOST_VALUES, OTHERS, CardCounts
+from kernelmill.publish.card.facts import MOST_VALUES, OTHERS, CardCounts
 from kernelmill.store import open_source
 from tests.conftest import evals_row
 

@@ -86,7 +86,7 @@ def test_columns_that_come_go_or_change_are_named() -> None:
 
 
 def test_folders_and_secrets_are_taken_out_of_what_is_told(monkeypatch: Any) -> None:
-    from kernelmill import config
+    from kernelmill.settings import config
 
     monkeypatch.setenv("HF_TOKEN", "hf_verysecret")
     config.environment.cache_clear()

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from kernelmill import config
-from kernelmill.publish.markdown import Markdown, code, environment, listed, one_line, table, text
+from kernelmill.publish.card.markdown import Markdown, code, environment, listed, one_line, table, text
+from kernelmill.settings import config
 
 RENDERER = MarkdownIt("commonmark").enable("table")
 HOSTILE = st.text() | st.text("`|\\*_[]<>&!#~$-\n\r\t ab(){}:/'\"\x00\x1b\u202e")

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kernelmill.arguments import config_file
 from kernelmill.cli import main, stage_parser
 from kernelmill.flow import COMMANDS
+from kernelmill.generate.rollouts.settings import SynthesizeSettings
+from kernelmill.generate.rollouts.synth_file import resolve
 from kernelmill.publish.rebuild import command_of
-from kernelmill.synthesize.settings import SynthesizeSettings
-from kernelmill.synthesize.synth_file import resolve
+from kernelmill.settings.arguments import config_file
 from kernelmill.testing.fake_endpoint import FakeEndpoint
-from tests.synthesize.answers import PROSE, problem
-from tests.synthesize.answers import manifest as read_manifest
+from tests.generate.rollouts.answers import PROSE, problem
+from tests.generate.rollouts.answers import manifest as read_manifest
 
 
 @pytest.mark.parametrize("sets", [1, 2])

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kernelmill.base.rows import Row
 from kernelmill.curate.strip import Strip
 from kernelmill.evaluate.verdict import Check, Flag, Status, Verdict
-from kernelmill.rows import Row
 from tests.conftest import evals_row, read_rows, write_rows
 from tests.publish.test_parquet import as_published, made, written
 

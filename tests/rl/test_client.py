@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelmill.answers import NoAnswer, code_of
+from kernelmill.base.answers import NoAnswer, code_of
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate.static import MAX_CHARS
+from kernelmill.evaluate.static.examine import MAX_CHARS
 from kernelmill.rl import client as under_test
 from kernelmill.rl.client import (
     MAX_CODE,

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from kernelmill.cli import main
-from kernelmill.problem_sets.levels import level_file, merged_file
+from kernelmill.problems.sets.levels import level_file, merged_file
 from kernelmill.rl import shared
-from kernelmill.variables import environment
+from kernelmill.settings.environment import environment
 from tests.conftest import ROOT
-from tests.problem_sets.test_export import a_set
+from tests.generate.rollouts.tiny_model import write_model
+from tests.problems.sets.test_export import a_set
 from tests.rl.stub import Stub, verdict
-from tests.synthesize.tiny_model import write_model
 
 EXAMPLES = ROOT / "examples"
 

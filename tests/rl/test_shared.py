@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelmill import config
 from kernelmill.errors import ConfigError
 from kernelmill.rl import shared
 from kernelmill.rl.client import Ask
+from kernelmill.settings import config
 from tests.rl.stub import Stub
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from kernelmill.base.resources import bundled
 from kernelmill.errors import BadRow, SourceError
-from kernelmill.resources import bundled
 from kernelmill.rl import client, shared
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT

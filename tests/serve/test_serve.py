@@ -292,7 +292,7 @@ def test_fifty_at_once_all_get_the_right_answer_and_the_counts_add_up(served: Se
 
 def test_an_evaluator_that_is_killed_is_its_own_trouble_and_the_service_goes_on(served: Served) -> None:
     def judging() -> list[psutil.Process]:
-        return served.processes("kernelmill.evaluate.judge")
+        return served.processes("kernelmill.evaluate.judge.worker")
 
     body = hanging("killed")
     with ThreadPoolExecutor(1) as pool:

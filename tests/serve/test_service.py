@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate.evaluator import Options, Pair
 from kernelmill.evaluate.verdict import Status, Verdict
-from kernelmill.serve.known import KNOWN
+from kernelmill.serve.self_test import KNOWN
 from kernelmill.serve.service import Full, Job, NotReady, Service, Ticket
 
 OPTIONS = Options()

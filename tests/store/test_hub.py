@@ -21,7 +21,7 @@ from tests.conftest import evals_row
 
 READ = """
 import json, sys
-from kernelmill.config import secret
+from kernelmill.settings.config import secret
 from kernelmill.errors import MillError
 from kernelmill.store import open_source
 try:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kernelmill.base.rows import Row
 from kernelmill.errors import OutputError
-from kernelmill.rows import Row
 from kernelmill.store import Output
 from kernelmill.store.output import test_path as path_in_test_mode
 from tests.conftest import read_rows

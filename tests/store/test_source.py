@@ -16,12 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernelmill.base.rows import RowReader
 from kernelmill.errors import BadRow, SourceError
-from kernelmill.rows import RowReader
 from kernelmill.store import open_source
 from kernelmill.store.hub import find_splits
+from tests.base.test_rows import json_values
 from tests.conftest import evals_row, write_rows
-from tests.test_rows import json_values
 
 
 def rows_of(path: Path | str) -> list[Any]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kernelmill.base import whole_file
+from kernelmill.base.whole_file import write_whole
 from kernelmill.errors import OutputError
-from kernelmill.store import text_file
-from kernelmill.store.text_file import write_whole
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_what_stops_it_leaves_the_old_file_and_no_half(
     def stop(_: int) -> None:
         raise stopped_by
 
-    monkeypatch.setattr(text_file.os, "fsync", stop)
+    monkeypatch.setattr(whole_file.os, "fsync", stop)
     with pytest.raises(seen):
         write_whole(tmp_path / "a.json", b"new")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.json": b"old"}

@@ -11,17 +11,17 @@ from array import array
 from collections import Counter
 from typing import Any, NamedTuple
 
-from kernelmill.config import secret
+from kernelmill.base.rows import Drop, ModuleReader, Row, with_columns
+from kernelmill.base.terminal import say
 from kernelmill.flow import Made
 from kernelmill.problems.benchmark import Benchmark, read_benchmarks
 from kernelmill.problems.each_text import EachText
 from kernelmill.problems.overlap import FLOOR, NGRAM, Fingerprint, Match, fingerprints
-from kernelmill.row_stage import ScanningStage, run_row_stage
-from kernelmill.rows import Drop, ModuleReader, Row, with_columns
-from kernelmill.settings import DecontaminateSettings
+from kernelmill.settings.config import secret
+from kernelmill.settings.fields import DecontaminateSettings
+from kernelmill.stages.row_stage import ScanningStage, run_row_stage
 from kernelmill.store import Output
 from kernelmill.store.output import test_path
-from kernelmill.terminal import say
 
 MOST_HIT = 5
 

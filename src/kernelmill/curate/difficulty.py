@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import get_args
 
+from kernelmill.base.rows import Difficulty
 from kernelmill.curate.thoughts import strip_thoughts
 from kernelmill.llm.engine import BadAnswer
-from kernelmill.rows import Difficulty
 
 LEVELS: tuple[Difficulty, ...] = get_args(Difficulty)
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernelmill.bars import terminal_bars
-from kernelmill.chat_rows import Reasoning
-from kernelmill.terminal import duration, plain
+from kernelmill.base.bar_chart import terminal_bars
+from kernelmill.base.terminal import duration, plain
+from kernelmill.tokens.chat_rows import Reasoning
 
 VERSION = 1
 PERCENTILES = ("50", "75", "90", "95", "99", "99.5", "99.9", "100")

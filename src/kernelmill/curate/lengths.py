@@ -19,22 +19,22 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from kernelmill.bars import svg_bars
-from kernelmill.chat_rows import Chat, ChatReader, Reasoning
-from kernelmill.chat_template import TemplateFailed
-from kernelmill.chat_tokens import ChatTokenizer, load_tokenizer
-from kernelmill.config import secret
+from kernelmill.base.bar_chart import svg_bars
+from kernelmill.base.parallel import mapped
+from kernelmill.base.rows import TEST_ROWS, Named, Row, row_lots
+from kernelmill.base.terminal import say
 from kernelmill.curate.length_report import LengthReport, LongRow, Tally, printed, report_of
 from kernelmill.errors import BadRow, ConfigError, NotOnHub, OutputError, SourceError
 from kernelmill.flow import Made
-from kernelmill.parallel import mapped
-from kernelmill.reading import tested
-from kernelmill.rows import TEST_ROWS, Named, Row, row_lots
-from kernelmill.settings import LengthsSettings
+from kernelmill.settings.config import secret
+from kernelmill.settings.fields import LengthsSettings
+from kernelmill.stages.source_choice import tested
 from kernelmill.store import Source, open_source
 from kernelmill.store.watched import Watched
-from kernelmill.terminal import say
-from kernelmill.tokenizer_files import TokenizerFiles, find_tokenizer
+from kernelmill.tokens.chat_rows import Chat, ChatReader, Reasoning
+from kernelmill.tokens.chat_template import TemplateFailed
+from kernelmill.tokens.chat_tokens import ChatTokenizer, load_tokenizer
+from kernelmill.tokens.tokenizer_files import TokenizerFiles, find_tokenizer
 
 _LOT_ROWS, _LOT_BYTES = 500, 1 << 20
 _LONGEST = 5

@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from kernelmill.batch import Answerer, Batch
-from kernelmill.config import secret
+from kernelmill.base.rows import Drop, EvalsReader, Row, with_columns
 from kernelmill.curate.difficulty import LEVELS, read_difficulty
 from kernelmill.curate.static_rater import rate_facts
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.flow import Made
 from kernelmill.llm.engine import Done, Messages
+from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.analysis import Analysis
 from kernelmill.problems.facts import ModuleFacts
-from kernelmill.prompts import Prompt
-from kernelmill.rows import Drop, EvalsReader, Row, with_columns
-from kernelmill.run_stage import Context, Parts, Session, answer_all, journal_path, owed, run_stage
-from kernelmill.settings import RateSettings
+from kernelmill.settings.config import secret
+from kernelmill.settings.fields import RateSettings
+from kernelmill.stages.answering import Answerer, Batch
+from kernelmill.stages.run_stage import Context, Parts, Session, answer_all, journal_path, owed, run_stage
 from kernelmill.store import open_source
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from kernelmill.base.rows import Difficulty
 from kernelmill.problems.facts import ModuleFacts, OpKind, Trace
 from kernelmill.problems.source import ModuleSource
-from kernelmill.rows import Difficulty
 
 MATRIX: tuple[OpKind, ...] = ("matmul", "convolution")
 WHOLE: dict[OpKind, str] = {"attention": "attention", "recurrent": "a recurrent layer"}

@@ -1,6 +1,6 @@
 """`kernelmill strip`: every assistant message becomes its answer and nothing else.
 
-All answer styles are read (`kernelmill.answers`); rows without one clear answer are rejected with the reason, and the
+All answer styles are read (`kernelmill.base.answers`); rows without one clear answer are rejected with the reason, and the
 command fails if they are more than the user allows. Assistant messages stand in other columns too: in the prompt, where a
 conversation went on, and in `turns` of synthesize's rows, also as JSON text. They are stripped in the same way, but one
 without a clear answer is left empty there, and the row stays. Everything but the assistant messages stays as it was.
@@ -20,13 +20,13 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from kernelmill.answers import Answer, NoAnswer, read_answer
-from kernelmill.config import load
+from kernelmill.base.answers import Answer, NoAnswer, read_answer
+from kernelmill.base.rows import Drop, Row, RowReader
 from kernelmill.errors import BadRow, SourceError
 from kernelmill.flow import Made
-from kernelmill.row_stage import RowStage, run_row_stage
-from kernelmill.rows import Drop, Row, RowReader
-from kernelmill.settings import MAKERS, NO_REASONING, PublishSettings, StripSettings
+from kernelmill.settings.config import load
+from kernelmill.settings.fields import MAKERS, NO_REASONING, PublishSettings, StripSettings
+from kernelmill.stages.row_stage import RowStage, run_row_stage
 
 _THOUGHTS = ("reasoning", "reasoning_content", "thinking")
 _THOUGHTS_IN_PARTS = ("reasoning_details", "thinking_blocks")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelmill.answers import NoAnswer, split_thoughts
+from kernelmill.base.answers import NoAnswer, split_thoughts
 from kernelmill.llm.engine import BadAnswer
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from kernelmill.base.rows import Drop, Info, Named, Row, RowReader, read_info
 from kernelmill.flow import Made
 from kernelmill.problems.modules import Modules
-from kernelmill.row_stage import ScanningStage, run_row_stage
-from kernelmill.rows import Drop, Info, Named, Row, RowReader, read_info
-from kernelmill.settings import UniqueSettings
+from kernelmill.settings.fields import UniqueSettings
+from kernelmill.stages.row_stage import ScanningStage, run_row_stage
 
 
 class _ClassName(Struct):

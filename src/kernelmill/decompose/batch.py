@@ -20,9 +20,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from kernelmill.counting import Counting
-from kernelmill.decompose.analysis import analysis
-from kernelmill.decompose.batch_files import (
+from kernelmill.base.counting import Counting
+from kernelmill.base.locks import take_lock
+from kernelmill.base.python_text import parse_module
+from kernelmill.base.terminal import size
+from kernelmill.base.whole_file import write_whole
+from kernelmill.decompose.model_folder import (
     Unusable,
     keep_levels,
     may_replace,
@@ -32,22 +35,19 @@ from kernelmill.decompose.batch_files import (
     unpacked,
     write_model,
 )
-from kernelmill.decompose.batch_kept import Kept
-from kernelmill.decompose.batch_sources import LEVEL, UNKNOWN, ModelFile, natural
-from kernelmill.decompose.picture import svg
-from kernelmill.decompose.prove import RESULTS, SUMMARIES, Proof, Prover, prove_folder
-from kernelmill.decompose.prove_tree import FOLDERS, TREE
-from kernelmill.decompose.sources_local import with_local_modules
-from kernelmill.decompose.tree_file import LEVELS, Level, TreeFile
+from kernelmill.decompose.prove.prover import RESULTS, SUMMARIES, Proof, Prover, prove_folder
+from kernelmill.decompose.prove.tree import FOLDERS, TREE
+from kernelmill.decompose.resume import Kept
+from kernelmill.decompose.sources.local_imports import with_local_modules
+from kernelmill.decompose.sources.problem_files import LEVEL, UNKNOWN, ModelFile, natural
+from kernelmill.decompose.write.analysis import analysis
+from kernelmill.decompose.write.picture import svg
+from kernelmill.decompose.write.tree_file import LEVELS, Level, TreeFile
 from kernelmill.errors import ConfigError, OutputError
-from kernelmill.evaluate import offline_models
-from kernelmill.isolate import Isolate, Reply
-from kernelmill.isolate.threads import threads
-from kernelmill.lock import take_lock
-from kernelmill.python_text import parse_module
-from kernelmill.store.text_file import write_whole
-from kernelmill.teacher.tidy import NoFormatter, ruff_format
-from kernelmill.terminal import size
+from kernelmill.evaluate.task import offline_models
+from kernelmill.generate.inductor.tidy import NoFormatter, ruff_format
+from kernelmill.sandbox import Isolate, Reply
+from kernelmill.sandbox.threads import threads
 
 MANIFEST = "manifest.txt"
 MEMORY_MB = 5120

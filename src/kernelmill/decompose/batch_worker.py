@@ -12,10 +12,10 @@ import zlib
 from typing import Any
 
 from kernelmill.decompose import worker
-from kernelmill.decompose.capture import capture
-from kernelmill.decompose.graph import graph_of
-from kernelmill.decompose.prove_tree import TREE
-from kernelmill.evaluate import offline_models
+from kernelmill.decompose.prove.tree import TREE
+from kernelmill.decompose.record.capture import capture
+from kernelmill.decompose.record.graph import graph_of
+from kernelmill.evaluate.task import offline_models
 
 
 def prepare() -> None:

@@ -20,18 +20,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernelmill.arguments import Parser
-from kernelmill.decompose.batch_files import put_in_place, read_tree
-from kernelmill.decompose.batch_sources import natural
+from kernelmill.base.missing import KERNELBENCH
+from kernelmill.base.python_text import parse_module
+from kernelmill.base.terminal import plain
 from kernelmill.decompose.command import LEVELS_HELP, levels_of
-from kernelmill.decompose.prove_command import model_folders
-from kernelmill.decompose.prove_tree import FOLDERS
-from kernelmill.decompose.tree_file import LEVELS, Level, Node, TreeFile
+from kernelmill.decompose.model_folder import put_in_place, read_tree
+from kernelmill.decompose.prove.command import model_folders
+from kernelmill.decompose.prove.tree import FOLDERS
+from kernelmill.decompose.sources.problem_files import natural
+from kernelmill.decompose.write.tree_file import LEVELS, Level, Node, TreeFile
 from kernelmill.errors import OutputError, SourceError
-from kernelmill.missing import KERNELBENCH
-from kernelmill.problem_sets.problem import encoded
-from kernelmill.python_text import parse_module
-from kernelmill.terminal import plain
+from kernelmill.problems.sets.problem import encoded
+from kernelmill.settings.arguments import Parser
 
 RECORD = "collected.json"
 _OWN = ("run_tests",)

@@ -15,19 +15,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.tree import Tree as RichTree
 
-from kernelmill.arguments import Parser, at_least, processors
-from kernelmill.counting import Counting
+from kernelmill.base.counting import Counting
+from kernelmill.base.extras import require
+from kernelmill.base.terminal import duration, plain
+from kernelmill.base.whole_file import write_whole
 from kernelmill.decompose.batch import Decomposer, Outcome, graph
-from kernelmill.decompose.batch_files import Unusable
-from kernelmill.decompose.batch_sources import ModelFile, model_files
-from kernelmill.decompose.picture import rich_tree
-from kernelmill.decompose.sources_hf import hf_source
-from kernelmill.decompose.sources_module import keyword, module_source
-from kernelmill.decompose.tree_file import LEVELS, Level
+from kernelmill.decompose.model_folder import Unusable
+from kernelmill.decompose.sources.hf import hf_source
+from kernelmill.decompose.sources.importable import keyword, module_source
+from kernelmill.decompose.sources.problem_files import ModelFile, model_files
+from kernelmill.decompose.write.picture import rich_tree
+from kernelmill.decompose.write.tree_file import LEVELS, Level
 from kernelmill.errors import SourceError
-from kernelmill.extras import require
-from kernelmill.store.text_file import write_whole
-from kernelmill.terminal import duration, plain
+from kernelmill.settings.arguments import Parser, at_least, processors
 
 TIMEOUT = 300
 OUTPUT = Path("output")

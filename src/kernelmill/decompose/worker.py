@@ -1,4 +1,4 @@
-"""Decomposes one model: a worker for `kernelmill.isolate`. It executes a stranger's code, so call `handle` in a confined process and
+"""Decomposes one model: a worker for `kernelmill.sandbox`. It executes a stranger's code, so call `handle` in a confined process and
 nowhere else.
 """
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from kernelmill.decompose.capture import Refused, build, capture, other_shapes
-from kernelmill.decompose.files import Files, Source
-from kernelmill.decompose.held import Weight
-from kernelmill.decompose.partition import partition
-from kernelmill.decompose.record import Record
-from kernelmill.decompose.source_parts import standing_alone
-from kernelmill.decompose.values import held, sign_of
+from kernelmill.decompose.cut.partition import partition
+from kernelmill.decompose.record.capture import Refused, build, capture, other_shapes
+from kernelmill.decompose.record.record import Record
+from kernelmill.decompose.record.values import held, sign_of
+from kernelmill.decompose.sources.source_parts import standing_alone
+from kernelmill.decompose.write.class_body import Weight
+from kernelmill.decompose.write.files import Files, Source
 
 _WARM_UP = """
 import torch, torch.nn as nn, torch.nn.functional as F

@@ -6,9 +6,9 @@ import io
 import signal
 import sys
 
+from kernelmill.base.terminal import say
 from kernelmill.errors import MillError
 from kernelmill.evaluate.command import main
-from kernelmill.terminal import say
 
 
 def run() -> int:

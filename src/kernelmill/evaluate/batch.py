@@ -21,16 +21,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelmill.base.locks import take_lock
 from kernelmill.errors import Interrupted, OutputError, SourceError
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
-from kernelmill.evaluate.feedback import feedback
 from kernelmill.evaluate.journal import Journal, Row, encode
 from kernelmill.evaluate.pairs import read_pairs
 from kernelmill.evaluate.progress import Progress
-from kernelmill.evaluate.rewards import compute, find
-from kernelmill.evaluate.summary import Summary
+from kernelmill.evaluate.score.feedback import feedback
+from kernelmill.evaluate.score.rewards import compute, find
+from kernelmill.evaluate.score.summary import Summary
 from kernelmill.evaluate.verdict import Verdict
-from kernelmill.lock import take_lock
 
 
 @dataclass(frozen=True)

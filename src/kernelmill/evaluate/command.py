@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from kernelmill.arguments import Parser, at_least, processors
+from kernelmill.base.terminal import plain, say
 from kernelmill.errors import ConfigError, OutputError, SourceError
 from kernelmill.evaluate.batch import Batch, finished, run
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
 from kernelmill.evaluate.journal import Row, encode
 from kernelmill.evaluate.progress import watch
-from kernelmill.evaluate.rewards import REWARDS, find
-from kernelmill.evaluate.summary import render
+from kernelmill.evaluate.score.rewards import REWARDS, find
+from kernelmill.evaluate.score.summary import render
 from kernelmill.evaluate.verdict import TIERS, Truth, Verdict
-from kernelmill.terminal import plain, say
+from kernelmill.settings.arguments import Parser, at_least, processors
 
 NOT_DONE = 3
 """The exit code where rows of a file are still owed, or there is a verdict that --fail-on names."""

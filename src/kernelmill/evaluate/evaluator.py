@@ -23,18 +23,20 @@ from types import TracebackType
 from typing import Any, Literal
 
 from kernelmill import __version__
-from kernelmill.answers import NoAnswer, code_of
+from kernelmill.base.answers import NoAnswer, code_of
+from kernelmill.base.extras import require
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate import compiling, offline_models, rewards
-from kernelmill.evaluate.feedback import feedback
-from kernelmill.evaluate.lane import Lane, visible_gpus
+from kernelmill.evaluate.compile import compiling
+from kernelmill.evaluate.gpu.lane import Lane, visible_gpus
 from kernelmill.evaluate.progress import Now
+from kernelmill.evaluate.score import rewards
+from kernelmill.evaluate.score.feedback import feedback
 from kernelmill.evaluate.servers import Servers, servers
-from kernelmill.evaluate.static import StaticReport, examine
+from kernelmill.evaluate.static.examine import StaticReport, examine
+from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.verdict import AT_A_SIZE, Check, Flag, Grade, Perf, Result, Status, Tier, Verdict
-from kernelmill.extras import require
-from kernelmill.isolate import Isolate, Reply
-from kernelmill.isolate.threads import threads
+from kernelmill.sandbox import Isolate, Reply
+from kernelmill.sandbox.threads import threads
 
 TARGETS = ("sm_90", "sm_80", "sm_100")
 """The first is the one whose refusal is a verdict by itself."""

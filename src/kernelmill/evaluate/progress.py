@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kernelmill.base.terminal import LINE, duration, fit, rate, say, shorten
 from kernelmill.evaluate.verdict import Verdict
-from kernelmill.isolate import Doing
-from kernelmill.terminal import LINE, duration, fit, rate, say, shorten
+from kernelmill.sandbox import Doing
 
 _SAY_EVERY = 10.0
 _SHOW_EVERY = 0.5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernelmill.evaluate import compiling
-from kernelmill.isolate import Isolate
+from kernelmill.evaluate.compile import compiling
+from kernelmill.sandbox import Isolate
 
 if TYPE_CHECKING:
     from kernelmill.evaluate.evaluator import Options
@@ -19,7 +19,7 @@ class Servers(NamedTuple):
 
 def servers(options: Options, workers: int, environment: Mapping[str, str]) -> Servers:
     interpreter = Isolate(
-        "kernelmill.evaluate.judge",
+        "kernelmill.evaluate.judge.worker",
         workers=workers,
         timeout=2 * options.timeout
         + 60,  # the candidate's own limit is the judge's to keep; this is for both

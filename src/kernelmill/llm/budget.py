@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernelmill.control import Control, Stats
+from kernelmill.base.control import Control, Stats
 from kernelmill.errors import Stopped
-from kernelmill.settings import LLMSettings, Price
+from kernelmill.settings.fields import LLMSettings, Price
 
 _LONG_ANSWER = 4096
 _KNOWN_AFTER = 8

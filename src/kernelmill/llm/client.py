@@ -24,8 +24,8 @@ import msgspec
 
 from kernelmill import __version__
 from kernelmill.errors import ConfigError, EndpointError
-from kernelmill.settings import LLMSettings, Price
-from kernelmill.variables import redact, secret
+from kernelmill.settings.environment import redact, secret
+from kernelmill.settings.fields import LLMSettings, Price
 
 _KEY_VARIABLES = {"api.pinference.ai": "PRIME_API_KEY", "api.openai.com": "OPENAI_API_KEY"}
 _TOO_LONG = re.compile(

@@ -12,14 +12,14 @@ from __future__ import annotations
 import time
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from kernelmill.control import Control, Stats
+from kernelmill.base.control import Control, Stats
 from kernelmill.errors import EndpointError, Stopped
 from kernelmill.llm.budget import Budget
 from kernelmill.llm.client import Endpoint, Reply, RequestRefused, TransientError, cost_of, read_reply
 from kernelmill.llm.journal import Answer, Call, Journal
 from kernelmill.llm.limiter import Limiter
 from kernelmill.llm.retry import Trouble
-from kernelmill.llm.usable import Usefulness
+from kernelmill.llm.unusable import Usefulness
 
 Item = TypeVar("Item")
 I_contra = TypeVar("I_contra", contravariant=True)

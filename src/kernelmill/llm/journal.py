@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 from urllib.parse import quote
 
+from kernelmill.base.locks import share_lock, take_lock
+from kernelmill.base.terminal import say
 from kernelmill.errors import MillError, OutputError, SourceError
-from kernelmill.lock import share_lock, take_lock
-from kernelmill.terminal import say
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS calls (

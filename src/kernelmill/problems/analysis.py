@@ -14,12 +14,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from kernelmill.control import Stats
+from kernelmill.base.control import Stats
 from kernelmill.errors import SourceError
-from kernelmill.isolate import Isolate
 from kernelmill.llm.engine import BadAnswer, Done, Failed, Outcome, Owed
 from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.problems.facts import ModuleFacts, module_facts
+from kernelmill.sandbox import Isolate
 
 VERSION = "facts-1"
 """Part of every key: raise it when the same code would give other facts."""

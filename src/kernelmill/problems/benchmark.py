@@ -20,10 +20,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from kernelmill.base.parallel import mapped
+from kernelmill.base.rows import Info, Label, Named, Row, RowReader, read_info
 from kernelmill.errors import BadRow, ConfigError, SourceError
-from kernelmill.parallel import mapped
 from kernelmill.problems.overlap import ProblemSet, fingerprints
-from kernelmill.rows import Info, Label, Named, Row, RowReader, read_info
 from kernelmill.store import Source, open_source
 from kernelmill.store.source import DATA
 

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from kernelmill.parallel import Workers
+from kernelmill.base.parallel import Workers
 
 R = TypeVar("R")
 _LOT = 64 << 10

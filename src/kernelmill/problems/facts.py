@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from kernelmill.isolate import Isolate, Reply
 from kernelmill.problems.module_file import Convention
 from kernelmill.problems.source import ModuleSource, read_source
+from kernelmill.sandbox import Isolate, Reply
 
 OpKind = Literal[
     "view",  # the same memory, seen otherwise

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from kernelmill.collector import no_collector
+from kernelmill.base.no_gc import no_collector
 from kernelmill.problems.each_text import EachText
 from kernelmill.problems.structure import jaccard, structure_of
 

@@ -22,10 +22,10 @@ from functools import lru_cache
 from math import ceil
 from typing import Literal, NamedTuple
 
-from kernelmill.collector import no_collector
+from kernelmill.base.no_gc import no_collector
+from kernelmill.base.python_text import parse_module
 from kernelmill.problems.operations import Function, nodes, operations
 from kernelmill.problems.structure import does_nothing, flat, normal_form, structure_of, structure_of_tokens
-from kernelmill.python_text import parse_module
 
 NGRAM = 3
 FLOOR = 3

@@ -15,8 +15,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from kernelmill.base.python_text import parse_module
 from kernelmill.errors import SourceError
-from kernelmill.python_text import parse_module
 
 MAX_SOURCE_CHARS = 400_000
 CONVENTION_FUNCTIONS = ("get_inputs", "get_init_inputs", "get_input_kwargs")

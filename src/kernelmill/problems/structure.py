@@ -19,8 +19,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
+from kernelmill.base.python_text import parse_module
 from kernelmill.problems.source import CONVENTION_FUNCTIONS
-from kernelmill.python_text import parse_module
 
 SHINGLE = 5
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef

@@ -1,4 +1,4 @@
-"""Runs a module once and notes what it does. A worker for `kernelmill.isolate`: it executes a stranger's code,
+"""Runs a module once and notes what it does. A worker for `kernelmill.sandbox`: it executes a stranger's code,
 so call `handle` in a confined process and nowhere else.
 
 The module is built and run on fake tensors, which have shapes and types and no memory, while a dispatch mode

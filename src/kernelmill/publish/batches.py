@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from kernelmill.base.rows import Row, row_lots
 from kernelmill.errors import BadRow
 from kernelmill.publish.shapes import json_text
-from kernelmill.rows import Row, row_lots
 
 BLOCK_ROWS, BLOCK_BYTES = 2_000, 1 << 20
 

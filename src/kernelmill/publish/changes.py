@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kernelmill.rows import Row, RowReader
+from kernelmill.base.rows import Row, RowReader
 from kernelmill.store import Source
 from kernelmill.store.source import DataFile
 

@@ -10,23 +10,23 @@ import sys
 import time
 from typing import Any
 
-from kernelmill.config import secret
+from kernelmill.base.rows import TEST_ROWS
+from kernelmill.base.terminal import duration, size, tell
 from kernelmill.errors import ConfigError, OutputError, SourceError
 from kernelmill.flow import Made
+from kernelmill.publish.benchmark_rows import NoBenchmark
 from kernelmill.publish.changes import compare
 from kernelmill.publish.dataset import Built, Wanted, build
 from kernelmill.publish.folder import FolderTarget
-from kernelmill.publish.hygiene import NoBenchmark
 from kernelmill.publish.jobs import Job, find_jobs
 from kernelmill.publish.lineage import Lineage
 from kernelmill.publish.target import Present, Target
-from kernelmill.reading import source_line
-from kernelmill.rows import TEST_ROWS
-from kernelmill.settings import PublishSettings
+from kernelmill.settings.config import secret
+from kernelmill.settings.fields import PublishSettings
+from kernelmill.stages.source_choice import source_line
 from kernelmill.store import Source, open_source
 from kernelmill.store.source import DataFile
 from kernelmill.store.watched import Watched
-from kernelmill.terminal import duration, size, tell
 
 MUCH_SMALLER = 0.5
 """A dataset with less than this share of the rows that are there now is not put in their place unasked."""

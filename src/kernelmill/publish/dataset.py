@@ -19,17 +19,17 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from kernelmill import __version__
-from kernelmill.collector import no_collector
+from kernelmill.base.no_gc import no_collector
+from kernelmill.base.rows import Row
 from kernelmill.curate.length_report import LengthReport
-from kernelmill.curate.split import How, Split, plan_split, source_splits
 from kernelmill.errors import SourceError
 from kernelmill.publish.batches import QuickReader, blocks, exact_batch
-from kernelmill.publish.card import make_card
-from kernelmill.publish.card_facts import CardCounts, CardFacts, ColumnFacts, Kind, SplitFacts
+from kernelmill.publish.card.card import make_card
+from kernelmill.publish.card.facts import CardCounts, CardFacts, ColumnFacts, Kind, SplitFacts
 from kernelmill.publish.lineage import Lineage, without_folders
 from kernelmill.publish.shapes import Columns, describe
+from kernelmill.publish.splits import How, Split, plan_split, source_splits
 from kernelmill.publish.tables import SplitWriter, Written
-from kernelmill.rows import Row
 from kernelmill.store import Source
 from kernelmill.store.manifest import file_hash
 from kernelmill.store.output import beside

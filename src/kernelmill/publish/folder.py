@@ -17,8 +17,8 @@ import shutil
 from pathlib import Path
 from typing import IO
 
+from kernelmill.base.locks import take_lock
 from kernelmill.errors import OutputError
-from kernelmill.lock import take_lock
 from kernelmill.publish.dataset import MANIFEST, Built
 from kernelmill.publish.target import Present, data_files, read_manifest
 from kernelmill.store.manifest import file_hash

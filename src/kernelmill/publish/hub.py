@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kernelmill import __version__
-from kernelmill.config import redact
+from kernelmill.base.terminal import say, size
 from kernelmill.errors import OutputError
 from kernelmill.publish.dataset import MANIFEST, Built
 from kernelmill.publish.tables import Written
 from kernelmill.publish.target import Present, data_files, read_manifest
+from kernelmill.settings.config import redact
 from kernelmill.store.hub_http import http_error
 from kernelmill.store.parquet import first_line
 from kernelmill.store.source import DataFile
-from kernelmill.terminal import say, size
 
 T = TypeVar("T")
 TRIES = 5

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from kernelmill.curate.strip import stripped_path
 from kernelmill.errors import ConfigError, SourceError
-from kernelmill.reading import tested
-from kernelmill.settings import MAKERS, NO_REASONING, PublishSettings
+from kernelmill.settings.fields import MAKERS, NO_REASONING, PublishSettings
+from kernelmill.stages.source_choice import tested
 from kernelmill.store.output import test_path
 from kernelmill.store.source import DATA
 

@@ -11,7 +11,7 @@ import re
 from pathlib import Path, PurePath
 from typing import Any
 
-from kernelmill.config import redact
+from kernelmill.settings.config import redact
 from kernelmill.store import Source
 from kernelmill.store.manifest import made_from, manifest_of, part
 

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kernelmill.publish.markdown import one_line
-from kernelmill.stages import STAGES
+from kernelmill.publish.card.markdown import one_line
+from kernelmill.stages.registry import STAGES
 
 _NOT_THE_ROWS = {
     "source", "output", "concurrency", "timeout", "server_retries", "max_unusable", "give_up_after", "price", "prices",

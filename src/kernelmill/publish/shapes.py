@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from kernelmill.base.rows import Row, RowReader, read_info
 from kernelmill.errors import BadRow, SourceError
-from kernelmill.rows import Row, RowReader, read_info
 
 _MESSAGE = {"role": "text", "content": "text"}
 _EVALS = {

@@ -32,11 +32,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from kernelmill.answers import NoAnswer, code_of
+from kernelmill.base.answers import NoAnswer, code_of
 from kernelmill.errors import ConfigError, EndpointError
 from kernelmill.rl.background import Background
 from kernelmill.rl.post import Answer, Broken, CannotConnect, address, post
-from kernelmill.variables import redact
+from kernelmill.settings.environment import redact
 
 URL = "http://127.0.0.1:18188"
 MAX_CODE = 1 << 18

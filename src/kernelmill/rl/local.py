@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 
-from kernelmill.evaluate import rewards
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.score import rewards
 from kernelmill.rl.background import Background
 from kernelmill.rl.client import Ask, Reward, RewardUnavailable
 

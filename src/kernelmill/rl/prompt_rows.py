@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernelmill.errors import BadRow, SourceError
-from kernelmill.problem_sets.rl_rows import decoded
+from kernelmill.problems.sets.rl_rows import decoded
 
 
 class PromptRow(NamedTuple):

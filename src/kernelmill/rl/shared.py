@@ -21,7 +21,7 @@ from typing import Any
 
 from kernelmill.errors import ConfigError
 from kernelmill.rl.client import URL, Ask, ClientOptions, Reward, RewardClient
-from kernelmill.variables import environment, secret
+from kernelmill.settings.environment import environment, secret
 
 _clients: dict[tuple[int, ClientOptions], RewardClient] = {}
 _lock = threading.Lock()

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate import rewards
 from kernelmill.evaluate.evaluator import Options, Pair
+from kernelmill.evaluate.score import rewards
 from kernelmill.evaluate.verdict import Status, Tier, Verdict
 from kernelmill.serve.service import hardware
 

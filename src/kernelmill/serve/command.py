@@ -15,14 +15,14 @@ import time
 from collections.abc import AsyncIterator
 from types import FrameType
 
-from kernelmill.arguments import Parser, at_least
-from kernelmill.config import secret
+from kernelmill.base.terminal import say
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate import rewards
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.score import rewards
 from kernelmill.evaluate.verdict import Verdict
-from kernelmill.isolate import START_SECONDS
-from kernelmill.terminal import say
+from kernelmill.sandbox import START_SECONDS
+from kernelmill.settings.arguments import Parser, at_least
+from kernelmill.settings.config import secret
 
 try:
     import uvicorn

@@ -22,11 +22,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from kernelmill.evaluate import rewards
 from kernelmill.evaluate.evaluator import Options, Pair, environment
-from kernelmill.evaluate.feedback import feedback
+from kernelmill.evaluate.score import rewards
+from kernelmill.evaluate.score.feedback import feedback
 from kernelmill.evaluate.verdict import Tier, Verdict
-from kernelmill.serve import known
+from kernelmill.serve import self_test
 from kernelmill.serve.metrics import Metrics
 
 log = logging.getLogger("kernelmill.serve")
@@ -107,8 +107,8 @@ class Service:
 
     async def warm_up(self) -> None:
         """Judge the known pair. Raises `ConfigError` where that does not come out right."""
-        verdict = await self._judge(known.KNOWN, self.options)
-        known.check(verdict, self.options)
+        verdict = await self._judge(self_test.KNOWN, self.options)
+        self_test.check(verdict, self.options)
         self.tier = verdict.tier
         self.hardware = hardware(verdict)
         self.missing = list(verdict.env.get("sandbox_missing", []))

@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from kernelmill.base.missing import maker_of
 from kernelmill.errors import NotOnHub, SourceError
-from kernelmill.missing import maker_of
 from kernelmill.store.hub_http import http_error
 from kernelmill.store.parquet import first_line
 from kernelmill.store.source import DATA, DataFile, natural

@@ -21,9 +21,9 @@ from typing import IO, Any
 import msgspec
 
 from kernelmill import __version__
+from kernelmill.base.locks import lock_of, take_lock
+from kernelmill.base.rows import RejectedRow, Row, is_json_object
 from kernelmill.errors import OutputError, disk_fault
-from kernelmill.lock import lock_of, take_lock
-from kernelmill.rows import RejectedRow, Row, is_json_object
 from kernelmill.store.row_file import RowFile
 
 

@@ -26,10 +26,10 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
+from kernelmill.base.missing import maker_of
+from kernelmill.base.resources import bundled
+from kernelmill.base.rows import Row
 from kernelmill.errors import SourceError
-from kernelmill.missing import maker_of
-from kernelmill.resources import bundled
-from kernelmill.rows import Row
 from kernelmill.store.parquet import first_line, read_parquet
 
 JSONL = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")

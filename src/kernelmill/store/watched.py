@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 
-from kernelmill.rows import Row
+from kernelmill.base.rows import Row
+from kernelmill.base.terminal import fit, rate, say, shorten
 from kernelmill.store.source import Source
-from kernelmill.terminal import fit, rate, say, shorten
 
 _EVERY = 10.0
 _ROWS = 1_000

@@ -10,7 +10,7 @@ import ast
 import builtins
 from collections.abc import Callable, Iterator
 
-from kernelmill.python_text import parse_module
+from kernelmill.base.python_text import parse_module
 
 _KEPT = {"self", "forward", "get_inputs", "get_init_inputs", "get_input_kwargs", *dir(builtins)}
 

@@ -12,9 +12,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kernelmill.resources import bundled
-from kernelmill.text_tokens import byte_letters
-from kernelmill.tokens import QWEN3_ADDED_TOKENS, QWEN_PATTERN, qwen_ranks
+from kernelmill.base.resources import bundled
+from kernelmill.tokens.text_tokens import byte_letters
+from kernelmill.tokens.vocabulary import QWEN3_ADDED_TOKENS, QWEN_PATTERN, qwen_ranks
 
 
 def write_tokenizer(folder: Path, chat_template: str | None = None) -> Path:

@@ -18,7 +18,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as stock
 
-from kernelmill.python_text import parse_module
+from kernelmill.base.python_text import parse_module
 
 semantic = stock.interpreter_semantic
 _PREFIX = "__kernelmill_"

@@ -1,0 +1,191 @@
+"""`kernelmill specs`: a task specification for each module, written by a model or from the traced module.
+
+Output rows are `prompt, module_name, python_code`, then `triton_code` and `uuid` where the source has them, then who wrote
+it and what was checked. Sources are KernelBook rows, evals rows (their `info`), KernelBench rows (`code`) and problem
+files. Every specification passes `spec_checks`, whoever wrote it; a model is told what was wrong and asked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from kernelmill.base.extras import require
+from kernelmill.base.rows import Drop, Info, KernelBookRow, Label, Row, RowReader, SyntheticRow, read_info
+from kernelmill.curate.specs.checks import check_spec, clean_spec
+from kernelmill.curate.specs.writer import write_spec
+from kernelmill.errors import BadRow, ConfigError, SourceError
+from kernelmill.flow import Made
+from kernelmill.llm.engine import BadAnswer, Messages
+from kernelmill.llm.prompts import Prompt
+from kernelmill.problems.analysis import Analysis, FactStore
+from kernelmill.problems.facts import ModuleFacts
+from kernelmill.problems.source import read_source
+from kernelmill.settings.fields import SpecsSettings
+from kernelmill.stages.answering import Answerer
+from kernelmill.stages.run_stage import Context, Parts, run_stage
+
+
+class Module(NamedTuple):
+    """A module to specify, and what its row knows of it."""
+
+    module_name: str
+    python_code: str
+    given: _AnyRow
+
+    @property
+    def entry_point(self) -> str:
+        return self.module_name
+
+    @property
+    def problem_name(self) -> str:
+        """What people call it: in KernelBench's style every class is `Model`."""
+        return self.given.name or self.module_name
+
+    @property
+    def class_name(self) -> str:
+        return f"{self.module_name}New"
+
+
+class _AnyRow(KernelBookRow, kw_only=True):
+    """Any of the row kinds that hold a module: KernelBook's, KernelBench's (`code`), an evals row (`info`)."""
+
+    python_code: str | None = None  # type: ignore[assignment]
+    code: str | None = None
+    info: Info | str | None = None
+    reward: float | None = None
+    name: str | UnsetType | None = UNSET
+    level: Label | UnsetType = UNSET
+    problem_id: Label | UnsetType = UNSET
+    problem_name: Any = UNSET
+    problem_level: Any = UNSET
+    problem_uuid: Any = UNSET
+
+    def __post_init__(self) -> None:
+        """Evals rows have the names of their problem under names of their own."""
+        if self.name is UNSET and isinstance(self.problem_name, str):
+            self.name = self.problem_name
+        if self.level is UNSET and isinstance(self.problem_level, int | float | str):
+            self.level = self.problem_level
+        if self.uuid is UNSET and isinstance(self.problem_uuid, int | float | str):
+            self.uuid = self.problem_uuid
+
+
+class Specs:
+    """The stage: find the module in the row before, make the output row after."""
+
+    def __init__(self, threshold: float | None) -> None:
+        self._threshold = threshold
+        self._read = RowReader(_AnyRow)
+
+    def take(self, row: Row) -> Module | Drop:
+        given = self._read(row)
+        info = read_info(row.where, given.info) if given.info is not None else None
+        code = given.python_code or given.code or (info.python_code if info else None)
+        if not code:
+            raise BadRow(
+                row.where, "the column is missing, and so are code and info.python_code", "$.python_code"
+            )
+        if self._threshold is not None and given.reward is not None and not given.reward > self._threshold:
+            return Drop(
+                f"reward {given.reward:g} is not above {self._threshold:g}", "reward not above the threshold"
+            )
+        name = given.entry_point or given.module_name or (info.module_name if info else None)
+        if name is None:
+            try:
+                name = read_source(code).entry_point
+            except SourceError as error:
+                return Drop(f"the module cannot be read: {error}", "the module cannot be read")
+        if given.triton_code is UNSET and info is not None and info.triton_code is not None:
+            given.triton_code = info.triton_code
+        return Module(name, code, given)
+
+    def name(self, item: Module) -> str:
+        return item.problem_name
+
+    def finish(self, row: Row, item: Module, columns: dict[str, Any]) -> bytes:
+        given = item.given
+        return msgspec.json.encode(
+            SyntheticRow(
+                module_name=item.module_name,
+                python_code=item.python_code,
+                triton_code=given.triton_code,
+                uuid=given.uuid,
+                name=given.name,
+                level=given.level,
+                problem_id=given.problem_id,
+                **columns,
+            )
+        )
+
+
+class ModelWriter:
+    """What a model is asked, and how its specification is checked."""
+
+    def __init__(self, prompt: Prompt, again: Prompt, facts: FactStore, model: str) -> None:
+        self._prompt = prompt
+        self._again = again
+        self._facts = facts
+        self._model = model
+
+    def messages(self, item: Module) -> Messages:
+        text = self._prompt.render(
+            module_name=item.module_name, problem_name=item.problem_name, python_code=item.python_code
+        )
+        return [{"role": "user", "content": text}]
+
+    async def prepare(self, item: Module) -> None:
+        with contextlib.suppress(SourceError):  # recorded as a fact, and told by `fault`
+            await self._facts.find(item)
+
+    def fault(self, item: Module) -> str | None:
+        found = self._facts.known(self._facts.key(item))
+        return found.error if found is not None else None
+
+    async def judge(self, item: Module, text: str) -> dict[str, Any]:
+        try:
+            facts = await self._facts.find(item)
+        except SourceError as error:
+            raise BadAnswer(f"the module cannot be read: {error}") from None
+        return _checked(item, clean_spec(text), facts, f"llm:{self._model}")
+
+    def again(self, messages: Messages, text: str, reason: str) -> Messages:
+        feedback = self._again.render(reason=reason)
+        return [*messages, {"role": "assistant", "content": text}, {"role": "user", "content": feedback}]
+
+
+def _checked(item: Module, text: str, facts: ModuleFacts, writer: str) -> dict[str, Any]:
+    check_spec(text, item.class_name, facts.source, facts.trace)
+    checked = "all" if facts.trace is not None else f"all but shapes and dtypes ({facts.trace_error})"
+    return {"prompt": text, "writer": writer, "checked": checked}
+
+
+def _write_static(item: Module, facts: ModuleFacts) -> dict[str, Any]:
+    if facts.trace is None:
+        raise BadAnswer(
+            f"the module could not be traced, so there is nothing to write from ({facts.trace_error})"
+        )
+    return _checked(item, write_spec(item.class_name, facts.source, facts.trace), facts, "static")
+
+
+async def specs(settings: SpecsSettings) -> Made:
+    by_model = settings.writer == "llm"
+    if not by_model and not settings.trace:
+        raise ConfigError("the static writer writes from a trace: leave --no-trace out")
+    if not by_model:
+        require("the static writer, which traces modules,", "torch", extra="eval")
+
+    def parts(context: Context) -> Parts[Module]:
+        prompts = [Prompt("specs", settings.prompt), Prompt("specs_again")] if by_model else []
+        answerer: Answerer[Module]
+        if by_model:
+            answerer = context.model(ModelWriter(prompts[0], prompts[1], context.facts, settings.model))
+        else:
+            answerer = Analysis(context.facts, _write_static, context.stats)
+        by = f"llm:{settings.model}" if by_model else "static"
+        return Parts(Specs(settings.threshold), answerer, by=by, prompts=prompts, expected_output_tokens=1500)
+
+    return await run_stage("specs", settings, parts, model=by_model, facts=True)

@@ -1,0 +1,70 @@
+"""Calls that together have one name, `x * torch.sigmoid(x)`, and calls that write into one tensor part by part."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from kernelmill.decompose.cut.kinds import kind_of, short_of, title_of
+from kernelmill.decompose.record.record import Op, Value
+
+_TOGETHER = (
+    ("rms_norm", ("pow|square|mul", "mean", "add", "rsqrt", "mul", "mul")),
+    ("rms_norm", ("pow|square|mul", "mean", "add", "rsqrt", "mul")),
+    ("rms_norm", ("pow|square|mul", "mean", "add", "sqrt", "div")),
+    ("gelu_tanh", ("pow", "mul", "add", "mul", "tanh", "add", "mul")),
+    ("mish", ("softplus", "tanh", "mul")),
+    ("masked_fill", ("eq|ne|lt|le|gt|ge|logical_not", "masked_fill")),
+    ("silu", ("sigmoid", "mul")),
+)
+_GATED = ("silu", "mish")
+"""x times a function of x."""
+
+
+def named_groups(ops: list[Op]) -> list[tuple[str, list[Op]]]:
+    found: list[tuple[str, list[Op]]] = []
+    at = 0
+    while at < len(ops):
+        for title, names in _TOGETHER:
+            some = ops[at : at + len(names)]
+            fits = len(some) == len(names) and all(
+                title_of(op) in name.split("|") for op, name in zip(some, names, strict=True)
+            )
+            if (
+                fits
+                and _feeds(some)
+                and (title not in _GATED or set(some[0].inputs()) <= set(some[-1].inputs()))
+            ):
+                found.append((title, some))
+                break
+        else:
+            some = _assignments(ops, at)
+            found.append((title_of(ops[at]), some))
+        at += len(some)
+    return found
+
+
+def _assignments(ops: list[Op], at: int) -> list[Op]:
+    """The call at this place, and if it writes into a part of a tensor, those that go on with this tensor."""
+    some = [ops[at]]
+    for op in (ops[place] for place in range(at + 1, len(ops))):
+        if not short_of(some[-1]) == short_of(op) == "__setitem__" or op.args[0] not in some[-1].outputs():
+            break
+        if not all(_there(value, some[0]) for value in op.inputs() if value is not op.args[0]):
+            break
+        some.append(op)
+    return some
+
+
+def _there(value: Value, first: Op) -> bool:
+    """Whether it can be had when this call is made, if need be by calls that only change layouts."""
+    if value.op is None or value.op.index < first.index:
+        return True
+    moved = kind_of(value.op) == "layout" and value.op.scope is first.scope
+    return moved and all(_there(one, first) for one in value.op.inputs())
+
+
+def _feeds(ops: list[Op]) -> bool:
+    return (
+        all(set(a.outputs()) & set(b.inputs()) for a, b in pairwise(ops))
+        and len({op.scope for op in ops}) == 1
+    )

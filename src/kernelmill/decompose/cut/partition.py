@@ -1,0 +1,410 @@
+"""A record cut into parts: kernels, fusions, layers, the model.
+
+    kernel   one operation that a person would name, with the changes of layout around it; a module of the author's that is one
+             (an RMSNorm written out) is one, and so are calls that together have a name (x * sigmoid(x))
+    fusion   2 to 5 kernels in a row that one would write as one kernel
+    layer    a module that holds several of those
+    model    the whole, where it holds layers
+
+Every call is in exactly one kernel. Parts follow each other in the order of execution, so that each reads only what is there already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+
+from kernelmill.decompose.cut.kinds import is_idle, kind_of, short_of, snake, title_of
+from kernelmill.decompose.cut.op_patterns import named_groups
+from kernelmill.decompose.record.record import Op, Record, Scope, Value, values_of
+
+Level = Literal["kernel", "fusion", "layer", "model"]
+
+MAX_FUSED = 5
+_MODULE_KERNEL = 16
+"""Calls that a module of the author's may make and still be one kernel."""
+_MOVES = ("cat", "stack", "concat", "repeat", "repeat_interleave", "roll", "flip", "pad")
+_MANY = 12
+_LOOP = 4
+"""From so many times on, the same line with another index is a loop."""
+_ROOM = 1 << 28
+"""Elements: 1 GB of float32."""
+_FOLLOWS = ("activation", "pointwise", "norm", "softmax", "reduction")
+
+
+@dataclass(eq=False)
+class Part:
+    level: Level
+    title: str
+    ops: list[Op]
+    children: list[Part] = field(default_factory=list)
+    scope: Scope | None = None
+    why: str = ""
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+
+    @property
+    def _computes(self) -> Op | None:
+        return next((op for op in self.ops if kind_of(op) != "layout"), None)
+
+    @property
+    def main(self) -> Op:
+        """What a kernel is named for."""
+        return self._computes or self.ops[-1]
+
+    @property
+    def at(self) -> int:
+        """Its place in the run. Several kernels may read a mere layout, which is there from its first operation on."""
+        if self.level == "kernel":
+            return (self._computes or self.ops[0]).index
+        return min(child.at for child in self.children)
+
+    @property
+    def kind(self) -> str:
+        kinds = [kind_of(op) for op in self.ops]
+        return next(
+            (kind for kind in ("heavy", "norm", "softmax", "reduction") if kind in kinds), kind_of(self.main)
+        )
+
+    @property
+    def crowded(self) -> bool:
+        """Whether its results would not fit beside each other, so that variables have to be used again."""
+        return sum(math.prod(v.shape or ()) for op in self.ops for v in op.outputs()) > _ROOM
+
+    def leaves(self) -> list[Part]:
+        return (
+            [self] if self.level == "kernel" else [leaf for child in self.children for leaf in child.leaves()]
+        )
+
+
+def partition(record: Record, source_level: int | None) -> Part:
+    _count_loops(record)
+    root = _Cutter(record).scope(record.root, source_level, True)
+    root.inputs = [value for value in record.inputs if value in root.inputs]
+    root.outputs = list(values_of(record.root.output)) or root.outputs
+    _check(record, root)
+    return root
+
+
+def _count_loops(record: Record) -> None:
+    """`x[t]` and `x[t] = y` in a loop are one piece of work: its number is given to it."""
+    loops: defaultdict[tuple[int | None, str, str], list[Op]] = defaultdict(list)
+    for op in record.root.ops():
+        if short_of(op) in ("__getitem__", "__setitem__") and op.line is not None:
+            loops[op.line, op.scope.path, short_of(op)].append(op)
+    for ops in loops.values():
+        if len(ops) < _LOOP or len({repr(op.args[1]) for op in ops}) < _LOOP:
+            continue
+        for op in ops:
+            index = op.args[1]
+            given = tuple(map(_literal, index)) if isinstance(index, tuple) else _literal(index)
+            op.args = (op.args[0], given, *op.args[2:])
+
+
+def _literal(item: Any) -> Any:
+    if isinstance(item, slice):
+        return slice(_literal(item.start), _literal(item.stop), item.step)
+    return Value("literal", "index", None, "int", example=item) if type(item) is int else item
+
+
+def _without_literals(values: list[Value]) -> list[Value]:
+    return [value for value in values if value.kind != "literal"]
+
+
+class _Cutter:
+    def __init__(self, record: Record) -> None:
+        self._readers: defaultdict[Value, set[Op]] = defaultdict(set)
+        for op in record.root.ops():
+            for value in op.inputs():
+                self._readers[value].add(op)
+        self._returned = set(values_of(record.root.output))
+
+    def scope(self, scope: Scope, source_level: int | None = None, root: bool = False) -> Part:
+        own = [item for item in scope.items if isinstance(item, Op)]
+        inner = [item for item in scope.items if isinstance(item, Scope) and any(True for _ in item.ops())]
+        if root and len(own) == 1 and own[0].module and own[0].module.path == "":
+            return self._whole(scope, "kernel", "")
+        if root and source_level == 1:
+            return self._whole(scope, "kernel", "it is a level 1 problem: one operation")
+        if self._is_kernel(scope) and (not root or source_level is None):
+            return self._whole(scope, "kernel", f"all that {scope.kind} does is one operation")
+        parts = self._kernels(own) + [self.scope(one) for one in inner]
+        parts.sort(key=lambda part: part.at)
+        parts = self._with_idle_inside(parts)
+        if len(parts) == 1 and not root:
+            return parts[0]
+        while len(parts) == 1 and parts[0].children:  # the model only wraps it
+            parts = parts[0].children
+        if len(parts) == 1 and source_level is None:
+            return self._whole(scope, "kernel", "one operation")
+        layers = [part for part in parts if part.level in ("layer", "fusion")]
+        heavy = sum(part.kind == "heavy" for part in parts)
+        if (
+            root
+            and not layers
+            and (source_level == 2 or (source_level is None and len(parts) <= 2 * MAX_FUSED and heavy <= 2))
+        ):
+            why = "it is a level 2 problem" if source_level == 2 else "a few operations in a row"
+            return self._part(
+                "fusion", snake(scope.kind), self._merged(parts), scope, f"{why}, of {len(parts)} kernels"
+            )
+        parts = self._fused(parts)
+        if len(parts) == 1 and not root:
+            return parts[0]
+        if not root:
+            title = snake(
+                scope.kind if scope.own else scope.path.rpartition(".")[2].strip("0123456789") or scope.kind
+            )
+            return self._part("layer", title, parts, scope, f"{scope.kind} holds {len(parts)} parts")
+        kernels = sum(len(part.leaves()) for part in parts)
+        if any(part.level == "layer" for part in parts):
+            return self._part("model", snake(scope.kind), parts, scope, "it is made of layers")
+        if kernels > _MANY:
+            return self._part(
+                "model", snake(scope.kind), parts, scope, f"{kernels} kernels are more than a layer"
+            )
+        return self._part(
+            "layer", snake(scope.kind), parts, scope, "a few kernels and fusions, and no layers inside"
+        )
+
+    # ------------------------------------------------------------------------------------------------ kernels
+
+    def _is_kernel(self, scope: Scope) -> bool:
+        """A module written out of small operations, such as a norm or an activation of the author's own."""
+        ops = list(scope.ops())
+        kinds = [kind_of(op) for op in ops]
+        if not scope.own or any(isinstance(item, Scope) for item in scope.items):
+            return False
+        if any(op.module is not None and kind_of(op) != "activation" for op in ops):
+            return False
+        small = ("layout", "pointwise", "activation", "reduction")
+        if not all(kind in small or title_of(op) in _MOVES for kind, op in zip(kinds, ops, strict=True)):
+            return False
+        return 1 < sum(kind != "layout" for kind in kinds) <= _MODULE_KERNEL
+
+    def _whole(self, scope: Scope, level: Level, why: str) -> Part:
+        ops = sorted(scope.ops(), key=lambda op: op.index)
+        named = {title_of(op) for op in ops if kind_of(op) != "layout"}
+        title = named.pop() if len(named) == 1 else snake(scope.kind)
+        return self._kernel(ops, title if title != "model" else title_of(_heaviest(ops)), scope, why)
+
+    def _kernel(
+        self, ops: list[Op], title: str, scope: Scope | None = None, why: str = "one operation"
+    ) -> Part:
+        kept = next((op.module.kept for op in ops if op.module and op.module.kept), None)
+        why = f"kept whole: {kept}" if kept else why
+        part = Part("kernel", title, sorted(ops, key=lambda op: op.index), scope=scope, why=why)
+        self._close(part)
+        return part
+
+    def _part(self, level: Level, title: str, children: list[Part], scope: Scope | None, why: str) -> Part:
+        ops = sorted((op for child in children for op in child.ops), key=lambda op: op.index)
+        part = Part(level, title, ops, children, scope, why)
+        self._close(part)
+        return part
+
+    def _close(self, part: Part) -> None:
+        """What goes in and what comes out."""
+        inside = set(part.ops)
+        read = dict.fromkeys(value for op in part.ops for value in op.inputs())
+        part.inputs = [value for value in read if value.kind != "weight" and value.op not in inside]
+        if part.level not in ("kernel", "fusion"):
+            part.inputs = _without_literals(part.inputs)
+        part.outputs = [
+            value
+            for op in part.ops
+            for value in dict.fromkeys(op.outputs())
+            if value in self._returned or self._readers[value] - inside
+        ]
+        if not part.outputs:  # nobody reads it, and it is done nevertheless
+            part.outputs = list(dict.fromkeys(part.ops[-1].outputs()))
+
+    def _kernels(self, ops: Sequence[Op]) -> list[Part]:
+        """The calls of one scope as kernels, layout changes with whoever reads or makes them."""
+        groups = named_groups([op for op in ops if kind_of(op) != "layout"])
+        owner: dict[Op, int] = {op: at for at, (_, group) in enumerate(groups) for op in group}
+        mine = set(ops)
+        layout = [op for op in ops if kind_of(op) == "layout"]
+        for op in reversed(layout):
+            readers = {reader for value in op.outputs() for reader in self._readers[value]}
+            returned = any(value in self._returned for value in op.outputs())
+            owners = {owner.get(reader) for reader in readers}
+            if readers and readers <= mine and not returned and len(owners) == 1 and None not in owners:
+                owner[op] = owners.pop()  # type: ignore[assignment]
+        rest: list[list[Op]] = []
+        for op in layout:
+            if op in owner:
+                continue
+            makers = [value.op for value in op.inputs() if value.op is not None]
+            first = owner.get(makers[0]) if len(makers) == 1 else None
+            if first is not None:
+                owner[op] = first
+            else:
+                owner[op] = len(groups) + len(rest)
+                rest.append([op])
+        parts = []
+        for at in range(len(groups) + len(rest)):
+            group = [op for op in ops if owner[op] == at]
+            if group:
+                parts.append(self._kernel(group, groups[at][0] if at < len(groups) else title_of(group[0])))
+        return parts
+
+    def _with_idle_inside(self, parts: list[Part]) -> list[Part]:
+        """Dropout beside a single part goes into it: by itself it would do nothing there, and the part everything."""
+        idle = [part for part in parts if all(map(is_idle, part.ops))]
+        busy = [part for part in parts if part not in idle]
+        if len(busy) != 1:
+            return parts
+        inside = [part for part in idle if self._taken_in(busy[0], part.ops)]
+        return [part for part in parts if part not in inside]
+
+    def _taken_in(self, part: Part, ops: list[Op]) -> bool:
+        """Put the operations into the kernel of this part that makes what they read, or that reads what they make."""
+        if part.level == "kernel":
+            part.ops = sorted([*part.ops, *ops], key=lambda op: op.index)
+        else:
+            made = {value for op in ops for value in op.outputs()}
+            makers = {value.op for op in ops for value in op.inputs()}
+            child = next((one for one in part.children if not makers.isdisjoint(one.ops)), None) or next(
+                (one for one in part.children if not made.isdisjoint(one.inputs)), None
+            )
+            if child is None or not self._taken_in(child, ops):
+                return False
+            part.ops = sorted([*part.ops, *ops], key=lambda op: op.index)
+        self._close(part)
+        return True
+
+    # ------------------------------------------------------------------------------------------------ fusions
+
+    def _merged(self, parts: list[Part]) -> list[Part]:
+        """At most `MAX_FUSED` kernels: small operations that follow each other are one where there are more."""
+        parts = list(parts)
+        while len(parts) > MAX_FUSED:
+            small = ("pointwise", "activation", "layout")
+            pairs = [
+                (len(a.ops) + len(b.ops), at)
+                for at, (a, b) in enumerate(pairwise(parts))
+                if (a.kind in small and b.kind in (*small, "reduction", "softmax"))
+                or (a.kind == "reduction" and b.kind in small)
+            ] or [(len(a.ops) + len(b.ops), at) for at, (a, b) in enumerate(pairwise(parts))]
+            at = min(pairs)[1]
+            first, second = parts[at : at + 2]
+            parts[at : at + 2] = [
+                self._kernel(
+                    first.ops + second.ops, f"{first.title}_{second.title}", None, "small operations in a row"
+                )
+            ]
+        return parts
+
+    def _fused(self, parts: list[Part]) -> list[Part]:
+        found: list[Part] = []
+        at = 0
+        while at < len(parts):
+            group, title, why = self._group(parts, at)
+            if len(group) > 1:
+                found.append(self._part("fusion", title, group, None, why))
+            else:
+                found.append(parts[at])
+            at += len(group)
+        return found
+
+    def _group(self, parts: list[Part], at: int) -> tuple[list[Part], str, str]:
+        """The kernels from here on that belong together, what they are, and why."""
+        first = parts[at]
+        if first.level != "kernel":
+            return [first], "", ""
+        for lengths, title, fits, why in _KNOWN:
+            for length in lengths:
+                some = parts[at : at + length]
+                if len(some) == length and all(part.level == "kernel" for part in some) and fits(some):
+                    return some, title, why
+        group = [first]
+        if first.kind in ("heavy", *_FOLLOWS) or first.title == "embedding":
+            for part in parts[at + 1 : at + MAX_FUSED]:
+                made = {value for one in group for value in one.outputs}
+                if part.level != "kernel" or part.kind not in _FOLLOWS or not made & set(part.inputs):
+                    break
+                if first.kind != "heavy" and part.kind == group[-1].kind == "norm":
+                    break
+                group.append(part)
+        why = (
+            f"the result of {first.title} is changed before it is written" if first.kind == "heavy" else _PASS
+        )
+        return group, "_".join(part.title for part in group), why
+
+
+def _qkv(parts: list[Part]) -> bool:
+    return all(part.title == "linear" for part in parts) and len({tuple(part.inputs) for part in parts}) == 1
+
+
+_PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")
+
+
+def _attention(parts: list[Part]) -> bool:
+    """Scores, what is done to them, softmax, values."""
+    kinds = [part.kind for part in parts]
+    return (
+        kinds[0] == kinds[-1] == "heavy"
+        and not {"softmax", "activation"}.isdisjoint(kinds[1:-1])
+        and all(kind in ("softmax", "pointwise", "activation") for kind in kinds[1:-1])
+        and parts[0].title in _PRODUCTS
+        and parts[-1].title in _PRODUCTS
+        and _in_a_row(parts)
+    )
+
+
+def _gated(parts: list[Part]) -> bool:
+    """linear, activation, linear, product: SwiGLU and its kin."""
+    gate, act, up, product = parts
+    return (
+        gate.title == up.title == "linear"
+        and act.kind in ("activation", "pointwise")
+        and product.title == "mul"
+        and gate.inputs == up.inputs
+        and set(act.inputs) <= set(gate.outputs)
+        and set(product.inputs) == {*act.outputs, *up.outputs}
+    )
+
+
+def _in_a_row(parts: list[Part]) -> bool:
+    return all(set(a.outputs) & set(b.inputs) for a, b in pairwise(parts))
+
+
+_KNOWN = (
+    ((5, 4, 3), "attention", _attention, "the scores need not be written to memory"),
+    ((4,), "gated_linear", _gated, "two products of one input, multiplied before they are written"),
+    ((3,), "qkv", _qkv, "three products of one input are one, with their weights side by side"),
+)
+_PASS = "one pass over memory instead of several"
+
+
+def _heaviest(ops: list[Op]) -> Op:
+    order = ("heavy", "norm", "softmax", "other", "reduction", "activation", "pointwise", "layout")
+    return min(ops, key=lambda op: (order.index(kind_of(op)), op.index))
+
+
+def _check(record: Record, root: Part) -> None:
+    """Every call is in one kernel, and every kernel reads what is there."""
+    leaves = root.leaves()
+    seen = [op for leaf in leaves for op in leaf.ops]
+    assert sorted(op.index for op in seen) == sorted(op.index for op in record.root.ops()), (
+        "a call is in no kernel, or in two"
+    )
+    _check_order(root, set(record.inputs))
+
+
+def _check_order(part: Part, there: Iterable[Value]) -> None:
+    known = set(there)
+    for child in part.children:
+        missing = [value for value in child.inputs if value not in known and value.kind != "literal"]
+        assert not missing, f"{child.title} reads {missing[0].name} before it is there"
+        if child.children:
+            _check_order(child, child.inputs)
+        known |= set(child.outputs)
+
+
+__all__ = ["Level", "Part", "partition", "short_of"]

@@ -1,0 +1,131 @@
+"""The folder of one decomposed model: what a confined process sent becomes files, whole or not at all.
+
+A stranger's code ran in that process, so a reply may hold anything: names of files are checked before anything is written.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import zlib
+from pathlib import Path
+from typing import Any
+
+from kernelmill.decompose.prove.tree import FOLDERS, TREE
+from kernelmill.decompose.write.tree_file import Level, NotATree, TreeFile, typed
+from kernelmill.errors import OutputError
+from kernelmill.generate.inductor.tidy import ruff_format
+
+MAX_FILES = 256 << 20
+"""Bytes of one model's files."""
+ORIGINAL = "verification/original.py"
+_PLACES = re.compile(
+    rf"(?:{TREE}|(?:{'|'.join(FOLDERS.values())})/\w+\.py|verification/\w+\.(?:py|json)"
+    r"|steps/step_\d+_\w+/(?:children/\w+\.py|\w+\.(?:py|json)))",
+    re.ASCII,
+)
+
+
+class Unusable(Exception):
+    """What came back is no decomposed model; the message is one line."""
+
+
+def unpacked(result: dict[str, Any]) -> dict[str, str]:
+    """The files of a reply of `batch_worker`."""
+    found = opened(result)
+    if not all(isinstance(text, str) for text in found.values()):
+        raise Unusable("what came back are no files")
+    for path in found:
+        if not _PLACES.fullmatch(path):
+            raise Unusable(f"a file called {path[:100]!r} is none of a decomposed model")
+    if TREE not in found or ORIGINAL not in found:
+        raise Unusable("what came back has no tree")
+    return found
+
+
+def opened(result: dict[str, Any]) -> dict[str, Any]:
+    """What a reply of `batch_worker` holds."""
+    unpack = zlib.decompressobj()
+    try:
+        text = unpack.decompress(base64.b64decode(str(result.get("packed")), validate=True), MAX_FILES)
+        if unpack.unconsumed_tail:
+            raise Unusable(f"its files have more than {MAX_FILES >> 20} MB")
+        found = json.loads(text)
+    except (zlib.error, ValueError, RecursionError) as error:
+        raise Unusable(f"its files came back torn: {error}") from None
+    if not isinstance(found, dict):
+        raise Unusable("what came back are no files")
+    return found
+
+
+def write_model(folder: Path, files: dict[str, str], source: str) -> None:
+    """Write the files into an empty folder. The source and its copies stay as they are, all other Python is formatted."""
+    first: dict[str, str] = {}
+    for path, text in files.items():
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(text.encode("utf-8", "surrogatepass"))
+        if path.endswith(".py") and text != source:
+            first.setdefault(text, path)
+    if not first:
+        return  # without files it would format all that is there
+    command = [*ruff_format(), "--no-cache", "--quiet", "--", *first.values()]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False)
+    if done.returncode != 0:
+        raise Unusable(f"an emitted file is no Python: {' '.join(done.stderr.split())[:300]}")
+    for path, text in files.items():
+        if text in first and first[text] != path:
+            shutil.copyfile(folder / first[text], folder / path)
+
+
+def read_tree(folder: Path) -> tuple[TreeFile, dict[str, Any]]:
+    """With types, and as it stands. Raises `OSError`, or `NotATree`."""
+    try:
+        raw = json.loads((folder / TREE).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise NotATree(f"{TREE} is no JSON: {error}") from None
+    return typed(raw), raw
+
+
+def keep_levels(folder: Path, levels: tuple[Level, ...]) -> None:
+    """Remove the problems of other levels, and say so in the tree. Kernels and the root stay: the proof is made of them; a step has
+    the text of each other one."""
+    tree, raw = read_tree(folder)
+    for node in tree.nodes.values():
+        if node.level not in levels and node.level != "kernel" and node.id != tree.metadata.root:
+            (folder / node.path).unlink()
+    for name in FOLDERS.values():
+        if (folder / name).is_dir() and not any((folder / name).iterdir()):
+            (folder / name).rmdir()
+    raw["metadata"]["levels"] = [level for level in FOLDERS if level in levels or level == "kernel"]
+    (folder / TREE).write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
+
+
+def may_replace(target: Path, source: Path, code: str) -> str | None:
+    """Why a folder may not be replaced by a new decomposition of the source; None where it may, or is not there."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return None
+    try:
+        before = json.loads((target / TREE).read_bytes())["metadata"]["source_file"]
+        same_text = (target / ORIGINAL).read_bytes().decode("utf-8", "surrogatepass") == code
+    except (OSError, ValueError, LookupError, TypeError):
+        return f"{target} is there and is no decomposed model: remove it, or name another folder with -o"
+    if same_text or Path(str(before)).resolve() == source.resolve():
+        return None
+    return f"{target} is the decomposition of {before}: remove it, or name another folder with -o"
+
+
+def put_in_place(temporary: Path, target: Path) -> None:
+    """Rename; what was there goes when the new one is there."""
+    old = target.with_name(f".{target.name}.old")
+    try:
+        shutil.rmtree(old, ignore_errors=True)
+        if target.exists():
+            target.rename(old)
+        temporary.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise OutputError(f"{target} cannot be written ({error.strerror})") from None

@@ -1,0 +1,136 @@
+"""`kernelmill prove`: prove decomposed models again from their files alone, ours or anybody's.
+
+The exit code is 1 where a claim failed or could not be tried; every such claim has one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kernelmill.base.counting import Counting
+from kernelmill.base.terminal import plain
+from kernelmill.decompose.batch import MANIFEST, ours, write_manifest
+from kernelmill.decompose.prove.prover import MEMORY_MB, TIMEOUT, Proof, Prover, prove_folder
+from kernelmill.decompose.prove.tree import TREE
+from kernelmill.decompose.sources.problem_files import natural
+from kernelmill.errors import SourceError
+from kernelmill.sandbox.threads import threads
+from kernelmill.settings.arguments import Parser, at_least, processors
+
+_MAX_LINES = 20
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog="kernelmill prove",
+        description="Prove decomposed models from their files: each step, and the kernels put together.",
+        epilog="Exit codes: 0 all proven; 1 a claim failed or could not be tried; 2 wrong usage.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
+        allow_abbrev=False,
+    )
+    made.add_argument(
+        "sources", nargs="+", type=Path, metavar="OUT", help="a decomposed model, or a folder above several"
+    )
+    made.add_argument(
+        "--workers", type=at_least(1), metavar="N", help="claims at a time (default: one a processor)"
+    )
+    made.add_argument(
+        "--timeout",
+        type=at_least(1),
+        default=int(TIMEOUT),
+        metavar="SECONDS",
+        help=f"seconds one claim may take (default: {TIMEOUT:.0f})",
+    )
+    made.add_argument(
+        "--memory",
+        type=at_least(256),
+        default=MEMORY_MB,
+        metavar="MB",
+        help=f"memory a claim (default: {MEMORY_MB})",
+    )
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Raises `MillError` where there is nothing to read, or results cannot be written."""
+    given = parser().parse_args(arguments)
+    workers = processors(given.workers)
+    folders = list(dict.fromkeys(folder for source in given.sources for folder in model_folders(source)))
+    proofs: list[Proof] = []
+    try:
+        with (
+            Prover(workers, float(given.timeout), given.memory) as prover,
+            Counting(len(folders), "models tried") as counting,
+            threads(workers, prover) as pool,
+        ):
+
+            def prove(folder: Path) -> Proof:
+                with counting.working_on(folder.name):
+                    return prove_folder(folder, prover)
+
+            proofs.extend(pool.map(prove, folders))
+    finally:
+        for out in {folder.resolve().parent.parent for folder in folders}:
+            if (out / MANIFEST).is_file() and ours(out):
+                write_manifest(out)
+    print(table(proofs))
+    return 0 if all(proof.status == "PASS" for proof in proofs) else 1
+
+
+def model_folders(source: Path) -> list[Path]:
+    """The decomposed models at or below a path, in natural order."""
+    if not source.is_dir():
+        what = "a file: name the folder of its model" if source.exists() else "no such folder"
+        raise SourceError(f"{source}: {what}")
+    if source.name in ("", ".."):
+        source = source.resolve()  # a model has the name of its folder
+    files = [file.relative_to(source) for file in source.rglob(TREE)]
+    # What a process that was killed left has a name with a dot.
+    hidden = [file for file in files if any(part.startswith(".") for part in file.parts)]
+    found = sorted((source / file.parent for file in files if file not in hidden), key=natural)
+    if not found:
+        raise SourceError(f"{source}: no {TREE} at or below it: name what kernelmill decompose wrote")
+    return found
+
+
+def table(proofs: Sequence[Proof]) -> str:
+    """A line a model, a line a failed claim, and how many there are of each."""
+    rows = [("model", "steps", "composition", "coverage", "numbers at", "seconds")]
+    rows += [
+        (
+            plain(proof.name),
+            f"{proof.passed}/{proof.steps}",
+            proof.composition,
+            "-" if proof.coverage is None else f"{proof.coverage:.4g}%",
+            "-"
+            if proof.composition in ("NOT_RUN", "ERROR")
+            else "reduced size"
+            if proof.reduced
+            else "full size",
+            f"{proof.seconds:.1f}",
+        )
+        for proof in proofs
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    for proof in proofs:
+        lines += _reasons(proof)
+    counts = {status: sum(p.status == status for p in proofs) for status in ("PASS", "FAIL", "ERROR")}
+    summary = f"{counts['PASS']:,} of {len(proofs):,} proven"
+    rest = [
+        f"{count:,} {word}"
+        for word, count in (("failed", counts["FAIL"]), ("not tried", counts["ERROR"]))
+        if count
+    ]
+    return "\n".join([*lines, "", ", ".join([summary, *rest])])
+
+
+def _reasons(proof: Proof) -> Iterable[str]:
+    for line in proof.lines[:_MAX_LINES]:
+        yield f"{proof.status} {plain(proof.name)}: {plain(' '.join(line.split()))}"
+    if len(proof.lines) > _MAX_LINES:
+        yield f"{proof.status} {plain(proof.name)}: and {len(proof.lines) - _MAX_LINES:,} more"

@@ -1,0 +1,90 @@
+"""Looks at one emitted file by itself. It executes a stranger's code, so use it in a confined process and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelmill.decompose.prove.build import Original
+from kernelmill.decompose.prove.operations import tensors_in
+from kernelmill.decompose.prove.record import Recorder, WholeSequences, shapes_of, varies
+from kernelmill.decompose.prove.sizes import Shape, drawn_small
+from kernelmill.decompose.prove.straight import has_authors_classes, straight_violations
+from kernelmill.decompose.prove.trace import first_trace
+from kernelmill.problems.module_file import where
+
+
+def look(code: str, source: str) -> dict[str, Any]:
+    """What an emitted file takes and gives at full size, which of its inputs are more than one number, and what it may not do; or why it
+    does not run. `source` is the model's."""
+    try:
+        made = Original(code, None)
+        mode, run = first_trace(made)
+        shapes: list[Shape] = [tuple(t.shape) for t in tensors_in(run.given)]
+        varied = _varied(made, shapes) if code != source else [True] * len(shapes)
+        violations = [] if code == source else straight_violations(code, source)
+        if mode == (True, False) and not has_authors_classes(code, source):
+            violations += _elsewhere(made)
+    except Exception as error:  # noqa: BLE001  a stranger's code may raise anything
+        return {"error": where(error, "original.py")}
+    return {
+        "inputs": shapes_of(run.given),
+        "outputs": shapes_of(run.output),
+        "varied": varied,
+        "made_with": list(map(repr, made.arguments())),
+        "violations": violations,
+    }
+
+
+_FEW = 64
+"""Whole numbers and truths may be equal by chance, so few of them tell nothing."""
+
+
+def _varied(made: Original, shapes: list[Shape]) -> list[bool]:
+    """Whether each input has more than one number in it."""
+    given = drawn_small(made.inputs, shapes)
+    if given is None:
+        return [True] * len(shapes)
+    return [
+        varies(tensor) or tensor.numel() < (2 if tensor.is_floating_point() else _FEW)
+        for tensor in tensors_in(given)
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------- another device
+
+_MAY_MIX = {"aten::copy_", "aten::_to_copy", "aten::index", "aten::index_put_", "aten::index_put"}
+
+
+class OneDevice(TorchDispatchMode):  # type: ignore[misc]
+    """Refuses tensors of two devices in one operation, where a GPU would: a number of the CPU goes with any device.
+
+    `meta` tensors themselves see to it in some operations only.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        places = {tensor.device.type for tensor in tensors_in((args, kwargs or {})) if tensor.dim()}
+        if len(places) > 1 and func._schema.name not in _MAY_MIX:
+            raise RuntimeError(f"{func._schema.name} gets tensors of {' and '.join(sorted(places))}")
+        return func(*args, **(kwargs or {}))
+
+
+def _elsewhere(made: Original) -> list[str]:
+    """What is wrong on another device than the CPU: `meta` stands for it, which needs no memory."""
+    with torch.device("meta"):
+        model = made.build().eval()
+        args, kwargs = made.inputs()
+    try:
+        with OneDevice(), WholeSequences(Recorder({}), True):
+            output = model(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001  a stranger's code may raise anything
+        if isinstance(error, NotImplementedError) or "on meta tensors" in str(error):
+            return []  # a size that is a number in a tensor: torch cannot say
+        return [f"on another device it does not run: {where(error, 'original.py')}"]
+    if any(tensor.dim() and tensor.device.type != "meta" for tensor in tensors_in(output)):
+        return ["on another device its result is on the CPU"]
+    return []

@@ -1,0 +1,350 @@
+"""The numerical part of a proof: the two sides with the same numbers, three times over. A stranger's modules run here, so use it in a
+confined process and nowhere else.
+
+In each trial the original's weights are drawn anew and copied to the refactored by name; each side gets its own copy of the inputs.
+The third trial has small inputs and small variances, so that an `eps` or a small constant shows. Where inputs are constant, or
+the two sides do not do the same operations in the same order, there is a fourth with inputs that are drawn here. Afterwards outputs, inputs and
+weights have to agree: what one side changes in place the other has to change, too.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+
+from kernelmill.decompose.prove.build import (
+    IN_BLOCKS,
+    SHARED,
+    Original,
+    Refactored,
+    build_for_numbers,
+    held_tensors,
+    put,
+    registered,
+    resolve,
+    unless_out_of_memory,
+)
+from kernelmill.decompose.prove.operations import tensors_in
+from kernelmill.decompose.prove.record import Recorder
+from kernelmill.decompose.prove.sizes import WRITTEN, Cost, Limits, Rule, Shape, reduced_inputs, target
+from kernelmill.decompose.prove.values import (
+    TOLERANCES,
+    Comparison,
+    Snapshot,
+    State,
+    clone,
+    draw_floats,
+    scale_floats,
+    tells_little,
+)
+from kernelmill.decompose.record.caches import clear_caches
+from kernelmill.problems.module_file import where
+
+SEEDS = (1729, 2718, 3141)
+SCALES = {"small": 0.01, "large": 100.0}
+_IN_BLOCKS = "large ones of one shape are parts of one block of numbers, each at its own place in it"
+
+
+class Numbers:
+    """What the trials found."""
+
+    def __init__(self, reduced: dict[str, Any] | None, in_blocks: bool) -> None:
+        self.reduced = reduced
+        self.weights = _IN_BLOCKS if in_blocks else None
+        self.trials: list[dict[str, Any]] = []
+        self.faults: list[str] = []
+        self.error: str | None = None
+        self.needs: Limits | None = None
+        """Bytes, where there is not so much memory."""
+        self.bitwise = True
+        self.train = ""
+        self.drawn = "not needed (inputs that differ, and the same operations in the same order)"
+        self.large = "not needed (the same operations in the same order)"
+        self.rtol = 0.0
+        self.input_dtype = ""
+        self.facts: list[list[float]] = []
+        self.finite = 0
+        self.varied: dict[str, list[bool]] = {}
+        """Of each child, whether each tensor that it was given had more than one number in it."""
+
+    def note(self, plan: Plan, trial: _Trial) -> None:
+        compared = trial.comparison
+        passed, worst = not compared.faults, compared.max_diff
+        self.rtol = max(self.rtol, trial.tolerance)
+        self.bitwise &= compared.bitwise
+        self.finite += compared.finite
+        said = f"{'PASS' if passed else 'FAIL'} (seed {plan.seed})"
+        if plan.inputs != "large":  # those may give nothing but infinities
+            self.facts.append(compared.facts)
+        if plan.train:
+            self.train = said
+        elif plan.inputs == "drawn":
+            self.drawn = said
+        elif plan.inputs == "large":
+            self.large = said
+        else:
+            self.trials.append(
+                {
+                    "trial": len(self.trials) + 1,
+                    "seed": plan.seed,
+                    "max_diff": worst if math.isfinite(worst) else None,
+                    "pass": passed,
+                    "input_scale": SCALES.get(plan.inputs, 1.0),
+                    "gradients": plan.gradients,
+                }
+            )
+        if not passed:
+            self.faults.append(f"{plan}: {'; '.join(compared.faults[:3])}")
+
+    @property
+    def constant(self) -> bool:
+        """Whether the original gives one number everywhere, in every trial."""
+        return all(facts == self.facts[0] for facts in self.facts) and all(
+            low == high for facts in self.facts for low, high in zip(facts[::2], facts[1::2], strict=True)
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        worst = [t["max_diff"] for t in self.trials]
+        return {
+            "status": "ERROR" if self.error else "FAIL" if self.faults else "PASS",
+            "rtol": self.rtol,
+            "atol": 0.0,
+            "input_dtype": self.input_dtype,
+            "num_trials": len(self.trials),
+            "max_diff_across_trials": None if None in worst else max(worst, default=None),
+            "trials": self.trials,
+            "bitwise_equal": self.bitwise and not self.error,
+            "reduced": self.reduced,
+            "weights": self.weights,
+            "drawn_inputs": self.drawn,
+            "large_inputs": self.large,
+        }
+
+
+class Plan(NamedTuple):
+    """One trial."""
+
+    seed: int
+    inputs: str = ""
+    """`small`, `large` or `drawn`; empty as `get_inputs` gives them."""
+    train: bool = False
+    gradients: bool = False
+    """Whether torch notes what it would need for gradients, as it does in training."""
+
+    def __str__(self) -> str:
+        said = [f"{'train' if self.train else 'eval'} mode, seed {self.seed}"]
+        said += [f"{self.inputs} inputs"] if self.inputs else []
+        return ", ".join([*said, *(["gradients on"] if self.gradients else [])])
+
+
+def _plans(train: bool, rewired: bool, cost: Cost) -> list[Plan]:
+    """`rewired`: the sides do not do the same operations in the same order, so that other numbers may bring out what these do not."""
+    first, second, third = SEEDS
+    affordable = (
+        cost.written <= WRITTEN // 4 and not cost.large()
+    )  # all that is written is kept for gradients
+    plans = [Plan(first), Plan(second, gradients=affordable), Plan(third, "small"), Plan(first, "drawn")]
+    plans += [Plan(second, "large")] if rewired else []
+    return [*plans, *([Plan(first, train=True)] if train else [])]
+
+
+def compare_numbers(
+    original: Original,
+    refactored: Refactored,
+    weight_map: dict[str, str],
+    shapes: list[Shape],
+    rules: list[Rule],
+    cost: Cost,
+    train: bool,
+    limits: Limits,
+    rewired: bool,
+) -> Numbers:
+    small = [list(target(shape, rules)) for shape in shapes]
+    reduced = {"from": [list(s) for s in shapes], "to": small} if rules else None
+    found = Numbers(reduced, cost.large())
+    if not limits.allow(cost):
+        need = f"about {cost.bytes() / 2**30:.1f} GiB and {cost.flops / 1e9:.0f} GFLOP a run"
+        found.error = f"numbers do not fit, at the smallest inputs that both sides take: {need}"
+        found.needs = Limits(cost.bytes(), cost.flops)
+        return found
+    try:
+        pair = _Pair(original, refactored, weight_map, cost.large())
+    except Exception as error:  # noqa: BLE001
+        unless_out_of_memory(error)
+        found.error = (
+            f"it cannot be built for real: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        )
+        return found
+    for plan in _plans(train, rewired, cost):
+        if not _tried(pair, plan, lambda: reduced_inputs(original.inputs, shapes, rules), rewired, found):
+            break
+    if not found.error and not found.faults and not found.finite:
+        found.error = "the original gives no finite number in any trial: nothing was compared"
+    found.varied = pair.varied
+    return found
+
+
+def _tried(
+    pair: _Pair,
+    plan: Plan,
+    draw: Callable[[], tuple[list[Any], dict[str, Any]]],
+    rewired: bool,
+    found: Numbers,
+) -> bool:
+    """Make one trial and note what came of it; whether there is a use in more."""
+    _seed(plan.seed)
+    given = draw()
+    if plan.inputs == "drawn":
+        if not any(tensor.is_floating_point() for tensor in tensors_in(given)):
+            found.drawn = "not needed (no input has floats: it would be the first trial again)"
+            return True
+        if not rewired and not tells_little(given):
+            return True
+        given = draw_floats(given)
+    elif plan.inputs:
+        scale_floats(given, SCALES[plan.inputs])
+    first = plan == Plan(SEEDS[0])
+    trial, trouble = pair.trial(given, plan, record=first)
+    if trouble is not None and trouble[0] == "original" and (plan.inputs == "small" or plan.gradients):
+        # That is our idea, and not every model takes it (a search for neighbours that finds none, a weight that is written).
+        _seed(plan.seed)
+        given, plan = draw(), Plan(plan.seed)
+        trial, trouble = pair.trial(given, plan, record=False)
+    if trouble is not None:
+        return _troubled(plan, trouble, found)
+    found.input_dtype = ", ".join(dict.fromkeys(_name(t.dtype) for t in tensors_in(given)))
+    found.note(plan, trial)
+    return True
+
+
+def _troubled(plan: Plan, trouble: tuple[str, str], found: Numbers) -> bool:
+    side, why = trouble
+    if side == "original" and plan.inputs == "large":
+        return True
+    if side == "original" and plan.inputs == "drawn":
+        found.drawn = f"not compared (the original does not run with them: {why})"
+        return True
+    if side == "original" and plan.train:
+        found.train = f"not compared (the original does not run in train mode: {why})"
+        return False
+    line = f"the {side} does not run ({plan}): {why}"
+    if side == "original":
+        found.error = line
+    else:
+        found.faults.append(line)
+    return False
+
+
+class _Trial:
+    def __init__(self) -> None:
+        self.comparison = Comparison()
+        self.tolerance = 0.0
+
+
+class _Pair:
+    """Both sides for real, with weights that are mapped."""
+
+    def __init__(
+        self, original: Original, refactored: Refactored, weight_map: dict[str, str], in_blocks: bool
+    ) -> None:
+        torch.manual_seed(0)
+        random.seed(0)
+        self._original = build_for_numbers(original, in_blocks)
+        self._refactored = build_for_numbers(refactored, in_blocks)
+        shared = IN_BLOCKS if in_blocks else SHARED
+        self._state = State(self._original)
+        self._map = weight_map
+        self.varied: dict[str, list[bool]] = {}
+        self._shared: list[tuple[str, torch.Tensor]] = []
+        parameters = dict(self._refactored.named_parameters(remove_duplicate=False))
+        for name, source in weight_map.items():
+            mine = resolve(self._original, source)
+            if mine is not None and name in parameters and mine.numel() * mine.element_size() > shared:
+                put(self._refactored, name, mine)
+                self._shared.append((source, mine))
+        # What is mapped gets the original's numbers before each run, and is compared with them afterwards.
+        mapped = {id(resolve(self._refactored, name)) for name in weight_map}
+        own = [t for t in held_tensors(self._refactored).values() if id(t) not in mapped]
+        self._theirs = Snapshot(self._refactored, [t for t in own if not t.is_floating_point()])
+        self._both = [
+            (name, source)
+            for name, source in weight_map.items()
+            if name in registered(self._refactored) and source in registered(self._original)
+        ]
+
+    def trial(self, given: Any, plan: Plan, record: bool) -> tuple[_Trial, tuple[str, str] | None]:
+        """One trial, or which side does not run and why."""
+        clear_caches()
+        self._state.draw(plan.seed, plan.inputs == "small")
+        self._theirs.restore()
+        self._original.train(plan.train)
+        self._refactored.train(plan.train)
+        self._copy()
+        versions = [tensor._version for _, tensor in self._shared]
+        (args, kwargs), (their_args, their_kwargs) = given, clone(given)
+        trial = _Trial()
+        _seed(plan.seed)
+        try:
+            with torch.set_grad_enabled(plan.gradients):
+                one = self._original(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001
+            unless_out_of_memory(error)
+            return trial, ("original", where(error, "original.py"))
+        _seed(plan.seed)
+        children = {m: name for name, m in self._refactored.named_children()}
+        recorder = Recorder(children)
+        try:
+            with torch.set_grad_enabled(plan.gradients), recorder.seeing() if record else nullcontext():
+                other = self._refactored(*their_args, **their_kwargs)
+        except Exception as error:  # noqa: BLE001
+            unless_out_of_memory(error)
+            return trial, ("refactored", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        if record:
+            self.varied = recorder.varied
+        compared = trial.comparison
+        trial.tolerance = max((TOLERANCES.get(t.dtype, 0.0) for t in tensors_in(one)), default=0.0)
+        compared.faults += [
+            f"the parent computes: {op} x{n}" for op, n in (recorder.outside + recorder.outside_views).items()
+        ]
+        compared.add("output", one, other)
+        facts, finite = list(compared.facts), compared.finite
+        compared.add("input", (args, kwargs), (their_args, their_kwargs))
+        for name, source in self._both:
+            mine, theirs = resolve(self._original, source), resolve(self._refactored, name)
+            if mine is not theirs:
+                compared.add(f"{source} after the run", mine, theirs)
+        compared.facts, compared.finite = facts, finite
+        if not plan.train and self._theirs.is_changed():
+            compared.faults.append("the refactored has state of its own that a run changes")
+        compared.faults += [
+            f"{name} is written, and shared"
+            for (name, tensor), version in zip(self._shared, versions, strict=True)
+            if tensor._version != version
+        ]
+        return trial, None
+
+    def _copy(self) -> None:
+        """The original's numbers, by name."""
+        for name, source in self._map.items():
+            mine, theirs = resolve(self._original, source), resolve(self._refactored, name)
+            assert mine is not None, "the map was checked on tensors without memory"
+            assert theirs is not None, "the map was checked on tensors without memory"
+            if theirs.data_ptr() != mine.data_ptr():
+                theirs.detach().copy_(mine.detach())
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,268 @@
+"""Sees every ATen operation of a run, and whether it happens inside a child. A stranger's module runs under it, so use it in a
+confined process and nowhere else.
+
+An operation that only asks a tensor for its device or for a number, or makes an alias without a meaning of its own (`detach`), is none. A recurrent
+layer (`nn.LSTM`) is one operation: torch would take it apart into thousands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from kernelmill.decompose.prove.operations import PLACES, Done, Trail, is_view, setting, tensors_in
+from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
+
+_NO_OPERATION = {
+    "aten.detach", "aten.lift_fresh", "aten.lift", "aten.alias", "aten._local_scalar_dense", "aten.equal",
+}  # fmt: skip
+_ROOM = {"aten.empty", "aten.empty_like", "aten.new_empty"}
+"""They compute nothing, and what they give may be anything: zeros instead are as good."""
+_SHAPE_ONLY = {
+    "aten.new_zeros", "aten.new_ones", "aten.new_full", "aten.new_empty", "aten.new_empty_strided",
+    "aten.zeros_like", "aten.ones_like", "aten.full_like", "aten.empty_like", "aten.rand_like",
+    "aten.randn_like",
+}  # fmt: skip
+"""They take a tensor's shape and type, not its numbers."""
+_SOME = 8
+_COUNTER = "num_batches_tracked"
+TRAINING = (_DropoutNd, _NormBase)
+"""torch's modules that are different in train mode, and say so whoever looks at them in eval mode."""
+
+
+class TooMany(BaseException):
+    """More operations than were asked for. No `Exception`: a model may catch those, and go on."""
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
+    """Notes operations. `children` names the modules inside which a parent's operations must happen, `tensors` the tensors whose
+    use is to be noted. `most` operations may be done."""
+
+    def __init__(
+        self,
+        children: Mapping[nn.Module, str],
+        tensors: Mapping[str, torch.Tensor] | None = None,
+        most: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._left = math.inf if most is None else most
+        self.operations: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        """Operations with their arguments: shapes of tensors, and everything else as it is."""
+        self.written_down: Counter[str] = Counter()
+        """What `torch.tensor` was given."""
+        self.outside: Counter[str] = Counter()
+        self.outside_views: Counter[str] = Counter()
+        self.of_training_modules: Counter[str] = Counter()
+        self.called: list[tuple[str, Counter[str]]] = []
+        """Children in their order, with what each did in this call."""
+        self.given_to: dict[str, list[list[Any]]] = {}
+        """Of each child the different inputs and outputs: shapes and types of tensors."""
+        self.varied: dict[str, list[bool]] = {}
+        """Of each child, whether each tensor that it was given had more than one number in it, in every call."""
+        self.writes = False
+        """Whether an operation wrote into a tensor."""
+        self.used: set[str] = set()
+        self.flops = 0
+        self.written = 0
+        self.largest = 0
+        self._children = children
+        self.tensors = tensors or {}  # held, so that no other tensor gets one of their identities
+        self._names = {id(tensor): name for name, tensor in self.tensors.items()}
+        # A norm counts its batches in training, and so does a class derived from one, which a part need not be.
+        self._counters = {id(one) for name, one in self.tensors.items() if name.endswith(_COUNTER)}
+        self._inside: list[Counter[str]] = []
+        self._training = 0
+        self._muted = 0
+        self._trail = Trail()
+
+    def done(self) -> Done:
+        return Done(self._trail.settings, self._trail.steps)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name.replace("::", ".")
+        output = func(*args, **kwargs)
+        if name in _ROOM:
+            return output
+        if name == "aten.add_" and id(args[0]) in self._counters:
+            return output
+        if self._muted or func.namespace == "prim" or name in _NO_OPERATION:
+            if not self._muted and args and isinstance(args[0], torch.Tensor):
+                self._trail.same(args[0], output)
+            return output
+        count = flop_registry.get(func._overloadpacket)
+        flops = int(count(*args, **kwargs, out_val=output)) if count is not None else 0
+        view = bool(getattr(func, "is_view", False))
+        self._trail.add(setting(func, args, kwargs), (args, *kwargs.values()), output, is_view(func))
+        self.writes = self.writes or func._schema.is_mutable
+        self.note(name, args, kwargs, output, flops, view)
+        return output
+
+    def note(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, flops: int, view: bool
+    ) -> None:
+        # `add_` computes what `add` does; whether inputs were changed is looked at by itself.
+        kind = name.rstrip("_")
+        self._left -= 1
+        if self._left < 0:
+            raise TooMany
+        self.operations[kind] += 1
+        named = sorted((key, value) for key, value in kwargs.items() if key not in PLACES)
+        self.calls[f"{kind}{_signature(args)}{_signature(named)}"] += 1
+        if self._inside:
+            self._inside[-1][kind] += 1
+        elif view:
+            self.outside_views[kind] += 1
+        else:
+            self.outside[kind] += 1
+        if self._training:
+            self.of_training_modules[kind] += 1
+        if name not in _SHAPE_ONLY:
+            for tensor in tensors_in((args, kwargs)):
+                if (known := self._names.get(id(tensor))) is not None:
+                    self.used.add(known)
+        self.flops += flops
+        if not view:
+            sizes = [math.prod(tensor.shape) for tensor in tensors_in(output)]
+            self.written += sum(sizes)
+            self.largest = max([self.largest, *sizes])
+
+    def note_sequence(self, text: str, given: Any, output: Any) -> None:
+        self._trail.add(text, given, output, False)
+
+    @contextmanager
+    def seeing(self) -> Iterator[None]:
+        """Note operations, the modules that they are in, and whether what children are given has more than one number."""
+
+        def called(module: nn.Module, args: Any, kwargs: Any) -> None:
+            with self.muted():
+                now = [varies(tensor) for tensor in tensors_in((args, kwargs))]
+            before = self.varied.get(self._children[module], [])
+            self.varied[self._children[module]] = [
+                a and b for a, b in zip_longest(before, now, fillvalue=True)
+            ]
+
+        with ExitStack() as stack:
+            for child in self._children:
+                stack.enter_context(child.register_forward_pre_hook(called, with_kwargs=True))
+            stack.enter_context(self)
+            stack.enter_context(self.following())
+            yield
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Know which module runs."""
+
+        def enter(module: nn.Module, args: Any) -> None:
+            if module in self._children:
+                self._inside.append(Counter())
+                self.called.append((self._children[module], self._inside[-1]))
+            self._training += isinstance(module, TRAINING)
+
+        def leave(module: nn.Module, args: Any, output: Any) -> None:
+            if module in self._children:
+                self._inside.pop()
+            self._training -= isinstance(module, TRAINING)
+
+        def called(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            both = [shapes_of((args, kwargs)), shapes_of(output)]
+            seen = self.given_to.setdefault(self._children[module], [])
+            if both not in seen:
+                seen.append(both)
+
+        with ExitStack() as stack:
+            stack.enter_context(register_module_forward_pre_hook(enter))
+            stack.enter_context(register_module_forward_hook(leave, always_call=True))
+            for child in self._children:
+                stack.enter_context(child.register_forward_hook(called, with_kwargs=True))
+            yield
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        self._muted += 1
+        try:
+            yield
+        finally:
+            self._muted -= 1
+
+
+class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
+    """Notes a recurrent function as one operation, and does not run it step by step on tensors without memory. What `torch.tensor`
+    and `new_tensor` are given is noted as numbers, not as an operation."""
+
+    def __init__(self, recorder: Recorder, fake: bool) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._fake = fake
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if func in (torch.tensor, torch.Tensor.new_tensor):
+            data = kwargs["data"] if "data" in kwargs else args[func is torch.Tensor.new_tensor]
+            if not any(True for _ in tensors_in(data)):
+                with self._recorder.muted():  # numbers that are written down, of whatever type
+                    output = func(*args, **kwargs)
+                self._recorder.written_down[_numbers(data)] += 1
+                return output
+        if name not in SEQUENCES:
+            return func(*args, **kwargs)
+        with self._recorder.muted():
+            output = fake_sequence(*args) if self._fake and not kwargs else func(*args, **kwargs)
+        width = math.prod(args[0].shape[:-1])
+        weights = sum(math.prod(t.shape) for t in tensors_in(args[1:]) if t.dim() == 2)
+        self._recorder.note(f"aten.{name}", args, kwargs, output, 2 * width * weights, False)
+        self._recorder.note_sequence(f"{name}{_settings(args)}", args, output)
+        return output
+
+
+def varies(tensor: torch.Tensor) -> bool:
+    """Whether there is more than one number in it."""
+    if tensor.numel() < 2:
+        return False
+    first = tensor[(0,) * tensor.dim()]
+    some = tensor[
+        tuple(slice(0, _SOME) for _ in range(tensor.dim()))
+    ]  # a look at all of a large one takes as long as an operation
+    return bool((some != first).any()) or bool((tensor != first).any())
+
+
+def shapes_of(value: Any) -> list[list[Any]]:
+    """Shape and type of each tensor."""
+    return [[list(t.shape), str(t.dtype).removeprefix("torch.")] for t in tensors_in(value)]
+
+
+def _numbers(data: Any) -> str:
+    return repr(data.tolist() if isinstance(data, np.ndarray | np.generic) else data)
+
+
+def _settings(args: tuple[Any, ...]) -> str:
+    """Of a recurrent function: layers, directions and the like."""
+    return repr([value for value in args if isinstance(value, bool | int | float)])
+
+
+def _signature(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, list | tuple):
+        return f"({', '.join(_signature(item) for item in value)})"
+    return repr(value)

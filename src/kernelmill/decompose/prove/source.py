@@ -1,0 +1,315 @@
+"""What a file of a decomposition may say: checks on the syntax tree, nothing is run.
+
+    parent    refactored.py and composition_test.py: children are made from literals, `forward` calls them and passes values on
+    child     a file under level_* is not the original and computes something; what else it may do says `prove_child`
+
+Each check gives one line a violation, with the line of the file. What a parent really does is seen again when it runs
+(`prove_run`): an index such as `x[0]` is plumbing for a tuple and computation for a tensor.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+from kernelmill.base.python_text import parse_module
+from kernelmill.problems.structure import normal_form
+
+PARENT_IMPORTS = {"torch", "torch.nn"}
+COMPOSITION_IMPORTS = PARENT_IMPORTS | {"sys", "json", "importlib", "importlib.util"}
+"""Its `run_tests` may use these; its `forward` can use none of them."""
+_PATH_LINE = "sys.path.insert(0, str(Path(__file__).resolve().parents[1]))"
+_DTYPES = {
+    "float64", "float32", "float16", "bfloat16", "float", "double", "half", "complex64", "complex128",
+    "bool", "int8", "int16", "int32", "int64", "uint8", "int", "long",
+}  # fmt: skip
+
+
+def parse(code: str) -> ast.Module | str:
+    """The syntax tree, or why there is none."""
+    try:
+        return parse_module(code)
+    except SyntaxError as error:
+        return f"it does not parse: {error.msg} (line {error.lineno})"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"it does not parse: {type(error).__name__}"
+
+
+# ------------------------------------------------------------------------------------------------------- parents
+
+
+class Parent:
+    """The reading of one parent: `violations`, `imported` (child file by alias) and `built` (alias by attribute)."""
+
+    def __init__(self, code: str, package: str) -> None:
+        """`package` is where children are imported from; a composition has one of its own."""
+        self.violations: list[str] = []
+        self.imported: dict[str, str] = {}
+        self.built: dict[str, str] = {}
+        self.arguments: dict[str, list[str]] = {}
+        """What each child is made with, as Python shows it."""
+        self.calls: Counter[str] = Counter()
+        """Of children in `forward`, by attribute: there are no loops in it."""
+        self._package = package
+        self._composition = package != "children"
+        tree = parse(code)
+        if isinstance(tree, str):
+            self.violations.append(tree)
+            return
+        classes = 0
+        for node in _without_docstring(tree.body):
+            if isinstance(node, ast.ClassDef):
+                classes += 1
+                self._class(node)
+            else:
+                self._top(node)
+        if classes != 1:
+            self.violations.append(f"it has {classes} classes, not Model alone")
+        unused = set(self.imported) - set(self.built.values())
+        self.violations += [
+            f"it imports {self.imported[name]} and does not use it" for name in sorted(unused)
+        ]
+
+    def _refuse(self, node: ast.AST, what: str) -> None:
+        self.violations.append(f"line {getattr(node, 'lineno', '?')}: {what}")
+
+    def _top(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            package, _, name = node.module.partition(".")
+            if package == self._package and name.isidentifier() and [n.name for n in node.names] == ["Model"]:
+                self.imported[node.names[0].asname or "Model"] = name
+                return
+            if (node.module, [(n.name, n.asname) for n in node.names]) in _froms(self._composition):
+                return
+        elif isinstance(node, ast.Import):
+            allowed = COMPOSITION_IMPORTS if self._composition else PARENT_IMPORTS
+            if all(n.name in allowed and n.asname in (None, "nn") for n in node.names):
+                return
+        elif self._composition and (_is_path_line(node) or _is_tests(node)):
+            return
+        self._refuse(node, f"a parent may not have this: {_text(node)}")
+
+    def _class(self, node: ast.ClassDef) -> None:
+        if node.name != "Model" or [ast.unparse(b) for b in node.bases] != ["nn.Module"] or node.keywords:
+            self._refuse(node, "the class is not Model(nn.Module)")
+        if node.decorator_list:
+            self._refuse(node, "the class is decorated")
+        body = _without_docstring(node.body)
+        methods = {n.name: n for n in body if isinstance(n, ast.FunctionDef)}
+        for other in body:
+            if not (isinstance(other, ast.FunctionDef) and other.name in ("__init__", "forward")):
+                self._refuse(other, f"the class has more than __init__ and forward: {_text(other)}")
+        for name in ("__init__", "forward"):
+            if name not in methods:
+                self._refuse(node, f"the class has no {name}")
+        for method in methods.values():
+            self._signature(method)
+        if "__init__" in methods:
+            self._init(methods["__init__"])
+        if "forward" in methods:
+            self._forward(methods["forward"])
+
+    def _signature(self, method: ast.FunctionDef) -> None:
+        if method.decorator_list:
+            self._refuse(method, f"{method.name} is decorated")
+        arguments = method.args
+        for default in [*arguments.defaults, *(d for d in arguments.kw_defaults if d is not None)]:
+            if not _is_literal(default):
+                self._refuse(default, f"a default that is no literal: {_text(default)}")
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        every += [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
+        for note in [*(a.annotation for a in every), method.returns]:
+            for part in ast.walk(note) if note is not None else ():
+                if isinstance(part, ast.Call | ast.Lambda | ast.NamedExpr | ast.comprehension | ast.Await):
+                    self._refuse(method, "an annotation that computes")
+        if method.name == "__init__" and (len(every) != 1):
+            self._refuse(method, "the parent's constructor takes arguments")
+
+    def _init(self, method: ast.FunctionDef) -> None:
+        for node in _without_docstring(method.body):
+            if _text(node) in ("super().__init__()", "super(Model, self).__init__()"):
+                continue
+            match node:
+                case ast.Assign(
+                    targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)],
+                    value=ast.Call(func=ast.Name(id=alias), args=args, keywords=keywords),
+                ) if alias in self.imported:
+                    values = [*args, *(k.value for k in keywords)]
+                    if all(_is_literal(v) for v in values) and all(k.arg for k in keywords):
+                        self.built[name] = alias
+                        self.arguments[name] = [_value_of(v) for v in values]
+                        continue
+            self._refuse(node, f"not a child made from literals: {_text(node)}")
+
+    def _forward(self, method: ast.FunctionDef) -> None:
+        arguments = method.args
+        names = {a.arg for a in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs][1:]}
+        names |= {a.arg for a in (arguments.vararg, arguments.kwarg) if a is not None}
+        body = _without_docstring(method.body)
+        for node in body:
+            match node:
+                case ast.Assign(targets=targets, value=value):
+                    self._value(value, names)
+                    for target in targets:
+                        names |= self._target(target)
+                case ast.Return(value=value) if node is body[-1]:
+                    if value is not None:
+                        self._value(value, names)
+                case ast.Expr(value=ast.Call() as call):
+                    self._value(call, names)
+                case ast.Pass():
+                    pass
+                case _:
+                    self._refuse(node, f"not plumbing: {_text(node)}")
+
+    def _target(self, node: ast.expr) -> set[str]:
+        match node:
+            case ast.Name(id=name):
+                return {name}
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                return {name for part in parts for name in self._target(part)}
+            case ast.Starred(value=inner):
+                return self._target(inner)
+        self._refuse(node, f"an assignment to something else than names: {_text(node)}")
+        return set()
+
+    def _value(self, node: ast.expr, names: set[str]) -> None:
+        match node:
+            case ast.Name(id=name) if name in names:
+                return
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                for part in parts:
+                    self._value(part, names)
+                return
+            case ast.Starred(value=inner):
+                self._value(inner, names)
+                return
+            case ast.Dict(keys=keys, values=values):
+                for key, value in zip(keys, values, strict=True):
+                    if key is not None and not _is_literal(key):
+                        self._refuse(key, f"a key that is no literal: {_text(key)}")
+                    self._value(value, names)
+                return
+            case ast.Subscript(
+                value=ast.Attribute(value=ast.Name(id=name), attr="shape"), slice=ast.Constant(value=int())
+            ) if name in names:
+                return
+            case ast.Subscript(value=inner, slice=index) if _is_index(index):
+                self._value(inner, names)
+                return
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="self"), attr=name), args=args, keywords=keywords
+            ):
+                self.calls[name] += 1
+                if name not in self.built:
+                    self._refuse(node, f"self.{name} is not a child")
+                for value in [*args, *(k.value for k in keywords)]:
+                    self._value(value, names)
+                return
+        if not _is_literal(node):
+            self._refuse(node, f"the parent computes: {_text(node)}")
+
+
+def _froms(composition: bool) -> list[tuple[str, list[tuple[str, str | None]]]]:
+    torch: list[tuple[str, list[tuple[str, str | None]]]] = [("torch", [("nn", None)])]
+    return [*torch, ("pathlib", [("Path", None)])] if composition else torch
+
+
+def _is_path_line(node: ast.stmt) -> bool:
+    return ast.unparse(node) == _PATH_LINE
+
+
+def _is_tests(node: ast.stmt) -> bool:
+    """`run_tests` and what calls it: they are never called here, so what they hold proves nothing and harms nothing."""
+    if isinstance(node, ast.FunctionDef):
+        arguments = node.args
+        bare = not (arguments.defaults or arguments.kw_defaults or node.decorator_list)
+        return node.name == "run_tests" and bare and not any(a.annotation for a in arguments.args)
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'" and not node.orelse
+
+
+def _is_index(node: ast.expr) -> bool:
+    return _is_literal(node) and not isinstance(node, ast.Tuple | ast.List | ast.Dict)
+
+
+def _is_literal(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant():
+            return True
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float()) | ast.Call() as inner):
+            return _is_literal(inner)
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return all(_is_literal(part) for part in parts)
+        case ast.Dict(keys=keys, values=values):
+            return all(key is not None and _is_literal(key) for key in keys) and all(map(_is_literal, values))
+        case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str())], keywords=[]):
+            return True  # float("inf")
+        case ast.Attribute(value=ast.Name(id="torch"), attr=name):
+            return name in _DTYPES
+    return False
+
+
+def _value_of(node: ast.expr) -> str:
+    """A literal as `repr` shows it."""
+    try:
+        return repr(ast.literal_eval(node))
+    except ValueError:  # `torch.float16`, `float("inf")`
+        return ast.unparse(node).replace("float('inf')", "inf").replace("float('nan')", "nan")
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    match body:
+        case [ast.Expr(value=ast.Constant(value=str())), *rest]:
+            return rest
+    return body
+
+
+def _text(node: ast.AST) -> str:
+    return " ".join(ast.unparse(node).split())[:120]
+
+
+# ------------------------------------------------------------------------------------- a child beside the original
+
+
+def same_class(original: str, child: str, name: str = "Model") -> bool:
+    """Whether the child has the original's class, under whatever names."""
+    one, other = parse(original), parse(child)
+    if isinstance(one, str) or isinstance(other, str):
+        return False
+    classes = [node for node in one.body if isinstance(node, ast.ClassDef)]
+    wanted = next((node for node in classes if node.name == name), classes[-1] if classes else None)
+    if wanted is None:
+        return False
+    form = _form(one, wanted)
+    return any(form == _form(other, node) for node in other.body if isinstance(node, ast.ClassDef))
+
+
+def _form(tree: ast.Module, wanted: ast.ClassDef) -> list[str]:
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return normal_form(ast.Module([*imports, wanted], []))[0]
+
+
+def computes_nothing(code: str) -> bool:
+    """Whether the `forward` of a child calls nothing and has no operator."""
+    tree = parse(code)
+    if isinstance(tree, str):
+        return False
+    kind = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"), None)
+    forward = (
+        next((n for n in kind.body if isinstance(n, ast.FunctionDef) and n.name == "forward"), None)
+        if kind
+        else None
+    )
+    active = (
+        ast.Call
+        | ast.BinOp
+        | ast.UnaryOp
+        | ast.Compare
+        | ast.BoolOp
+        | ast.Subscript
+        | ast.AugAssign
+        | ast.Attribute
+    )
+    return forward is not None and not any(
+        isinstance(part, active) for statement in forward.body for part in ast.walk(statement)
+    )

@@ -1,0 +1,427 @@
+"""Whether an emitted file computes the same whatever it is given, wherever it runs and however often it was called before. Checks on the
+syntax tree, nothing is run; torch is asked which of its functions give tensors.
+
+A run shows one code path. So a file has one only: no branches, no Python values but constants and sizes, no state that outlives a
+call, nothing that asks for the device, the type, the mode of autograd or the seed. Statements that stand in the source as they are
+(a module that is kept whole) are the author's and may do what they like.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from kernelmill.decompose.prove.child import aliases
+from kernelmill.decompose.prove.source import parse
+
+_MAKERS = {
+    "arange", "as_tensor", "bartlett_window", "blackman_window", "complex", "empty", "empty_strided", "eye", "full", "hamming_window",
+    "hann_window", "kaiser_window", "linspace", "logspace", "normal", "ones", "polar", "rand", "randint", "randn", "randperm", "range",
+    "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros",
+}  # fmt: skip
+"""Functions of torch that make tensors of numbers."""
+_SIZES = {"shape", "ndim"}
+_OF_RESULTS = {"values", "indices"}
+_VIEWS = {"T", "mT", "H", "mH", "real", "imag"}
+_PYTHON = {
+    "int",
+    "float",
+    "len",
+    "min",
+    "max",
+    "abs",
+    "sum",
+    "round",
+    "range",
+    "tuple",
+    "list",
+    "enumerate",
+    "zip",
+}
+"""Built-in functions that give Python values of Python values."""
+_NO_TENSOR = {
+    "allclose", "backward", "can_cast", "cpu", "cuda", "data_ptr", "detach", "detach_", "dim", "element_size", "equal", "get_device",
+    "is_nonzero", "item", "ndimension", "nelement", "numel", "numpy", "pin_memory", "record_stream", "register_hook", "requires_grad_",
+    "resize_", "result_type", "retain_grad", "set_", "share_memory_", "sparse_dim", "dense_dim", "storage", "storage_offset",
+    "storage_type", "stride", "to_dense", "tolist", "type_promotion", "typed_storage", "untyped_storage", "xpu",
+}  # fmt: skip
+"""Functions and methods that give no tensor, or change more than numbers."""
+_TAKE_SIZES = {
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+    "adaptive_max_pool3d", "arange", "as_strided", "broadcast_to", "chunk", "empty", "expand", "eye", "fold", "full", "int", "interpolate",
+    "linspace", "max_unpool1d", "max_unpool2d", "max_unpool3d", "narrow", "new_empty", "new_full", "new_ones", "new_zeros", "one_hot",
+    "ones", "pad", "rand", "randint", "randn", "repeat", "repeat_interleave", "reshape", "roll", "select", "slice", "split", "tensor_split",
+    "tile", "topk", "tril", "tril_indices", "triu", "triu_indices", "unflatten", "unfold", "upsample", "view", "zeros",
+}  # fmt: skip
+"""Functions in which a rounded size is a size again."""
+_BRANCHES = (
+    ast.If, ast.IfExp, ast.While, ast.Match, ast.Try, ast.TryStar, ast.BoolOp, ast.Assert, ast.Raise, ast.With, ast.AsyncWith,
+    ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
+)  # fmt: skip
+_STATE = (
+    ast.Global,
+    ast.Nonlocal,
+    ast.Lambda,
+    ast.NamedExpr,
+    ast.Yield,
+    ast.YieldFrom,
+    ast.Await,
+    ast.Delete,
+)
+_OF_MODULES = set(dir(nn.Module)) - {"__init__", "forward", "extra_repr"}
+_NOT_LOOKED_AT = ("run_tests",)
+
+
+def straight_violations(code: str, source: str) -> list[str]:
+    """Why the file may compute something else in another place; lines of the source are not looked at."""
+    tree, original = parse(code), parse(source)
+    if isinstance(tree, str):
+        return [tree]
+    authors = {ast.dump(node) for node in original.body} if not isinstance(original, str) else set()
+    reading = _Reading(tree)
+    found = []
+    for node in tree.body:
+        if ast.dump(node) not in authors:
+            found += [f"line {getattr(at, 'lineno', '?')}: {what}" for at, what in reading.top(node)]
+    return found
+
+
+def has_authors_classes(code: str, source: str) -> bool:
+    """Whether a class of the source stands in the file as it is."""
+    tree, original = parse(code), parse(source)
+    if isinstance(tree, str) or isinstance(original, str):
+        return False
+    authors = {ast.dump(node) for node in original.body if isinstance(node, ast.ClassDef)}
+    return any(ast.dump(node) in authors for node in tree.body)
+
+
+def reads_sizes(code: str) -> bool:
+    """Whether Python has a size of a tensor in hand, in what a model runs."""
+    tree = parse(code)
+    if isinstance(tree, str):
+        return False
+    return any(
+        isinstance(node, ast.Attribute) and node.attr in {*_SIZES, "size"}
+        for top in tree.body
+        if not (isinstance(top, ast.FunctionDef) and top.name in _NOT_LOOKED_AT)
+        for node in ast.walk(top)
+    )
+
+
+Wrong = Iterator[tuple[ast.AST, str]]
+
+
+class _Reading:
+    def __init__(self, tree: ast.Module) -> None:
+        nodes = list(ast.walk(tree))
+        self._modules = dict(aliases(nodes))
+        self._imported = {
+            name.asname or name.name: f"{node.module}.{name.name}"
+            for node in nodes
+            if isinstance(node, ast.ImportFrom)
+            for name in node.names
+        }
+        self._own = {
+            node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        } - set(_NOT_LOOKED_AT)
+        self._numbers = set(_given_numbers(tree))
+
+    def top(self, node: ast.stmt) -> Wrong:
+        match node:
+            case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()) | ast.Pass():
+                return
+            case ast.FunctionDef(name=name) if name in _NOT_LOOKED_AT:
+                return
+            case ast.If(test=test, orelse=[]) if ast.unparse(test) == "__name__ == '__main__'":
+                return
+            case ast.FunctionDef():
+                yield from self._function(node)
+            case ast.ClassDef(body=body, decorator_list=decorators):
+                yield from ((one, f"a decorated class: {node.name}") for one in decorators[:1])
+                for one in body:
+                    yield from self.top(one)
+                    if isinstance(one, ast.FunctionDef) and one.name in _OF_MODULES:
+                        yield one, f"it replaces a method of nn.Module: {one.name}"
+            case ast.Assign(value=value) | ast.AnnAssign(value=value) if value is None or _is_fixed(value):
+                return
+            case _:
+                yield node, f"state or code outside of functions: {_text(node)}"
+
+    def _function(self, node: ast.FunctionDef) -> Wrong:
+        making = node.name == "__init__"
+        for one in node.decorator_list:
+            if _text(one) != "staticmethod":
+                yield one, f"{node.name} is decorated"
+        for default in [*node.args.defaults, *node.args.kw_defaults]:
+            if default is not None and not _is_fixed(default):
+                yield default, f"a default that can be changed: {_text(default)}"
+        own = set(self._numbers) if node.name == "forward" else set()
+        for statement in node.body:
+            yield from self._statement(statement, own, making)
+
+    def _statement(self, node: ast.stmt, numbers: set[str], making: bool) -> Wrong:
+        """`numbers` are the variables that hold Python values; `making`: in a constructor, which has constants alone."""
+        match node:
+            case ast.Expr(value=value) | ast.Return(value=value):
+                yield from self._expression(value, numbers, making) if value is not None else ()
+            case ast.Assign(value=value, targets=targets):
+                yield from self._expression(value, numbers, making)
+                for target in targets:
+                    yield from self._target(target, value, numbers, making)
+            case (
+                ast.AnnAssign(value=ast.expr() as value, target=target)
+                | ast.AugAssign(value=value, target=target)
+            ):
+                yield from self._expression(value, numbers, making)
+                yield from self._target(target, value, numbers, making)
+            case ast.For(iter=steps, target=target, body=body, orelse=[]) if making or _root(steps) == "self":
+                yield from self._expression(steps, numbers, making)
+                yield from self._target(target, steps, numbers, making)
+                for one in body:
+                    yield from self._statement(one, numbers, making)
+            case ast.If(test=test, body=body, orelse=rest) if making:
+                yield from self._expression(test, numbers, making)
+                for one in [*body, *rest]:
+                    yield from self._statement(one, numbers, making)
+            case ast.Pass():
+                return
+            case _:
+                yield node, f"a branch or state: {_text(node)}"
+
+    def _target(self, target: ast.expr, value: ast.expr, numbers: set[str], making: bool) -> Wrong:
+        match target:
+            case ast.Name(id=name):
+                (numbers.add if self._is_number(value, numbers) else numbers.discard)(name)
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                for part in parts:
+                    yield from self._target(part, value, numbers, making)
+            case ast.Attribute(value=ast.Name(id="self")) if making:
+                return
+            case ast.Subscript(value=ast.Name(), slice=index):
+                yield from self._expression(index, numbers, making)
+            case _:
+                yield target, f"state that outlives a call: {_text(target)}"
+
+    def _expression(self, node: ast.AST, numbers: set[str], making: bool) -> Wrong:
+        match node:
+            case ast.IfExp() | ast.BoolOp() | ast.Compare() if making:
+                pass
+            case ast.Compare(left=left, comparators=rest):
+                if all(self._is_number(one, numbers) for one in (left, *rest)):
+                    yield node, f"a comparison of sizes: {_text(node)}"
+                if any(isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot) for op in node.ops):
+                    yield node, f"a branch: {_text(node)}"
+            case ast.UnaryOp(op=ast.Not()) if not making:
+                yield node, f"a branch: {_text(node)}"
+            case ast.ListComp() | ast.GeneratorExp() if making:
+                pass
+            case _ if isinstance(node, _BRANCHES):
+                yield node, f"a branch: {_text(node)}"
+            case _ if isinstance(node, _STATE):
+                yield node, f"code or state of another kind: {_text(node)}"
+            case ast.Subscript(value=ast.List() | ast.Tuple() | ast.Dict(), slice=index) if not _is_fixed(
+                index
+            ):
+                yield node, f"a choice by a number: {_text(node)}"
+            case ast.BinOp(left=left, right=right) if not self._is_number(node, numbers) and any(
+                self._is_step(one, numbers) for one in (left, right)
+            ):
+                yield node, f"a step in sizes is used as a number: {_text(node)}"
+            case ast.Call(func=func):
+                yield from self._call(node, func)
+                takes_sizes = making or _last(func) in _TAKE_SIZES
+                if isinstance(func, ast.Attribute) and self._place(func) is None:
+                    yield from self._expression(func.value, numbers, making)
+                for given in [*node.args, *(keyword.value for keyword in node.keywords)]:
+                    if not takes_sizes and self._is_step(given, numbers):
+                        yield given, f"a step in sizes is used as a number: {_text(node)}"
+                    yield from self._argument(given, numbers, making)
+                return
+            case ast.Attribute(attr=name) if not self._may_read(node):
+                yield node, f"it asks for {name}: {_text(node)}"
+        for one in ast.iter_child_nodes(node):
+            yield from self._expression(one, numbers, making)
+
+    def _argument(self, node: ast.expr, numbers: set[str], making: bool) -> Wrong:
+        match node:
+            case ast.Attribute(value=of, attr="device" | "dtype"):  # passed on, and not looked at
+                yield from self._expression(of, numbers, making)
+            case _:
+                yield from self._expression(node, numbers, making)
+
+    def _call(self, node: ast.Call, func: ast.expr) -> Wrong:
+        match func:
+            case ast.Name(id=name) if name in self._own or name in _PYTHON | {"super", "slice"}:
+                return
+            case ast.Name(id=name) if name in self._imported:
+                fine = _gives_tensors(self._imported[name])
+            case ast.Attribute(attr=name) if (place := self._place(func)) is not None:
+                fine = _gives_tensors(place)
+            case ast.Attribute(value=ast.Call(func=ast.Name(id="super"))):
+                return
+            case ast.Attribute(attr=name) if hasattr(torch.Tensor, name):
+                fine = _is_plain(name) or _is_weight(func)
+            case ast.Attribute():
+                fine = _root(func) == "self"
+            case ast.Subscript():
+                fine = _root(func) == "self"
+            case _:
+                fine = False
+        if not fine:
+            yield node, f"it calls what gives no tensor: {_text(func)}"
+
+    def _may_read(self, node: ast.Attribute) -> bool:
+        if (place := self._place(node)) is not None:
+            kinds = (torch.dtype, torch.memory_format, torch.layout, float, int)
+            return isinstance(_found(place), kinds) or _gives_tensors(place)
+        if node.attr in _SIZES | _VIEWS | _OF_RESULTS or isinstance(node.ctx, ast.Store):
+            return True
+        if isinstance(node.value, ast.Name) and node.value.id in self._own:
+            return True  # a constant of a class: `Way.UP`
+        if isinstance(node.value, ast.Call) and not hasattr(torch.Tensor, node.attr):
+            return True  # a part of several results: `torch.linalg.svd(x).Vh`
+        return _is_weight(node) or (_root(node) == "self" and not hasattr(torch.Tensor, node.attr))
+
+    def _place(self, node: ast.expr) -> str | None:
+        """Of what is reached through a module: `torch.cuda.is_available`."""
+        match node:
+            case ast.Name(id=name):
+                return self._modules.get(name)
+            case ast.Attribute(value=value, attr=name):
+                place = self._place(value)
+                return f"{place}.{name}" if place is not None else None
+        return None
+
+    def _is_step(self, node: ast.expr, numbers: set[str]) -> bool:
+        """Whether it is made of sizes by rounding, and so may be one number for some sizes and another for others."""
+        if not self._is_number(node, numbers) or _is_fixed(node):
+            return False
+        return any(
+            isinstance(one, ast.Call)
+            or (isinstance(one, ast.BinOp) and isinstance(one.op, ast.FloorDiv | ast.Mod))
+            or (isinstance(one, ast.Name) and one.id in numbers and one.id not in self._numbers)
+            for one in ast.walk(node)
+        )
+
+    def _is_number(self, node: ast.expr, numbers: set[str]) -> bool:
+        """Whether it is a Python value."""
+        match node:
+            case ast.Constant() | ast.Attribute(attr="shape" | "ndim"):
+                return True
+            case ast.Name(id=name):
+                return name in numbers
+            case ast.Call(func=ast.Attribute(attr="size")):
+                return True
+            case ast.Call(func=ast.Name(id=name)):
+                return name in _PYTHON
+            case ast.Subscript(value=value):
+                return self._is_number(value, numbers)
+            case ast.UnaryOp(operand=one):
+                return self._is_number(one, numbers)
+            case ast.BinOp(left=left, right=right):
+                return self._is_number(left, numbers) and self._is_number(right, numbers)
+            case ast.Compare(left=left, comparators=rest):
+                return all(self._is_number(one, numbers) for one in (left, *rest))
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                return all(self._is_number(part, numbers) for part in parts)
+        return False
+
+
+def _given_numbers(tree: ast.Module) -> Iterator[str]:
+    """The arguments of `forward` that are numbers, by what `get_inputs` gives."""
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    forward, inputs = functions.get("forward"), functions.get("get_inputs")
+    if forward is None or inputs is None or not isinstance(inputs.body[-1], ast.Return):
+        return
+    given = inputs.body[-1].value
+    if isinstance(given, ast.List | ast.Tuple):
+        for argument, value in zip(forward.args.args[1:], given.elts, strict=False):
+            if _is_fixed(value):
+                yield argument.arg
+
+
+def _is_weight(node: ast.Attribute) -> bool:
+    """A layer's own tensor, whatever else is called so: `self.linear.bias`, `self.data`."""
+    return isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _is_fixed(node: ast.expr) -> bool:
+    """Constants, and what nobody can change that is made of them."""
+    match node:
+        case ast.Constant() | ast.Name():
+            return not isinstance(node, ast.Name)
+        case ast.Tuple(elts=parts):
+            return all(map(_is_fixed, parts))
+        case ast.UnaryOp(operand=one):
+            return _is_fixed(one)
+        case ast.BinOp(left=left, right=right):
+            return _is_fixed(left) and _is_fixed(right)
+        case ast.Call(func=ast.Name(id="float"), args=[ast.Constant()], keywords=[]):
+            return True
+        case ast.Attribute(value=ast.Name(id="torch" | "math"), attr=name):
+            return isinstance(getattr(torch, name, None), torch.dtype) or name in ("pi", "inf", "e", "nan")
+    return False
+
+
+def _gives_tensors(place: str) -> bool:
+    """Whether a name of torch is a function of tensors, a maker of some, a layer, or a thing of Python's `math`."""
+    module, _, name = place.rpartition(".")
+    if module == "math":
+        return True
+    found = _found(place)
+    if isinstance(found, type):
+        return (issubclass(found, nn.Module | torch.Tensor) and not issubclass(found, torch.Tensor)) or (
+            found is nn.Parameter
+        )
+    if module.startswith(("torch.nn.init", "torch.nn.utils", "torch.ops.aten")):
+        return True
+    if module == "torch.nn.functional" and _is_plain(name):  # some of it cannot be overridden: `hardswish`
+        return callable(found) and not name.startswith(("assert_", "boolean_", "handle_"))
+    return _is_plain(name) and (name in _MAKERS or id(found) in _overridable())
+
+
+def _is_plain(name: str) -> bool:
+    """As a function or a method: it gives a tensor, and not what Python could decide by."""
+    return name not in _NO_TENSOR and not name.startswith(("is_", "get_", "has_", "__")) and name != "is"
+
+
+def _found(place: str) -> Any:
+    found: Any = torch
+    for step in place.split(".")[1:]:
+        found = getattr(found, step, None)
+    return found if place.startswith("torch") else None
+
+
+_KNOWN: set[int] = set()
+
+
+def _overridable() -> set[int]:
+    """Of functions that a tensor of another kind could answer for: those that work with tensors."""
+    if not _KNOWN:
+        functions = torch.overrides.get_overridable_functions()
+        _KNOWN.update(id(one) for some in functions.values() for one in some)
+    return _KNOWN
+
+
+def _last(node: ast.expr) -> str:
+    """Of a function's name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _root(node: ast.expr) -> str:
+    while True:
+        match node:
+            case ast.Attribute(value=value) | ast.Subscript(value=value):
+                node = value
+            case ast.Name(id=name):
+                return name
+            case _:
+                return ""
+
+
+def _text(node: ast.AST) -> str:
+    return " ".join(ast.unparse(node).split())[:120]

@@ -1,0 +1,88 @@
+"""One run of one side of a claim, as it was seen: on tensors without memory where that goes. It executes strangers' code, so use it in a
+confined process and nowhere else.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+
+from kernelmill.decompose.prove.build import (
+    Original,
+    Refactored,
+    build_for_numbers,
+    bytes_in_blocks,
+    held_tensors,
+    unless_out_of_memory,
+)
+from kernelmill.decompose.prove.record import Recorder, WholeSequences
+from kernelmill.decompose.prove.sizes import Cost, Rule, elements_of, enlarged, narrowed
+from kernelmill.decompose.prove.values import form
+from kernelmill.decompose.record.caches import clear_caches
+from kernelmill.decompose.record.fake import Fakes
+
+
+class Run:
+    """One run of one side, as it was seen."""
+
+    def __init__(self, model: nn.Module, given: Any, output: Any, recorder: Recorder) -> None:
+        self.model, self.given, self.output, self.recorder = model, given, output, recorder
+        self.form = form(output)
+        self._held = list({id(t): t for t in held_tensors(model).values()}.values())
+
+    def cost(self) -> Cost:
+        elements = elements_of(self.given) + elements_of(self.output) + 2 * self.recorder.largest
+        weights = sum(t.numel() * t.element_size() for t in self._held)
+        return Cost(
+            elements, self.recorder.flops, self.recorder.written, weights, bytes_in_blocks(self._held)
+        )
+
+
+def traced(
+    side: Original | Refactored,
+    original: Original,
+    fake: bool,
+    train: bool,
+    rules: list[Rule] | None = None,
+    real_weights: bool = False,
+    grown: Rule | None = None,
+    most: int | None = None,
+) -> Run:
+    """`rules` make inputs smaller, `grown` one dimension of them larger, for which they have to be fake. Raises `TooMany` after `most`
+    operations."""
+    clear_caches()
+    torch.manual_seed(0)
+    random.seed(0)
+    model = build_for_numbers(side) if real_weights else None
+    with ExitStack() as stack:
+        fakes = stack.enter_context(Fakes()) if fake else None
+        torch.manual_seed(0)  # the same inputs for both sides, whatever making a model drew
+        args, kwargs = enlarged(narrowed(original.inputs(), rules or []), grown)
+        if model is None:
+            model = side.build()
+        model.train(train)
+        children = {m: name for name, m in model.named_children()} if isinstance(side, Refactored) else {}
+        recorder = Recorder(children, held_tensors(model), most)
+        stack.enter_context(recorder)
+        stack.enter_context(WholeSequences(recorder, fake))
+        stack.enter_context(recorder.following())
+        if fakes is not None:
+            stack.enter_context(fakes.knowing())
+        return Run(model, (args, kwargs), model(*args, **kwargs), recorder)
+
+
+def first_trace(original: Original) -> tuple[tuple[bool, bool], Run]:
+    """Without memory; where the module looks at numbers, with real weights; where that is not enough, for real."""
+    trouble: Exception | None = None
+    for fake, real_weights in ((True, False), (True, True), (False, True)):
+        try:
+            return (fake, real_weights), traced(original, original, fake, False, [], real_weights)
+        except Exception as error:  # noqa: BLE001  the last road shows whether it is the module's own
+            unless_out_of_memory(error)
+            trouble = error
+    assert trouble is not None
+    raise trouble

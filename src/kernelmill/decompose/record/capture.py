@@ -1,0 +1,351 @@
+"""A model's run as a `Record`. It executes a stranger's code, so call it in a confined process and nowhere else.
+
+The model runs once in evaluation mode, at its own sizes, on fake tensors, which have shapes and no memory. A function mode sees every
+call into torch as the author wrote it, and `nn.Module.__call__` is replaced for the time, so that layers of torch are one call and
+other modules are scopes. Nothing is compiled and no Python is interpreted, so whatever runs can be recorded. Where the constructor
+looks at numbers it runs for real, and only the run is fake; where `forward` looks at numbers all of it is real.
+
+A module that one run does not describe (see `kept`) is one call, and the model runs for real. Not covered: a view that is read after
+its base was written to through another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
+
+import torch
+from torch import nn
+
+from kernelmill.decompose.record.caches import clear_caches
+from kernelmill.decompose.record.fake import Fakes
+from kernelmill.decompose.record.record import TRAINING, Float, Int, Op, Record, Scope, Value, tree_map
+from kernelmill.decompose.record.recorder import FILE, Recorder, Refused, bound_arguments, tensors_of
+from kernelmill.decompose.record.shortcuts import no_shortcuts
+from kernelmill.decompose.record.variables import variables
+from kernelmill.decompose.write.keep_whole import Keep, note_constructors
+from kernelmill.decompose.write.literals import RESERVED
+from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
+from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
+
+NAME = "kernelmill_decomposed"
+_LARGER = (2, 3, 5, 7, 11, 13)
+LOOKED_AT = 1 << 16
+"""Elements of a parameter whose first values say something (a scale of ones); tables and matrices are larger."""
+
+
+def capture(code: str, entry_point: str = "Model") -> Record:
+    """The record of the model in a source, by the first road that works."""
+    failed: list[str] = []
+    kept: dict[str, str] = {}
+    roads = ["real", "real constructor", "fake"]
+    while roads:
+        road = roads.pop()
+        try:
+            record = _capture(code, entry_point, road, kept=kept)
+        except Refused:
+            raise
+        except Keep as found:
+            kept[found.path] = found.why
+            roads = ["real"]
+            continue
+        except Exception as error:  # noqa: BLE001  a stranger's: the next road shows whether it is the model's own
+            failed.append(f"{road}: {where(error, FILE)}")
+            continue
+        finally:
+            forget(NAME)
+        _find_training(record, code, entry_point)
+        _name_variables(record, code)
+        record.notes.extend(failed)
+        record.notes.extend(f"{path or 'the model'} is kept whole: {why}" for path, why in kept.items())
+        return record
+    raise Refused(failed[-1].partition(": ")[2])
+
+
+def other_shapes(record: Record, code: str, entry_point: str = "Model") -> dict[Value, tuple[int, ...]]:
+    """The shape of every tensor of the record when the inputs have other sizes, wherever the model takes others.
+
+    Two sizes that are equal by chance are not equal there. Empty where no size can be changed, or where the model then does otherwise.
+    """
+    shapes = [value.shape for value in record.inputs if value.shape is not None]
+    changes: dict[tuple[int, int], int] = {}
+    number = 0
+    found: Record | None = None
+    for axis in range(max((len(shape) for shape in shapes), default=0)):
+        for size in dict.fromkeys(shape[axis] for shape in shapes if axis < len(shape)):
+            places = [at for at, shape in enumerate(shapes) if axis < len(shape) and shape[axis] == size]
+            # Another factor each time, so that height and width that are equal are not so there.
+            for new in (_LARGER[number % len(_LARGER)] * size, size >> (number + 1)):
+                tried = changes | {(at, axis): new for at in places}
+                other = _tried(code, entry_point, record, tried) if new else None
+                if other is not None:
+                    changes, found = tried, other
+                    number += 1
+                    break
+    if found is None:
+        return {}
+    pairs = list(zip(record.inputs, found.inputs, strict=True))
+    for op, other_op in zip(record.root.ops(), found.root.ops(), strict=True):
+        pairs += zip(op.outputs(), other_op.outputs(), strict=True)
+    return {value: other.shape for value, other in pairs if other.shape is not None}
+
+
+def _tried(code: str, entry_point: str, record: Record, sizes: dict[tuple[int, int], int]) -> Record | None:
+    try:
+        other = _capture(code, entry_point, record.road, sizes)
+    except Exception:  # noqa: BLE001  the model does not take these sizes, which is what is asked here
+        return None
+    finally:
+        forget(NAME)
+    same = [(op.name, len(op.outputs())) for op in record.root.ops()] == [
+        (op.name, len(op.outputs())) for op in other.root.ops()
+    ]
+    return other if same else None
+
+
+def _name_variables(record: Record, code: str) -> None:
+    """Results get the names that they have in the author's file, those inside modules of torch excepted."""
+    names = variables(code)
+    for op in record.root.ops():
+        found = names.get(op.place) if op.place and op.scope.own else None
+        pairs: list[tuple[Any, str]] = []
+        if isinstance(found, str):
+            pairs = [(op.output, found)]
+        elif found is not None and isinstance(op.output, list | tuple) and len(found) == len(op.output):
+            pairs = list(zip(op.output, found, strict=True))
+        for value, name in pairs:
+            if isinstance(value, Value) and value.op is op and name not in RESERVED:
+                value.variable = name
+
+
+_LIKE_DROPOUT = ("dropout", "batch_norm", "rrelu")
+
+
+def _find_training(record: Record, code: str, entry_point: str) -> None:
+    """`False` in a call's arguments is `self.training` where it is `True` in training.
+
+    Where the model does other calls in training, or does not run, each `training` and each third argument of a dropout is taken for it.
+    """
+    asked = [op for op in record.root.ops() if op.module is None and _may_train(op)]
+    if not asked:
+        return
+    try:
+        found = list(_capture(code, entry_point, record.road, train=True).root.ops())
+    except Exception:  # noqa: BLE001  it does not run in training, or one run does not describe it
+        found = []
+    finally:
+        forget(NAME)
+    ops = list(record.root.ops())
+    aligned = [(op.name, op.line) for op in ops] == [(op.name, op.line) for op in found]
+    then = dict(zip(ops, found, strict=True)) if aligned else {}
+    for op in asked:
+        other = then.get(op)
+        if other is not None:
+            trains = {at for at, value in enumerate(other.args) if value is True}
+        else:
+            trains = {2} if "dropout" in op.short else set()
+        op.args = tuple(
+            TRAINING if value is False and at in trains else value for at, value in enumerate(op.args)
+        )
+        if op.kwargs.get("training") is False and (other is None or other.kwargs.get("training") is True):
+            op.kwargs["training"] = TRAINING
+
+
+def _may_train(op: Op) -> bool:
+    named = any(name in op.short for name in _LIKE_DROPOUT)
+    return op.kwargs.get("training") is False or (named and any(value is False for value in op.args))
+
+
+def _resized(args: list[Any], kwargs: dict[str, Any], sizes: dict[tuple[int, int], int]) -> Any:
+    count = iter(range(1_000_000))
+
+    def change(one: Any) -> Any:
+        if not isinstance(one, torch.Tensor):
+            return one
+        at = next(count)
+        return one.new_empty([sizes.get((at, axis), size) for axis, size in enumerate(one.shape)])
+
+    return tree_map((args, kwargs), change)
+
+
+@no_shortcuts()
+def _capture(
+    code: str,
+    entry_point: str,
+    road: str,
+    sizes: dict[tuple[int, int], int] | None = None,
+    kept: dict[str, str] | None = None,
+    train: bool = False,
+) -> Record:
+    clear_caches()
+    torch.manual_seed(0)
+    module = load(code, NAME, FILE)
+    vars(module)["int"] = _TrackedInt
+    note_constructors(module)
+    kind: Any = getattr(module, entry_point, None)
+    if nn.Module not in getattr(kind, "__mro__", ()):
+        raise Refused(f"it defines no class {entry_point} that is an nn.Module")
+    if not callable(getattr(module, "get_inputs", None)):
+        raise Refused("it defines no get_inputs()")
+    fake = Fakes()
+    with torch.no_grad():
+        with fake if road == "fake" else contextlib.nullcontext():
+            _, init_args, init_kwargs = init_inputs(module)
+            model = kind(*init_args, **init_kwargs).train(train)
+            torch.manual_seed(0)  # as the proof does, where sizes depend on values
+            args, kwargs = inputs(module)
+        if road == "real constructor":
+            _make_fake(model, fake)
+            args, kwargs = tree_map((args, kwargs), lambda one: _faked(one, fake))
+        with contextlib.nullcontext() if road == "real" else fake:
+            if sizes:
+                args, kwargs = _resized(args, kwargs, sizes)
+            if any(map(nn.parameter.is_lazy, (*model.parameters(), *model.buffers()))):
+                model(*args, **kwargs)  # gives them their shapes
+            with fake.knowing():
+                return record_run(model, args, kwargs, road, kept)
+
+
+@no_shortcuts()
+def build(code: str, entry_point: str = "Model") -> list[tuple[str, torch.Tensor]]:
+    """Every tensor of the model, for real, by its path; large parameters without memory, if the constructor lets them be so."""
+    try:
+        with _empty_parameters():
+            return _built(code, entry_point)
+    except Exception:  # noqa: BLE001  a stranger's constructor, which has run before: it sets parameters to tensors of its own
+        return _built(code, entry_point)
+
+
+def _built(code: str, entry_point: str) -> list[tuple[str, torch.Tensor]]:
+    torch.manual_seed(0)
+    try:
+        module = load(code, NAME, FILE)
+        _, init_args, init_kwargs = init_inputs(module)
+        return list(tensors_of(getattr(module, entry_point)(*init_args, **init_kwargs)))
+    finally:
+        forget(NAME)
+
+
+def record_run(
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], road: str, kept: dict[str, str] | None = None
+) -> Record:
+    """Run a model that is built, on inputs of its own kind, fake or real. `kept`: paths of modules that are one call, and why."""
+    recorder = Recorder(model, kept or {})
+    names = bound_arguments(model.forward, args, kwargs)
+    given = {name: tree_map(value, recorder.given(name)) for name, value in names.items()}
+    args, kwargs = recorder.as_given(args), recorder.as_given(kwargs)
+    recorder.root.args = given
+    with _calls(recorder), _whole_sequences(road != "real"), recorder:
+        output = model(*args, **kwargs)
+    if not model.training:  # where statistics are written
+        recorder.see_that_state_stays()
+    root = recorder.root.items[0]
+    if isinstance(root, Op):  # all of it is kept whole
+        root.scope = Scope("", type(model).__name__, None, [root])
+        root = root.scope
+    root.args, root.parent, root.output = given, None, recorder.results(output, root)
+    if not any(True for _ in root.ops()):
+        raise Refused("its forward calls nothing of torch")
+    return Record(
+        root,
+        recorder.inputs,
+        road,
+        recorder.notes,
+        recorder.weights,
+        {n for n, _ in model.named_parameters()},
+    )
+
+
+class _IsInt(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, int)
+
+
+class _TrackedInt(int, metaclass=_IsInt):
+    """`int` as the author's file sees it: a whole number that was computed from sizes remembers from which."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        made = int(*args, **kwargs)
+        known = args and isinstance(args[0], Int | Float)
+        return Int(made, ("int", args[0])) if known else made
+
+
+def _make_fake(model: nn.Module, fake: Fakes) -> None:
+    memo: dict[int, Any] = {}
+
+    def change(one: Any) -> Any:
+        if not isinstance(one, torch.Tensor):
+            return one
+        if id(one) not in memo:
+            made = fake.from_tensor(one.detach())
+            memo[id(one)] = nn.Parameter(made, one.requires_grad) if isinstance(one, nn.Parameter) else made
+        return memo[id(one)]
+
+    for part in model.modules():
+        for table in (part._parameters, part._buffers, vars(part)):
+            for name, one in list(table.items()):
+                if isinstance(one, torch.Tensor) or (
+                    isinstance(one, list | tuple) and any(isinstance(item, torch.Tensor) for item in one)
+                ):
+                    table[name] = tree_map(one, change)
+
+
+def _faked(one: Any, fake: Fakes) -> Any:
+    return fake.from_tensor(one) if isinstance(one, torch.Tensor) else one
+
+
+# ------------------------------------------------------------------------------------------------------------- recording
+
+
+@contextlib.contextmanager
+def _empty_parameters() -> Iterator[None]:
+    """Parameters of some size lose their memory as soon as a module has them: nobody looks at them."""
+    plain = nn.Module.register_parameter
+
+    def register(part: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        plain(part, name, parameter)
+        if parameter is None or nn.parameter.is_lazy(parameter):
+            return
+        if parameter.numel() > LOOKED_AT:
+            part._parameters[name] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+
+    nn.Module.register_parameter = register
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = plain
+
+
+@contextlib.contextmanager
+def _calls(recorder: Recorder) -> Iterator[None]:
+    """Every call of a module goes through the recorder."""
+    plain = nn.Module.__call__
+
+    def call(part: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return recorder.module(part, plain, args, kwargs)
+
+    nn.Module.__call__ = call
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = plain
+
+
+@contextlib.contextmanager
+def _whole_sequences(fake: bool) -> Iterator[None]:
+    """Layers that go through a sequence are not faked step by step."""
+    table: Any = torch._VF
+    if fake:
+        vars(table).update(dict.fromkeys(SEQUENCES, fake_sequence))
+    try:
+        yield
+    finally:
+        for name in SEQUENCES if fake else ():
+            del vars(table)[name]
+
+
+__all__ = ["Float", "Refused", "capture", "record_run"]

@@ -1,0 +1,69 @@
+"""A model's record as JSON, for whoever wants to name and group its parts: every call into torch as the author wrote it, in order.
+
+`calls` say where each stands (`scope`, a module's path, and `class`), what it reads and writes (`%7` is the result of call 7, `%7.1`
+its second one), the shapes, and the line of the source.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelmill.decompose.record.record import Op, Record, Scope, Value, tree_map
+
+
+def graph_of(record: Record) -> dict[str, Any]:
+    calls = list(record.root.ops())
+    names: dict[Value, str] = {value: value.name for value in [*record.inputs, *record.weights.values()]}
+    for number, op in enumerate(calls):
+        outputs = op.outputs()
+        for index, value in enumerate(outputs):
+            names[value] = f"%{number}" if len(outputs) == 1 else f"%{number}.{index}"
+
+    def text(tree: Any) -> str:
+        if isinstance(tree, Value):
+            return names.get(tree, repr(tree.example))
+        if isinstance(tree, dict):
+            return f"{{{', '.join(f'{key!r}: {text(item)}' for key, item in tree.items())}}}"
+        if isinstance(tree, list | tuple):
+            inner = ", ".join(map(text, tree))
+            return f"[{inner}]" if isinstance(tree, list) else f"({inner}{',' if len(tree) == 1 else ''})"
+        if isinstance(tree, slice):
+            return f"slice({text(tree.start)}, {text(tree.stop)}, {text(tree.step)})"
+        return repr(tree)
+
+    def call(number: int, op: Op) -> dict[str, Any]:
+        arguments = [*map(text, op.args), *(f"{key}={text(value)}" for key, value in op.kwargs.items())]
+        found: dict[str, Any] = {
+            "call": f"{op.name}({', '.join(arguments)})",
+            "scope": op.scope.path,
+            "line": op.line,
+            "outputs": {names[value]: _form(value) for value in op.outputs()},
+        }
+        if op.module is not None:
+            options = {**op.module.required, **op.module.options}
+            found["layer"] = {"path": op.module.path, "options": tree_map(options, _plain)}
+            found["weights"] = [value.name for value in op.module.weights.values()]
+        return {"id": f"%{number}", **found}
+
+    return {
+        "inputs": {value.name: _form(value) for value in record.inputs},
+        "weights": {path: _form(value) for path, value in record.weights.items()},
+        "modules": {scope.path: scope.kind for scope in _scopes(record.root)},
+        "calls": [call(number, op) for number, op in enumerate(calls)],
+        "output": text(record.root.output),
+        "notes": record.notes,
+    }
+
+
+def _scopes(scope: Scope) -> list[Scope]:
+    return [scope, *(one for item in scope.items if isinstance(item, Scope) for one in _scopes(item))]
+
+
+def _form(value: Value) -> str:
+    if value.shape is None:
+        return f"{value.dtype} {value.example!r}"
+    return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)

@@ -1,0 +1,227 @@
+"""What a model did when it ran once: calls in their order, inside the modules that made them.
+
+A call is what the author wrote (`F.softmax(x, dim=-1)`, `x + y`, a whole `nn.Linear`), never what torch makes of it. Values are
+immutable: a call that writes into a tensor makes a new value. Sizes that were read from a tensor remember it (`Int`), so that
+`x.view(x.shape[0], -1)` is not written down as `x.view(16, -1)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kernelmill.decompose.record.variables import Place
+
+Tree = Any
+"""Lists, tuples, dicts and slices with `Value`, `Int`, `Float` and constants in them."""
+
+
+class _Training:
+    def __repr__(self) -> str:
+        return "self.training"
+
+
+TRAINING = _Training()
+"""Stands in a call's arguments where they have `self.training`."""
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor, or a number that was given to the model (`input`) or to a part of it (`literal`)."""
+
+    kind: Literal["input", "weight", "result", "literal"]
+    name: str
+    """Of an input its name, of a weight its path in the model, of a result what made it."""
+    shape: tuple[int, ...] | None
+    """None for a number."""
+    dtype: str
+    op: Op | None = field(default=None, repr=False)
+    variable: str = ""
+    """What the author calls it, where that is known."""
+    example: Any = None
+    """A number's value, or what is known of a tensor's values."""
+    seen: str | None = None
+    """An expression for whole numbers that are the same in every run, or such as a module that is kept whole was given."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """An object of the author's own that a module is made with (a configuration, a choice): how it is written, of which class it is."""
+
+    text: str
+    needs: str
+
+
+@dataclass(eq=False)
+class Op:
+    index: int
+    name: str
+    """`torch.nn.functional.softmax`, `torch.Tensor.view`, `torch.nn.Linear`."""
+    args: tuple[Tree, ...]
+    kwargs: dict[str, Tree]
+    scope: Scope
+    line: int | None
+    output: Tree = None
+    module: Leaf | None = None
+    place: Place | None = None
+    """Where in the author's file it is called."""
+
+    @property
+    def short(self) -> str:
+        return (
+            self.name.rpartition(".")[2] if not self.name.endswith(".__get__") else self.name.split(".")[-2]
+        )
+
+    def inputs(self) -> list[Value]:
+        """Tensors and numbers that it reads, weights too, each once; not those of which it reads a size only."""
+        return list(dict.fromkeys(values_of((self.args, self.kwargs))))
+
+    def outputs(self) -> list[Value]:
+        return [value for value in values_of(self.output) if value.op is self]
+
+
+@dataclass(eq=False)
+class Leaf:
+    """A layer of torch: how to make it again, and where it stands."""
+
+    path: str
+    kind: str
+    """`Linear`"""
+    required: dict[str, Any]
+    options: dict[str, Any]
+    """Those that are not the default."""
+    weights: dict[str, Value]
+    """By their name in the layer."""
+    dtype: str | None = None
+    """Of its parameters, where that is not float32."""
+    kept: str | None = None
+    """Why it is one call, where it is a module of the author's and not a layer of torch."""
+
+
+@dataclass(eq=False)
+class Scope:
+    """One call of a module that is not a layer of torch."""
+
+    path: str
+    kind: str
+    """Its class."""
+    parent: Scope | None
+    items: list[Op | Scope] = field(default_factory=list)
+    args: dict[str, Tree] = field(default_factory=dict)
+    """By the names of `forward`."""
+    output: Tree = None
+    own: bool = True
+    """Whether its class is the author's, not a container of torch."""
+
+    def ops(self) -> Iterator[Op]:
+        for item in self.items:
+            if isinstance(item, Op):
+                yield item
+            else:
+                yield from item.ops()
+
+
+@dataclass(eq=False)
+class Record:
+    root: Scope
+    inputs: list[Value]
+    road: str
+    notes: list[str]
+    weights: dict[str, Value]
+    parameters: set[str]
+    """Paths of the weights that are parameters; the others are buffers or plain tensors."""
+
+
+def values_of(tree: Tree) -> Iterator[Value]:
+    if isinstance(tree, Value):
+        yield tree
+    elif isinstance(tree, Int | Float):
+        if tree.expression[0] != "size":
+            yield from values_of(tree.expression[1:])
+    elif isinstance(tree, list | tuple):
+        for item in tree:
+            yield from values_of(item)
+    elif isinstance(tree, dict):
+        for item in tree.values():
+            yield from values_of(item)
+    elif isinstance(tree, slice):
+        yield from values_of((tree.start, tree.stop, tree.step))
+
+
+def tree_map(tree: Tree, change: Callable[[Any], Any]) -> Tree:
+    """The same structure with every leaf changed."""
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return tuple(tree_map(item, change) for item in tree)
+    if isinstance(tree, list | tuple):
+        made = [tree_map(item, change) for item in tree]
+        return made if isinstance(tree, list) else tuple(made)
+    if isinstance(tree, dict):
+        return {key: tree_map(item, change) for key, item in tree.items()}
+    if isinstance(tree, slice):
+        return slice(*(tree_map(item, change) for item in (tree.start, tree.stop, tree.step)))
+    return change(tree)
+
+
+# --------------------------------------------------------------------------------------- numbers that know where they are from
+
+
+class _Number:
+    """An expression: ("size", value, axis), ("given", value), or (operator, left, right)."""
+
+    expression: tuple[Any, ...]
+
+
+class Int(int, _Number):
+    def __new__(cls, value: int, expression: tuple[Any, ...]) -> Int:
+        made = super().__new__(cls, value)
+        made.expression = expression
+        return made
+
+    def __repr__(self) -> str:
+        return int.__repr__(self)
+
+
+class Float(float, _Number):
+    def __new__(cls, value: float, expression: tuple[Any, ...]) -> Float:
+        made = super().__new__(cls, value)
+        made.expression = expression
+        return made
+
+
+def tracked(value: Any, expression: tuple[Any, ...]) -> Any:
+    if type(value) in (int, Int):
+        return Int(value, expression)
+    if type(value) in (float, Float):
+        return Float(value, expression)
+    return value
+
+
+def _binary(base: type, method: str, sign: str, reflected: bool) -> Callable[[Any, Any], Any]:
+    plain = getattr(base, method)
+
+    def apply(self: Any, other: Any) -> Any:
+        found = plain(self, other)
+        if found is NotImplemented:
+            return found
+        left, right = (other, self) if reflected else (self, other)
+        return tracked(found, (sign, left, right))
+
+    return apply
+
+
+for _base, _kind in ((int, Int), (float, Float)):
+    for _name, _sign in (
+        ("add", "+"), ("sub", "-"), ("mul", "*"), ("floordiv", "//"), ("mod", "%"), ("truediv", "/"),
+    ):  # fmt: skip
+        setattr(_kind, f"__{_name}__", _binary(_base, f"__{_name}__", _sign, False))
+        setattr(_kind, f"__r{_name}__", _binary(_base, f"__r{_name}__", _sign, True))
+
+
+def _power(self: Any, other: Any) -> Any:
+    found = (int if isinstance(self, int) else float).__pow__(self, other)
+    return found if found is NotImplemented else tracked(found, ("**", self, other))
+
+
+setattr(Int, "__pow__", _power)  # noqa: B010  mypy knows the plain one
+setattr(Float, "__pow__", _power)  # noqa: B010

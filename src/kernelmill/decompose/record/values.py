@@ -1,0 +1,222 @@
+"""What tensors hold, as expressions: masks, tables and positions of a model, and inputs for its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernelmill.decompose.cut.kinds import kind_of, short_of
+from kernelmill.decompose.cut.partition import Part
+from kernelmill.decompose.record.record import Value, values_of
+from kernelmill.decompose.write.literals import constant
+
+_LITERAL = 16
+_FROM_ZERO = 0.5
+_NAMES = {
+    "makes": """
+    relu ReLU relu6 ReLU6 sigmoid Sigmoid exp abs square softplus Softplus hardsigmoid Hardsigmoid sqrt rsqrt softmax Softmax norm
+    vector_norm var std cdist rand rand_like ones ones_like eye
+""",
+    "keeps": """
+    mean sum amax amin max min cumsum cumprod prod mul div add true_divide __truediv__ __rtruediv__ reciprocal maximum pow __pow__
+    cat stack index_select gather repeat repeat_interleave clamp flip roll dropout
+""",
+}
+_POSITIVE, _STAYS_POSITIVE = (frozenset(names.split()) for names in _NAMES.values())
+"""What makes no numbers below zero, and what makes none of numbers that are not."""
+_OF_POSITIVE = frozenset(
+    ["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "log_", "sqrt_", "rsqrt_", "lgamma"]
+)
+"""What gives no numbers for those below zero."""
+_TO_INTEGERS = frozenset(["long", "int", "to", "type"])
+_FAR = 12
+_FLOATS = ("float32", "float64", "float16", "bfloat16")
+
+
+def held(tensor: torch.Tensor) -> str | None:
+    """An expression for a tensor that is no parameter; None where any numbers of its shape do."""
+    shape, dtype = tuple(tensor.shape), tensor.dtype
+    if not tensor.numel():
+        return f"torch.empty({constant(shape)}, dtype={dtype})"
+    typed = "" if dtype == torch.float32 else f", dtype={dtype}"
+    if tensor.numel() <= _LITERAL and not dtype.is_complex:
+        return f"torch.tensor({constant(tensor.tolist())}{typed})"
+    first = tensor.flatten()[0].item()
+    if bool((tensor == first).all()):
+        return f"torch.full({constant(shape)}, {constant(first)}{typed})"
+    for name in ("tril", "triu"):
+        ones = getattr(torch, name)(torch.ones(shape[-2:], dtype=dtype)) if len(shape) > 1 else None
+        if ones is not None and bool((tensor == ones).all()):
+            square = f"torch.{name}(torch.ones({shape[-2]}, {shape[-1]}{typed}))"
+            return square if len(shape) == 2 else f"{square}.expand({constant(shape)}).contiguous()"
+    upper = (
+        torch.triu(torch.full(shape[-2:], float("-inf")), 1)
+        if len(shape) > 1 and dtype.is_floating_point
+        else None
+    )
+    if upper is not None and bool((tensor == upper.to(dtype)).all()):
+        return f'torch.triu(torch.full({constant(shape)}, float("-inf"){typed}), 1)'
+    flat = tensor.flatten()
+    if (
+        not dtype.is_complex
+        and dtype != torch.bool
+        and bool((flat == torch.arange(flat.numel(), dtype=dtype)).all())
+    ):
+        return f"torch.arange({flat.numel()}{typed}).view({constant(shape)})"
+    if dtype == torch.bool:
+        return f"torch.rand({constant(shape)}) > 0.5"
+    if not dtype.is_floating_point and not dtype.is_complex:
+        return f"torch.randint({int(tensor.min())}, {int(tensor.max()) + 1}, {constant(shape)}{typed})"
+    if dtype.is_floating_point and bool((tensor >= 0).all()) and bool(torch.isfinite(tensor).all()):
+        most = float(tensor.max())
+        return f"torch.rand({constant(shape)}{typed}) * {float(f'{most:.3g}')}"
+    return None
+
+
+def sign_of(tensor: torch.Tensor) -> int:
+    """Of a parameter that is not about zero at first, such as a scale of ones or the logarithm of a rate; else 0."""
+    if (
+        not tensor.is_floating_point()
+        or not tensor.numel()
+        or abs(float(tensor.double().mean())) < _FROM_ZERO
+    ):
+        return 0
+    return 1 if bool((tensor > 0).all()) else -1 if bool((tensor < 0).all()) else 0
+
+
+def given(part: Part, value: Value) -> str:
+    """An expression for an input of a part, with values such as it gets inside the model."""
+    if value.shape is None:
+        return constant(value.example)
+    sizes = constant(value.shape)
+    shape = sizes[1:-1].rstrip(",") if value.shape else "()"
+    typed = "" if value.dtype == "float32" else f", dtype=torch.{value.dtype}"
+    if value.dtype == "bool":
+        return f"torch.rand({shape}) > 0.5"
+    if value.dtype in _FLOATS:
+        maker = _maker(value)
+        if maker in ("softmax", "Softmax"):
+            return f"torch.softmax(torch.randn({shape}{typed}), dim=-1)"
+        if (bound := _bound_as_integer(part, value)) is not None:
+            return f"torch.randint(0, {bound}, {sizes}, dtype=torch.{value.dtype})"
+        positive = _is_positive(value) or _has_to_be_positive(part, value)
+        return f"torch.{'rand' if positive else 'randn'}({shape}{typed})"
+    if bags := next((op for op in part.ops if op.module and op.module.kind == "EmbeddingBag"), None):
+        indices, *offsets = bags.args
+        if offsets and offsets[0] is value:  # from 0 on, in order
+            return f"torch.arange({value.shape[0]}) * {indices.shape[0] // value.shape[0]}"
+    if value.dtype.startswith("complex"):
+        return f"torch.randn({shape}{typed})"
+    if value.seen:
+        return value.seen
+    return f"torch.randint(0, {_bound(part, value) or 2}, {sizes}{'' if value.dtype == 'int64' else typed})"
+
+
+def _maker(value: Value) -> str:
+    """What made the values, layout changes aside."""
+    while value.op is not None and kind_of(value.op) == "layout":
+        sources = [one for one in value.op.inputs() if one.kind == "result"]
+        if len(sources) != 1:
+            break
+        value = sources[0]
+    return short_of(value.op) if value.op is not None else ""
+
+
+def _is_positive(tree: Any, far: int = _FAR) -> bool:
+    """Whether it is known that no number of it is below zero."""
+    if not isinstance(tree, Value):
+        return isinstance(tree, int | float) and tree >= 0
+    op = tree.op
+    if op is None:
+        return tree.shape is None and isinstance(tree.example, int | float) and tree.example >= 0
+    short = short_of(op)
+    if short in _POSITIVE:
+        return True
+    if short in ("clamp", "clamp_min", "clip") and _floor(op) >= 0:
+        return True
+    if short in ("pow", "__pow__") and op.args[1] in (2, 4):
+        return True
+    if short in ("mul", "__mul__") and op.args[0] is op.args[1]:
+        return True
+    if far == 0 or not (kind_of(op) == "layout" or short in _STAYS_POSITIVE):
+        return False
+    if short in ("cat", "stack"):
+        return all(_is_positive(one, far - 1) for one in op.args[0])
+    sources = [one for one in op.args if isinstance(one, Value) and one.shape is not None]
+    numbers = op.args[1:2] if short in ("add", "mul", "div", "maximum") else ()
+    return bool(sources) and all(_is_positive(one, far - 1) for one in (*sources, *numbers))
+
+
+def _floor(op: Any) -> float:
+    """The least number that a clamp lets through."""
+    least = op.kwargs.get("min", op.args[1] if len(op.args) > 1 else None)
+    return float(least) if isinstance(least, int | float) else float("-inf")
+
+
+def _has_to_be_positive(part: Part, value: Value) -> bool:
+    """Whether the part takes a logarithm or a root of it, or of sums and means of it."""
+    same = {value}
+    for op in part.ops:
+        if not same & set(op.inputs()):
+            continue
+        short = short_of(op)
+        if short in _OF_POSITIVE:
+            return True
+        if kind_of(op) == "layout" or short in _STAYS_POSITIVE:
+            same |= {
+                one for one in op.outputs() if not _is_positive(one)
+            }  # the mean of squares takes any number
+    return False
+
+
+def _bound_as_integer(part: Part, value: Value) -> int | None:
+    """Floats may be indices, too, once they are integers."""
+    same = {value}
+    for op in part.ops:
+        if not same & set(op.inputs()):
+            continue
+        integers = [one for one in op.outputs() if one.dtype in ("int64", "int32")]
+        if integers and short_of(op) in _TO_INTEGERS:
+            return _bound(part, integers[0])
+        if kind_of(op) == "layout":
+            same |= set(op.outputs())
+    return None
+
+
+def _bound(part: Part, value: Value) -> int | None:
+    """Indices have to be inside all that they index."""
+    same = {value}
+    found = []
+    for op in part.ops:
+        if not same & set(op.inputs()):
+            continue
+        if kind_of(op) == "layout":
+            same |= set(op.outputs())
+        else:
+            found.append(_bound_of(op, short_of(op), same))
+    return min((bound for bound in found if bound), default=None)
+
+
+def _bound_of(op: Any, short: str, same: set[Value]) -> int | None:
+    others: list[Any] = [one for one in values_of(op.args) if one.shape is not None and one not in same]
+    if op.module is not None and op.module.kind in ("Embedding", "EmbeddingBag"):
+        return int(op.module.required["num_embeddings"])
+    if short == "embedding" and others:
+        return int(others[0].shape[0])
+    if short == "__getitem__" and op.args[0] not in same:
+        index = op.args[1] if isinstance(op.args[1], tuple) else (op.args[1],)
+        at = next((n for n, item in enumerate(index) if isinstance(item, Value) and item in same), 0)
+        return int(op.args[0].shape[min(at, len(op.args[0].shape) - 1)])
+    if (
+        short in ("gather", "index_select", "take_along_dim", "scatter", "scatter_add", "index_add")
+        and others
+    ):
+        axis = next((one for one in op.args if isinstance(one, int)), op.kwargs.get("dim", 0))
+        return int(others[0].shape[axis])
+    if short in ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss") and others:
+        return int(others[0].shape[1 if len(others[0].shape) > 1 else 0])
+    if short == "one_hot":
+        classes = op.kwargs.get("num_classes", op.args[1] if len(op.args) > 1 else None)
+        return int(classes) if classes and classes > 0 else None
+    return None

@@ -1,0 +1,74 @@
+"""What the author of a model calls results: the variable that each expression of a source is assigned to.
+
+An expression is known by its place in the text, as Python's frames have it (`code.co_positions`). Parts of an expression have no name,
+nor has what is assigned to something else than names, attributes and items of those.
+"""
+
+from __future__ import annotations
+
+import ast
+from types import CodeType
+
+from kernelmill.base.python_text import parse_module
+
+Place = tuple[int | None, int | None, int | None, int | None]
+"""First line, last line, first column, last column."""
+
+
+def variables(code: str) -> dict[Place, str | list[str]]:
+    """By the place of an expression the variable it is assigned to; several where it is unpacked."""
+    found: dict[Place, str | list[str]] = {}
+    for node in ast.walk(parse_module(code)):
+        match node:
+            case (
+                ast.Assign(targets=[target], value=value)
+                | ast.AnnAssign(target=target, value=ast.expr() as value)
+            ):
+                _assigned(target, value, found)
+            case ast.AugAssign(target=target):
+                found[_place(node)] = _name(target)
+    return {place: name for place, name in found.items() if name}
+
+
+def _assigned(target: ast.expr, value: ast.expr, found: dict[Place, str | list[str]]) -> None:
+    match target, value:
+        case ast.Tuple(elts=targets) | ast.List(elts=targets), ast.Tuple(elts=values) | ast.List(elts=values):
+            if len(targets) == len(values):
+                for one, made in zip(targets, values, strict=True):
+                    _assigned(one, made, found)
+        case _, ast.IfExp(body=one, orelse=other):
+            _assigned(target, one, found)
+            _assigned(target, other, found)
+        case ast.Tuple(elts=targets) | ast.List(elts=targets), _:
+            found[_place(value)] = [_name(one) for one in targets]
+        case ast.Subscript(), _:  # the item is written when its value is there
+            found[_place(target)] = _name(target)
+        case _:
+            found[_place(value)] = _name(target)
+
+
+def _name(target: ast.expr) -> str:
+    """Empty where there is none."""
+    match target:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name.strip("_")
+        case ast.Subscript(value=of):
+            return _name(of)
+    return ""
+
+
+def _place(node: ast.expr | ast.stmt) -> Place:
+    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
+
+
+class Places:
+    """Where in its source a frame is."""
+
+    def __init__(self) -> None:
+        self._of: dict[CodeType, list[Place]] = {}
+
+    def at(self, code: CodeType, instruction: int) -> Place:
+        """`instruction` is the frame's `f_lasti`."""
+        if code not in self._of:
+            self._of[code] = list(code.co_positions())
+        return self._of[code][instruction // 2]

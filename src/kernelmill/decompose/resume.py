@@ -1,0 +1,98 @@
+"""What an earlier run has decomposed and proven is not done again, so a batch of hours goes on where it was interrupted.
+
+A line a model in OUT/.decomposed.jsonl: what it was made from (source, options, this program, torch) and a digest of its files. A folder
+counts as done only if both are still so; what failed is tried again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from kernelmill.decompose.model_folder import read_tree
+from kernelmill.decompose.prove.prover import Proof
+from kernelmill.decompose.sources.problem_files import ModelFile
+from kernelmill.decompose.write.tree_file import Level, NotATree
+
+FILE = ".decomposed.jsonl"
+_PACKAGES = ("torch", "transformers", "ruff")
+
+
+class Kept:
+    def __init__(self, out: Path, levels: tuple[Level, ...]) -> None:
+        self._file = out / FILE
+        self._options = [*levels, *map(_version, _PACKAGES), _own_text()]
+        self._lock = threading.Lock()
+        self._known: dict[str, dict[str, Any]] = {}
+        lines = self._file.read_text("utf-8").splitlines() if self._file.exists() else []
+        for line in lines:
+            try:
+                found = json.loads(line)
+                self._known[str(found["place"])] = found
+            except (ValueError, LookupError, TypeError):
+                continue  # torn by a crash: that model is done again
+        self._torn = bool(lines) and not self._file.read_bytes().endswith(b"\n")
+
+    def find(self, model: ModelFile, code: str, folder: Path) -> Proof | None:
+        """The proof of this very model, if its folder is as it was then."""
+        known = self._known.get(model.place)
+        if known is None or known["made_from"] != self._made_from(model, code):
+            return None
+        try:
+            if known["digest"] != digest(folder):
+                return None
+            return Proof(**{**known["proof"], "folder": folder})
+        except (OSError, NotATree, LookupError, TypeError):
+            return None
+
+    def add(self, model: ModelFile, code: str, proof: Proof, folder: Path) -> None:
+        facts = {name: value for name, value in asdict(proof).items() if name != "folder"}
+        line = json.dumps(
+            {
+                "place": model.place,
+                "made_from": self._made_from(model, code),
+                "digest": digest(folder),
+                "proof": facts,
+            }
+        )
+        with self._lock, self._file.open("a", encoding="utf-8") as file:
+            file.write(("\n" if self._torn else "") + line + "\n")
+            self._torn = False
+
+    def _made_from(self, model: ModelFile, code: str) -> str:
+        facts = [code, str(model.path), model.name, model.level, list(model.assumptions), *self._options]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def digest(folder: Path) -> str:
+    """Of all that was proven, so not of results. Another proof changes nothing in it as long as it passes."""
+    _, tree = read_tree(folder)
+    tree["metadata"].pop("timestamp", None)
+    found = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
+    for path in sorted(folder.rglob("*")):
+        if path.suffix == ".py" or path.name == "weight_map.json":
+            found.update(json.dumps([str(path.relative_to(folder)), len(text := path.read_bytes())]).encode())
+            found.update(text)
+    return found.hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+@cache
+def _own_text() -> str:
+    """Of the program that decomposes and proves: another one may do it otherwise."""
+    found = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()

@@ -1,0 +1,173 @@
+"""Sources that import modules beside them: made into one text, because a confined process reads Python's packages and nothing else.
+
+The text begins with the local modules, as strings, and an importer for them; what follows is the source as it was written. So it is
+the same program wherever it stands, and can be proven again from its folder alone. Modules are found by reading `import` statements;
+what a program imports by other means, and data files that it reads, are not there when it runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from kernelmill.base.python_text import parse_module
+from kernelmill.decompose.model_folder import Unusable
+from kernelmill.evaluate.task import offline_models
+
+MAX_LOCAL = 4 << 20
+"""Bytes of the modules that one source may bring along."""
+_NEVER_LOCAL = frozenset([*sys.stdlib_module_names, "torch", "transformers", "numpy", "kernelmill"])
+
+_HEAD = '''"""{title}, with the local modules that it imports: {names}."""
+
+{future}import importlib.abc as _abc
+import importlib.util as _util
+import sys as _sys
+
+_LOCAL = {{
+{entries}}}
+
+
+class _Local(_abc.MetaPathFinder, _abc.InspectLoader):
+    def find_spec(self, name, path=None, target=None):
+        return _util.spec_from_loader(name, self) if name in _LOCAL else None
+
+    def is_package(self, name):
+        return any(other.startswith(name + ".") for other in _LOCAL)
+
+    def get_source(self, name):
+        return _LOCAL[name]
+
+
+for _name in [name for name in _sys.modules if name in _LOCAL]:
+    del _sys.modules[_name]
+_sys.meta_path.insert(0, _Local())
+{also}
+
+'''
+
+
+def with_local_modules(code: str, folder: Path, title: str) -> str:
+    """The source with the modules that it imports from its folder, or from the package that it is in; as it is where there are
+    none. Raises `Unusable`."""
+    root, package = _package(code, folder)
+    found = local_modules(code, [folder, root], package)
+    if not found:
+        return code
+    entries = "".join(f"    {name!r}: {_literal(text)},\n" for name, text in sorted(found.items()))
+    future, rest = _future(code)
+    also = [f"__package__ = {package!r}"] if _upwards(code) else []
+    if any(offline_models.wanted_by(text) for text in found.values()):
+        also.append("import transformers  # a local module needs it")
+    head = _HEAD.format(
+        title=title, names=", ".join(sorted(found)), future=future, entries=entries, also="\n".join(also)
+    )
+    return head + rest
+
+
+def local_modules(code: str, roots: list[Path], package: str = "") -> dict[str, str]:
+    """The modules below some folders that a source of a package imports, and what those import: texts by their names."""
+    found: dict[str, str] = {}
+    todo = [(code, package)]
+    total = 0
+    while todo:
+        text, inside = todo.pop()
+        for wanted in _imported(text, inside):
+            for name in _with_packages(wanted):
+                file = None if name in found else module_file(name, roots)
+                if file is None:
+                    continue
+                found[name] = _read(file)
+                total += len(found[name])
+                if total > MAX_LOCAL:
+                    raise Unusable(f"the local modules that it imports have more than {MAX_LOCAL >> 20} MB")
+                todo.append((found[name], name if file.name == "__init__.py" else name.rpartition(".")[0]))
+    # A folder without __init__.py is a package too.
+    for name in list(found):
+        while (name := name.rpartition(".")[0]) and name not in found:
+            found[name] = ""
+    return found
+
+
+def module_file(name: str, roots: list[Path]) -> Path | None:
+    """The file of a module below one of some folders; None where it has none, and for what is never local."""
+    if name.partition(".")[0] in _NEVER_LOCAL:
+        return None
+    for root in roots:
+        base = root.joinpath(*name.split("."))
+        for file in (base / "__init__.py", base.with_name(f"{base.name}.py")):
+            if file.is_file():
+                return file
+    return None
+
+
+def _package(code: str, folder: Path) -> tuple[Path, str]:
+    """Where the package begins that a source in a folder is part of, and its name there."""
+    root, names = folder.resolve(), list[str]()
+    while root.parent != root and ((root / "__init__.py").is_file() or len(names) < _upwards(code)):
+        names.insert(0, root.name)
+        root = root.parent
+    return root, ".".join(names)
+
+
+def _upwards(code: str) -> int:
+    """The most dots of its relative imports."""
+    return max(
+        (node.level for node in ast.walk(parse_module(code)) if isinstance(node, ast.ImportFrom)), default=0
+    )
+
+
+def _with_packages(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        yield ".".join(parts[:count])
+
+
+def _imported(code: str, package: str) -> Iterator[str]:
+    """Every name that may be a module, of a source that is inside `package`."""
+    for node in ast.walk(parse_module(code)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".") if package else []
+            above = parts[: len(parts) - (node.level - 1)] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            if base:
+                yield base
+                yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+
+
+def _read(file: Path) -> str:
+    try:
+        text = file.read_bytes().decode("utf-8").removeprefix("\ufeff")
+        parse_module(text)
+    except OSError as error:
+        raise Unusable(f"it imports {file}, which cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise Unusable(f"it imports {file}, which is not UTF-8") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Unusable(f"it imports {file}, which does not parse: {error}") from None
+    return text
+
+
+def _literal(text: str) -> str:
+    """A string that a person can read, where there is one."""
+    raw = f"r'''{text}'''"
+    try:
+        same = "\r" not in text and ast.literal_eval(raw) == text
+    except (SyntaxError, ValueError):
+        same = False
+    return raw if same else repr(text)
+
+
+def _future(code: str) -> tuple[str, str]:
+    """Its `from __future__ import …`, which has to stand first, and the rest."""
+    lines, found = code.splitlines(keepends=True), []
+    for node in parse_module(code).body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            found.append(f"{ast.unparse(node)}\n")
+            for number in range(node.lineno - 1, node.end_lineno or node.lineno):
+                lines[number] = "\n"
+    return "".join(found), "".join(lines)

@@ -1,0 +1,86 @@
+"""Which models there are: problem files, and folders of them as KernelBench lays them out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from kernelmill.base.missing import maker_of
+from kernelmill.errors import SourceError
+
+LEVEL = re.compile(r"level_?(\d+)")
+_NOT_IN_NAMES = re.compile(r"[^\w.+-]")
+UNKNOWN = "models"
+"""The folder of models whose level nobody said."""
+
+
+class ModelFile(NamedTuple):
+    path: Path
+    level: int | None
+    code: str | None = None
+    """Of a model that has no file (`sources`), which `path` only names."""
+    assumptions: tuple[str, ...] = ()
+    """What was chosen for it, for want of anybody saying so."""
+
+    @property
+    def name(self) -> str:
+        return _NOT_IN_NAMES.sub(
+            "_", self.path.stem if self.code is None else str(self.path).rpartition(":")[2]
+        )
+
+    @property
+    def place(self) -> str:
+        """Its folder in a result."""
+        return f"{f'level{self.level}' if self.level is not None else UNKNOWN}/{self.name}"
+
+
+def model_files(sources: Iterable[Path]) -> list[ModelFile]:
+    """Files in the order given, those of a folder by level and number. Raises `SourceError` where a source has none."""
+    found: dict[Path, ModelFile] = {}
+    for source in sources:
+        files = list(_files(source))
+        if not files:
+            raise SourceError(
+                f"{source}: no .py file in it, nor in a folder level1, level2 … of it{maker_of(source)}"
+            )
+        for file in files:
+            found.setdefault(file.resolve(), ModelFile(file, _level(file)))
+    return list(found.values())
+
+
+def _files(source: Path) -> Iterator[Path]:
+    if source.is_file():
+        if source.suffix != ".py":
+            raise SourceError(f"{source}: expected a .py file with a class Model")
+        yield source
+    elif source.is_dir():
+        # A checkout of KernelBench has its levels in a folder of the same name.
+        for folder in (source, source / "KernelBench"):
+            levels = [
+                inner for inner in folder.glob("level*") if inner.is_dir() and LEVEL.fullmatch(inner.name)
+            ]
+            if levels:
+                for level in sorted(levels, key=natural):
+                    yield from _in(level)
+                return
+        yield from _in(source)
+    else:
+        raise SourceError(f"{source}: no such file or folder{maker_of(source)}")
+
+
+def _in(folder: Path) -> list[Path]:
+    return sorted((file for file in folder.glob("*.py") if file.name != "__init__.py"), key=natural)
+
+
+def natural(path: Path | str) -> list[tuple[int, str]]:
+    """`2_b` before `10_a`; different names are never equal."""
+    pieces = re.split(r"(\d+)", str(path))
+    found = [(int(piece), "") if piece.isdigit() and piece.isascii() else (-1, piece) for piece in pieces]
+    return [*found, (-2, str(path))]
+
+
+def _level(file: Path) -> int | None:
+    found = LEVEL.fullmatch(file.resolve().parent.name)
+    return int(found[1]) if found else None

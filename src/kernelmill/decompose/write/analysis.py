@@ -1,0 +1,207 @@
+"""`decomposition_analysis.md`: what a person wants to know of a decomposed model, from its tree and its proof."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kernelmill.base.terminal import plain
+from kernelmill.decompose.prove.prover import Proof
+from kernelmill.decompose.write.tree_file import LEVELS, Level, Node, TreeFile, shapes, typed
+
+_WHAT: dict[Level, str] = {
+    "model": "the whole, where it holds layers or more than 12 kernels",
+    "layer": "a module of the source that holds several of those below",
+    "fusion": "2 to 5 kernels that one would write as one",
+    "kernel": "one operation that a person would name",
+}
+_FOLDERS: dict[Level, str] = {
+    "model": "level_3_model", "layer": "level_2_layer", "fusion": "level_1_fusion", "kernel": "level_0_kernel",
+}  # fmt: skip
+_ROADS = {
+    "fake": "The model was built and run once on tensors that have sizes and no memory.",
+    "real constructor": "The model was built for real, because its constructor looks at numbers, and run once on tensors without memory.",
+    "real": "The model was built and run once for real, because it looks at numbers while it runs.",
+}
+_MANY = 60
+"""Parts in a table; the others are counted."""
+
+
+def analysis(tree: Mapping[str, Any], proof: Proof | None = None) -> str:
+    """Markdown. Raises `NotATree`."""
+    found = typed(tree)
+    lines = [f"# {_text(found.metadata.model_name)}", "", *_what(found)]
+    for title, section in (
+        ("How it was classified", _classified(found)),
+        ("Parts", _parts(found)),
+        ("Layers", _layers(found)),
+        ("Fusions", _fusions(found)),
+        ("Kernels", _kernels(found)),
+        ("How it was captured", _captured(found)),
+        ("Proof", _proof(found, proof)),
+        ("Run it", _run(found)),
+    ):
+        if body := list(section):
+            lines += ["", f"## {title}", "", *body]
+    return "\n".join(lines) + "\n"
+
+
+def _what(tree: TreeFile) -> Iterator[str]:
+    root, about = tree.nodes[tree.metadata.root], tree.metadata
+    leaves = sum(node.instance_count for node in tree.nodes.values() if node.level == "kernel")
+    yield f"Source: {_code(about.source_file)}" + (
+        f", level {about.source_level}." if about.source_level is not None else "."
+    )
+    yield (
+        f"It takes {_taken(root)} and gives "
+        f"{_text(shapes(root.output_shapes, root.output_dtypes))}; {_count(leaves, 'kernel call')} in a run, "
+        f"of {_count(_number(tree, 'kernel'), 'different kernel')}."
+    )
+    yield "`tree.svg` shows the hierarchy, `decomposition_tree.json` has all of it."
+
+
+def _classified(tree: TreeFile) -> Iterator[str]:
+    if tree.metadata.classification is not None:
+        kind = tree.metadata.classification
+        yield f"**{kind.level}**: {_text(kind.reason)}."
+
+
+def _parts(tree: TreeFile) -> Iterator[str]:
+    yield "| level | different parts | in a run | what that is |"
+    yield "|---|---|---|---|"
+    for level in reversed(LEVELS):
+        mine = [node for node in tree.nodes.values() if node.level == level]
+        if mine:
+            uses = sum(node.instance_count for node in mine)
+            yield f"| {level} | {len(mine)} | {uses} | {_WHAT[level]} |"
+    if tree.metadata.levels is not None and set(tree.metadata.levels) != set(LEVELS):
+        kept = [level for level in reversed(LEVELS) if level in tree.metadata.levels]
+        yield ""
+        yield f"Files were kept of these levels: {', '.join(kept)}. The others are in `steps/`."
+
+
+def _layers(tree: TreeFile) -> Iterator[str]:
+    layers = [node for node in tree.nodes.values() if node.level == "layer"]
+    if not layers:
+        return
+    yield "| layer | first instance | in a run | takes | gives | made of |"
+    yield "|---|---|---|---|---|---|"
+    for node in layers[:_MANY]:
+        below = Counter(tree.nodes[instance.child].level for instance in node.instances)
+        made = ", ".join(_count(below[level], level) for level in reversed(LEVELS) if below[level])
+        yield (
+            f"| {_code(node.id)} | {_code(node.source_path)} | {node.instance_count} | "
+            f"{_taken(node)} | "
+            f"{_text(shapes(node.output_shapes, node.output_dtypes))} | {made} |"
+        )
+    yield from _more(layers, "layer")
+
+
+def _fusions(tree: TreeFile) -> Iterator[str]:
+    fusions = [node for node in tree.nodes.values() if node.level == "fusion"]
+    if not fusions:
+        return
+    fusions.sort(key=lambda node: -node.instance_count)
+    yield "| fusion | in a run | operations | why |"
+    yield "|---|---|---|---|"
+    for node in fusions[:_MANY]:
+        yield f"| {_code(node.id)} | {node.instance_count} | {_text(', '.join(node.operations))} | {_text(node.reason)} |"
+    yield from _more(fusions, "fusion")
+
+
+def _kernels(tree: TreeFile) -> Iterator[str]:
+    kernels = [node for node in tree.nodes.values() if node.level == "kernel"]
+    kernels.sort(key=lambda node: -node.instance_count)
+    total = sum(node.instance_count for node in kernels)
+    yield "The share is of the calls in a run, not of its time. Sizes are those of the first call: where others differ in what is no parameter"
+    yield "(a ReLU after every layer, the same weights' shape on a smaller image), one file stands for all of them."
+    yield ""
+    yield "| kernel | in a run | share | takes | gives |"
+    yield "|---|---|---|---|---|"
+    for node in kernels[:_MANY]:
+        yield (
+            f"| {_code(node.id)} | {node.instance_count} | {node.instance_count / max(1, total):.1%} | "
+            f"{_taken(node)} | "
+            f"{_text(shapes(node.output_shapes, node.output_dtypes))} |"
+        )
+    yield from _more(kernels, "kernel")
+
+
+def _more(nodes: list[Node], what: str) -> Iterator[str]:
+    if len(nodes) > _MANY:
+        yield ""
+        yield f"And {_count(len(nodes) - _MANY, f'more {what}')}."
+
+
+def _captured(tree: TreeFile) -> Iterator[str]:
+    capture = tree.metadata.capture
+    if capture is not None:
+        yield f"{_ROADS.get(capture.road, _text(capture.road))} Every call into torch was recorded as the source makes it."
+        if capture.notes:
+            yield ""
+            yield from (f"- {_text(note)}" for note in capture.notes)
+    yield ""
+    if tree.metadata.assumptions:
+        yield "Chosen here, because the source does not say:"
+        yield ""
+        yield from (f"- {_text(str(one))}" for one in tree.metadata.assumptions)
+    else:
+        yield "All sizes are the source's own."
+
+
+def _proof(tree: TreeFile, proof: Proof | None) -> Iterator[str]:
+    if proof is None:
+        yield f"**{_text(tree.metadata.verification_status)}**"
+        return
+    coverage = "unknown" if proof.coverage is None else f"{proof.coverage:.4g}%"
+    yield f"**{proof.status}** when it was decomposed ({_text(tree.metadata.timestamp)});"
+    yield "`verification_status` in `decomposition_tree.json` is that of the last proof since."
+    yield ""
+    yield f"{proof.passed} of {_count(proof.steps, 'step')} proven, composition {proof.composition}, coverage {coverage}."
+    if proof.reduced:
+        yield "Sizes were proven at full size, numbers at a smaller one, because full size is too dear: `reduced` in the results below has it."
+    if proof.lines:
+        yield ""
+        yield from (f"- {_text(line)}" for line in proof.lines[:_MANY])
+    yield ""
+    yield "`steps/*/verification_result.json` and `coverage_report.json` have the details of each step, those in `verification/` of the whole."
+
+
+def _run(tree: TreeFile) -> Iterator[str]:
+    kernel = next((node for node in tree.nodes.values() if node.level == "kernel"), None)
+    yield "In this folder:"
+    yield ""
+    yield "```"
+    if kernel is not None:
+        yield f"python {_plain(kernel.path)}    # every part runs by itself, at its size in the model"
+    yield "python verification/composition_test.py    # the kernels put together, against the source"
+    yield "kernelmill prove .    # all of the proof again, from these files"
+    yield "```"
+
+
+def _taken(node: Node) -> str:
+    return _text(shapes(node.input_shapes, node.input_dtypes)) or "nothing"
+
+
+def _number(tree: TreeFile, level: Level) -> int:
+    return sum(node.level == level for node in tree.nodes.values())
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _plain(text: str) -> str:
+    return " ".join(plain(text).split())
+
+
+def _text(text: str) -> str:
+    """Text that is no markup, and stays in its cell."""
+    return re.sub(r"([\\`*|<>\[\]])", r"\\\1", _plain(text))
+
+
+def _code(text: str) -> str:
+    shown = _plain(text).replace("`", "'").replace("|", "\\|")
+    return f"`{shown}`" if shown else ""

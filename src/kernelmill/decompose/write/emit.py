@@ -1,0 +1,412 @@
+"""A part as source that a person could have written: `__init__` and `forward` of a class, and inputs for it.
+
+Layers are made with their own arguments, weights that functions use are parameters, calls are written as they were. Variables are
+used again as people do (`x = F.relu(x)`). Calls that wrote into a tensor make a new one. Names in kernels and fusions do not depend on
+where in the model these stand, so that the same work gives the same text; layers have the names of their author.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelmill.decompose.cut.kinds import short_of, title_of
+from kernelmill.decompose.cut.partition import Part
+from kernelmill.decompose.record.record import TRAINING, Float, Int, Op, Tree, Value, values_of
+from kernelmill.decompose.write.class_body import Held, Weight
+from kernelmill.decompose.write.literals import (
+    RESERVED,
+    Shapes,
+    both,
+    constant,
+    names_of_inputs,
+    numbered,
+    sized,
+)
+
+_OPERATORS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "true_divide": "/", "__truediv__": "/", "matmul": "@", "__matmul__": "@",
+    "pow": "**", "__pow__": "**", "__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">=",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "__and__": "&", "__or__": "|", "__xor__": "^",
+    "__floordiv__": "//", "__mod__": "%", "remainder": "%", "floor_divide": "//", "__lshift__": "<<", "__rshift__": ">>",
+}  # fmt: skip
+_REFLECTED = {
+    "__rsub__": "-", "__rtruediv__": "/", "__rdiv__": "/", "__rpow__": "**", "__radd__": "+", "__rmul__": "*", "__rmatmul__": "@",
+    "__rfloordiv__": "//", "__rmod__": "%", "__rlshift__": "<<", "__rrshift__": ">>",
+}  # fmt: skip
+_FRESH = frozenset(
+    [
+        "__setitem__",
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+        "clone",
+    ]
+)
+_MAKERS = frozenset(["arange", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace", "ones", "rand", "randint", "randn", "randperm", "range", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros"])  # fmt: skip
+"""Functions that make a tensor of no other one: without a device, they would make it on the CPU."""
+_HIDDEN = ("_stacklevel", "inplace", "out")
+_FEW = 5
+"""Results of one call that get a name each; of more, the list has one."""
+
+
+@dataclass
+class Made:
+    """The text of a class, and what it needs."""
+
+    body: str
+    """`class Model` without imports."""
+    arguments: dict[str, Any]
+    """Of the constructor, with the values that make this one."""
+    weights: dict[str, str]
+    """The path of each weight in the class, and in the model."""
+    imports: set[str] = field(default_factory=set)
+    unknown: bool = False
+    """Whether it has a size of a tensor that it does not have."""
+    kept: list[str] = field(default_factory=list)
+    """Classes of the source that it uses as they are."""
+    sizes: list[tuple[Value, int]] = field(default_factory=list)
+    """Sizes that are given to it after its inputs: of which tensor, at which place."""
+
+
+class Writer:
+    def __init__(self, part: Part, weights: dict[str, Weight], other: Shapes | None = None) -> None:
+        """`other`: shapes with other inputs. A size that was read from a tensor that is not in this part is taken from one that is, if the
+        two are equal there as well; without these shapes, and where there is no such tensor, it is a number."""
+        self._part = part
+        self._other = other or {}
+        self._authors_names = part.level in ("layer", "model") and not part.crowded
+        self._taken: set[str] = set(RESERVED)
+        self._class = Held(part, weights)
+        self._imports: set[str] = set()
+        self._sizes: dict[tuple[Value, int], str] = {}
+        self.unknown = False
+        """Whether a size was asked for of a tensor that is not here."""
+        self._names: dict[Value, str] = {}
+        self._held: dict[str, Value] = {}
+        """What each variable holds at this point."""
+        self._last: dict[Value, Op] = {value: op for op in part.ops for value in op.inputs()}
+        self._last_sized = {value: op.index for op in part.ops for value in sized((op.args, op.kwargs))}
+        self._given = names_of_inputs(part)
+        for value, name in self._given.items():
+            self._names[value] = self._name(value, name)
+            self._taken.add(name)
+
+    def made(self) -> Made:
+        lines = [line for op in self._part.ops for line in self._statement(op)]
+        results = ", ".join(self._names[value] for value in self._part.outputs)
+        signature = ", ".join(["self", *self._class.arguments])
+        init = [
+            f"def __init__({signature}):",
+            "    super().__init__()",
+            *(f"    {line}" for line in self._class.init),
+        ]
+        forward = ", ".join(["self", *self._given.values(), *self._sizes.values()])
+        text = [
+            "class Model(nn.Module):",
+            *(f"    {line}" for line in init),
+            "",
+            f"    def forward({forward}):",
+        ]
+        text += [f"        {line}" for line in [*lines, f"return {results}"]]
+        return Made(
+            "\n".join(text) + "\n",
+            self._class.arguments,
+            self._class.weights,
+            self._imports,
+            self.unknown,
+            self._class.kept,
+            list(self._sizes),
+        )
+
+    # ---------------------------------------------------------------------------------------------- statements
+
+    def _statement(self, op: Op) -> list[str]:
+        if short_of(op) == "__setitem__":
+            return self._assignment(op)
+        text = self._call(op)
+        output = op.output
+        values = [value for value in values_of(output) if value.op is op]
+        if isinstance(output, Value):
+            return [f"{self._target(op, output)} = {text}"]
+        used = [value for value in values if value in self._last or value in self._part.outputs]
+        if not used:
+            used = values[:1]
+        if isinstance(output, dict) or (isinstance(output, list | tuple) and len(output) > _FEW):
+            name = self._new(f"{title_of(op)}s")
+            keys = output.items() if isinstance(output, dict) else enumerate(output)
+            for key, value in keys:
+                if isinstance(value, Value):
+                    self._names[value] = f"{name}[{key!r}]"
+            return [f"{name} = {text}"]
+        first = True
+
+        def pattern(tree: Tree) -> str:
+            nonlocal first
+            if isinstance(tree, Value):
+                if tree not in used:
+                    return "_"
+                name = self._target(op, tree) if first else self._fresh(op, tree)
+                first = False
+                return name
+            if isinstance(tree, list | tuple):
+                inner = ", ".join(pattern(item) for item in tree)
+                return f"({inner},)" if len(tree) == 1 else f"({inner})"
+            return "_"
+
+        left = ", ".join(pattern(item) for item in output)
+        return [f"{left}{',' if len(output) == 1 else ''} = {text}"]
+
+    def _assignment(self, op: Op) -> list[str]:
+        base, index, value = op.args
+        (made,) = set(values_of(op.output))
+        text = self._text(base)
+        if self._own(base, op) and text.isidentifier():
+            self._name(made, text)
+            return [f"{text}[{self._index(index)}] = {self._text(value)}"]
+        name = self._target(op, made)
+        return [f"{name} = {text}.clone()", f"{name}[{self._index(index)}] = {self._text(value)}"]
+
+    def _own(self, value: Tree, op: Op) -> bool:
+        """Whether a tensor was made here, is no view, and nobody sees it after this call: then it may be written into."""
+        made = value.op if isinstance(value, Value) else None
+        return (
+            made in self._part.ops
+            and short_of(made) in _FRESH
+            and self._last.get(value) is op
+            and value not in self._part.outputs
+        )
+
+    def _target(self, op: Op, value: Value) -> str:
+        """The variable that a result goes to: the author's, or that of what it was made of, where nobody needs it any more."""
+        if self._authors(value):
+            return self._fresh(op, value)
+        for source in op.inputs():
+            name = self._names.get(source, "")
+            if source.kind == "weight" or not name.isidentifier() or source.shape is None:
+                continue
+            if (
+                self._last.get(source) is op
+                and source not in self._part.outputs
+                and not self._read_size_later(source, op)
+            ):
+                return self._name(value, name)
+            break
+        return self._fresh(op, value)
+
+    def _name(self, value: Value, name: str) -> str:
+        self._names[value], self._held[name] = name, value
+        return name
+
+    def _read_size_later(self, value: Value, op: Op) -> bool:
+        return self._last_sized.get(value, -1) > op.index
+
+    def _fresh(self, op: Op, value: Value) -> str:
+        if wanted := self._authors(value):
+            name = next(name for name in numbered(wanted) if name not in self._taken or self._ends(name, op))
+            self._taken.add(name)
+            return self._name(value, name)
+        base = self._class.name_of(op.module.path) if op.module else None
+        return self._name(value, self._new(base or title_of(op), op))
+
+    def _authors(self, value: Value) -> str:
+        """What the author calls it, except in kernels and fusions (these are the same wherever they stand) and where memory is short:
+        the author's helpers give back theirs when they return, and here they are part of this function."""
+        return value.variable if self._authors_names else ""
+
+    def _ends(self, name: str, op: Op) -> bool:
+        """Whether a variable may be written over by what this call makes."""
+        held = self._held.get(name)
+        if held is None or held.shape is None or held in self._part.outputs:
+            return False
+        last = self._last[held].index if held in self._last else -1
+        # `y = x.clone(); y[0] = z` reads z when y is there already.
+        here = short_of(op) != "__setitem__" or held is op.args[0]
+        return (last < op.index or (last == op.index and here)) and not self._read_size_later(held, op)
+
+    def _is_over(self, name: str, op: Op) -> bool:
+        """Whether nobody reads a variable after this call; one that is not used again would keep its memory."""
+        held = self._held.get(name)
+        return (
+            held is not None
+            and held not in self._given
+            and held not in self._part.outputs
+            and (held not in self._last or self._last[held].index < op.index)
+            and not self._read_size_later(held, op)
+        )
+
+    def _new(self, base: str, op: Op | None = None) -> str:
+        """A variable that is free, before this call if it is said."""
+        base = re.sub(r"\W+", "_", base).strip("_") or "x"
+        if keyword.iskeyword(base) or base[0].isdigit():
+            base = f"{base}_" if keyword.iskeyword(base) else f"v{base}"
+        name = next(
+            name
+            for name in numbered(base)
+            if name not in self._taken or (op is not None and self._is_over(name, op))
+        )
+        self._taken.add(name)
+        return name
+
+    # ---------------------------------------------------------------------------------------------- calls
+
+    def _call(self, op: Op) -> str:
+        if op.module is not None:
+            attribute = self._class.layer(op.module)
+            return f"self.{attribute}({self._arguments_text(op.args, op.kwargs)})"
+        name, short = op.name, short_of(op)
+        args = op.args
+        if name.startswith("torch.Tensor.") and name.endswith(".__get__"):
+            return f"{self._operand(args[0])}.{short}"
+        method = name.startswith("torch.Tensor.")
+        if method and short == "__getitem__":
+            return f"{self._operand(args[0])}[{self._index(args[1])}]"
+        if method and len(args) == 2 and not op.kwargs and short in _OPERATORS:
+            return f"{self._operand(args[0])} {_OPERATORS[short]} {self._operand(args[1])}"
+        if method and len(args) == 2 and short in _REFLECTED:
+            return f"{self._operand(args[1])} {_REFLECTED[short]} {self._operand(args[0])}"
+        if method and short in ("neg", "__neg__"):
+            return f"-{self._operand(args[0])}"
+        if method and short == "__invert__":
+            return f"~{self._operand(args[0])}"
+        kwargs = self._kept(op)
+        if method:
+            if not hasattr(
+                torch.Tensor, short
+            ):  # it only exists as one that writes in place: `fill_`, `copy_`
+                short = f"clone().{op.short}"
+            return f"{self._operand(args[0])}.{short}({self._arguments_text(args[1:], kwargs)})"
+        return f"{self._function(name, short)}({self._arguments_text(args, kwargs)})"
+
+    def _function(self, name: str, short: str) -> str:
+        module, _, last = name.rpartition(".")
+        if not last.startswith("__"):
+            last = short
+        if module == "torch.nn.functional":
+            self._imports.add("import torch.nn.functional as F")
+            return f"F.{last}"
+        for place in (module, "torch"):
+            text = f"{place}.{last}".replace("torch.functional.", "torch.")
+            found: Any = torch
+            for step in text.split(".")[1:]:
+                found = getattr(found, step, None)
+            if found is not None and text.startswith("torch."):
+                return text
+        raise ValueError(f"{name} cannot be written as a call")
+
+    def _kept(self, op: Op) -> dict[str, Any]:
+        """Without what says nothing, or nothing on another machine."""
+        found = {}
+        for name, value in op.kwargs.items():
+            if name in _HIDDEN or (value is None and op.name.startswith("torch.nn.functional")):
+                continue
+            if name in ("requires_grad", "pin_memory", "layout", "device") and not value:
+                continue
+            found[name] = torch.device("cpu") if name == "device" else value
+        # A single number on the CPU goes with tensors of any device, and as a size it has to be there.
+        single = op.short in ("tensor", "scalar_tensor") and not isinstance(op.args[0], list | tuple)
+        if op.name.removeprefix("torch.") in _MAKERS and not single:
+            found["device"] = torch.device("cpu")
+        return found
+
+    def _arguments_text(self, args: tuple[Tree, ...], kwargs: dict[str, Tree]) -> str:
+        parts = [self._text(value) for value in args]
+        for name, value in kwargs.items():
+            parts.append(f"{name}={self._text(value)}")
+        return ", ".join(parts)
+
+    def _operand(self, tree: Tree) -> str:
+        text = self._text(tree)
+        return (
+            text
+            if re.fullmatch(r"[\w.]+(\[[^\]]*\])?|-?[\d.e-]+", text) and not text.startswith("-")
+            else f"({text})"
+        )
+
+    def _index(self, tree: Tree) -> str:
+        if isinstance(tree, tuple):
+            inner = ", ".join(self._index_item(item) for item in tree)
+            return f"{inner}," if len(tree) == 1 else inner or "()"
+        return self._index_item(tree)
+
+    def _index_item(self, tree: Tree) -> str:
+        if isinstance(tree, slice):
+            parts = ["" if one is None else self._text(one) for one in (tree.start, tree.stop, tree.step)]
+            return ":".join(parts if parts[2] else parts[:2])
+        return "..." if tree is Ellipsis else self._text(tree)
+
+    def _text(self, tree: Tree) -> str:
+        """A value, a constant or a structure of these as an expression."""
+        if isinstance(tree, Value):
+            return self._value(tree)
+        if isinstance(tree, Int | Float):
+            return self._number(tree)
+        if tree is TRAINING:
+            return "self.training"
+        if isinstance(tree, torch.device):
+            # Whichever it was here: a part runs where its inputs are.
+            some = next((name for value, name in self._names.items() if value.shape is not None), None)
+            return f"{some or f'self.{self._class.place()}'}.device"
+        if isinstance(tree, torch.Size | tuple):
+            inner = ", ".join(self._text(item) for item in tree)
+            return f"({inner},)" if len(tree) == 1 else f"({inner})"
+        if isinstance(tree, list):
+            return f"[{', '.join(self._text(item) for item in tree)}]"
+        if isinstance(tree, dict):
+            return "{" + ", ".join(f"{key!r}: {self._text(item)}" for key, item in tree.items()) + "}"
+        if isinstance(tree, slice):
+            return f"slice({', '.join(self._text(one) for one in (tree.start, tree.stop, tree.step))})"
+        return constant(tree)
+
+    def _value(self, value: Value) -> str:
+        if value.kind == "literal" and value not in self._names:
+            return constant(value.example)
+        if value.kind != "weight":
+            return self._names[value]
+        return f"self.{self._class.tensor(value.name)}"
+
+    def _number(self, number: Any, inside: bool = False) -> str:
+        sign, *parts = number.expression
+        if sign == "given":
+            return self._names[parts[0]]
+        if sign == "size":
+            value, axis = parts
+            name = self._names.get(value, "")
+            if self._held.get(name) is value:
+                return f"{name}.shape[{axis}]"
+            self.unknown = True
+            return self._same_size(value, axis)
+        if sign == "int":
+            return f"int({self._number(parts[0])})"
+        sides = [self._number(part, True) if isinstance(part, Int | Float) else repr(part) for part in parts]
+        if isinstance(number, int) and all(side.lstrip("-").isdigit() for side in sides):
+            return str(int(number))
+        if sign == "+" and "0" in sides:  # `past_length + x.shape[1]`
+            return sides[1 - sides.index("0")]
+        text = f"{sides[0]} {sign} {sides[1]}"
+        return f"({text})" if inside else text
+
+    def _same_size(self, value: Value, axis: int) -> str:
+        """A size of a tensor that is not here."""
+        wanted = both(value, axis, self._other)
+        if wanted[0] != wanted[1]:
+            for name, held in self._held.items():
+                for place in range(len(held.shape or ())):
+                    if both(held, place, self._other) == wanted:
+                        return f"{name}.shape[{place}]"
+            if (value, axis) not in self._sizes:
+                self._sizes[value, axis] = self._new("size")
+            return self._sizes[value, axis]
+        return str(wanted[0])
+
+
+__all__ = ["Made", "Writer"]

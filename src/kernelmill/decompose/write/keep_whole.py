@@ -1,0 +1,138 @@
+"""Modules that are kept whole, because a run of them does not say what another run does.
+
+Such is a module whose Python looks at a tensor's values, whose calls give tensors of a size that depends on values, that writes into
+its own state, that transforms functions (`torch.vmap`: what its calls get has other shapes), or that runs under autocast. The smallest module of the author's that does it is one call in the record, if it can be
+made again from constants; otherwise the whole model is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from kernelmill.decompose.record.record import Written
+from kernelmill.decompose.write.literals import constant
+
+_MADE = "_kernelmill_made_with"
+_CONSTANTS = (int, float, str, bool, type(None))
+_LOOKS = frozenset(
+    f"torch.Tensor.{name}"
+    for name in [
+        "item",
+        "tolist",
+        "numpy",
+        "__bool__",
+        "__int__",
+        "__float__",
+        "__index__",
+        "__array__",
+        "equal",
+    ]
+)
+_SIZED_BY_VALUES = frozenset(
+    ["nonzero", "unique", "unique_consecutive", "masked_select", "_pack_padded_sequence"]
+)
+
+
+class Keep(Exception):
+    """Start again with this module as one call."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(why)
+        self.path, self.why = path, why
+
+
+def looks(name: str) -> bool:
+    """Whether a call that gives no tensor gives what a tensor holds."""
+    return name in _LOOKS or name.rpartition(".")[2] in ("equal", "allclose", "is_nonzero")
+
+
+def sized_by_values(name: str, args: tuple[Any, ...]) -> bool:
+    short = name.rpartition(".")[2]
+    if short == "where":
+        return len(args) == 1
+    if short == "__getitem__":
+        index = args[1] if isinstance(args[1], tuple) else (args[1],)
+        return any(isinstance(one, torch.Tensor) and one.dtype in (torch.bool, torch.uint8) for one in index)
+    return short in _SIZED_BY_VALUES or short.startswith("_unique")
+
+
+def note_constructors(module: ModuleType) -> None:
+    """Every module of the source remembers what it was made with."""
+    for kind in list(vars(module).values()):
+        if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == module.__name__:
+            kind.__init__ = _noting(kind.__init__)  # type: ignore[misc]
+
+
+def _noting(plain: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(plain)
+    def init(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        vars(self).setdefault(_MADE, (args, kwargs))  # of the class itself, not of the one it is derived from
+        plain(self, *args, **kwargs)
+
+    return init
+
+
+def made_with(part: nn.Module) -> dict[str, Any] | None:
+    """The constructor's arguments by name; None where they are no constants, or not known."""
+    known = vars(part).get(_MADE)
+    if known is None:
+        return None
+    try:
+        bound = inspect.signature(type(part)).bind(*known[0], **known[1])
+    except TypeError:
+        return None
+    kinds = [parameter.kind for parameter in bound.signature.parameters.values()]
+    if any(kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) for kind in kinds):
+        return None
+    source = type(part).__module__
+    try:
+        return {name: _constant(value, source) for name, value in bound.arguments.items()}
+    except _NoConstant:
+        return None
+
+
+class _NoConstant(Exception):
+    pass
+
+
+def _constant(value: Any, source: str) -> Any:
+    """The value with objects of the source's classes as they are written."""
+    if isinstance(value, list | tuple):
+        items = [_constant(item, source) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {_constant(key, source): _constant(item, source) for key, item in value.items()}
+    if isinstance(value, np.generic):
+        return value.item()
+    kind = type(value)
+    if kind.__module__ == source and "." not in kind.__qualname__:
+        if isinstance(value, enum.Enum):
+            return Written(f"{kind.__name__}.{value.name}", kind.__name__)
+        if dataclasses.is_dataclass(value):
+            return _configuration(value, source)
+    if isinstance(value, enum.Enum) or not isinstance(value, _CONSTANTS):
+        raise _NoConstant
+    return value
+
+
+def _configuration(value: Any, source: str) -> Written:
+    """A dataclass by the fields that are not as they are by themselves."""
+    kind: Any = type(value)
+    fields = {one.name: one.default for one in dataclasses.fields(value) if one.init}
+    texts = {name: constant(_constant(getattr(value, name), source)) for name in fields}
+    given = {
+        name: getattr(value, name) for name, default in fields.items() if getattr(value, name) != default
+    }
+    if kind(**given) != value:
+        raise _NoConstant
+    return Written(f"{kind.__name__}({', '.join(f'{name}={texts[name]}' for name in given)})", kind.__name__)

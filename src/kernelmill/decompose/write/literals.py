@@ -1,0 +1,103 @@
+"""Names, sizes and constants as they stand in emitted source."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+from collections.abc import Iterator
+from itertools import chain, count
+from typing import Any
+
+import torch
+from torch import nn
+
+from kernelmill.decompose.cut.kinds import short_of
+from kernelmill.decompose.cut.partition import Part
+from kernelmill.decompose.record.record import Float, Int, Tree, Value, Written
+
+RESERVED = frozenset(["F", "torch", "nn", "math", "self", *dir(builtins)])
+OF_MODULES = frozenset(["training", *dir(nn.Module)])
+"""What no layer or weight may be called: `self.float` is a method."""
+Shapes = dict[Value, tuple[int, ...]]
+
+
+def numbered(base: str) -> Iterator[str]:
+    return chain([base], (f"{base}_{number}" for number in count(2)))
+
+
+def sized(tree: Tree) -> set[Value]:
+    """Values of which a size is read."""
+    if isinstance(tree, Int | Float):
+        sign, *parts = tree.expression
+        return {parts[0]} if sign == "size" else set().union(*(sized(part) for part in parts))
+    if isinstance(tree, list | tuple):
+        return set().union(*(sized(item) for item in tree))
+    if isinstance(tree, dict):
+        return sized(list(tree.values()))
+    if isinstance(tree, slice):
+        return sized((tree.start, tree.stop, tree.step))
+    return set()
+
+
+def both(value: Value, axis: int, other: Shapes) -> tuple[int, int]:
+    """A size, and what it is with other inputs."""
+    assert value.shape is not None
+    return int(value.shape[axis]), int(other.get(value, value.shape)[axis])
+
+
+def constant(value: Any) -> str:
+    if isinstance(value, Written):
+        return value.text
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return f'float("{value}")'
+    if isinstance(value, float) and value != value:
+        return 'float("nan")'
+    if isinstance(value, tuple):
+        inner = ", ".join(constant(item) for item in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, list):
+        return f"[{', '.join(constant(item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{constant(key)}: {constant(item)}' for key, item in value.items())}}}"
+    if value is None or isinstance(value, bool | int | float | str | complex | range):
+        return repr(value)
+    if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
+        return str(value)
+    if value is Ellipsis:
+        return "..."
+    if value in (bool, int, float):
+        return str(value.__name__)
+    raise ValueError(f"a {type(value).__name__} cannot be written as a constant")
+
+
+def names_of_inputs(part: Part) -> dict[Value, str]:
+    """What a part's inputs are called: as the author's `forward` does, else by what is done with them, else x, y, z."""
+    authors: dict[Value, str] = {}
+    if part.scope is not None:
+        authors = {tree: name for name, tree in part.scope.args.items() if isinstance(tree, Value)}
+    else:
+        authors = (
+            {value: value.name for value in part.inputs if value.kind == "input"}
+            if part.level != "kernel"
+            else {}
+        )
+    attention = next((op for op in part.ops if short_of(op) == "scaled_dot_product_attention"), None)
+    if attention is not None:
+        authors |= {
+            value: name
+            for value, name in zip(attention.args, ("q", "k", "v", "attn_mask"), strict=False)
+            if isinstance(value, Value)
+        }
+    letters = chain("xyzw", (f"x{number}" for number in count(5)))
+    found: dict[Value, str] = {}
+    for value in part.inputs:
+        name = authors.get(value, "")
+        if value.shape is None:
+            name = name or value.name
+        if not name.isidentifier() or keyword.iskeyword(name) or name in found.values() or name in RESERVED:
+            name = next(letter for letter in letters if letter not in found.values())
+        found[value] = name
+    return found
+
+
+__all__ = ["OF_MODULES", "RESERVED", "Shapes", "both", "constant", "names_of_inputs", "numbered", "sized"]

@@ -1,0 +1,162 @@
+"""`kernelmill admit`: which problems can tell a candidate that computes them from one that does not.
+
+One row a problem, in the order given: `id`, `admitted`, `reasons`, `details`. Each problem is tried in a confined process of its
+own; what happens there costs one row. Standard library only, like the rest of what runs on a bare machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from kernelmill.base.counting import Counting
+from kernelmill.base.missing import maker_of
+from kernelmill.errors import OutputError, SourceError
+from kernelmill.evaluate.task import offline_models
+from kernelmill.sandbox import Isolate, Reply
+from kernelmill.sandbox.threads import threads
+from kernelmill.settings.arguments import Parser, at_least, processors
+
+WORKER = "kernelmill.evaluate.admit.worker"
+MEMORY_MB = 6144
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog="kernelmill admit",
+        description="Flag problems that a candidate could pass without computing them.",
+    )
+    made.add_argument(
+        "sources", nargs="+", type=Path, metavar="SOURCE", help="a problem's .py file, or a folder of them"
+    )
+    made.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write one JSON row a problem to this file"
+    )
+    made.add_argument("--json", action="store_true", help="print JSON: the rows instead of the table")
+    made.add_argument(
+        "--entry-point", metavar="CLASS", help="the class of the reference; default: Model, or the only one"
+    )
+    made.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="what the inputs and weights are drawn with (default: 0)",
+    )
+    made.add_argument("--tf32", action="store_true", help="products of float32 may round their operands")
+    made.add_argument(
+        "--workers", type=at_least(1), metavar="N", help="problems at a time (default: one a processor)"
+    )
+    made.add_argument(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="seconds one problem may take (default: 60)",
+    )
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Raises `MillError` where there is nothing to read or nowhere to write."""
+    given = parser().parse_args(arguments)
+    workers = processors(given.workers)
+    problems = [problem for source in given.sources for problem in _problems(source)]
+    if given.output is not None and not given.output.parent.is_dir():
+        raise OutputError(f"{given.output}: there is no folder {given.output.parent}")
+
+    def server(environment: dict[str, str]) -> Isolate:
+        return Isolate(
+            WORKER, workers, given.timeout, memory_mb=MEMORY_MB, environment=environment
+        )  # which starts with its first problem
+
+    with closing(server({})) as plain, closing(server(offline_models.environment("small"))) as hub:
+
+        def row(problem: tuple[str, str]) -> dict[str, Any]:
+            name, code = problem
+            isolate = hub if offline_models.used_by(code) else plain
+            request = {
+                "reference": code,
+                "entry_point": given.entry_point,
+                "seed": given.seed,
+                "tf32": given.tf32,
+            }
+            with counting.working_on(name):
+                return {"id": name, **_result(isolate.run_sync(request))}
+
+        with Counting(len(problems), "problems tried") as counting, threads(workers, plain, hub) as pool:
+            rows = list(pool.map(row, problems))
+    if given.output is not None:
+        _write(given.output, rows)
+    if given.json:
+        for each in rows:
+            print(json.dumps(each, ensure_ascii=False))
+    else:
+        print(table(rows))
+    return 0
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Every problem with its reasons, then how many there are of each."""
+    width = max((len(row["id"]) for row in rows), default=0)
+    lines = [
+        f"{row['id']:<{width}}  {'admitted' if row['admitted'] else 'refused '}  {'; '.join(row['reasons'])}".rstrip()
+        for row in rows
+    ]
+    admitted = sum(row["admitted"] for row in rows)
+    lines += ["", f"{admitted} of {len(rows)} admitted"]
+    counts = Counter(re.split(r"[:(]", reason)[0].strip() for row in rows for reason in row["reasons"])
+    return "\n".join([*lines, *(f"{count:6}  {reason}" for reason, count in counts.most_common())])
+
+
+def _result(reply: Reply) -> dict[str, Any]:
+    if reply["kind"] == "ok":
+        return reply["result"]
+    said = (
+        f"{reply['type']}: {reply['message']}"
+        if reply["kind"] == "error"
+        else reply["kind"].replace("_", " ")
+    )
+    return {"admitted": False, "reasons": [f"it cannot be tried: {said}"], "details": {}}
+
+
+def _problems(source: Path) -> Iterator[tuple[str, str]]:
+    """The name and the text of each problem; files of a folder in natural order."""
+    if source.is_dir():
+        files = sorted(source.rglob("*.py"), key=_natural)
+        if not files:
+            raise SourceError(f"{source}: no .py file in this folder{maker_of(source)}")
+    elif source.is_file():
+        files = [source]
+    else:
+        raise SourceError(f"{source}: no such file or folder{maker_of(source)}")
+    for file in files:
+        try:
+            code = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"{file}: {error}") from None
+        yield (file.relative_to(source).with_suffix("").as_posix() if source.is_dir() else file.stem), code
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", path.as_posix())]
+
+
+def _write(output: Path, rows: list[dict[str, Any]]) -> None:
+    part = output.with_name(f"{output.name}.part")
+    try:
+        part.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        os.replace(part, output)
+    except OSError as error:
+        raise OutputError(f"{output}: {error.strerror}") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,281 @@
+"""What cross-compilation needs outside the process that compiles: limits, programs, texts, and who is to blame.
+
+`cross_compile` asks an `Isolate` of `compile_worker` and gives, for every target, what the real compiler said of
+every kernel:
+
+    {"targets": {"sm_90": {"ok": True, "kernels": {"add_kernel": {"shared": 0, "regs": 30, "spills": 0, "s": 0.05,
+     "error": None, "status": None}}}}, "replaced": [], "seconds": 0.06}
+
+`status` is a verdict's status, or None where the kernel compiles and fits: COMPILE_ERROR, OUT_OF_RESOURCES, TIMEOUT
+(this kernel alone took all of its time), UNSUPPORTED (the kernel cannot be built apart from the run, or others took the
+time, so nobody knows).
+
+The candidate's module is executed in the process that compiles it, so the answer is evidence and no proof: `replaced`
+names the functions of the compiler that the module put others in place of, and `FORGED` where the child's answer is none
+that the worker gives.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, TypedDict
+
+from kernelmill.sandbox import CHILD_PATH, Isolate, Reply
+
+SHARED_LIMIT = {
+    "sm_80": 163 << 10,
+    "sm_86": 99 << 10,
+    "sm_89": 99 << 10,
+    "sm_90": 227 << 10,
+    "sm_100": 227 << 10,
+    "sm_120": 99 << 10,
+}
+"""The shared memory, in bytes, that one block may opt in to."""
+MAX_THREADS = 1024
+MAX_REGISTERS = 64 << 10
+"""In a block; the same for every target above."""
+MAX_TENSOR_MEMORY = 512
+"""In columns."""
+MAX_ERROR = 2000
+FORGED = "the report"
+_STATUSES = ("COMPILE_ERROR", "OUT_OF_RESOURCES", "TIMEOUT", "UNSUPPORTED")
+WORKER = "kernelmill.evaluate.compile.worker"
+_WAYS_TO_RUN_OUT = (
+    "too much shared data",
+    "too much local data",
+    "too many resources",
+    "register allocation failed",
+)
+
+
+class KernelReport(TypedDict):
+    shared: int | None
+    """Bytes of shared memory a block."""
+    regs: int | None
+    """Registers a thread."""
+    spills: int | None
+    """Bytes a thread stores because registers ran out."""
+    s: float
+    error: str | None
+    status: str | None
+
+
+class TargetReport(TypedDict):
+    ok: bool
+    kernels: dict[str, KernelReport]
+
+
+class CompileReport(TypedDict):
+    targets: dict[str, TargetReport]
+    replaced: list[str]
+    seconds: float
+    cpu: float
+    """Processor seconds."""
+
+
+def report(status: str | None = None, error: str | None = None, seconds: float = 0.0) -> KernelReport:
+    return KernelReport(shared=None, regs=None, spills=None, s=round(seconds, 4), error=error, status=status)
+
+
+def target_report(kernels: dict[str, KernelReport]) -> TargetReport:
+    return TargetReport(ok=all(kernel["status"] is None for kernel in kernels.values()), kernels=kernels)
+
+
+ALTOGETHER = 2
+"""Times what one kernel may take, for all kernels and targets of a candidate."""
+
+
+def most_seconds(one: float) -> float:
+    """For a child that compiles, where one kernel may take so long."""
+    return ALTOGETHER * one + 30
+
+
+async def cross_compile(
+    isolate: Isolate,
+    candidate: str,
+    launches: list[dict[str, Any]],
+    targets: list[str],
+    seconds: float,
+    label: str = "",
+) -> CompileReport:
+    """Compile what was launched, each kernel for each target within `seconds` of processor time.
+
+    A kernel that takes the compiler down with it, or never gives it back, is found by trying one at a time.
+    """
+    request = {"candidate": candidate, "launches": launches, "targets": targets, "seconds": seconds}
+    request["label"] = label
+    names = list(dict.fromkeys(str(launch["kernel"]) for launch in launches))
+    reply = await isolate.run(request)
+    if reply["kind"] == "ok":
+        return _checked(reply, targets, names)
+    total = CompileReport(targets={}, replaced=[], seconds=reply["seconds"], cpu=reply["cpu"])
+    late = False
+    for target in targets:
+        kernels: dict[str, KernelReport] = {}
+        for name in names:
+            if late:  # one is enough to know, and each takes long
+                kernels[name] = report("UNSUPPORTED", "not tried: another kernel took all of the time")
+                continue
+            its_own = [launch for launch in launches if launch["kernel"] == name]
+            one = await isolate.run(request | {"launches": its_own, "targets": [target], "loud": True})
+            total["seconds"] += one["seconds"]
+            total["cpu"] += one["cpu"]
+            late = one["kind"] == "timeout"
+            if one["kind"] == "ok":
+                checked = _checked(one, [target], [name])
+                kernels[name] = checked["targets"][target]["kernels"][name]
+                total["replaced"] = checked["replaced"]
+            else:
+                kernels[name] = blame(one)
+        total["targets"][target] = target_report(kernels)
+    total["seconds"] = round(total["seconds"], 4)
+    return total
+
+
+def blame(reply: Reply) -> KernelReport:
+    """What a child that gave no report says about the one kernel it was compiling."""
+    if reply["kind"] == "crashed" and reply["message"].startswith("the server"):  # somebody else's doing
+        return report("INFRA_ERROR", clean(reply["message"]), reply["seconds"])
+    if reply["kind"] == "timeout":
+        return report("TIMEOUT", "the compiler took all of the time for one kernel", reply["seconds"])
+    if (
+        reply["kind"] == "error"
+    ):  # ours, or what was asked: the worker turns every error of the candidate into a report
+        return report("INFRA_ERROR", clean(f"{reply['type']}: {reply['message']}"), reply["seconds"])
+    if reply["kind"] == "out_of_memory":
+        return report("COMPILE_ERROR", "the compiler ran out of memory", reply["seconds"])
+    said = diagnostics(reply["output"])
+    return report(
+        "COMPILE_ERROR", clean(f"the compiler's process died: {reply['message']}\n{said}"), reply["seconds"]
+    )
+
+
+def _checked(reply: Reply, targets: list[str], names: list[str]) -> CompileReport:
+    """A child's answer, which a stranger's code may have written, if it is one to what was asked."""
+    try:
+        result = reply["result"]
+        found = {
+            target: target_report(
+                {name: _checked_kernel(result["targets"][target]["kernels"][name]) for name in names}
+            )
+            for target in targets
+        }
+        replaced = [str(name)[:200] for name in result["replaced"]][:20]
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
+        forged = report("COMPILE_ERROR", "its process gave an answer that is not the compiler's")
+        found = {target: target_report(dict.fromkeys(names, forged)) for target in targets}
+        replaced = [FORGED]
+    return CompileReport(
+        targets=found, replaced=replaced, seconds=round(reply["seconds"], 4), cpu=reply["cpu"]
+    )
+
+
+def _checked_kernel(kernel: dict[str, Any]) -> KernelReport:
+    status, error = kernel["status"], kernel["error"]
+    if (status is None) != (error is None) or status not in (None, *_STATUSES):
+        raise ValueError(f"status {status!r}")
+    return KernelReport(
+        shared=_number(kernel["shared"]),
+        regs=_number(kernel["regs"]),
+        spills=_number(kernel["spills"]),
+        s=float(kernel["s"]),
+        error=None if error is None else str(error)[:MAX_ERROR],
+        status=status,
+    )
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def programs(host_compiler: bool = False) -> list[str]:
+    """The programs that a compile runs, for `Isolate(programs=...)`: the PTX assemblers that come with Triton.
+
+    With `host_compiler`, also what is run on a machine with a GPU: the C compiler and what it runs in turn, with which
+    Triton builds its launchers, and the assembler that comes with torch, which torch.compile prefers.
+    """
+    found = [
+        _folder("triton") / "backends" / "nvidia" / "bin" / name for name in ("ptxas", "ptxas-blackwell")
+    ]
+    if host_compiler:
+        found += [_folder("torch") / "bin" / "ptxas", *map(Path, _host_compiler())]
+    return sorted({os.path.realpath(program) for program in found if program.exists()})
+
+
+def _folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(f"{package} is not installed")
+    return Path(spec.origin).parent
+
+
+def _host_compiler() -> list[str]:
+    for name in ("gcc", "cc", "clang"):
+        # Where a child looks for it, which has no other path.
+        if (compiler := shutil.which(name, path=CHILD_PATH)) is not None:
+            break
+    else:
+        return []
+    asked = [
+        subprocess.run([compiler, f"-print-prog-name={part}"], capture_output=True, text=True, check=True)
+        for part in ("cc1", "collect2", "as", "ld")
+    ]
+    parts = [shutil.which(run.stdout.strip(), path=CHILD_PATH) for run in asked]
+    return [compiler, *(part for part in parts if part is not None)]
+
+
+def usage(log: str) -> tuple[int | None, int | None]:
+    """Registers and bytes spilled, from what `ptxas -v` says of the last kernel in `log`."""
+    registers = re.findall(r"Used (\d+) registers", log)
+    spills = re.findall(r"(\d+) bytes spill stores", log)
+    return (int(registers[-1]) if registers else None, int(spills[-1]) if spills else None)
+
+
+def over_limit(
+    target: str, shared: int, threads: int, registers: int | None, tensor_memory: int | None
+) -> str | None:
+    """Why a compiled kernel cannot be launched, in Triton's own words; None where it can."""
+    for what, needed, limit in (
+        ("shared memory", shared, SHARED_LIMIT[target]),
+        ("threads", threads, MAX_THREADS),
+        ("registers", (registers or 0) * threads, MAX_REGISTERS),
+        ("tensor memory", tensor_memory or 0, MAX_TENSOR_MEMORY),
+    ):
+        if needed > limit:
+            return f"out of resource: {what}, Required: {needed}, Hardware limit: {limit}."
+    return None
+
+
+def ran_out(ptxas_error: str) -> bool:
+    """Whether the assembler refused a kernel because it is too big, not because it is wrong."""
+    return any(way in ptxas_error for way in _WAYS_TO_RUN_OUT)
+
+
+def diagnostics(text: str) -> str:
+    """The lines that say what is wrong, of what a compiler printed: it prints the whole program beside them."""
+    lines = [
+        line for line in text.splitlines() if re.search(r"\b(error|fatal|assertion)\b", line, re.IGNORECASE)
+    ]
+    return "\n".join(dict.fromkeys(line.strip()[:400] for line in lines[:5]))
+
+
+def clean(text: str) -> str:
+    """A compiler's words without the paths of this machine and the names of passing files, cut to `MAX_ERROR`."""
+    text = re.sub(r"\n*Repro command:.*", "", text)
+    roots = {sys.prefix, sys.base_prefix, tempfile.gettempdir(), os.path.expanduser("~"), os.getcwd()}
+    roots |= {os.path.realpath(root) for root in roots}
+    known = "|".join(re.escape(root) for root in sorted(roots - {"/"}, key=len, reverse=True))
+    # Ours, and those of the machine that built the compiler: at least two folders, or it may be a division.
+    text = re.sub(rf"(?:{known})(?:/[\w.@+-]+)*/(?=[\w.@+-])", "", text)
+    text = re.sub(r"(?<![^\s\"'`(=])/(?:[\w.@+-]+/){2,}(?=[\w.@+-])", "", text)
+    text = re.sub(r"\btmp\w{8}\.ptx", "kernel.ptx", text).strip()
+    return text if len(text) <= MAX_ERROR else text[: MAX_ERROR - 4] + "\n..."

@@ -1,0 +1,320 @@
+"""Compiles the kernels that a candidate launched, for GPUs that are not here. A worker for `kernelmill.sandbox`.
+
+It executes a stranger's module, so call `handle` in a confined process and nowhere else, and without
+TRITON_INTERPRET. Nothing is ever launched: the module sees a GPU that takes every launch and does nothing.
+
+The request:
+
+    {"candidate": source, "targets": ["sm_90", ...], "seconds": 60,
+     "launches": [{"kernel": qualified name, "signature": {argument: "*fp32", "i32", "constexpr", ...},
+                   "constexprs": {argument: value}, "attrs": arguments divisible by 16,
+                   "num_warps": 4, "num_stages": 3, "options": {...}, "config": its number, if autotuned}],
+     "loud": false}
+
+The reply is a `CompileReport`. Of several launches of one kernel it shows the first that fails, else the largest; a
+configuration that does not fit is no failure where the autotuner, which skips it, has another that does. `loud` lets
+the compiler's own code print to the child's output, where its last words can be read if it takes the child with it.
+
+`seconds` of processor time are for one kernel and one target: only who uses them up alone is a TIMEOUT. All together
+have `compiling.ALTOGETHER` times as much; what is left over then is UNSUPPORTED, for it is others that took the time.
+
+Sources are built as Triton's own launch builds them, so that what is compiled here stands, in the cache, under the key
+that a launch on such a GPU looks for. The cache is the folder `triton` in the child's scratch folder.
+
+Not covered: kernels that are made while the candidate runs, out of values that it has then (UNSUPPORTED).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import resource
+import shutil
+import signal
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest import mock
+
+import triton
+from triton import knobs
+from triton._C.libtriton import ir, nvidia
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import CUDABackend
+from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
+from triton.runtime.errors import OutOfResources, PTXASError
+from triton.runtime.jit import JITFunction
+
+from kernelmill.evaluate.compile import compiling
+from kernelmill.evaluate.compile.compiling import CompileReport, KernelReport, report, target_report
+from kernelmill.evaluate.compile.source import Candidate, Unsupported, source_of
+from kernelmill.evaluate.task import offline_models
+
+_WARM_UP = """
+import torch
+import torch.nn.functional
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+@triton.jit
+def warm_up(a, b, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    block = tl.load(a + at[:, None] * SIZE + at[None, :])
+    tl.store(b + at, tl.sum(libdevice.tanh(tl.dot(block, block)), axis=1))
+"""
+
+
+class OutOfTime(BaseException):
+    """The time for this kernel is over. No Exception: the compiler takes those for the kernel's fault."""
+
+
+class _Budget:
+    """Processor time, this process's and that of the assemblers which it has run."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._end = seconds, _processor_time() + compiling.ALTOGETHER * seconds
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is as much left as one kernel may use."""
+        return self._end - _processor_time() >= self._seconds
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """Raise OutOfTime when the time is over, or when the compiler's own code next comes back to Python."""
+
+        def ring(number: int, frame: FrameType | None) -> None:
+            raise OutOfTime
+
+        before = signal.signal(signal.SIGPROF, ring)
+        signal.setitimer(signal.ITIMER_PROF, max(min(self._seconds, self._end - _processor_time()), 0.001))
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
+
+
+def _processor_time() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def prepare() -> None:
+    """Do in the server what is done once: import, hash Triton's files, ask the assemblers for their versions."""
+    if knobs.runtime.interpret:
+        raise RuntimeError("TRITON_INTERPRET is set: kernels would be interpreted, not compiled")
+    offline_models.prepare()
+    signature = {"a": "*fp32", "b": "*fp32", "SIZE": "constexpr"}
+    launch = {"kernel": "warm_up", "signature": signature, "constexprs": {"SIZE": 16}}
+    targets = ["sm_80", "sm_90", "sm_100"]
+    found = handle({"candidate": _WARM_UP, "launches": [launch], "targets": targets, "seconds": 100})
+    wrong = {name: of["kernels"] for name, of in found["targets"].items() if not of["ok"]}
+    if wrong:
+        raise RuntimeError(f"the compiler does not work here: {wrong}")
+    shutil.rmtree(_cache())
+
+
+def handle(request: dict[str, Any]) -> CompileReport:
+    began = time.monotonic()
+    warnings.simplefilter("ignore")
+    os.environ.update(TRITON_CACHE_DIR=str(_cache()), TRITON_HOME=tempfile.gettempdir())
+    unknown = [target for target in request["targets"] if target not in compiling.SHARED_LIMIT]
+    if unknown:
+        raise ValueError(f"unknown targets {unknown}; known are {list(compiling.SHARED_LIMIT)}")
+    budget = _Budget(float(request.get("seconds", 60)))
+    launches: dict[str, dict[str, dict[str, Any]]] = {}
+    for launch in request["launches"]:
+        launches.setdefault(launch["kernel"], {})[json.dumps(launch, sort_keys=True)] = launch
+    candidate, trouble = _loaded(request["candidate"], budget)
+    targets = {}
+    for target in request["targets"]:
+        kernels = {}
+        for name, its_own in launches.items():
+            if candidate is None:
+                kernels[name] = trouble
+                continue
+            loud = bool(request.get("loud"))
+            kernels[name] = _merged(
+                [_compiled(candidate, one, target, budget, loud) for one in its_own.values()]
+            )
+        targets[target] = target_report(kernels)
+    replaced = [] if candidate is None else candidate.replaced
+    seconds = round(time.monotonic() - began, 4)
+    return CompileReport(targets=targets, replaced=replaced, seconds=seconds, cpu=_processor_time())
+
+
+def _cache() -> Path:
+    return Path(tempfile.gettempdir()) / "triton"
+
+
+def _loaded(code: str, budget: _Budget) -> tuple[Candidate | None, KernelReport]:
+    """The candidate, or why it cannot be had. It ran under the interpreter, so what fails here is our pretence."""
+    try:
+        with budget.one():
+            return Candidate(code), report()
+    except OutOfTime:
+        return None, report("UNSUPPORTED", "no time was left when the candidate's module had been executed")
+    except BaseException as error:  # noqa: BLE001  a stranger's module may raise anything
+        words = compiling.clean(
+            f"the module cannot be executed without a GPU: {type(error).__name__}: {error}"
+        )
+        return None, report("UNSUPPORTED", words)
+
+
+@dataclass
+class _Attempt:
+    """One launch, compiled. `skipped`: the autotuner puts up with this failure."""
+
+    report: KernelReport
+    autotuned: bool
+    skipped: bool = False
+
+
+def _compiled(
+    candidate: Candidate, launch: dict[str, Any], target: str, budget: _Budget, loud: bool
+) -> _Attempt:
+    """Compile every function that a launch may mean: the first that fails, else the last."""
+    began, whole = time.monotonic(), budget.whole
+    attempt = _Attempt(report("UNSUPPORTED", "no time was left"), launch.get("config") is not None)
+    with tempfile.TemporaryFile() as diagnostics:
+        try:
+            quiet = contextlib.nullcontext() if loud else _errors_to(diagnostics.fileno())
+            with budget.one(), quiet:
+                for kernel in candidate.kernels(launch["kernel"]):
+                    attempt.report = _compiled_kernel(candidate, kernel, launch, target)
+                    if attempt.report["status"] is not None:
+                        attempt.skipped = True
+                        break
+        except OutOfTime:
+            late = "TIMEOUT", "the compiler took all of the time for one kernel"
+            attempt.report = report(*(late if whole else ("UNSUPPORTED", "no time was left for it")))
+        except Unsupported as error:
+            attempt.report = report("UNSUPPORTED", str(error))
+        except OutOfResources as error:
+            attempt.report, attempt.skipped = report("OUT_OF_RESOURCES", str(error)), True
+            attempt.report["shared"] = error.required
+        except PTXASError as error:
+            status = "OUT_OF_RESOURCES" if compiling.ran_out(str(error)) else "COMPILE_ERROR"
+            attempt.report, attempt.skipped = report(status, compiling.clean(str(error))), True
+        except CompilationError as error:
+            attempt.report = report("COMPILE_ERROR", compiling.clean(_located(error, candidate)))
+            attempt.skipped = isinstance(error, CompileTimeAssertionFailure)
+        except (OSError, MemoryError):
+            raise  # this machine's trouble, not the kernel's
+        except Exception as error:  # noqa: BLE001  the compiler fails in many ways, and all of them are its answer
+            diagnostics.seek(0)
+            said = compiling.diagnostics(diagnostics.read().decode("utf-8", "replace"))
+            words = compiling.clean(f"{type(error).__name__}: {error}\n{said}")
+            attempt.report = report("COMPILE_ERROR", words)
+    attempt.report["s"] = round(time.monotonic() - began, 4)
+    return attempt
+
+
+def _compiled_kernel(
+    candidate: Candidate, kernel: JITFunction[Any], launch: dict[str, Any], target: str
+) -> KernelReport:
+    gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+    log = io.StringIO()
+    knobs.nvidia.dump_ptxas_log = True
+    with contextlib.redirect_stdout(log), _stopped_when_too_big(target), candidate.on(gpu):
+        source, options = source_of(kernel, launch, candidate, gpu)
+        compiled = triton.compile(source, target=gpu, options=options)
+    found, about = report(), compiled.metadata
+    found["shared"] = about.shared
+    found["regs"], found["spills"] = compiling.usage(log.getvalue())
+    threads = about.num_warps * gpu.warp_size
+    found["error"] = compiling.over_limit(target, about.shared, threads, found["regs"], about.tmem_size)
+    found["status"] = None if found["error"] is None else "OUT_OF_RESOURCES"
+    return found
+
+
+class _Allocated(Exception):
+    """Carries the compiler's passes up to the one that shares out memory."""
+
+
+@contextlib.contextmanager
+def _stopped_when_too_big(target: str) -> Iterator[None]:
+    """Raise OutOfResources as soon as the shared memory is known: LLVM takes minutes over what is far too big."""
+    real, limit = CUDABackend.make_llir, compiling.SHARED_LIMIT[target]
+
+    def make_llir(self: CUDABackend, module: Any, metadata: dict[str, Any], *rest: Any) -> Any:
+        needed = _shared_memory(module, lambda copy: real(self, copy, dict(metadata), *rest))
+        if needed > limit:
+            raise OutOfResources(needed, limit, "shared memory")
+        return real(self, module, metadata, *rest)
+
+    with mock.patch.object(CUDABackend, "make_llir", make_llir):
+        yield
+
+
+def _shared_memory(module: Any, lower: Callable[[Any], object]) -> int:
+    """What a block needs: a copy of the module is lowered to where that is known, in the compiler's own way."""
+    with tempfile.NamedTemporaryFile("w", suffix=".ttgir") as file:
+        file.write(str(module))
+        file.flush()
+        copy = ir.parse_mlir_module(file.name, module.context)
+    copy.context = module.context
+
+    def stop(passes: Any) -> None:
+        raise _Allocated(passes)
+
+    # The step after the one that matters.
+    with mock.patch.object(nvidia.passes.ttnvgpuir, "add_allocate_tensor_memory", stop):
+        try:
+            lower(copy)
+        except _Allocated as stopped:
+            stopped.args[0].run(copy, "shared memory")
+    needed: int = copy.get_int_attr("ttg.shared")
+    return needed
+
+
+def _merged(attempts: list[_Attempt]) -> KernelReport:
+    """One report of all launches of a kernel."""
+    tuned = any(one.autotuned and one.report["status"] is None for one in attempts)
+    fatal = [
+        one.report
+        for one in attempts
+        if one.report["status"] is not None and not (tuned and one.autotuned and one.skipped)
+    ]
+    good = [one.report for one in attempts if one.report["status"] is None]
+    shown = fatal[0] if fatal else max(good, key=lambda one: (one["shared"] or 0, one["regs"] or 0))
+    seconds = sum(one.report["s"] for one in attempts)
+    return KernelReport(**{**shown, "s": round(seconds, 4)})
+
+
+def _located(error: CompilationError, candidate: Candidate) -> str:
+    """The compiler's words, with the line of the candidate that it gives as a line of the function."""
+    chain = [error]
+    while isinstance(chain[-1].__cause__, CompilationError):
+        chain.append(chain[-1].__cause__)
+    ours = [(line, one) for one in chain if one.src and (line := candidate.line_of(one.src)) is not None]
+    if not ours:
+        return str(chain[-1])
+    first, where = ours[-1]
+    words = str(where).partition("\n")[2] if hasattr(where.node, "lineno") else str(where)
+    line = first + getattr(where.node, "lineno", 1) - 1
+    inner = chain[-1]
+    if inner is not where:  # in a function of Triton's own: the excerpt is of no use, the reason is
+        words = f"{words}\n{inner.error_message or inner}"
+    return f"line {line} of the candidate:\n{words}"
+
+
+@contextlib.contextmanager
+def _errors_to(fd: int) -> Iterator[None]:
+    """Send what the compiler's own code prints to `fd`."""
+    saved = os.dup(2)
+    os.dup2(fd, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)

@@ -1,0 +1,375 @@
+"""The judge of the GPU tiers: a worker for `kernelmill.sandbox` on one GPU, with candidate processes as companions.
+
+As in `judge`, the candidate's code runs in a companion. Here the task has its own sizes, tensors cross in GPU memory, and
+with `timed` the candidate's calls are timed in turn with the reference's own, with nothing else on this GPU meanwhile.
+
+The server that forks judges never touches CUDA: a context does not survive a fork. Making one takes a fifth of a second,
+and a machine makes them one after the other, so a judge serves many requests, as long as the references that it ran have
+changed nothing in its process. A candidate's process serves one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import importlib
+import os
+import random
+import shutil
+import socket
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import driver as nvidia_driver
+
+from kernelmill.evaluate.gpu.baselines import measure_baselines
+from kernelmill.evaluate.gpu.clock import KEPT_RESULTS
+from kernelmill.evaluate.gpu.gpu_memory import memory_was_short
+from kernelmill.evaluate.gpu.plan import TURN_S, TooSlowToTime
+from kernelmill.evaluate.gpu.runtime import GpuCandidate, OnGpu, start_cuda
+from kernelmill.evaluate.gpu.session import GpuSession, Turn
+from kernelmill.evaluate.gpu.stopwatch import Stopwatch, bytes_of, most_kept
+from kernelmill.evaluate.judge import candidate
+from kernelmill.evaluate.judge.guard import Fingerprint
+from kernelmill.evaluate.judge.session import Limits, Record, Stop, settling
+from kernelmill.evaluate.judge.tolerance import Policy
+from kernelmill.evaluate.judge.trial import Trial
+from kernelmill.evaluate.probes import battery
+from kernelmill.evaluate.probes import on_gpu as gpu_probes
+from kernelmill.evaluate.task import offline_models
+from kernelmill.evaluate.task.reference import BadReference, Facts, Reference, load_reference
+from kernelmill.sandbox import inside
+
+_MOST_LEFT = 64 << 20
+"""Bytes on the GPU that a request may leave behind: a reference that keeps more ends its judge."""
+_WARM_UP = """
+import torch, triton, triton.language as tl
+@triton.jit
+def double(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+def launch():
+    x = torch.ones(5, 7, device="cuda")
+    double[(3,)](x, torch.empty_like(x), x.numel(), BLOCK=16)
+    torch.cuda.synchronize()
+"""
+_CUT = {"untimed": f"its turn alone on the GPU was ended after {TURN_S:.0f} s"}
+_BASELINE_SETS = 4
+_IN_USE, _LOOK_AGAIN, _MOST_WAIT = 0.05, 0.5, 5.0
+"""A share of the memory, and seconds: who is to be alone waits until no more than that is in use, or no more comes free."""
+_CAPABILITY = "capability"
+
+
+class _Process:
+    """What a server has made for its judges, and what a judge knows of itself."""
+
+    warm_cache: str
+    before: Fingerprint | None = None
+    """Of a judge's process, before it ran a reference."""
+    spent = False
+    """Whether this judge shall not serve again."""
+
+
+_process = _Process()
+
+
+def prepare() -> None:
+    """Imports, a warm cache of Triton's. Nothing here may start CUDA in this process."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    offline_models.prepare()
+    # Torch imports these at odd moments, and replaces functions of its own then.
+    importlib.import_module("torch._dynamo")
+    importlib.import_module("torch._inductor.compile_fx")
+    nvidia_driver.library_dirs()  # it asks a program, and remembers the answer
+    _process.warm_cache = os.path.abspath("warm_cache")
+    os.mkdir(_process.warm_cache)
+    os.environ["TRITON_CACHE_DIR"] = _process.warm_cache
+    warm_up = candidate.warm_up(_WARM_UP)
+    _in_a_process(lambda: _launch_once(warm_up))
+    _compile_once(warm_up)
+
+
+def readable() -> list[str]:
+    """What candidates may read beside the usual: the cache that they start from."""
+    return [_process.warm_cache]
+
+
+def companion(end: socket.socket) -> None:
+    warnings.simplefilter("ignore")
+    _own_cache()
+    candidate.serve(end, OnGpu(), GpuCandidate)
+
+
+def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, Any]:
+    """`do`: judge (a `Record` and perhaps times), baseline (of a reference alone), or health."""
+    warnings.simplefilter("ignore")
+    new = _process.before is None
+    if new:
+        _own_cache()
+        start_cuda()
+        _process.before = Fingerprint()
+    if request.get("alone"):
+        _wait_for_memory()
+    if request["do"] == "health":
+        return {
+            "sum": float(torch.ones(1000, device="cuda").sum()),
+            "device": torch.cuda.get_device_name(),
+            "memory": torch.cuda.get_device_properties(0).total_memory,
+        }
+    if request["do"] == "baseline":
+        _process.spent = True  # torch.compile leaves much behind
+        return _baseline(request)
+    record = Record()
+    times: dict[str, Any] = {}
+    with settling(record):
+        times = _judge(request, sockets, record, lambda: _reply(record, _CUT, new))
+    inside.line.draft(None)
+    _process.spent |= record.status == "TIMEOUT"  # what did not end may still run
+    return _reply(record, times, new)
+
+
+def _reply(record: Record, times: dict[str, Any], new_judge: bool) -> dict[str, Any]:
+    return dataclasses.asdict(record) | {"times": times, "new_judge": new_judge}
+
+
+def _wait_for_memory() -> None:
+    """Who was here before has given its answer, but its candidate's process may not have ended yet."""
+    end = time.monotonic() + _MOST_WAIT
+    free, total = torch.cuda.mem_get_info()
+    while total - free > _IN_USE * total and time.monotonic() < end:
+        before = free
+        time.sleep(_LOOK_AGAIN)
+        free, _ = torch.cuda.mem_get_info()
+        if free <= before:  # what is left are the contexts of processes that stay
+            return
+
+
+def reusable() -> bool:
+    """Whether an earlier request has left nothing that a later one could feel."""
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = _process.before
+    assert before is not None
+    changed = before.tampered() or before.settings() or before.threads() > 0
+    return not (changed or _process.spent or torch.cuda.memory_allocated() > _MOST_LEFT)
+
+
+def _judge(
+    request: dict[str, Any],
+    sockets: list[socket.socket],
+    record: Record,
+    so_far: Callable[[], dict[str, Any]],
+) -> dict[str, Any]:
+    limits, marks, timed = Limits(**request.get("limits", {})), _Marks(), bool(request.get("timed"))
+    dice = random.Random(request["seed"])
+    torch.cuda.reset_peak_memory_stats()
+    turn = Turn(alone=request.get("suspect") == "reference")
+    with closing(_reference(request, turn)) as reference:
+        marks("begun")
+        facts = reference.examine(dice.getrandbits(31))
+        marks("reference")
+        record.task = {"version": "original", "gpu": torch.cuda.get_device_name(), "marks": marks.seconds}
+        if facts.oracle_note:
+            record.task["oracle"] = facts.oracle_note
+        if facts.random_in_eval:
+            raise Stop("UNSUPPORTED", "the reference is random: there is no right answer to compare with")
+        session = GpuSession(sockets[0], record, limits, inside.companions[0])
+        session.policy, session.turn = Policy(tf32=bool(request.get("tf32"))), turn
+        session.alone = bool(request.get("suspect"))
+        session.constant = {int(place) for place in request.get("constant", ())}
+        session.allocate(reference, dice.getrandbits(31), timed)
+        with closing(session):
+            marks("arenas")
+            session.load(request["candidate"], request["class"])
+            marks("load")
+            session.build(reference, dice.getrandbits(31), "eval" if facts.random else None)
+            record.check("init", "pass", f"weights: {session.drop_in}")
+            marks("build")
+            trial = _trial(session, record, facts, dice, request)
+            trial.prepare()
+            marks("roles")
+            assert trial.own is not None
+            compile_s = session.compile(trial.own, dice.getrandbits(31))
+            trial.look_no_longer()
+            marks("compile")
+            battery.seeds(trial)
+            marks("seeds")
+            battery.rest(trial)
+            marks("probes")
+            times = (
+                _timed(trial, session, float(request.get("time_budget", 0.1)), marks, so_far) if timed else {}
+            )
+            if "untimed" not in times:
+                gpu_probes.graph(trial, session)
+                marks("graph")
+            if trial.audit and "untimed" not in times:
+                gpu_probes.profile(trial, session)
+                marks("profile")
+            marks.seconds |= session.memory()
+            return times | {"compile_s": compile_s}
+
+
+def _trial(
+    session: GpuSession, record: Record, facts: Facts, dice: random.Random, request: dict[str, Any]
+) -> Trial:
+    audit, on_gpu, timed = (bool(request.get(name)) for name in ("audit", "brief", "timed"))
+    return Trial(session, record, facts, dice, audit, on_gpu=on_gpu, timed=timed)
+
+
+def _timed(
+    trial: Trial, session: GpuSession, budget: float, marks: _Marks, so_far: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Times, or why there are none: whatever happens to the clock, the verdict stands."""
+    suspect = session.alone
+    try:
+        stopwatch = Stopwatch(trial)
+        inside.line.draft(so_far())
+        marks("prepared")
+        torch.cuda.synchronize()
+        session.alone = True
+        with session.computing(cap=TURN_S):
+            marks("waited")
+            stopwatch.measure(budget)
+    except TooSlowToTime as error:
+        return {"untimed": f"too slow to be timed: {error}"}
+    except Stop as stop:
+        # Beside others, and where there was no room, that tells nothing: it is judged again.
+        passing = not session.alone or memory_was_short(stop.error)
+        if stop.status not in ("TIMEOUT", "UNSUPPORTED") or passing:
+            raise
+        return {"untimed": f"it did not end while it was timed: {stop.error}"}
+    finally:
+        session.alone = suspect
+        inside.line.draft(None)
+    marks("timed")
+    found = stopwatch.results()
+    marks("compared")
+    return found
+
+
+_NEXT = {
+    "begun": "looks at the reference",
+    "reference": "takes memory",
+    "arenas": "loads",
+    "load": "builds",
+    "build": "looks at inputs",
+    "roles": "compiles",
+    "compile": "first calls",
+    "seeds": "probes",
+    "probes": "prepares timing",
+    "prepared": "is to be timed",
+    "waited": "timing",
+    "timed": "compares",
+    "compared": "captures a graph",
+}
+"""What comes after each mark, for people to see."""
+
+
+class _Marks:
+    """Where the time went, in seconds; and what is done next."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def __call__(self, name: str) -> None:
+        now = time.monotonic()
+        self.seconds[name], self._last = round(now - self._last, 4), now
+        inside.line.doing(_NEXT.get(name, name))
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Nothing else is computed on this GPU meanwhile."""
+    torch.cuda.synchronize()
+    with inside.line.turn(True, TURN_S):
+        yield
+        torch.cuda.synchronize()
+
+
+def _reference(request: dict[str, Any], turn: Turn) -> Reference:
+    reference = load_reference(request["reference"], request.get("entry_point"), "cuda")
+    reference.alone = bool(request.get("alone"))
+    reference.computing = turn
+    return reference
+
+
+def _baseline(request: dict[str, Any]) -> dict[str, Any]:
+    """How the compiled reference compares with the eager one, in a process that never saw a candidate."""
+    dice = random.Random(request["seed"])
+    try:
+        reference = _reference(request, Turn())
+        inside.line.doing("baseline")
+        facts = reference.examine(dice.getrandbits(31))
+        model = reference.new(dice.getrandbits(31))
+        if facts.random:
+            model.eval()
+        calls = [reference.inputs(dice.getrandbits(31))]
+        taken = bytes_of(reference.run(model, calls[0]).leaves)
+        sets = most_kept(_BASELINE_SETS, bytes_of(calls[0].tensors()))
+        calls += [reference.inputs(dice.getrandbits(31)) for _ in range(sets - 1)]
+        torch.cuda.empty_cache()
+        return measure_baselines(model, calls, request["modes"], _alone, most_kept(KEPT_RESULTS, taken))
+    except (BadReference, TooSlowToTime, torch.cuda.OutOfMemoryError) as error:
+        return {"error": str(error)[:500]}
+
+
+# ---------------------------------------------------------------------------------------------- caches
+
+
+def _own_cache() -> None:
+    """A cache of Triton's for this process alone, begun from the warm one."""
+    os.environ["TRITON_CACHE_DIR"] = os.path.abspath("triton_cache")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.abspath("inductor_cache")
+    _copy_files(_process.warm_cache, "triton_cache")
+
+
+def _copy_files(source: str, target: str) -> None:
+    """As shutil.copytree, without times and modes: a confined process may not set them."""
+    os.mkdir(target)
+    for entry in os.scandir(source):
+        place = os.path.join(target, entry.name)
+        if entry.is_dir():
+            _copy_files(entry.path, place)
+        else:
+            shutil.copyfile(entry.path, place)
+
+
+def _in_a_process(work: Callable[[], None]) -> None:
+    """Do something with CUDA that must not be done in the server."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status:
+        raise RuntimeError(f"the first launch of a kernel failed (status {status}): is the GPU well?")
+
+
+def _launch_once(warm_up: Any) -> None:
+    """Have Triton build what it builds once a machine, and note what kind of GPU this is."""
+    warm_up.launch()
+    with open(_CAPABILITY, "w") as file:
+        major, minor = torch.cuda.get_device_capability()
+        file.write(f"{10 * major + minor}")
+
+
+def _compile_once(warm_up: Any) -> None:
+    """Have Triton do here, where no CUDA is needed, what it does once a process: hash itself, ask for versions, import."""
+    with open(_CAPABILITY) as file:
+        target = GPUTarget("cuda", int(file.read()), 32)
+    signature = {"x": "*fp32", "y": "*fp32", "n": "i32", "BLOCK": "constexpr"}
+    source = triton.compiler.ASTSource(warm_up.double, signature, constexprs={"BLOCK": 64})
+    triton.compile(source, target=target)

@@ -1,0 +1,321 @@
+"""One GPU: a warm server for its judges, baselines known by reference, its health. No torch in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernelmill.evaluate.compile import compiling
+from kernelmill.evaluate.gpu.gpu_memory import ALL, Room, memory_was_short, share_of
+from kernelmill.evaluate.gpu.wall_clock import clocks_agree
+from kernelmill.evaluate.task import offline_models
+from kernelmill.evaluate.verdict import Perf
+from kernelmill.sandbox import OVERDUE, Doing, Isolate, Reply
+
+if TYPE_CHECKING:
+    from kernelmill.evaluate.evaluator import Options, Work
+
+WORKER = "kernelmill.evaluate.gpu.judge"
+TOO_GOOD = 10.0
+"""A speed-up from which on a second judge looks, with other numbers."""
+_SICK_AFTER = 2
+_REQUESTS_OF_A_JUDGE = 500
+_KERNELS = 10
+"""So many times as long as one kernel may take, all kernels and configurations of a candidate may take to be compiled."""
+_BASELINE_S = 30.0
+"""For torch.compile of one reference in one mode, which takes about three; loops in Python over many steps take minutes."""
+_BESIDE_JUDGES = 1.5
+"""Processes for each judge that is wanted at once: the others compile baselines."""
+_MOST_LARGE = 10_000
+
+
+def visible_gpus() -> list[int]:
+    """Numbers of the GPUs that this process may use."""
+    there = sorted(int(path[len("/dev/nvidia") :]) for path in glob.glob("/dev/nvidia[0-9]*"))
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is None:
+        return there
+    return [int(one) for one in allowed.split(",") if re.fullmatch(r"\s*\d+\s*", one) and int(one) in there]
+
+
+def _server(device: int, options: Options, at_once: int, environment: dict[str, str]) -> Isolate:
+    return Isolate(
+        WORKER,
+        workers=int(_BESIDE_JUDGES * at_once) if at_once > 1 else 1,
+        timeout=4 * options.timeout + _KERNELS * options.compile_timeout,
+        memory_mb=max(options.memory_mb, 16384),
+        companions=1,
+        reuse=_REQUESTS_OF_A_JUDGE,
+        programs=compiling.programs(host_compiler=True),
+        gpu=True,
+        environment={
+            "CUDA_VISIBLE_DEVICES": str(device),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            # Queues of a context. With the usual eight, making one takes three times as long, and contexts are made one
+            # after the other.
+            "CUDA_DEVICE_MAX_CONNECTIONS": "2",
+        }
+        | environment,
+    )
+
+
+class Lane:
+    def __init__(self, device: int, options: Options, at_once: int) -> None:
+        self.device, self.waiting, self.sick = device, 0, False
+        self._failures = 0
+        self._room = Room()
+        self._large: dict[str, None] = {}
+        """References that had no room beside others."""
+        self._memory: int | None = None
+        """Of the GPU, in bytes, once somebody wanted to know."""
+        self._baselines: dict[tuple[str, tuple[str, ...]], _Wanted] = {}
+        self._isolate = _server(device, options, at_once, {})
+        self._hub = _server(device, options, at_once, offline_models.environment("full"))
+        """For references that take a model from `transformers`. It starts with its first request."""
+
+    def close(self) -> None:
+        self._isolate.close()
+        self._hub.close()
+
+    def what_is_missing(self) -> list[str]:
+        return self._isolate.what_is_missing()
+
+    def doing(self) -> list[Doing]:
+        """What is done on this GPU now, and by whom."""
+        return [*self._isolate.doing(), *self._hub.doing()]
+
+    async def judge(self, work: Work, timed: bool) -> None:
+        self.waiting += 1
+        try:
+            await self._judge(work, timed)
+        finally:
+            self.waiting -= 1
+
+    async def _judge(self, work: Work, timed: bool) -> None:
+        options = work.options
+        seed = secrets.randbits(62) if options.seed is None else options.seed
+        request = {
+            "do": "judge",
+            "reference": work.pair.reference,
+            "candidate": work.code,
+            "class": work.report.class_name,
+            "entry_point": work.pair.entry_point,
+            "seed": seed,
+            "audit": options.audit,
+            "tf32": options.tf32,
+            "limits": {
+                "total_s": options.timeout,
+                "call_s": options.call_timeout,
+                "compile_s": options.compile_timeout,
+                "compile_total_s": _KERNELS * options.compile_timeout,
+            },
+            "timed": timed,
+            "label": work.pair.id,
+            "constant": work.verdict.task.get("constant_outputs", []),
+            # What the interpreter could not run is put through everything here.
+            "brief": work.verdict.status == "PASSED" and not options.audit,
+        }
+        lacking, env = await asyncio.to_thread(self.what_is_missing), work.verdict.env
+        env["sandbox_missing"] = list(dict.fromkeys([*env.get("sandbox_missing", ()), *lacking]))
+        # Most who come this far from the interpreter are right: what they are compared with is compiled meanwhile.
+        early = timed and options.baselines and work.verdict.status == "PASSED"
+        compiling_it = asyncio.create_task(self._baselines_of(work)) if early else None
+        try:
+            await self._judge_and_time(request, work, seed, compiling_it)
+        finally:
+            if compiling_it is not None:
+                compiling_it.cancel()
+                await asyncio.gather(compiling_it, return_exceptions=True)
+
+    async def _judge_and_time(
+        self, request: dict[str, Any], work: Work, seed: int, known: asyncio.Task[dict[str, Any]] | None
+    ) -> None:
+        reply = await self._asked(request, work, seed)
+        times = _times(reply)
+        if not times or work.verdict.status != "PASSED":
+            return
+        baselines: dict[str, Any] = {}
+        if work.options.baselines:
+            baselines = await (known or self._baselines_of(work))
+        found = perf(times, baselines, f"cuda:{self.device}", work)
+        if found.speedup > TOO_GOOD:
+            again = await self._asked(request | {"seed": seed ^ 1}, work, seed ^ 1)
+            times = _times(again)
+            if not times or work.verdict.status != "PASSED":
+                return
+            second = perf(times, baselines, f"cuda:{self.device}", work)
+            found = min(found, second, key=lambda one: one.speedup)
+            found.notes.append("the lower of two measurements, by two judges: it is very fast")
+        work.timed(found)
+
+    async def _run(self, request: dict[str, Any], work: Work, limit: float | None = None) -> Reply:
+        """Beside others; alone where the task is too large for that, or there was no room for this reference before.
+
+        Models of the Hub always alone: they are large, and the turns of another server's judges are not theirs.
+        """
+        server = self._hub if work.hub else self._isolate
+        reference, share = work.verdict.task["ref_sha"], await self._share(work)
+        if share < ALL and reference not in self._large:
+            async with self._room.taking(share):
+                reply = await server.run(request, limit)
+            if not memory_was_short(_error_of(reply)):
+                return reply
+            self._large[reference] = None
+            while len(self._large) > _MOST_LARGE:
+                del self._large[next(iter(self._large))]
+        async with self._room.taking(ALL):
+            reply = await server.run(request | {"alone": True}, limit)
+        if memory_was_short(_error_of(reply)) and reply["result"].get("status") == "INFRA_ERROR":
+            # Alone on the GPU, it will be so each time.
+            reply["result"]["status"] = "UNSUPPORTED"
+            reply["result"]["error"] = f"this task does not fit on this GPU\n{reply['result']['error']}"
+        return reply
+
+    async def _share(self, work: Work) -> float:
+        """Of the GPU's memory; 0 where the task's size is not known."""
+        size = work.verdict.task.get("own_bytes")
+        if work.hub or size is None:
+            return ALL if work.hub else 0.0
+        if self._memory is None:
+            said = await self._isolate.run({"do": "health"})
+            self._memory = int(said["result"]["memory"]) if said["kind"] == "ok" else None
+        return share_of(size, self._memory) if self._memory else 0.0
+
+    async def _asked(self, request: dict[str, Any], work: Work, seed: int) -> Reply:
+        reply = await self._run(request, work)
+        if suspect := _suspect(reply):
+            work.spent("gpu", reply["seconds"], reply["cpu"])
+            reply = await self._run(request | {"suspect": suspect}, work)
+        work.on_gpu(reply, seed)
+        if reply["kind"] in ("timeout", "crashed") or work.verdict.status == "TIMEOUT":
+            await self._look_after()
+        return reply
+
+    async def _look_after(self) -> None:
+        """After a hang or a crash: does the GPU still add up? Twice no, and it gets no more work while others are well."""
+        said = await self._isolate.run({"do": "health"})
+        well = said["kind"] == "ok" and said["result"].get("sum") == 1000.0
+        self._failures = 0 if well else self._failures + 1
+        self.sick = self._failures >= _SICK_AFTER
+
+    async def _baselines_of(self, work: Work) -> dict[str, Any]:
+        """How the compiled reference does against eager; measured once a reference, as long as somebody waits for it."""
+        key = (work.verdict.task["ref_sha"], work.options.baselines)
+        wanted = self._baselines.get(key)
+        if wanted is None:
+            wanted = self._baselines[key] = _Wanted(asyncio.create_task(self._measure_baselines(work)))
+        wanted.by += 1
+        try:
+            return await asyncio.shield(wanted.found)
+        finally:
+            wanted.by -= 1
+            failed = wanted.found.done() and (
+                wanted.found.cancelled() or wanted.found.exception() is not None
+            )
+            if failed or not (wanted.by or wanted.found.done()):
+                wanted.found.cancel()
+                if self._baselines.get(key) is wanted:
+                    del self._baselines[key]
+
+    async def _measure_baselines(self, work: Work) -> dict[str, Any]:
+        request = {
+            "do": "baseline",
+            "reference": work.pair.reference,
+            "entry_point": work.pair.entry_point,
+            "seed": secrets.randbits(31),
+            "modes": list(work.options.baselines),
+            "label": f"the baseline of {work.pair.id}",
+        }
+        reply = await self._run(request, work, _BASELINE_S * len(work.options.baselines))
+        work.spent("baselines", reply["seconds"], reply["cpu"])
+        if reply["kind"] == "ok":
+            return reply["result"]
+        if reply["kind"] != "timeout":  # that may be otherwise the next time
+            self._baselines.pop((work.verdict.task["ref_sha"], work.options.baselines), None)
+        return {"error": f"{reply['kind']}: {reply['message']}"}
+
+
+@dataclass
+class _Wanted:
+    """A baseline, and how many wait for it."""
+
+    found: asyncio.Task[dict[str, Any]]
+    by: int = 0
+
+
+def _suspect(reply: Reply) -> str:
+    """Who is to be judged again alone: beside others a candidate did not end in time, or the reference kept its turn."""
+    if reply["kind"] == "ok":
+        late = reply["result"]["again_alone"] and reply["result"]["status"] == "TIMEOUT"
+        return "candidate" if late else ""
+    return "reference" if reply["kind"] == "timeout" and reply["type"] == OVERDUE else ""
+
+
+def _error_of(reply: Reply) -> str:
+    found = reply["result"].get("error", "") if reply["kind"] == "ok" else reply["message"]
+    return str(found)
+
+
+def _times(reply: Reply) -> dict[str, Any]:
+    """Empty where nothing was timed."""
+    times: dict[str, Any] = reply["result"].get("times", {}) if reply["kind"] == "ok" else {}
+    return times if "regime" in times else {}
+
+
+def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, work: Work) -> Perf:
+    """Each regime that was timed, and the one that the reward goes by, against the fastest baseline."""
+    regime, kernels = times["regime"], times.get("device")
+    by_regime = {
+        one: {"eager": times[one]["eager_us"]}
+        | {
+            name: times[one]["eager_us"] / found[one]
+            for name, found in baselines.items()
+            if isinstance(found, dict) and one in found
+        }
+        for one in ("latency", "device")
+        if one in times
+    }
+    chosen, known = times[regime], by_regime[regime]
+    # The ratio to eager was measured side by side; another baseline's to eager as well.
+    against = min(known.values()) / known["eager"]
+    notes = [f"baseline: {baselines['error']}"] if "error" in baselines else []
+    if times["waits"]:
+        notes.append(f"timed as a caller sees it: the {' and the '.join(times['waits'])} waits for the GPU")
+    wall = times["wall_us"]
+    if not clocks_agree(wall):
+        # Something was done that its events do not hold. What counts is then what a caller waits.
+        against *= wall["events"] / wall["candidate"]
+        notes.append(
+            f"by the judge's clock a call takes {wall['candidate']:.0f} us, by events {wall['events']:.0f} us: "
+            "the speed-up is by the judge's"
+        )
+    return Perf(
+        device=f"{device} {work.verdict.task.get('gpu', '')}".strip(),
+        regime=regime,
+        median_us=chosen["median_us"],
+        ci=chosen["ci"],
+        n=chosen["n"],
+        baselines=known,
+        speedup=chosen["speedup"] * against,
+        speedup_lo=chosen["low"] * against,
+        speedup_hi=chosen["high"] * against,
+        latency_us=times["latency"]["median_us"],
+        device_us=kernels["median_us"] if kernels else None,
+        baselines_latency=by_regime["latency"],
+        baselines_device=by_regime.get("device", {}),
+        wall_us=wall["candidate"],
+        mean_us=chosen["mean_us"],
+        std_us=chosen["std_us"],
+        min_us=chosen["min_us"],
+        max_us=chosen["max_us"],
+        roofline_frac=times["roofline_frac"],
+        clock_mhz=min(times["mhz"]),
+        compile_s=times["compile_s"],
+        notes=notes,
+    )

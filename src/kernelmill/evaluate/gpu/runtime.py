@@ -1,0 +1,307 @@
+"""A GPU as a candidate's runtime: real launches, counted; tensors through arenas; timed blocks of calls."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from triton.compiler import CompiledKernel
+from triton.compiler.errors import CompileTimeAssertionFailure
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import OutOfResources, PTXASError
+from triton.runtime.jit import JITFunction
+
+from kernelmill.evaluate.gpu.arena import Arena
+from kernelmill.evaluate.gpu.clock import Clock
+from kernelmill.evaluate.judge.candidate import Candidate, tensors_in
+from kernelmill.evaluate.judge.channel import Bytes, Carrier, pack, unpack
+
+_run, _tune, _do_compile = JITFunction.run, Autotuner.run, JITFunction._do_compile
+_init_handles = CompiledKernel._init_handles
+_UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
+"""What a tuner puts up with in one of its configurations."""
+_MOST_PROFILED = 500
+_TUNE_MS, _MOST_LAUNCHES = 4.0, 12
+"""A tuner tries a configuration for so long, and no more often."""
+_synchronize, _event = torch.cuda.synchronize, torch.cuda.Event
+_set_deterministic = torch._C._set_deterministic_algorithms
+_set_fill = torch._C._set_deterministic_fill_uninitialized_memory
+_empty_cache, _most_allocated = torch.cuda.empty_cache, torch.cuda.max_memory_allocated
+
+
+@dataclass
+class Launch:
+    qualname: str
+    file: str
+    programs: int
+    suppressed: bool
+    config: int | None = None
+
+
+@dataclass
+class Observed:
+    """As the interpreter's, with what can be seen on a GPU."""
+
+    launches: list[Launch] = field(default_factory=list)
+    signatures: list[dict[str, Any]] = field(default_factory=list)
+    oob: list[dict[str, Any]] = field(default_factory=list)
+    oob_count: int = 0
+    autotuned: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    configurations: int = 0
+    """Among which tuners are to choose."""
+
+
+def start_cuda() -> None:
+    """Make this process's context.
+
+    Torch asks NVML how many GPUs there are until it has been told. The server has asked before it forked this process,
+    with files that are closed here or are others by now: what NVML says then is anything.
+    """
+    torch.cuda._cached_device_count = torch._C._cuda_getDeviceCount()
+    torch.cuda.init()
+
+
+class OnGpu:
+    def __init__(self) -> None:
+        self.down: Arena | None = None
+        self.up: Arena | None = None
+        self.lean = False
+        """The task is large: what is not in use is given back to the GPU."""
+        self._seen = Observed()
+        self.pausing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        """Around what does not count as the candidate's running time."""
+
+    def install(self, request: dict[str, Any]) -> None:
+        start_cuda()
+        self.down = Arena.open(*request["down"])
+        self.up = Arena.open(*request["up"])
+        self.lean = bool(request["lean"])
+        Autotuner.do_bench = property(_benchmark)
+
+        def compile_apart(jit: Any, *args: Any, **kwargs: Any) -> Any:
+            with self.pausing():
+                return _do_compile(jit, *args, **kwargs)
+
+        def load_apart(kernel: Any) -> None:
+            if kernel.module is not None:
+                return
+            with self.pausing():  # some versions of Triton's compile a launcher for each signature
+                _init_handles(kernel)
+
+        JITFunction._do_compile, CompiledKernel._init_handles = compile_apart, load_apart
+
+    def begin(self, request: dict[str, Any]) -> None:
+        self._seen = seen = Observed()
+        suppressed, names = bool(request.get("suppress_all")), frozenset(request.get("suppress") or ())
+
+        def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+            function = self.fn
+            stop = suppressed or function.__qualname__ in names
+            programs = 1 if callable(grid) else math.prod(int(size) for size in grid)
+            if not warmup and len(seen.launches) < 1000:
+                file = function.__code__.co_filename
+                seen.launches.append(Launch(function.__qualname__, file, programs, stop))
+            return None if stop and not warmup else _run(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+        choices: dict[int, int] = {}
+
+        def compile_all(self: Any, *args: Any, **kwargs: Any) -> None:
+            choices[id(self)] = _compile_all(self, *args, **kwargs)
+            seen.configurations = sum(choices.values())
+
+        JITFunction.run = _compile if request.get("compile_only") else run
+        Autotuner.run = compile_all if request.get("compile_only") else _tune
+        # Memory that nobody wrote reads as NaN.
+        _set_deterministic(True, warn_only=True)
+        _set_fill(True)
+
+    def end(self) -> Observed:
+        JITFunction.run, Autotuner.run = _run, _tune
+        _set_deterministic(False)
+        _synchronize()
+        return self._seen
+
+    def carriers(self, blobs: list[memoryview]) -> tuple[Carrier, Carrier]:
+        if self.down is None or self.up is None:
+            return Bytes(blobs), Bytes()
+        return self.down, self.up.empty()
+
+    def settle(self) -> None:
+        if self.down is not None:
+            _synchronize()
+
+    def building(self) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = torch.device("cuda")
+        return context
+
+    def placed(self, model: Any) -> Any:
+        return model.cuda() if isinstance(model, torch.nn.Module) else model
+
+    def unsupported(self, error: BaseException) -> str | None:
+        return None
+
+    def progress(self, error: BaseException) -> str:
+        return ""
+
+
+def _compile(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+    """In place of a launch: compile what it needs, and load it onto the GPU."""
+    kernel = _run(self, *args, grid=grid, warmup=True, **kwargs)
+    if kernel is not None:
+        kernel.run  # noqa: B018  a property, which loads it
+    return kernel
+
+
+def _compile_all(self: Any, *args: Any, **kwargs: Any) -> int:
+    """In place of a tuner's choice: compile every configuration that it would try. Gives how many there are to choose from."""
+    self.nargs = dict(zip(self.arg_names, args, strict=False))
+    configurations = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
+    for config in configurations:
+        with contextlib.suppress(*_UNFIT):
+            self.fn.run(*args, **kwargs, **config.all_kwargs())
+    self.nargs = None
+    return len(configurations) if len(configurations) > 1 else 0
+
+
+def _benchmark(tuner: Any) -> Any:
+    """What a tuner times its configurations with: Triton's own takes an eighth of a second for each, for any kernel.
+
+    Who brings a function of its own has its way.
+    """
+    own = None if tuner.use_cuda_graph or tuner.num_warmups or tuner.num_reps else tuner._do_bench
+    return own or _quick_bench
+
+
+def _quick_bench(kernel_call: Callable[[], Any], quantiles: Any = None, **ignored: Any) -> list[float]:
+    """Milliseconds of a launch: the median, the shortest, the longest. The cache is written over before each."""
+    flush = _flush_buffer()
+    kernel_call()
+
+    def once() -> float:
+        start, end = _event(enable_timing=True), _event(enable_timing=True)
+        flush.zero_()
+        start.record()
+        kernel_call()
+        end.record()
+        _synchronize()
+        return float(start.elapsed_time(end))
+
+    times = [once()]
+    times += [once() for _ in range(max(1, min(_MOST_LAUNCHES, int(_TUNE_MS / max(times[0], 1e-3)))))]
+    return [statistics.median(times), min(times), max(times)]
+
+
+@functools.cache
+def _flush_buffer() -> torch.Tensor:
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return torch.empty(getattr(properties, "L2_cache_size", 50 << 20), dtype=torch.uint8, device="cuda")
+
+
+@contextlib.contextmanager
+def _launching_nothing() -> Iterator[None]:
+    JITFunction.run = lambda self, *args, **kwargs: None
+    try:
+        yield
+    finally:
+        JITFunction.run = _run
+
+
+class GpuCandidate(Candidate):
+    """A candidate that can also be timed."""
+
+    runtime: OnGpu
+    _clock: Clock | None = None
+    _sets: tuple[Any, ...] | list[Any] = ()
+    _captured: tuple[torch.cuda.CUDAGraph, list[Any], Any] | None = None
+    """A graph, the tensors that it reads, and what it gives."""
+
+    def answer(self, request: dict[str, Any], blobs: list[memoryview]) -> tuple[dict[str, Any], list[bytes]]:
+        answer, out = super().answer(request, blobs)
+        if self.runtime.lean and request["do"] != "time":  # who is timed keeps the memory that it has
+            try:
+                _empty_cache()
+                answer["memory"] = _most_allocated()
+            except RuntimeError:
+                if "error" not in answer:  # the GPU's fault was told already
+                    raise
+        return answer, out
+
+    def do_sets(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Inputs for timing, each set in memory of its own. What earlier calls left has served."""
+        self.slots.clear()
+        self.last = None
+        self._sets = [(self._unpacked(args), self._unpacked(kwargs)) for args, kwargs in request["sets"]]
+        return {}
+
+    def do_waits(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Whether a call waits for the GPU."""
+        args, kwargs = self._sets[0]
+        with torch.no_grad():
+            return {"waits": self._timer(request["kept"]).waits(lambda: self.model(*args, **kwargs))}
+
+    def _timer(self, kept: int) -> Clock:
+        if self._clock is None:
+            self._clock = Clock(kept)
+        return self._clock
+
+    def do_time(self, request: dict[str, Any]) -> dict[str, Any]:
+        """One block of timed calls. The result with the number `send` goes to the judge, as it was at once."""
+        sent: list[Any] = [None]
+
+        def after(number: int, result: Any) -> None:
+            if number == request["send"]:
+                self.outgoing = self.runtime.carriers([])[1]  # a call that is tried again begins anew
+                sent[0] = pack(result, self.outgoing)
+
+        model, clock = self.model, self._timer(request["kept"])
+        nothing = contextlib.nullcontext()
+        with torch.no_grad(), _launching_nothing() if request.get("suppress_all") else nothing:
+            sets = (self._sets[place] for place in request["order"])
+            calls = [functools.partial(model, *args, **kwargs) for args, kwargs in sets]
+            times = clock.block(calls, request["regime"], after)
+        return {"times": times, "result": sent[0]}
+
+    def do_graph(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Capture a call as a graph. Comes after timing."""
+        self._sets = ()
+        args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
+        if self.runtime.lean:
+            _empty_cache()
+        graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(graph):
+            result = self.model(*args, **kwargs)
+        self._captured = graph, tensors_in([args, kwargs]), result
+        return {}
+
+    def do_replay(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Write other numbers into the memory of a captured call's inputs, and replay it."""
+        assert self._captured is not None
+        graph, given, result = self._captured
+        self._captured = None
+        fresh = tensors_in([unpack(request[name], self.incoming) for name in ("args", "kwargs")])
+        with torch.no_grad():
+            for old, new in zip(given, fresh, strict=True):
+                old.data.copy_(new)
+            graph.replay()
+        return {"output": pack(result, self.outgoing)}
+
+    def do_profile(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What ran on the GPU during a call, by the driver's own account: name and microseconds."""
+        args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
+        _synchronize()
+        with (
+            torch.no_grad(),
+            torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen,
+        ):
+            self.model(*args, **kwargs)
+            _synchronize()
+        on_gpu = [event for event in seen.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+        return {"ran": [[event.name, event.device_time_total] for event in on_gpu][:_MOST_PROFILED]}

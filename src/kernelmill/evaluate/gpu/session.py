@@ -1,0 +1,254 @@
+"""A session with a candidate on a GPU: tensors cross in arenas, and what is computed waits for its turn.
+
+Beside others a candidate has little time for a call: a GPU that is shared says nothing about who does not end. Who is
+too slow there is judged again, and each of its calls then has the GPU to itself (`alone`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from kernelmill.evaluate.gpu.arena import Arena
+from kernelmill.evaluate.gpu.gpu_memory import memory_was_short
+from kernelmill.evaluate.judge.channel import Carrier, pack
+from kernelmill.evaluate.judge.session import TOO_SLOW, Returned, Session, Stop
+from kernelmill.evaluate.task.reference import Reference
+from kernelmill.evaluate.task.values import Call, Outputs
+from kernelmill.sandbox import inside
+
+_LEAST_ARENA = 1 << 20
+_MOST_SETS = 2 << 30
+_SETS = 8
+"""How many sets of inputs the arena has room for where calls are timed, if they are not large."""
+LEAN_FROM = 1 << 30
+"""Bytes of inputs, outputs and weights from which on neither side keeps memory that it does not use."""
+_TOO_MUCH = "an arena of"
+_COMPUTES, _SMALL = ("call", "graph", "replay", "profile"), ("load", "build", "weights", "sets", "resend")
+_OURS_FROM = 0.25
+"""Of a GPU's memory: who judges with more than this cannot blame a candidate for what is left."""
+_BESIDE_S, _BESIDE_TIMES = 3.0, 20
+"""For a call beside others: seconds at least, and times what the reference takes."""
+_ALONE_TIMES = 50
+"""For a call alone, times what the reference takes, where that is more than the limit."""
+_SLACK_S = 30.0
+"""What a turn may take beyond the candidate's limit: the judge's own part of it, and noticing."""
+_REFERENCE_S = 60.0
+"""The cap on a turn in which the reference is run."""
+_A_CONFIGURATION_S, _MOST_CONFIGURATIONS = 0.5, 128
+"""For a tuner to try one, beside the time for the call."""
+
+
+class Turn:
+    """The judge's turn on its GPU. Inside one, no other is taken."""
+
+    def __init__(self, alone: bool = False) -> None:
+        self._alone = alone
+        """Where nothing else is said."""
+        self._taken: tuple[bool, float] | None = None
+
+    @contextmanager
+    def __call__(self, alone: bool | None = None, cap: float = _REFERENCE_S) -> Iterator[None]:
+        if self._taken is not None:
+            yield
+            return
+        self._taken = alone, cap = (self._alone if alone is None else alone, cap)
+        inside.line.take(alone, cap)
+        try:
+            yield
+            torch.cuda.current_stream().synchronize()
+        except BaseException as error:
+            # What does not end still runs: that turn ends with its process.
+            if not (isinstance(error, Stop) and error.status == "TIMEOUT"):
+                self._leave()
+            raise
+        self._leave()
+
+    def _leave(self) -> None:
+        self._taken = None
+        inside.line.leave()
+
+    def interrupt(self) -> None:
+        """Let others have it for a while."""
+        if self._taken is not None:
+            inside.line.leave()
+
+    def resume(self) -> None:
+        if self._taken is not None:
+            inside.line.take(*self._taken)
+
+
+class GpuSession(Session):
+    turn: Turn
+    down: Arena
+    up: Arena
+    lean = False
+    compiles = True
+    grace = 1.0
+    task_bytes = 0
+    """Of one set of inputs, the outputs and the weights."""
+    reference_s = 0.0
+    """What a call of the reference took, when the arenas were made."""
+    candidate_bytes = 0
+    """The most that the candidate's process says that it had in use. Known where memory is short."""
+
+    def allocate(self, reference: Reference, seed: int, timed: bool) -> None:
+        """Arenas that have room for what this reference's calls take and give: one call, and several sets of small inputs."""
+        model, call, init = reference.new(seed), reference.inputs(seed), reference.init_call(seed)
+        state = [*model.state_dict().values(), *init.tensors()]
+        with self.turn():  # waiting for it is not measured
+            start = time.monotonic()
+            outputs = reference.run(model, call).leaves
+            torch.cuda.synchronize()
+            self._set_limits(time.monotonic() - start)
+        held, given, taken = (_bytes(tensors) for tensors in (state, call.tensors(), outputs))
+        down = held + max(given, min(_SETS * given, _MOST_SETS) if timed else 0) + _LEAST_ARENA
+        up = held + taken + _LEAST_ARENA
+        self.task_bytes = held + given + taken
+        self.lean = self.task_bytes >= LEAN_FROM
+        del model, call, init, state, outputs  # where they are large there is no room for both
+        torch.cuda.empty_cache()
+        self.down = Arena.allocate(down)
+        try:
+            self.up = Arena.allocate(up)
+        except BaseException:
+            self.down.free()
+            raise
+
+    def _set_limits(self, reference_s: float) -> None:
+        self.reference_s = reference_s
+        alone_s = max(self._limits.call_s, _ALONE_TIMES * reference_s)
+        self.call_s = alone_s if self.alone else max(_BESIDE_S, _BESIDE_TIMES * reference_s)
+
+    def computing(self, alone: bool | None = None, cap: float | None = None) -> AbstractContextManager[None]:
+        """A turn on the GPU, alone if this candidate's calls have to be, or if that is asked for."""
+        return self.turn(self.alone if alone is None else alone, cap or self.call_s + _SLACK_S)
+
+    def interrupt(self) -> None:
+        self.turn.interrupt()
+
+    def resume(self) -> None:
+        self.turn.resume()
+
+    def memory(self) -> dict[str, float]:
+        """In GB, at most: what both sides had in use, the arenas apart."""
+        found = {"task_gb": self.task_bytes, "arenas_gb": self.down.size + self.up.size}
+        found |= {"judge_gb": torch.cuda.max_memory_allocated(), "candidate_gb": self.candidate_bytes}
+        return {name: round(size / 1e9, 2) for name, size in found.items()}
+
+    def close(self) -> None:
+        for arena in (self.down, self.up):
+            arena.free()
+
+    def outgoing(self) -> Carrier:
+        return self.down.empty()
+
+    def incoming(self, blobs: list[memoryview]) -> Carrier:
+        return self.up
+
+    def load(self, code: str, class_name: str) -> None:
+        fields = {"code": code, "class": class_name, "down": [self.down.size, self.down.handle]}
+        self.ask(
+            "load", self._limits.load_s, fields | {"up": [self.up.size, self.up.handle], "lean": self.lean}
+        )
+
+    def call(self, call: Call, seed: int, **options: Any) -> Returned:
+        if self.lean:
+            self._answer = None
+        return super().call(call, seed, lean=self.lean, **options)
+
+    def compile(self, call: Call, seed: int) -> float:
+        """Have the candidate compile all that a call launches, without a launch. Gives the seconds that this took.
+
+        Others use the GPU meanwhile, also who wants it alone. What fails here fails again in the first call. Where there
+        are configurations to choose from, the choice is made at once, with nobody else on the GPU.
+        """
+        compiled = self.call(call, seed, compile_only=True, forget=True, tolerate=True)
+        found = compiled.said.get("observed", {}).get("configurations", 0)
+        if configurations := min(int(found), _MOST_CONFIGURATIONS):
+            self._choose(call, seed, configurations)
+        return compiled.seconds
+
+    def _choose(self, call: Call, seed: int, configurations: int) -> None:
+        """Have tuners choose among so many."""
+        limit, self.call_s = self.call_s, self.call_s + _A_CONFIGURATION_S * configurations
+        try:
+            with self.computing(alone=True):
+                said = self.call(call, seed, forget=True, tolerate=True).said
+        finally:
+            self.call_s = limit
+        if "error" in said and said["error"]["slow"]:
+            raise Stop("UNSUPPORTED", f"{TOO_SLOW}: to choose among {configurations} configurations")
+
+    def captured(self, call: Call) -> str:
+        """Have the candidate capture a call as a graph. Gives why it cannot be."""
+        said, _ = self._on("graph", call)
+        return f"{said['error']['type']}: {said['error']['message']}" if "error" in said else ""
+
+    def replayed(self, fresh: Call) -> tuple[Outputs | None, str]:
+        """What the captured graph gives for other inputs; or why that cannot be known."""
+        said, out = self._on("replay", fresh)
+        if "error" in said:
+            return None, f"{said['error']['type']}: {said['error']['message']}"
+        return self._outputs(said, out)
+
+    def _on(self, do: str, call: Call) -> tuple[dict[str, Any], list[memoryview]]:
+        carrier = self.outgoing()
+        fields = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier)}
+        self._answer = None
+        said, out = self.ask(do, self.call_s, fields, carrier, tolerate=True)
+        return said, out
+
+    def profiled(self, call: Call) -> tuple[list[tuple[str, float]], str]:
+        """What ran on the GPU in a call, by name and microseconds; or why that cannot be known."""
+        carrier = self.outgoing()
+        fields = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier)}
+        said, _ = self.ask("profile", self._limits.load_s, fields, carrier, tolerate=True)
+        if "error" in said:
+            return [], f"{said['error']['type']}: {said['error']['message']}"
+        return [(str(name), float(time)) for name, time in said["ran"]], "" if said[
+            "ran"
+        ] else "nothing was seen"
+
+    def ask(self, do: str, seconds: float, fields: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        torch.cuda.current_stream().synchronize()  # what was put into the arena is there
+        if self.lean and do not in ("time", "look"):
+            torch.cuda.empty_cache()
+        computes = do in _COMPUTES and not fields.get("compile_only")
+        computes |= self.alone and do in _SMALL  # who is suspected of never ending may not end in any of them
+        try:
+            with self.computing() if computes else nullcontext():
+                said, out = super().ask(do, seconds, fields, *args, **kwargs)
+        except Stop as stop:
+            if do == "call" and stop.status == "OOM" and _TOO_MUCH in stop.error:
+                words = f"it returns more bytes than the task does\n{stop.error}"
+                raise Stop("INCORRECT_SHAPE", words) from stop
+            if not memory_was_short(stop.error):
+                raise
+            raise _no_room(self.down.size + self.up.size, stop.error) from stop
+        self.candidate_bytes = max(self.candidate_bytes, int(said.get("memory", 0)))
+        return said, out
+
+    def _outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
+        outputs, trouble = super()._outputs(said, out)
+        if outputs is not None:  # the arena is written over by the next call
+            outputs.leaves = [leaf.clone() for leaf in outputs.leaves]
+        return outputs, trouble
+
+
+def _no_room(arenas: int, error: str) -> Stop:
+    """Whose doing it is that the GPU was full: a task that fills much of it by itself is nobody's."""
+    ours, all_of_it = torch.cuda.memory_reserved() + arenas, torch.cuda.get_device_properties(0).total_memory
+    if ours < _OURS_FROM * all_of_it:
+        return Stop("OOM", error)
+    return Stop(
+        "UNSUPPORTED", f"this task does not fit: judging it takes {ours / 2**30:.0f} GB here\n{error}"
+    )
+
+
+def _bytes(tensors: list[Any]) -> int:
+    return sum(-(-t.numel() * t.element_size() // 256) * 256 for t in tensors)

@@ -1,0 +1,268 @@
+"""Timing on a GPU: the candidate in its process and the reference in the judge's, in turn, until the ratio is known.
+
+The judge's own clock looks from outside: the time that a block of calls took for it must fit what the events in the
+candidate's process say. Some of the timed results are compared with what is right. A block without the candidate's
+launches tells how much of the time is not its kernels' own.
+
+Where either side waits for the GPU during a call, both are timed in the latency regime alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from kernelmill.evaluate.gpu.clock import KEPT_RESULTS, Clock, Regime, bandwidth
+from kernelmill.evaluate.gpu.plan import LAUNCHES_MATTER_BELOW_US, LEAST_CALLS, TURN_S, Plan
+from kernelmill.evaluate.gpu.ratio import pair_ratios, ratio, spread
+from kernelmill.evaluate.gpu.wall_clock import by_the_judge
+from kernelmill.evaluate.judge.channel import pack, unpack
+from kernelmill.evaluate.judge.session import Returned
+from kernelmill.evaluate.judge.trial import Trial
+from kernelmill.evaluate.task.values import Call, Outputs, flatten
+
+SETS = 8
+DEVICE_REGIME_BELOW_US = 100.0
+"""Where eager's kernels take less, launching is most of what a caller sees: the reward goes by the kernels' own time."""
+MOST_PAIRS = 60
+PAIRS_OF_THE_OTHER = 6
+"""In the regime that the reward does not go by."""
+GOOD_ENOUGH = 0.008
+BETWEEN_PROCESSES = 0.012
+"""What a kernel was seen to differ by from itself in another process, relative, in 95 of 100 cases and however long it was
+timed: its memory lies elsewhere."""
+WALL_S = 0.02
+"""About what the judge's own clock looks at, in `FEW_FOR_THE_WALL` to `MOST_FOR_THE_WALL` calls."""
+FEW_FOR_THE_WALL, MOST_FOR_THE_WALL = 3, 100
+BEYOND_PHYSICS = 0.9
+"""Of the time that moving the task's bytes takes: who is faster has not moved them."""
+_ASK_S = TURN_S / 2
+"""For one block: who takes longer is noticed by the judge before its turn is ended."""
+_KEPT_RESULTS = 12
+_ROOM = 4 << 30
+"""Bytes that the inputs, answers and kept results of timing may take together, where they are several."""
+_Blocks = tuple[list[list[float]], list[list[float]]]
+
+
+class Stopwatch:
+    """Times one candidate against its reference. Make it before the turn, `measure` in it, `results` after."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial, self._session = trial, trial.session
+        sets = _sets(trial)
+        self._calls = [functools.partial(one.on, trial.session.model) for one in sets]
+        self._answers = [trial.session.expected(one, 0) for one in sets]
+        carrier = trial.session.outgoing()
+        packed = [[pack(one.args, carrier), pack(one.kwargs, carrier)] for one in sets]
+        trial.session.ask("sets", 30.0, {"sets": packed}, counts=False)
+        self._moved = _bytes(trial, sets[0], self._answers[0].eager)
+        taken = bytes_of(self._answers[0].eager.leaves)
+        self._most_kept = most_kept(_KEPT_RESULTS, taken)
+        self._kept = most_kept(KEPT_RESULTS, taken)
+        self._blocks: dict[Regime, _Blocks] = {}
+        self._sent: list[tuple[int, Outputs]] = []
+        self._found: dict[str, Any] = {}
+        with trial.session.computing():
+            self._clock = Clock(self._kept)
+            self._pair("latency", 1)  # what is made at a first call is made now
+
+    def measure(self, budget: float) -> None:
+        """Nothing else runs on the GPU meanwhile. `budget` is in seconds, for the regime that the reward goes by."""
+        first = self._clock.mhz()
+        eager, ours = (statistics.median(side) for side in self._pair("latency", 2))  # clocks rise under load
+        slowest = max(eager, ours, 1.0)
+        waits = self._waits() if slowest < LAUNCHES_MATTER_BELOW_US else []
+        one_regime = bool(waits) or slowest >= LAUNCHES_MATTER_BELOW_US
+        regimes: tuple[Regime, ...] = ("latency",) if one_regime else ("latency", "device")
+        # By the kernels' own time, where it is known: how long launching takes depends on how busy the machine is.
+        eager, _ = (statistics.median(side) for side in self._pair(regimes[-1], Plan.of(slowest).calls))
+        chosen = regimes[-1] if eager < DEVICE_REGIME_BELOW_US else "latency"
+        for regime in regimes:
+            self._regime(regime, budget if regime == chosen else None)
+        self._found = {
+            "regime": chosen,
+            "waits": waits,
+            "wall_us": self._wall(slowest),
+            "others_us": None if waits else self._without_launches("latency" if one_regime else "device"),
+            "bandwidth": bandwidth(),
+            "mhz": [first, self._clock.mhz()],
+        }
+
+    def results(self) -> dict[str, Any]:
+        """Times by regime, and what they say about the candidate; timed results that are wrong are a hack."""
+        self._session.ask("look", 10.0, {}, counts=False)  # nobody looked while the clock ran
+        with self._session.computing():
+            self._compare()
+        found = self._found | {"sets": len(self._calls), "bytes": self._moved}
+        for regime, blocks in self._blocks.items():
+            found[regime] = _summary(*blocks)
+        self._share(found)
+        self._physics(found)
+        return found
+
+    # ------------------------------------------------------------------------------------------ measuring
+
+    def _waits(self) -> list[str]:
+        """Which sides wait for the GPU during a call: then both are timed as a caller sees them."""
+        said, _ = self._session.ask("waits", _ASK_S, {"kept": self._kept}, counts=False)
+        found = {"candidate": said["waits"] is True, "reference": self._clock.waits(self._calls[0])}
+        return [side for side, waits in found.items() if waits]
+
+    def _regime(self, regime: Regime, budget: float | None) -> None:
+        eager, ours = self._pair(regime, 2)
+        plan = Plan.of(max(statistics.median(eager), statistics.median(ours), 1.0))
+        blocks: _Blocks = ([], [])
+        least = min(plan.pairs, PAIRS_OF_THE_OTHER) if budget is None else plan.pairs
+        end = time.monotonic() + (budget or 0.0)
+        while len(blocks[0]) < MOST_PAIRS:
+            eager, ours = self._pair(regime, plan.calls, candidate_first=bool(len(blocks[0]) % 2), check=True)
+            blocks[0].append(eager)
+            blocks[1].append(ours)
+            if len(blocks[0]) < least:
+                continue
+            if time.monotonic() > end or spread(pair_ratios(*blocks)) < GOOD_ENOUGH:
+                break
+        self._blocks[regime] = blocks
+
+    def _pair(
+        self, regime: Regime, size: int, candidate_first: bool = False, check: bool = False
+    ) -> tuple[list[float], list[float]]:
+        """A block of eager's and one of the candidate's, on the same inputs in the same order."""
+        dice = self._trial.random
+        order = [dice.randrange(len(self._calls)) for _ in range(size)]
+        send = dice.randrange(size) if check else None
+        eager = [] if candidate_first else self._eager(regime, order)
+        ours = self._ours(regime, order, send)
+        return self._eager(regime, order) if candidate_first else eager, ours
+
+    def _eager(self, regime: Regime, order: list[int]) -> list[float]:
+        return self._clock.block([self._calls[place] for place in order], regime)
+
+    def _ours(self, regime: Regime, order: list[int], send: int | None = None) -> list[float]:
+        """One block of the candidate's calls; the result of the call with the number `send` is kept."""
+        fields = {"regime": regime, "order": order, "send": send, "kept": self._kept}
+        said, _ = self._session.ask("time", _ASK_S, fields, counts=False)
+        times = _times(said, order)
+        if send is not None and len(self._sent) < self._most_kept:
+            outputs = flatten(unpack(said["result"], self._session.incoming([])))
+            outputs.leaves = [leaf.clone() for leaf in outputs.leaves]
+            self._sent.append((order[send], outputs))
+        return times
+
+    def _without_launches(self, regime: Regime) -> float | None:
+        """Microseconds of a call in which nothing of the candidate's own is launched; None where it fails then."""
+        order = [place % len(self._calls) for place in range(LEAST_CALLS)]
+        fields = {"regime": regime, "order": order, "send": None, "kept": self._kept, "suppress_all": True}
+        said, _ = self._session.ask("time", _ASK_S, fields, tolerate=True, counts=False)
+        return None if "error" in said else statistics.median(_times(said, order))
+
+    def _wall(self, slowest_us: float) -> dict[str, float]:
+        """By the judge's clock, from outside the candidate's process."""
+        count = max(FEW_FOR_THE_WALL, min(MOST_FOR_THE_WALL, int(WALL_S * 1e6 / slowest_us)))
+        claimed = statistics.median(t for block in self._blocks["latency"][1] for t in block)
+        return by_the_judge(
+            lambda size: self._eager("latency", [0] * size),
+            lambda size: self._ours("latency", [0] * size),
+            count,
+            claimed,
+            time.perf_counter,
+        )
+
+    # ------------------------------------------------------------------------------------------ what it says
+
+    def _compare(self) -> None:
+        for place, outputs in self._sent:
+            compared = self._session.compare(Returned(outputs, "", {}, 0.0), self._answers[place])
+            if not compared.ok:
+                self._trial.record.check("digest", "fail", compared.detail)
+                self._trial.hack("D1.late_or_stale_when_timed", detail=compared.detail)
+                return
+        self._trial.record.check("digest", "pass", f"{len(self._sent)} timed results")
+
+    def _share(self, found: dict[str, Any]) -> None:
+        """How much of the time is the candidate's own kernels'."""
+        record, others, all_of_it = self._trial.record, found["others_us"], _kernels(found)["median_us"]
+        if others is None:
+            why = "it fails without its launches" if not found["waits"] else "a call waits for the GPU"
+            record.check("coverage", "skip", why)
+            return
+        share = max(0.0, 1 - others / all_of_it)
+        record.check("coverage", "pass", f"{others:.1f} of {all_of_it:.1f} us are not its own kernels'")
+        record.grade.coverage = round(share, 4)
+        if share < 0.5:
+            record.flag("A4.torch_does_most", "soft", share=round(1 - share, 3), measured=True)
+
+    def _physics(self, found: dict[str, Any]) -> None:
+        """Nobody moves bytes faster than the memory does. What fits into the cache may still be there unwritten."""
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        must = max(0, self._moved - getattr(properties, "L2_cache_size", 50 << 20))
+        floor = must / found["bandwidth"] * 1e6
+        ours, eager = _kernels(found)["median_us"], _kernels(found)["eager_us"]
+        found["roofline_frac"] = self._moved / found["bandwidth"] * 1e6 / ours
+        # A reference that is faster itself does not need all of its bytes: an embedding, a slice.
+        beyond = ours < BEYOND_PHYSICS * floor <= eager
+        text = f"{ours:.1f} us; to move its bytes takes {floor:.1f} us"
+        self._trial.record.check("physics", "fail" if beyond else "pass", text)
+        if beyond:
+            self._trial.hack("D13.faster_than_the_memory", detail=text)
+
+
+def _sets(trial: Trial) -> list[Call]:
+    """Several, so that what one call left in a cache does not help the next; large ones do not fit there anyway."""
+    first = trial.session.reference.inputs(trial.seed())
+    given = bytes_of(first.tensors()) + 4096
+    answer = trial.session.expected(first, 0)
+    taken = bytes_of(answer.eager.leaves) + bytes_of(answer.exact.leaves)
+    room = trial.session.outgoing().size  # type: ignore[attr-defined]
+    count = max(1, min(SETS, room // given, _ROOM // (given + taken)))
+    return [first, *(trial.session.reference.inputs(trial.seed()) for _ in range(count - 1))]
+
+
+def _kernels(found: dict[str, Any]) -> dict[str, Any]:
+    """The times that are nearest to the kernels' own."""
+    nearest: dict[str, Any] = found.get("device") or found["latency"]
+    return nearest
+
+
+def most_kept(most: int, size: int) -> int:
+    """Of results of this size, so many may be kept at a time."""
+    return max(1, min(most, _ROOM // (size + 1)))
+
+
+def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _times(said: dict[str, Any], order: list[int]) -> list[float]:
+    times = [float(t) for t in said["times"]]
+    if len(times) != len(order) or any(not t > 0 for t in times):
+        raise ValueError("the times are not those of the calls asked for")
+    return times
+
+
+def _summary(eager: list[list[float]], ours: list[list[float]]) -> dict[str, Any]:
+    result, flat = ratio(eager, ours, BETWEEN_PROCESSES), [t for block in ours for t in block]
+    medians = sorted(statistics.median(block) for block in ours)
+    return {
+        "median_us": statistics.median(flat),
+        "mean_us": statistics.fmean(flat),
+        "std_us": statistics.stdev(flat) if len(flat) > 1 else 0.0,
+        "min_us": min(flat),
+        "max_us": max(flat),
+        "ci": [medians[0], medians[-1]],
+        "n": len(flat),
+        "eager_us": statistics.median(t for block in eager for t in block),
+        "speedup": result.value,
+        "low": result.low,
+        "high": result.high,
+        "pairs": len(eager),
+    }
+
+
+def _bytes(trial: Trial, call: Call, outputs: Outputs) -> int:
+    return bytes_of([*call.tensors(), *trial.session.model.state_dict().values(), *outputs.leaves])

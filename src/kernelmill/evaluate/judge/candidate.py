@@ -1,0 +1,441 @@
+"""The candidate's process: loads a stranger's code, calls it when the judge says so, sends back what it returned.
+
+One request at a time, over a `Channel`: `load`, `build`, `call`, `weights`, `resend`, `look`. An answer repeats the request's
+nonce. It holds output bytes and what was observed; never a verdict, for the code in this process could forge that.
+
+Runs in a confined child, and is written for two devices: under the interpreter everything is in ordinary memory and
+only looks like CUDA.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import json
+import math
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+import torch
+
+from kernelmill.evaluate.judge.channel import Bytes, Carrier, Channel, Closed, Config, pack, strided, unpack
+from kernelmill.evaluate.judge.guard import Guard
+from kernelmill.evaluate.judge.torch_work import Recorder
+from kernelmill.evaluate.task import offline_models
+from kernelmill.evaluate.task.chunked import identical
+from kernelmill.evaluate.task.values import seed_all
+from kernelmill.sandbox import inside
+
+FILE = "candidate.py"
+_MODULE = "candidate"
+_TRACE_LINES = 30
+_LAUNCHES = 200
+_SOON = 0.01
+
+
+class TooSlow(BaseException):
+    """The time for this step is over, and Python still runs."""
+
+
+class Runtime(Protocol):
+    """What differs between the interpreter and a GPU."""
+
+    pausing: Callable[[], AbstractContextManager[None]]
+    """Around compiling, which has a budget of its own."""
+
+    def install(self, request: dict[str, Any]) -> None:
+        """Before the candidate's code is loaded."""
+
+    def begin(self, request: dict[str, Any]) -> None:
+        """Before a call: watch it, and do what the request asks for."""
+
+    def end(self) -> Any:
+        """After a call: an `Observed`."""
+
+    def carriers(self, blobs: list[memoryview]) -> tuple[Carrier, Carrier]:
+        """How tensors come in and go out."""
+
+    def settle(self) -> None:
+        """Before an answer: wait until all that was begun is done, also what reads or writes the carriers' memory."""
+
+    def building(self) -> AbstractContextManager[Any]:
+        """Around the construction of the model: where the reference was made, so that equal seeds give equal weights."""
+
+    def placed(self, model: Any) -> Any:
+        """The model where it is to run."""
+
+    def unsupported(self, error: BaseException) -> str | None:
+        """Why this device cannot say whether the candidate is right."""
+
+    def progress(self, error: BaseException) -> str:
+        """How far a kernel came that a time-out cut off."""
+
+
+def serve(end: socket.socket, runtime: Runtime, kind: type[Candidate] | None = None) -> None:
+    """Answer the judge until it closes the socket."""
+    channel, candidate = Channel(end), (kind or Candidate)(runtime)
+    while True:
+        try:
+            request, blobs = channel.receive()
+        except Closed:
+            return
+        runtime.pausing = functools.partial(_pausing, channel, request["nonce"])
+        answer, out = candidate.answer(request, blobs)
+        channel.send(answer | {"nonce": request["nonce"]}, out)
+
+
+@contextmanager
+def _pausing(channel: Channel, nonce: str) -> Iterator[None]:
+    """Inside, what is done is no part of the step's time: the judge is told, and has another limit for it."""
+    if not _alarm.pause():  # one is compiled while another is, or in a thread
+        yield
+        return
+    try:
+        channel.send({"nonce": nonce, "pause": True})
+        try:
+            yield
+        finally:
+            channel.send({"nonce": nonce, "pause": False})
+            channel.receive()  # others may have a turn before this goes on
+    finally:
+        _alarm.resume()
+
+
+def warm_up(code: str) -> Any:
+    """In the server: execute a module with a kernel, so that no child pays for what torch and triton do only once."""
+    with Recorder():
+        torch.softmax(torch.ones(2, 2) @ torch.ones(2, 2), -1)
+    return _execute(code, os.path.abspath("warm_up.py"))
+
+
+def _execute(code: str, file: str) -> Any:
+    """The code as a module in a file of its own: triton reads a kernel's source from there."""
+    with open(file, "w", encoding="utf-8", errors="surrogatepass") as opened:
+        opened.write(code)
+    spec = importlib.util.spec_from_file_location(_MODULE, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_MODULE] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Candidate:
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.kind: Any = None
+        self.model: Any = None
+        self.guard: Guard | None = None
+        self.file = os.path.abspath(FILE)
+        self.built: list[tuple[Any, bool]] = []
+        """The model's parts, and whether each is built in training: one that was loaded is not."""
+        self.slots: dict[str, tuple[list[Any], dict[str, Any]]] = {}
+        self.last: Any = None
+        """What the last call returned: kept, so that its memory is not used again. Where memory is short (`lean`), only
+        what the judge wants to see again (`hold`)."""
+
+    def answer(self, request: dict[str, Any], blobs: list[memoryview]) -> tuple[dict[str, Any], list[bytes]]:
+        self.incoming, self.outgoing = self.runtime.carriers(blobs)
+        step = getattr(self, f"do_{request['do']}")
+        _alarm.set(request["seconds"])
+        start = time.perf_counter()
+        try:
+            answer = step(request)
+            self.runtime.settle()
+        except BaseException as error:  # noqa: BLE001  SystemExit and the time-out too: the error is the answer
+            _alarm.stop()
+            self.outgoing = self.runtime.carriers([])[1]
+            answer = {"error": self._error(error)}
+        finally:
+            _alarm.stop()
+        answer["seconds"] = time.perf_counter() - start
+        if self.guard is not None:
+            answer["guard"] = {
+                "events": self.guard.events[:],
+                "tampered": self.guard.tampered() if request["look"] else [],
+                "threads": self.guard.threads(),
+                "settings": self.guard.settings(),
+            }
+        return answer, self.outgoing.sent if isinstance(self.outgoing, Bytes) else []
+
+    def do_load(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.runtime.install(request)
+        self.guard = Guard(self.file)
+        module = _execute(request["code"], self.file)
+        self.kind = getattr(module, request["class"])
+        return {}
+
+    def do_build(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Construct the model and give it the reference's weights, by the strictest way that fits."""
+        args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
+        state = {name: self._unpacked(packed) for name, packed in request["state"]}
+        self.slots.clear()
+        self.last = None
+        seed_all(request["seed"])
+        with torch.no_grad():
+            with self.runtime.building():
+                model = self.kind(*args, **kwargs)
+            self.model = self.runtime.placed(model)
+            way = _give_weights(self.model, state) if isinstance(self.model, torch.nn.Module) else "none"
+        self.built = [(part, part.training) for part in self.model.modules()] if way != "none" else []
+        return {"drop_in": way}
+
+    def do_weights(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Write other weights into the model, in place and as an optimiser would: versions go up."""
+        state = {name: self._unpacked(packed) for name, packed in request["state"]}
+        with torch.no_grad():
+            return {"drop_in": _give_weights(self.model, state)}
+
+    def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request.get("lean") and not request.get("forget"):
+            self.last = None
+        args, kwargs, before = self._arguments(request)
+        if request.get("mode") is not None:
+            self._enter(request["mode"])
+        previous = _stores(self.last)
+        seed_all(request["seed"])
+        self.runtime.begin(request)
+        recorder = Recorder()
+        error: BaseException | None = None
+        try:
+            with torch.set_grad_enabled(bool(request.get("grad"))), recorder:
+                result = self.model(*args, **kwargs)
+        except BaseException as raised:  # noqa: BLE001  it is told what was seen up to here
+            error = raised
+        # Bytes first: whatever still runs in the background comes too late for them.
+        answer: dict[str, Any] = {}
+        try:
+            if error is None:
+                answer["output"] = pack(result, self.outgoing)
+        finally:
+            observed = self.runtime.end()
+        answer["observed"] = _seen(observed, self.file)
+        answer["work"] = recorder.work.to_dict()
+        if error is not None:
+            answer["error"] = self._error(error)
+            return answer
+        tensors = tensors_in(result)
+        with torch.no_grad():
+            recorder.look_for([tensor for tensor in tensors if type(tensor) is torch.Tensor])
+        answer["work"] = recorder.work.to_dict()
+        answer["types"] = sorted(
+            {_type_name(leaf) for leaf in tensors} - {"torch.Tensor", "torch.nn.Parameter"}
+        )
+        answer["attributes"] = sorted({name for tensor in tensors for name in _own_attributes(tensor)})
+        mine = _stores(result)
+        held = {"input": _stores([args, kwargs]), "previous output": previous}
+        held["parameter"] = (
+            _stores(list(self.model.state_dict().values())) if _is_module(self.model) else set()
+        )
+        answer["shares"] = [what for what, stores in held.items() if mine & stores]
+        after = tensors_in([args, kwargs])
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            answer["mutated"] = [
+                i for i, (a, b) in enumerate(zip(before, after, strict=True)) if not identical(a, b.detach())
+            ]
+        if request.get("buffers") and _is_module(self.model):
+            answer["buffers"] = [
+                [name, pack(buffer, self.outgoing)] for name, buffer in self.model.named_buffers()
+            ]
+        if request.get("hold", not request.get("lean")) and not request.get("forget"):
+            self.last = result
+        if request.get("last_use"):
+            del self.slots[request["into"]]
+        return answer
+
+    def _enter(self, mode: str) -> None:
+        """`train`, `eval`, or `built`: each part of the model as it was made."""
+        self.model.train(mode != "eval")
+        for part, training in self.built if mode == "built" else ():
+            part.training = training
+
+    def do_resend(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send the last result once more, as it is now."""
+        return {"output": pack(self.last, self.outgoing)}
+
+    def do_look(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Nothing: what is asked for is the guard's word, which comes with every answer."""
+        return {}
+
+    def _arguments(self, request: dict[str, Any]) -> tuple[list[Any], dict[str, Any], list[Any]]:
+        """New tensors; or, with `into`, the tensors of an earlier call with other numbers written into their memory.
+
+        With them the tensors as they came, in the memory that they crossed in: whether the call changes its inputs is
+        seen by these.
+        """
+        came_args, came_kwargs = (unpack(request[name], self.incoming) for name in ("args", "kwargs"))
+        came = tensors_in([came_args, came_kwargs])
+        into = request.get("into")
+        if into is not None:
+            args, kwargs = self.slots[into]
+            for old, new in zip(tensors_in([args, kwargs]), came, strict=True):
+                old.data.copy_(new)  # not the tensor's own copy_: its version stays what it was
+            return args, kwargs, came
+        args, kwargs = _owned(request["args"], came_args), _owned(request["kwargs"], came_kwargs)
+        if request.get("keep") is not None:
+            self.slots[request["keep"]] = (args, kwargs)
+        return args, kwargs, came
+
+    def _unpacked(self, packed: dict[str, Any]) -> Any:
+        """As the judge sent it, with memory of its own and the strides that it had."""
+        return _owned(packed, unpack(packed, self.incoming))
+
+    def _error(self, error: BaseException) -> dict[str, Any]:
+        try:
+            message = str(error)[:4000]
+        except Exception:  # noqa: BLE001  a stranger's __str__ may raise anything
+            message = "(its message cannot be read)"
+        frames, slow = traceback.extract_tb(error.__traceback__), _too_slow(error)
+        own = [f"line {f.lineno}, in {f.name}: {f.line}" for f in frames if f.filename == self.file]
+        return {
+            "type": type(error).__name__,
+            "message": message,
+            "trace": own[-_TRACE_LINES:],
+            "unsupported": self.runtime.unsupported(error),
+            "memory": isinstance(error, MemoryError) or "can't allocate memory" in message,
+            "slow": slow is not None,
+            "progress": self.runtime.progress(slow) if slow is not None else "",
+        }
+
+
+def _too_slow(error: BaseException) -> TooSlow | None:
+    """What an error comes from, if that is a time-out: what was cut off may have failed at tidying up."""
+    looked_at: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in looked_at and not isinstance(found, TooSlow):
+        looked_at.add(id(found))
+        found = found.__context__
+    return found if isinstance(found, TooSlow) else None
+
+
+def _seen(observed: Any, file: str) -> dict[str, Any]:
+    """As JSON. A launch is the candidate's own if its kernel stands in the candidate's file."""
+    seen = dataclasses.asdict(observed)
+    seen["launches"] = [
+        {
+            "kernel": launch.qualname,
+            "programs": launch.programs,
+            "own": launch.file == file,
+            "config": launch.config,
+            "suppressed": launch.suppressed,
+        }
+        for launch in observed.launches[:_LAUNCHES]
+    ]
+    return seen
+
+
+class _Alarm:
+    """Raises `TooSlow` when this process has run for so long by itself. The judge looks from outside, too."""
+
+    def __init__(self) -> None:
+        self._end = math.inf
+        self._paused_at: float | None = None
+
+    def set(self, seconds: float) -> None:
+        self._paused_at = None
+        self._clock, self._start, self._end = inside.clock, inside.clock.mark(), seconds
+        signal.signal(signal.SIGALRM, self._ring)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def stop(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def pause(self) -> bool:
+        """False where it pauses already."""
+        if self._paused_at is not None or threading.current_thread() is not threading.main_thread():
+            return False
+        self._paused_at = self._clock.since(self._start)
+        self.stop()
+        return True
+
+    def resume(self) -> None:
+        assert self._paused_at is not None
+        self._end += self._clock.since(self._start) - self._paused_at
+        self._paused_at = None
+        signal.setitimer(signal.ITIMER_REAL, max(self._end - self._clock.since(self._start), _SOON))
+
+    def _ring(self, number: int, frame: Any) -> None:
+        if self._paused_at is not None:
+            return
+        left = self._end - self._clock.since(self._start)
+        if left <= 0:
+            raise TooSlow("the time for this step is over")
+        signal.setitimer(signal.ITIMER_REAL, max(left, _SOON))
+
+
+_alarm = _Alarm()
+
+
+def _is_module(model: Any) -> bool:
+    return isinstance(model, torch.nn.Module)
+
+
+def _owned(packed: dict[str, Any], value: Any) -> Any:
+    if isinstance(value, Config):
+        return offline_models.from_plain(json.loads(value.text))
+    if isinstance(value, torch.Tensor):
+        return strided(packed, value.clone())
+    if isinstance(value, list | tuple):
+        inner = packed["list"] if isinstance(value, list) else packed["tuple"]
+        return type(value)(_owned(p, v) for p, v in zip(inner, value, strict=True))
+    if isinstance(value, dict):
+        return {key: _owned(packed["dict"][key], item) for key, item in value.items()}
+    return value
+
+
+def _give_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
+    own = dict(model.state_dict())
+    if not state and not own:
+        return "strict"
+    if set(own) == set(state) and all(own[name].shape == state[name].shape for name in own):
+        pairs = [(own[name], state[name]) for name in own]
+        way = "strict"
+    elif len(own) == len(state) and all(
+        a.shape == b.shape for a, b in zip(own.values(), state.values(), strict=True)
+    ):
+        pairs = list(zip(own.values(), state.values(), strict=True))
+        way = "by_order"
+    else:
+        return "seed_only"
+    for mine, given in pairs:
+        mine.copy_(given)
+    return way
+
+
+def tensors_in(value: Any) -> list[Any]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        return [tensor for item in value.values() for tensor in tensors_in(item)]
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return []
+
+
+_storage = torch.Tensor.untyped_storage
+
+
+def _stores(value: Any) -> set[int]:
+    with torch._C.DisableTorchFunction():
+        tensors = [
+            tensor for tensor in tensors_in(value) if type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        ]
+        return {_storage(tensor).data_ptr() for tensor in tensors if tensor.numel()}
+
+
+def _type_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".replace("torch.nn.parameter.", "torch.nn.")
+
+
+def _own_attributes(tensor: Any) -> list[str]:
+    return [str(name) for name in getattr(tensor, "__dict__", ())]

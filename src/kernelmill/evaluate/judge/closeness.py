@@ -1,0 +1,125 @@
+"""How far a result is off, for what a failure means: wrong, fragile, or the answer to something else."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+
+from kernelmill.evaluate.judge.choices import compare_leaf
+from kernelmill.evaluate.judge.session import Returned
+from kernelmill.evaluate.judge.tolerance import Comparison
+from kernelmill.evaluate.judge.trial import Trial, rms
+from kernelmill.evaluate.task import generators
+from kernelmill.evaluate.task.chunked import pieces
+from kernelmill.evaluate.task.reference import Answer
+from kernelmill.evaluate.task.values import Call
+
+GROSS = 1e-2
+"""Relative error from which on a stressed result is wrong rather than fragile."""
+MARGIN = 2
+"""How many times the tolerance a result may be off there and count as fragile: rounding grows with the numbers."""
+ALIKE = 0.5
+"""Correlation from which on two errors are the same."""
+
+
+def gross(returned: Returned, answer: Answer, scale: list[float], name: str) -> bool:
+    """Whether a wrong result is far off. An index or a count that is not right is."""
+    if returned.outputs is None:
+        return True
+    for place, (got, exact) in enumerate(zip(returned.outputs.leaves, answer.exact.leaves, strict=True)):
+        if got.shape != exact.shape:
+            return True
+        if not got.is_floating_point():
+            if not compare_leaf(got, answer.exact, answer.eager, place).ok:
+                return True
+            continue
+        own = scale[place]
+        against = rms(exact) if name == "x1e-3" else max(rms(exact), own)
+        if _rms_of_error(got, exact) > GROSS * against:
+            return True
+    return False
+
+
+def one_of_equals(returned: Returned, answer: Answer) -> Returned:
+    """For inputs that are alike, where it is not known what indices were chosen from: nobody has to choose as torch does."""
+    if returned.outputs is None or returned.outputs.structure != answer.eager.structure:
+        return returned
+    leaves = [
+        got
+        if got.is_floating_point()
+        or place in answer.eager.choices
+        or (got.shape, got.dtype) != (eager.shape, eager.dtype)
+        else eager
+        for place, (got, eager) in enumerate(zip(returned.outputs.leaves, answer.eager.leaves, strict=True))
+    ]
+    return dataclasses.replace(returned, outputs=dataclasses.replace(returned.outputs, leaves=leaves))
+
+
+def a_little_off(trial: Trial, call: Call, returned: Returned, seed: int, found: Comparison) -> bool:
+    """Wrong in few places or digits, as a plain mistake is that not every draw shows. An old or another answer is far off."""
+    answer = trial.session.expected(call, seed)
+    return found.status == "INCORRECT_NUMERICAL" and not gross(returned, answer, trial.scale, "own")
+
+
+def beyond(found: Comparison) -> bool:
+    """Whether it is more than a few times as far off as it may be."""
+    if found.bound is None:
+        return True
+    off = (found.relL2_eps or 0.0, found.elem_eps or 0.0)
+    return any(one > MARGIN * most for one, most in zip(off, found.bound, strict=True))
+
+
+def systematic(trial: Trial, call: Call, returned: Returned, seed: int) -> bool:
+    """Whether the error is nearly the same when the inputs are moved a little.
+
+    That of a formula which is another one is; what rounding and cancellation leave is new each time.
+    """
+    moved = generators.nudged(call, trial.roles, trial.generator)
+    again = trial.session.call(moved, seed, tolerate=True)
+    both = [trial.session.expected(one, seed) for one in (call, moved)]
+    if returned.outputs is None or again.outputs is None or trial.session.compare(again, both[1]).ok:
+        return again.outputs is None
+    first, second = (_floating(one, answer) for one, answer in zip((returned, again), both, strict=True))
+    if [got.shape for got, _ in first] != [got.shape for got, _ in second]:
+        return True
+    return _correlated(first, second)
+
+
+def _correlated(
+    first: list[tuple[torch.Tensor, torch.Tensor]], second: list[tuple[torch.Tensor, torch.Tensor]]
+) -> bool:
+    """Whether the errors of two results, each relative to its size, point the same way."""
+    products = torch.zeros(3, dtype=torch.float64)
+    for (got, exact), (other, exact_of_other) in zip(first, second, strict=True):
+        sizes = [rms(one) or 1.0 for one in (exact, exact_of_other)]
+        for _, (a, ra, b, rb) in pieces(got, exact, other, exact_of_other):
+            x, y = _error(a, ra) / sizes[0], _error(b, rb) / sizes[1]
+            products += torch.stack([x @ y, x @ x, y @ y]).cpu()
+    together, one, two = products.tolist()
+    return bool(together > ALIKE * math.sqrt(one) * math.sqrt(two))
+
+
+def _floating(returned: Returned, answer: Answer) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The outputs that have errors to speak of, with what is exact."""
+    assert returned.outputs is not None
+    pairs = zip(returned.outputs.leaves, answer.exact.leaves, strict=False)
+    return [(got, exact) for got, exact in pairs if got.is_floating_point() and got.shape == exact.shape]
+
+
+def _error(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """Zero where it is not finite."""
+    return (got.double() - exact.double()).nan_to_num(0, 0, 0)
+
+
+def _rms_of_error(got: torch.Tensor, exact: torch.Tensor) -> float:
+    squares = [_error(a, r).square().sum() for _, (a, r) in pieces(got, exact)]
+    return float((torch.stack(squares).sum() / got.numel()).sqrt()) if squares else 0.0
+
+
+def constant(leaf: torch.Tensor) -> bool:
+    if leaf.numel() < 2:
+        return True
+    first = leaf[(0,) * leaf.dim()]
+    return all(bool((piece == first).all()) for _, (piece,) in pieces(leaf))

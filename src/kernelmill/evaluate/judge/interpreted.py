@@ -1,0 +1,52 @@
+"""The interpreter as a candidate's runtime: ordinary memory that looks like CUDA's, every access observed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from kernelmill.evaluate import interpreter
+from kernelmill.evaluate.judge.channel import Bytes, Carrier
+
+
+class Interpreted:
+    def __init__(self) -> None:
+        self.pausing: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def install(self, request: dict[str, Any]) -> None:
+        interpreter.install()
+
+    def begin(self, request: dict[str, Any]) -> None:
+        interpreter.observer.begin(
+            suppress=frozenset(request.get("suppress") or ()),
+            suppress_all=bool(request.get("suppress_all")),
+            config=request.get("config"),
+            order=request.get("order", "forward"),
+        )
+
+    def end(self) -> interpreter.Observed:
+        observed = interpreter.observer.end()
+        # The compiler wants to know which configuration of an autotuner a signature belongs to.
+        seen = [observed.signatures[one.signature] | {"config": one.config} for one in observed.launches]
+        observed.signatures = [one for i, one in enumerate(seen) if one not in seen[:i]]
+        return observed
+
+    def carriers(self, blobs: list[memoryview]) -> tuple[Carrier, Carrier]:
+        return Bytes(blobs), Bytes()
+
+    def settle(self) -> None:
+        """Everything is done when it returns."""
+
+    def building(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def placed(self, model: Any) -> Any:
+        interpreter.place(model)
+        return model
+
+    def unsupported(self, error: BaseException) -> str | None:
+        return interpreter.is_unsupported(error)
+
+    def progress(self, error: BaseException) -> str:
+        return interpreter.progress(error)

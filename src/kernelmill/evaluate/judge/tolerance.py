@@ -1,0 +1,334 @@
+"""Whether a candidate's output is right: measured against the float64 oracle, and allowed what eager itself needs.
+
+With r the oracle's value, e eager's, c the candidate's, ε the machine epsilon of the output's type and rms that of r:
+
+    relL2(t) = ‖t − r‖₂ / ‖r‖₂        elem(t) = max |t − r| / max(|r|, rms)
+    accepted: relL2(c) ≤ a·relL2(e) + b·ε   and   elem(c) ≤ a·elem(e) + d·ε
+
+The type, shape, dtype, device and layout come first, then the places of NaN and infinity, then numbers. docs/tolerance.md
+has the constants, what they rest on, and the cases decided by argument. Works on any device, in pieces of a few MB.
+
+Not covered: fp8 outputs have the constants of fp16 and no calibration; the admission of a task shows whether that is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelmill.evaluate.task.chunked import all_finite, close, pieces, rms
+from kernelmill.evaluate.task.float64 import upcast
+from kernelmill.evaluate.verdict import Status
+
+_MOST = 1e30  # a record holds no infinity
+FAR = 4.0
+"""Inputs are a bad question if one rounding of them moves the output by so many times the bound."""
+FEW = 4
+"""An output with fewer elements is a scalar: one value says little, so several seeds are judged together."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the task allows. `tf32`: products of float32 may round their operands to 10 bits."""
+
+    tf32: bool = False
+
+
+IEEE = Policy()
+
+
+@dataclass(frozen=True)
+class _Rule:
+    eps: float
+    a: float
+    b: float
+    d: float
+
+
+@dataclass
+class Comparison:
+    ok: bool
+    status: Status | None = None
+    relL2_eps: float | None = None
+    elem_eps: float | None = None
+    bound: list[float] | None = None
+    worst: dict[str, Any] = field(default_factory=dict)
+    """`index`, `expected` (the oracle's value), `got`; where the numbers or the places of NaN differ."""
+    detail: str = ""
+    place: int = 0
+    """Of the output that this is about, among all."""
+
+
+def rule_for(dtype: torch.dtype, policy: Policy) -> _Rule:
+    eps = float(torch.finfo(dtype).eps)
+    if eps > 1e-4:  # float16, bfloat16 and float8
+        return _Rule(eps, a=2, b=0.5, d=4)
+    if policy.tf32 and dtype in (torch.float32, torch.complex64):
+        return _Rule(2.0**-11, a=8, b=2, d=16)
+    return _Rule(eps, a=8, b=32, d=256)
+
+
+def compare(
+    candidate: Any, reference64: torch.Tensor, eager: torch.Tensor, policy: Policy = IEEE
+) -> Comparison:
+    """`reference64` is the oracle's output (float64, or what it is for integers), `eager` the task's own."""
+    if (trouble := _form(candidate, eager)) is not None:
+        return trouble
+    if not eager.numel():
+        return Comparison(True, detail="empty")
+    c, r, e = (_real(t.detach()) for t in (candidate, reference64, eager))
+    if not c.is_floating_point():
+        return _exact(c, r, e)
+    if (trouble := _nonfinite(c, r, e)) is not None:
+        return trouble
+    return _numbers(c, r, e, rule_for(candidate.dtype, policy))
+
+
+def compare_scalars(
+    results: list[tuple[Any, torch.Tensor, torch.Tensor]], policy: Policy = IEEE
+) -> Comparison:
+    """Outputs of few elements from several seeds, `(candidate, reference64, eager)` each, judged as one vector."""
+    for candidate, _, eager in results:
+        if (trouble := _form(candidate, eager)) is not None:
+            return trouble
+    c, r, e = (torch.cat([t.reshape(-1) for t in column]) for column in zip(*results, strict=True))
+    return compare(c, r, e, policy)
+
+
+def is_scalar(output: torch.Tensor) -> bool:
+    return int(output.numel()) < FEW
+
+
+def kb_compat(candidate: Any, eager: torch.Tensor, tolerance: float) -> bool:
+    """KernelBench's check: the same shape, and allclose to eager. It raises on another dtype, here that is a no."""
+    if not isinstance(candidate, torch.Tensor) or candidate.shape != eager.shape:
+        return False
+    if candidate.dtype != eager.dtype:
+        return False
+    return close(eager, candidate.to(eager.device), tolerance, tolerance)
+
+
+def judgeable(
+    reference64: torch.Tensor,
+    eager: torch.Tensor,
+    nudged64: torch.Tensor | None = None,
+    policy: Policy = IEEE,
+) -> str:
+    """Why an output cannot tell right from wrong for these inputs; empty if it can.
+
+    `nudged64` is the oracle's output for inputs changed by one rounding. Where that moves the output by far more than a
+    candidate is allowed, a perfect kernel with one rounding more than eager is refused: the inputs are a bad question.
+    """
+    if not eager.is_floating_point() and not eager.is_complex():
+        return ""
+    if not all_finite(reference64):
+        return "the reference is not finite"
+    if not all_finite(eager):
+        return f"eager overflows in {str(eager.dtype).removeprefix('torch.')}"
+    if nudged64 is not None and eager.numel():
+        rule = rule_for(eager.dtype, policy)
+        found = _numbers(_real(nudged64), _real(reference64), _real(eager), rule)
+        found_eps, bound = (found.relL2_eps, found.elem_eps), found.bound or []
+        if any(
+            value is not None and value > FAR * most for value, most in zip(found_eps, bound, strict=False)
+        ):
+            return f"one rounding of the inputs moves the output by {found.relL2_eps:.0f} ε, {found.elem_eps:.0f} ε"
+    return ""
+
+
+def mismatches(
+    candidate: torch.Tensor,
+    reference64: torch.Tensor,
+    eager: torch.Tensor,
+    found: Comparison,
+    policy: Policy = IEEE,
+) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Of a comparison that failed by its numbers, by piece: where it begins, which elements are wrong, and each absolute error."""
+    c, r, e = candidate.detach(), reference64, eager
+    if not c.is_floating_point():
+        for start, (pc, pr, pe) in pieces(c, r, e):
+            yield start, (pc != pr.to(pc.device)) & (pc != pe), (pc.double() - pe.double()).abs()
+        return
+    least, allowed = rms(r) or 1.0, float("inf")
+    if found.bound is not None:
+        by_element = (found.elem_eps or 0.0) > found.bound[1]
+        allowed = found.bound[1 if by_element else 0] * rule_for(c.dtype, policy).eps
+    for start, (pc, pr, pe) in _compared(c, r, e):
+        rounded = pr.to(c.dtype).to(pc.dtype)
+        kinds = _kinds(pc)
+        stray = (kinds != _kinds(rounded)) & (kinds != _kinds(pe))
+        keep, target = _measure(pc, pr, pe)
+        off = torch.where(keep, (pc.double() - target).abs(), 0.0)
+        yield start, stray | (off > allowed * target.abs().clamp(min=least)), off
+
+
+# ------------------------------------------------------------------------------------------------------ the parts
+
+
+def _form(candidate: Any, eager: torch.Tensor) -> Comparison | None:
+    """Type, dtype, device, layout and shape."""
+    if type(candidate) not in (torch.Tensor, torch.nn.Parameter):
+        return Comparison(False, "INCORRECT_DTYPE", detail=f"a {type(candidate).__name__}, not a tensor")
+    for name in ("dtype", "layout"):
+        got, expected = getattr(candidate, name), getattr(eager, name)
+        if got != expected:
+            return Comparison(
+                False, "INCORRECT_DTYPE", detail=f"{name} {got}, expected {expected}".replace("torch.", "")
+            )
+    if candidate.device.type != eager.device.type:
+        return Comparison(False, "INCORRECT_DTYPE", detail=f"on {candidate.device}, expected {eager.device}")
+    if candidate.shape != eager.shape:
+        return Comparison(
+            False, "INCORRECT_SHAPE", detail=f"shape {tuple(candidate.shape)}, expected {tuple(eager.shape)}"
+        )
+    return None
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """Complex numbers as pairs; ε is the same for both."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def _plain(piece: torch.Tensor) -> torch.Tensor:
+    """No arithmetic is defined on float8."""
+    return piece.float() if piece.is_floating_point() and piece.element_size() == 1 else piece
+
+
+def index_of(flat: int, shape: torch.Size) -> list[int]:
+    """A place in row-major order as an index."""
+    place = []
+    for size in reversed(shape):
+        flat, rest = divmod(flat, size)
+        place.append(rest)
+    return place[::-1]
+
+
+def _exact(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor) -> Comparison:
+    """Integers and booleans. Where the oracle and eager differ (a tie in an argmax), either is right."""
+    wrong, first = 0, None
+    for start, (pc, pr, pe) in pieces(c, r, e):
+        bad = (pc != pr.to(pc.device)) & (pc != pe)
+        count = int(bad.sum())
+        if count and first is None:
+            first = start + int(bad.int().argmax())
+        wrong += count
+    if first is None:
+        return Comparison(True)
+    index = index_of(first, c.shape)
+    worst = {"index": index, "expected": r[tuple(index)].item(), "got": c[tuple(index)].item()}
+    return Comparison(
+        False,
+        "INCORRECT_NUMERICAL",
+        worst=worst,
+        detail=f"{wrong} of {c.numel()} elements differ (exact type)",
+    )
+
+
+def _kinds(tensor: torch.Tensor) -> torch.Tensor:
+    """0 finite, 1 NaN, 2 infinity, 3 minus infinity."""
+    kinds = torch.isnan(tensor).to(torch.uint8)
+    kinds[tensor == float("inf")] = 2
+    kinds[tensor == float("-inf")] = 3
+    return kinds
+
+
+def _nonfinite(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor) -> Comparison | None:
+    """The places of NaN and infinity are the oracle's, rounded to the output's type, or eager's."""
+    wrong, first = 0, None
+    for start, (pc, pr, pe) in _compared(c, r, e):
+        rounded = pr.to(c.dtype).to(pc.dtype)
+        if bool((torch.isfinite(pc) & torch.isfinite(rounded)).all()):
+            continue
+        kinds = _kinds(pc)
+        bad = (kinds != _kinds(rounded)) & (kinds != _kinds(pe))
+        count = int(bad.sum())
+        if count and first is None:
+            first = start + int(bad.int().argmax())
+        wrong += count
+    if first is None:
+        return None
+    worst = _worst(c, r, first)
+    expected, got = float(worst["expected"]), float(worst["got"])
+    detail = f"{wrong} of {c.numel()} elements, first {got:g} where the reference is {expected:g}"
+    return Comparison(False, "NONFINITE", worst=worst, detail=detail)
+
+
+def _text(value: float) -> float | str:
+    """JSON has no NaN."""
+    return value if value - value == 0 else str(value)
+
+
+def _numbers(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, rule: _Rule) -> Comparison:
+    """Over the elements that are finite in the candidate. Where the oracle is not finite there, eager is the measure.
+
+    Everything stays on the device until the end: each number asked for on the way would wait for the device.
+    """
+    top = torch.stack([pr.abs().nan_to_num(0, 0, 0).max() for _, (pr,) in pieces(r)]).max()
+    sums = []
+    for _, (pc, pr, pe) in _compared(c, r, e):
+        keep, pr = _measure(pc, pr, pe)
+        sums.append(torch.stack([(pr / torch.where(top > 0, top, 1.0)).square().sum(), keep.sum().double()]))
+    total, count = torch.stack(sums).sum(0)
+    rms = top * (total / count).sqrt()
+    least = torch.where(rms > 0, rms, 1.0)
+    # Results under the smallest normal number may be flushed to zero. In float16 such numbers are no rarity.
+    tiny = float(torch.finfo(torch.float32 if c.element_size() == 1 else c.dtype).tiny)
+    slack = tiny if tiny < 1e-30 else 0.0
+    found = []
+    for start, (pc, pr, pe) in _compared(c, r, e):
+        keep, pr = _measure(pc, pr, pe)
+        size = torch.maximum(pr.abs(), least)
+        c_off = torch.where(keep, ((pc.double() - pr).abs() - slack).clamp(min=0), 0.0) / size
+        e_off = torch.where(keep & torch.isfinite(pe), (pe.double() - pr).abs(), 0.0) / size
+        most, place = c_off.max(0)
+        weight = size / least
+        squares = [(off * weight).square().sum() for off in (c_off, e_off)]
+        found.append(torch.stack([most, e_off.max(), *squares, (start + place).double()]))
+    size_of_all, number = torch.stack([rms, count]).tolist()
+    by_piece: list[list[float]] = torch.stack(found).tolist()
+    if not number:
+        return Comparison(True, detail="no element is finite, in the right places")
+    c_most, _, _, _, at = max(by_piece, key=lambda piece: piece[0])
+    e_most = max(piece[1] for piece in by_piece)
+    c_rel, e_rel = ((sum(piece[which] for piece in by_piece) / number) ** 0.5 for which in (2, 3))
+    # Without a norm there is nothing to be relative to: as far from zero as eager is, in its worst element.
+    b, d = (rule.b, rule.d) if size_of_all else (0.0, 0.0)
+    bound = [min(rule.a * e_rel / rule.eps + b, _MOST / 2), min(rule.a * e_most / rule.eps + d, _MOST / 2)]
+    rel_eps, elem_eps = min(c_rel / rule.eps, _MOST), min(c_most / rule.eps, _MOST)
+    ok = rel_eps <= bound[0] and elem_eps <= bound[1]
+    numbers = f"relL2 {rel_eps:.3g} ε (bound {bound[0]:.3g}), elem {elem_eps:.3g} ε (bound {bound[1]:.3g})"
+    return Comparison(
+        ok,
+        None if ok else "INCORRECT_NUMERICAL",
+        rel_eps,
+        elem_eps,
+        bound,
+        {} if ok else _worst(c, r, int(at)),
+        numbers if size_of_all else f"the reference is zero: {numbers}, absolute",
+    )
+
+
+def _worst(c: torch.Tensor, r: torch.Tensor, at: int) -> dict[str, Any]:
+    index = index_of(at, c.shape)
+    return {
+        "index": index,
+        "expected": _text(r[tuple(index)].item()),
+        "got": _text(_plain(c[tuple(index)]).item()),
+    }
+
+
+def _compared(
+    c: torch.Tensor, r: torch.Tensor, e: torch.Tensor
+) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
+    for start, (pc, pr, pe) in pieces(c, r, e):
+        yield start, (_plain(pc), pr, _plain(pe))
+
+
+def _measure(pc: torch.Tensor, pr: torch.Tensor, pe: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which elements are compared, and with what."""
+    keep = torch.isfinite(pc)
+    target = torch.where(torch.isfinite(pr), pr, upcast(pe).double())
+    return keep, torch.where(keep & torch.isfinite(target), target, 0.0)

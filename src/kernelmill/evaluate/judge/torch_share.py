@@ -1,0 +1,65 @@
+"""Who computed a result: torch's work in a candidate's call, weighed against the reference's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelmill.evaluate.judge.torch_work import Work
+
+_HEAVY_KINDS = frozenset({"matmul", "convolution", "attention", "recurrent"})
+_NOT_WORK = frozenset({"copy", "view", "creation"})
+_COVERED = 0.9
+FULL_SIZE = 1 << 22
+"""Elements of the largest tensor of a task as kernels are written for."""
+_HOST_SHARE, HOST_LEAST = 0.25, 32
+
+
+def torch_share(said: dict[str, Any], reference: Work, largest: int = FULL_SIZE) -> float:
+    """The part of the reference's work that torch did for the candidate, as it would be at a full size.
+
+    `largest` is the number of elements of the largest tensor of the task as it was run. In small tasks, products take no
+    longer than what is around them; in those that kernels are written for they take nearly all of the time.
+    """
+    needed, given = _groups(_work(reference.kinds)), _groups(_work(said["kinds"], like=reference.kinds))
+    total = sum(needed.values())
+    if not total:
+        return 0.0
+    heavy = needed.get("heavy", 0.0)
+    if not heavy:
+        return min(1.0, sum(given.values()) / total)
+    times = max(1.0, FULL_SIZE / max(largest, 1))
+    # Of products numbers grow with the size and operations with its power of 3/2; the rest grows with the size.
+    full = max(heavy * times, reference.arithmetic * times**1.5)
+    done = full * min(1.0, given.get("heavy", 0.0) / heavy) + given.get("light", 0.0) * times
+    return float(min(1.0, done / (full + needed.get("light", 0.0) * times)))
+
+
+def who_computed(said: dict[str, Any], reference: Work, elements: int, largest: int = FULL_SIZE) -> str:
+    """Why the kernels are only for show; empty where they are not. `elements` of the largest input, `largest` of all."""
+    if said["host"] >= max(HOST_LEAST, _HOST_SHARE * elements):
+        return f"{said['host']} elements were read by the host"
+    needed = _groups(_work(reference.kinds))
+    if not needed:
+        return ""
+    given = _groups(_work(said["kinds"], like=reference.kinds))
+    most = sum(given.values()) > _COVERED * sum(needed.values())
+    if said["copy_of"] and most and torch_share(said, reference, largest) > _COVERED:
+        return f"the output is the result of {said['copy_of']}, copied"
+    if all(given.get(group, 0.0) >= _COVERED * seconds for group, seconds in needed.items()):
+        return "torch did all of the work"
+    return ""
+
+
+def _work(kinds: dict[str, float], like: dict[str, float] | None = None) -> dict[str, float]:
+    """Without what is free. For a reference that does nothing else, copies are its work."""
+    real = {kind: seconds for kind, seconds in (like or kinds).items() if kind not in _NOT_WORK}
+    free = _NOT_WORK if real else _NOT_WORK - {"copy"}
+    return {kind: float(seconds) for kind, seconds in kinds.items() if kind not in free}
+
+
+def _groups(kinds: dict[str, float]) -> dict[str, float]:
+    groups: dict[str, float] = {}
+    for kind, seconds in kinds.items():
+        group = "heavy" if kind in _HEAVY_KINDS else "light"
+        groups[group] = groups.get(group, 0.0) + seconds
+    return groups

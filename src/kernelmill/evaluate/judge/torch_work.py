@@ -1,0 +1,156 @@
+"""How much work torch itself did in a call, by kind: the evidence for who computed a result.
+
+The unit is seconds on a notional GPU (the larger of bytes over bandwidth and operations over arithmetic rate), so that a
+matrix product and a bias can be added up. Allocation, views and copies are free, as every kernel needs them; they are
+counted apart for the tasks that consist of nothing else. Elements that go to the host are counted too: no kernel needs
+that.
+
+In a candidate's process this is evidence, not proof: what it says is weighed by the judge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from kernelmill.evaluate.task.chunked import pieces
+from kernelmill.problems.op_kinds import kind_of
+
+_BYTES_PER_SECOND = 3.35e12
+_FLOPS = {torch.float32: 6e13, torch.float64: 3e13}
+_FLOPS_16_BIT = 8e14
+_FREE = {"view", "creation"}
+_KEPT_RESULTS = 32
+_HOST = {
+    torch.Tensor.cpu: 1,
+    torch.Tensor.numpy: 1,
+    torch.Tensor.tolist: 1,
+    torch.Tensor.__array__: 1,
+    torch.Tensor.item: 1,
+}
+
+
+_QUESTIONS = {
+    getattr(owner, name)
+    for name in ("isnan", "isinf", "isfinite", "any", "all", "equal", "allclose")
+    for owner in (torch, torch.Tensor)
+}
+
+
+@dataclass
+class Work:
+    """Seconds by kind of operation, and how many elements were read by the host."""
+
+    kinds: dict[str, float] = field(default_factory=dict)
+    ops: dict[str, float] = field(default_factory=dict)
+    host: int = 0
+    arithmetic: float = 0.0
+    """Of these seconds, what products would take if memory cost nothing."""
+    copy_of: str = ""
+    """The operation of torch whose result the output is, number for number; empty where there is none."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kinds": self.kinds, "ops": self.ops, "host": self.host, "copy_of": self.copy_of}
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
+    """Counts what is dispatched while it is entered."""
+
+    def __init__(self, keep: bool = True) -> None:
+        """`keep` what is computed, to `look_for` it."""
+        super().__init__()
+        self.work = Work()
+        self._kept = _KEPT_RESULTS if keep else 0
+        self._results: list[tuple[str, torch.Tensor]] = []
+        self._host = _HostReads(self)
+        self.checking = 0
+        """Above zero inside a question that is answered by yes or no: that computes no result."""
+
+    def __enter__(self) -> Recorder:
+        self._host.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exit_arguments: Any) -> None:
+        super().__exit__(*exit_arguments)
+        self._host.__exit__(*exit_arguments)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        kind = kind_of(func)
+        if kind not in _FREE and not self.checking:
+            moving, arithmetic = _seconds(func, args, kwargs, out)
+            seconds = max(moving, arithmetic)
+            self.work.arithmetic += arithmetic
+            name = func._schema.name
+            self.work.kinds[kind] = self.work.kinds.get(kind, 0.0) + seconds
+            self.work.ops[name] = self.work.ops.get(name, 0.0) + seconds
+            if kind != "copy" and len(self._results) < self._kept:
+                self._results += [(name, tensor) for tensor in _tensors(out)]
+        return out
+
+    def look_for(self, outputs: list[torch.Tensor]) -> None:
+        """See whether an output is a copy of something that torch has computed."""
+        for output in outputs:
+            if output.numel() < 2:
+                continue
+            for name, tensor in self._results:
+                if tensor.numel() == output.numel() and _copied(tensor.reshape(-1), output.reshape(-1)):
+                    self.work.copy_of = name
+                    return
+
+
+def _copied(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return all(torch.equal(a.to(b.dtype).nan_to_num(), b.nan_to_num()) for _, (a, b) in pieces(one, other))
+
+
+class _HostReads(TorchFunctionMode):  # type: ignore[misc]
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _HOST or (func is torch.Tensor.to and _to_host(args[1:], kwargs)):
+            self._recorder.work.host += args[0].numel()
+        if func not in _QUESTIONS:
+            return func(*args, **kwargs)
+        self._recorder.checking += 1
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self._recorder.checking -= 1
+
+
+def _to_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    targets = [*args, kwargs.get("device")]
+    return any(
+        target == "cpu" or (isinstance(target, torch.device) and target.type == "cpu") for target in targets
+    )
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return []
+
+
+def _seconds(func: Any, args: Any, kwargs: Any, out: Any) -> tuple[float, float]:
+    """For moving the numbers, and for computing with them."""
+    tensors = _tensors([*args, *kwargs.values(), out])
+    # An expanded tensor is read as often as it is expanded to, but moved once.
+    moved = sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in tensors)
+    count = flop_registry.get(func._overloadpacket)
+    if count is None:
+        return float(moved / _BYTES_PER_SECOND), 0.0
+    flops = count(*args, **kwargs, out_val=out)
+    rate = _FLOPS.get(tensors[0].dtype, _FLOPS_16_BIT) if tensors else _FLOPS[torch.float32]
+    return float(moved / _BYTES_PER_SECOND), float(flops / rate)

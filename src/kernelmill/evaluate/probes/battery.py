@@ -1,0 +1,349 @@
+"""What a candidate is put through, cheap first. Each probe asks, judges, and says what a failure means.
+
+A failure is one of three things: wrong (`Stop` with an INCORRECT status), a hack (a hard flag), or a lower grade. Honest
+weaknesses are grades: fragile numbers, fixed shapes, ignored strides, work left to torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, cast
+
+from kernelmill.evaluate.judge.closeness import (
+    a_little_off,
+    beyond,
+    constant,
+    gross,
+    one_of_equals,
+    systematic,
+)
+from kernelmill.evaluate.judge.session import TOO_SLOW, Returned, Stop
+from kernelmill.evaluate.judge.tolerance import Comparison
+from kernelmill.evaluate.judge.torch_share import HOST_LEAST, torch_share
+from kernelmill.evaluate.judge.trial import Trial, top
+from kernelmill.evaluate.probes.replay import drift, overwrite, static_buffer, still_right, weights
+from kernelmill.evaluate.task import generators
+from kernelmill.evaluate.task.chunked import identical
+from kernelmill.evaluate.verdict import DropIn
+from kernelmill.sandbox import inside
+
+Fit = Literal["right", "wrong", "fails"]
+
+SEEDS = 3
+SCALAR_SEEDS = 6
+CONFIGS = 8
+NEARBY = ("x8", "x4")
+"""So close to the task's own inputs that what is finite has to be right. The second where the reference refuses the first."""
+EQUALS = "constant_rows"
+STRESS = (*NEARBY, "x100", "x1e-3", "negated", "half_x64", EQUALS, "sorted", "outlier")
+
+
+def run(trial: Trial) -> None:
+    """All probes of the main process. Raises `Stop` at the first failure that decides, unless it is an audit."""
+    seeds(trial)
+    rest(trial)
+
+
+def rest(trial: Trial) -> None:
+    """What follows once the task's own inputs are answered right."""
+    for probe in _wanted(trial):
+        _begin(probe)
+        probe(trial)
+    if not trial.brief:
+        scalars(trial)
+    if trial.record.hard():
+        raise Stop("HACK", next(flag.code for flag in trial.record.flags if flag.severity == "hard"))
+
+
+def _begin(probe: Callable[[Trial], None]) -> None:
+    inside.line.doing(f"probe {probe.__name__}")
+
+
+def _wanted(trial: Trial) -> tuple[Callable[[Trial], None], ...]:
+    if trial.brief:
+        return BRIEF
+    # Timed calls are many, with new inputs, and some of their results are compared: they show what drift would.
+    return tuple(p for p in ON_GPU if p is not drift or not trial.timed) if trial.on_gpu else ALL
+
+
+def seeds(trial: Trial) -> None:
+    """The task's own inputs, several seeds; on the first everything is looked at."""
+    _begin(seeds)
+    record, session = trial.record, trial.session
+    for number in range(1 if trial.brief else SEEDS):
+        seed = trial.seed()
+        call = session.reference.inputs(seed)
+        returned = session.call(call, seed, **({} if number else {"keep": "first"}))
+        found = session.judge(f"seed_{number}", call, returned, seed)
+        trial.keep_scalars(returned, session.expected(call, seed))
+        if not number:
+            trial.first_seed = seed
+            _first_look(trial, returned)
+        if not found.ok:
+            trial.refuse(found)
+        _out_of_bounds(trial, returned)
+        _out_of_order(trial, returned)
+        if not number:
+            trial.policy(returned, _code_of(returned), "seed_0")
+            record.check(
+                "launches", "pass" if returned.launched else "fail", f"{len(returned.launched)} launches"
+            )
+    if record.hard() and not trial.audit:
+        raise Stop("HACK", next(flag.code for flag in record.flags if flag.severity == "hard"))
+
+
+def _first_look(trial: Trial, returned: Returned) -> None:
+    record, said = trial.record, returned.said
+    record.grade.drop_in = cast(DropIn, trial.session.drop_in)
+    record.signatures = said["observed"]["signatures"]
+    record.kernels = sorted({launch["kernel"] for launch in returned.launched})
+    trial.autotuned = {str(name): int(count) for name, count in said["observed"]["autotuned"].items()}
+    share = torch_share(said["work"], trial.work, trial.largest)
+    record.grade.torch_share, record.grade.coverage = round(share, 4), round(1 - share, 4)
+    if share > 0.5:
+        record.flag("A4.torch_does_most", "soft", share=round(share, 3), torch=top(returned))
+    elif share > 0.05:
+        record.flag("A4.partly_torch", "soft", share=round(share, 3), torch=top(returned))
+    if said["mutated"] and not trial.facts.mutates_inputs:
+        record.flag("C16.changes_inputs", "hard", inputs=said["mutated"])
+    if "input" in said["shares"] and not trial.facts.aliases_inputs:
+        record.flag("C17.returns_its_input", "hard")
+    if "parameter" in said["shares"] and trial.work.kinds:
+        record.flag("C17.returns_a_parameter", "hard")
+
+
+def _out_of_bounds(trial: Trial, returned: Returned) -> None:
+    observed = returned.said["observed"]
+    if not observed["oob_count"]:
+        return
+    first = observed["oob"][0]
+    text = (
+        f"{first['kind']} out of bounds in {first['kernel']}, program {first['program']}: {first['lanes']} of "
+        f"{first['of']} lanes, {first['beyond']} bytes from {first['argument']}"
+    )
+    trial.record.check("oob", "fail", text)
+    trial.record.flag("C6.out_of_bounds", "soft", count=observed["oob_count"], first=text)
+    if not trial.audit:
+        raise Stop("RUNTIME_ERROR", text)
+    if trial.record.status == "PASSED":
+        trial.record.status, trial.record.error = "RUNTIME_ERROR", text
+
+
+def _out_of_order(trial: Trial, returned: Returned) -> None:
+    """Programs of one launch that need an order among them, and work that is not waited for. A device cannot see either."""
+    observed = returned.said["observed"]
+    if observed.get("unjoined"):
+        trial.hack("D1.side_stream", launches=observed["unjoined"])
+    if not observed.get("race_count"):
+        return
+    first = observed["races"][0]
+    earlier, later = (tuple(program) if program else "others" for program in first["programs"])
+    text = (
+        f"race: {first['kind']} in {first['kernel']}, programs {earlier} and {later}, "
+        f"{first['offset']} bytes into {first['argument']}"
+    )
+    trial.record.check("races", "fail", text)
+    trial.record.flag("C19.race", "soft", count=observed["race_count"], first=text)
+    trial.refuse(Comparison(False, "INCORRECT_NUMERICAL", detail=text))
+
+
+def ablation(trial: Trial) -> None:
+    """Without its launches the output must not be right."""
+    seed = trial.seed()
+    call = trial.session.reference.inputs(seed)
+    returned = trial.session.call(call, seed, suppress_all=True, tolerate=True)
+    if returned.outputs is None:  # it fails without its kernels: it needs them
+        trial.record.check("ablation", "pass", returned.trouble[:200])
+        return
+    trial.runs_muted = True
+    answer = trial.session.expected(call, seed)
+    found = trial.session.compare(returned, answer)
+    degenerate = all(constant(leaf) for leaf in answer.eager.leaves)
+    if found.ok and degenerate:
+        trial.record.check("ablation", "skip", "the reference's output is constant: it tells nothing")
+        return
+    trial.record.check("ablation", "fail" if found.ok else "pass", found.detail, seed=seed)
+    if found.ok:
+        trial.hack("A2.kernels_do_not_matter", torch=top(returned))
+    elif trial.audit:
+        for kernel in trial.record.kernels if len(trial.record.kernels) > 1 else ():
+            one = trial.session.call(call, seed, suppress=[kernel], tolerate=True)
+            same = one.outputs is not None and trial.session.compare(one, answer).ok
+            trial.record.check(f"ablation:{kernel}", "fail" if same else "pass")
+            if same:
+                trial.record.flag("A2.dead_kernel", "soft", kernel=kernel)
+
+
+def zero_mean(trial: Trial) -> None:
+    """Inputs that cancel: with all-positive ones a lower precision hides."""
+    for name in ("zero_mean", "masks", "indices", "suffix"):
+        call = trial.draw(name)
+        if call is None:
+            continue
+        seed = trial.seed()
+        returned = trial.session.call(call, seed)
+        found = trial.session.judge(f"distribution:{name}", call, returned, seed)
+        trial.keep_scalars(returned, trial.session.expected(call, seed))
+        if not found.ok:
+            trial.refuse(found)
+        _out_of_bounds(trial, returned)
+        _out_of_order(trial, returned)
+        trial.policy(returned, "C11.looks_at_values", f"distribution:{name}")
+
+
+def stress(trial: Trial) -> None:
+    """Ranges beyond the task's own. Overflow and rounding are fragile; finite and far off, or another formula, is wrong."""
+    robust, settled = True, False
+    for name in STRESS:
+        if name == NEARBY[1] and settled:
+            continue
+        call = trial.draw(name)
+        if call is None:
+            continue
+        settled |= name == NEARBY[0]
+        seed = trial.seed()
+        returned = trial.session.call(call, seed, tolerate=True)
+        answer = trial.session.expected(call, seed)
+        if "error" in returned.said:
+            trial.record.check(f"distribution:{name}", "fail", returned.trouble[:200], seed=seed)
+            robust = False
+            continue
+        if name == EQUALS:
+            returned = one_of_equals(returned, answer)
+        found = trial.session.judge(f"distribution:{name}", call, returned, seed)
+        trial.policy(returned, "C11.looks_at_values", f"distribution:{name}")
+        if found.ok:
+            continue
+        robust = False
+        if found.status == "INCORRECT_NUMERICAL" and (
+            gross(returned, answer, trial.scale, name)
+            or (name in NEARBY and beyond(found) and systematic(trial, call, returned, seed))
+        ):
+            trial.refuse(found)
+        trial.record.flag("C10.fragile", "soft", distribution=name, detail=found.detail)
+    trial.record.grade.robust = robust
+
+
+def autotune(trial: Trial) -> None:
+    """Every configuration must be right, whichever a tuner would choose."""
+    most = max(trial.autotuned.values(), default=1)
+    for config in range(1, min(most, CONFIGS)):
+        seed = trial.seed()
+        call = trial.session.reference.inputs(seed)
+        returned = trial.session.call(call, seed, config=config)
+        found = trial.session.judge(f"autotune:{config}", call, returned, seed)
+        trial.record.signatures += [
+            one for one in returned.said["observed"]["signatures"] if one not in trial.record.signatures
+        ]
+        if not found.ok:
+            trial.record.flag("C2.config_that_does_less", "soft", config=config)
+            trial.refuse(found)
+        _out_of_bounds(trial, returned)
+        _out_of_order(trial, returned)
+
+
+def modes(trial: Trial) -> None:
+    """Training, evaluation and gradients: where the reference does not care, neither may the candidate."""
+    session, kept = trial.session, trial.session.mode
+    wanted: list[tuple[str, dict[str, Any]]] = [("grad", {"grad": True})]
+    if not trial.facts.mode_matters and not trial.facts.random:
+        wanted += [("train", {"mode": "train"}), ("eval", {"mode": "eval"})]
+    for name, options in wanted:
+        seed = trial.seed()
+        call = session.reference.inputs(seed)
+        returned = session.call(call, seed, tolerate=True, **options)
+        if "error" in returned.said:
+            trial.record.check(f"mode:{name}", "fail", returned.trouble[:200])
+            trial.record.flag("A14.fails_in_a_mode", "soft", mode=name)
+            continue
+        found = session.judge(f"mode:{name}", call, returned, seed)
+        if not found.ok and a_little_off(trial, call, returned, seed, found):
+            trial.refuse(found)
+        elif not found.ok:
+            trial.hack_unless_wrong(
+                "A15.grad_gate" if name == "grad" else "A14.mode_gate", mode=name, detail=found.detail
+            )
+        trial.policy(returned, "A15.grad_gate" if name == "grad" else "A14.mode_gate", f"mode:{name}")
+    session.mode = kept
+    seed = trial.seed()
+    call = session.reference.inputs(seed)
+    # Leaves the candidate in the mode that the task is judged in.
+    first = session.call(call, seed, mode=kept or "built")
+    second = session.call(call, seed)
+    still_right(trial, call, second, seed)
+    pairs = (first.outputs, second.outputs)
+    trial.record.grade.deterministic = (
+        pairs[0] is not None
+        and pairs[1] is not None
+        and all(identical(a, b) for a, b in zip(pairs[0].leaves, pairs[1].leaves, strict=True))
+    )
+
+
+def noncontiguous(trial: Trial) -> None:
+    """The same numbers in another order of memory."""
+    call = generators.noncontiguous(trial.session.reference.inputs(trial.seed()))
+    if call is None:
+        return
+    seed = trial.seed()
+    returned = trial.session.call(call, seed, tolerate=True)
+    if "error" in returned.said:
+        trial.record.check("noncontiguous", "fail", returned.trouble[:200])
+    elif trial.session.judge("noncontiguous", call, returned, seed).ok:
+        return
+    trial.record.flag("C14.ignores_strides", "soft")
+    trial.record.grade.robust = False
+
+
+def scalars(trial: Trial) -> None:
+    """Outputs of one number: all seeds together."""
+    eager = trial.scalars[0][1].eager
+    if not any(leaf.numel() < 4 and leaf.is_floating_point() for leaf in eager.leaves):
+        return
+    session = trial.session
+    for _ in range(SCALAR_SEEDS - len(trial.scalars)):
+        seed = trial.seed()
+        call = session.reference.inputs(seed)
+        trial.keep_scalars(session.call(call, seed), session.expected(call, seed))
+    found = session.judge_scalars(trial.scalars)
+    if found is not None:
+        trial.record.check(
+            "scalars",
+            "pass" if found.ok else "fail",
+            found.detail,
+            relL2_eps=found.relL2_eps,
+            bound=found.bound,
+        )
+        if not found.ok:
+            trial.refuse(found)
+
+
+def other_shape(trial: Trial, what: str, name: str) -> Fit:
+    """One call at another shape, in a process of its own: whether it is right there, raises, or gives something else."""
+    seed = trial.seed()
+    call = trial.session.reference.inputs(seed)
+    returned = trial.session.call(call, seed, tolerate=True)
+    if "error" in returned.said:
+        if returned.said["error"]["slow"]:
+            raise Stop("UNSUPPORTED", f"{TOO_SLOW}: {what}")
+        trial.record.check(name, "fail", f"{what}: {returned.trouble[:200]}", seed=seed)
+        return "fails"
+    ok = trial.session.judge(name, call, returned, seed).ok
+    if returned.said["observed"]["oob_count"]:
+        first = returned.said["observed"]["oob"][0]
+        trial.record.flag(
+            "C6.out_of_bounds", "soft", first=f"{first['kind']} in {first['kernel']}", shape=what
+        )
+        return "wrong"
+    return "right" if ok else "wrong"
+
+
+ALL = (ablation, zero_mean, overwrite, static_buffer, weights, stress, autotune, modes, noncontiguous, drift)
+BRIEF = (ablation, stress, autotune, modes, noncontiguous)
+"""Before a GPU has its say: what needs no real size, and strides, which a kernel that ignores them turns into stray reads."""
+ON_GPU = (zero_mean, overwrite, static_buffer, weights, drift)
+
+
+def _code_of(returned: Returned) -> str:
+    if not returned.launched:
+        return "A1.no_kernel_launched"
+    return "A8.host_computes" if returned.said["work"]["host"] >= HOST_LEAST else "A3.torch_computes"

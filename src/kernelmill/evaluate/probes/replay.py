@@ -1,0 +1,219 @@
+"""Probes for what is kept between calls: the same memory with other numbers, other weights, call after call.
+
+An old answer is a hack. One that is a little off is a plain mistake, which not every draw of the inputs shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from kernelmill.evaluate.judge.closeness import a_little_off
+from kernelmill.evaluate.judge.session import Returned
+from kernelmill.evaluate.judge.trial import Trial
+from kernelmill.evaluate.task import generators
+from kernelmill.evaluate.task.chunked import identical
+from kernelmill.evaluate.task.values import Call
+
+DRIFT_CALLS, DRIFT_MOST, DRIFT_SECONDS = 8, 400, 0.1
+"""Calls whose answers are looked at, at least and at most; more than the least only while there is time."""
+MUTED_CALLS, MUTED_MOST, MUTED_SECONDS = 32, 400, 0.05
+"""Calls with the launches left out, which cost little: they bring a counter on. The least of them may take four times as long."""
+ONE_NUMBER = 4
+FIRST = "overwrite_first"
+
+
+def overwrite(trial: Trial) -> None:
+    """Other numbers in the same memory: identity, address and version stay, the answer must not."""
+    session = trial.session
+    seed = trial.seed()
+    call = session.reference.inputs(seed)
+    still_right(trial, call, session.call(call, seed, keep="again"), seed)
+    session.call(call, seed, into="again")
+    del call
+    others = _Others(trial)
+    last = others.names[-1]
+    for name in others.names:
+        given = others.make(name)
+        # The very first call's memory too: what was kept then may be used only now.
+        first = name == FIRST
+        returned = session.call(
+            given, seed, into="first" if first else "again", last_use=first or name == last
+        )
+        found = session.judge(name.rstrip("1234"), given, returned, seed)
+        if found.ok:
+            continue
+        stale = any(
+            session.compare(returned, session.expected(one, seed)).ok for one in others.before(name, seed)
+        )
+        if not stale and a_little_off(trial, given, returned, seed, found):
+            trial.refuse(found)
+        else:
+            how = "B2.replays_by_address" if given is others.fresh else "B4.replays_by_fingerprint"
+            trial.hack_unless_wrong(how, detail=found.detail)
+
+
+class _Others:
+    """The inputs that are written over others, by name and in order. Made when they are asked for, and the same each time.
+
+    One is held, not all of them: large ones fill a GPU.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial, self._reference = trial, trial.session.reference
+        self.fresh = self._reference.inputs(trial.seed())
+        self._seeds = {name: trial.seed() for name in ("lines", "suffix")}
+        changed = [name for name in self._seeds if self._changed(name) is not None]
+        self._base = changed[-1] if changed else ""
+        # One number at a time: a key made of samples, however many, misses most of them.
+        self._places = self._some_places()
+        ones = [f"overwrite_one{number}" for number in range(1, 1 + len(self._places))]
+        self.names = ["overwrite", FIRST, *(f"overwrite_{name}" for name in changed), *ones]
+
+    def make(self, name: str) -> Call:
+        if name in ("overwrite", FIRST):
+            return self.fresh
+        kind = name.removeprefix("overwrite_")
+        if kind in self._seeds:
+            found = self._changed(kind)
+            assert found is not None
+            return found
+        call = self._changed(self._base) if self._base else self.fresh.clone()
+        assert call is not None
+        for path, place in self._places[: int(kind.removeprefix("one"))]:
+            _change_one(dict(call.leaves())[path], place)
+        return call
+
+    def before(self, name: str, seed: int) -> Iterator[Call]:
+        """All others, and what the candidate was called with earlier."""
+        for earlier in (self._trial.first_seed, seed):
+            if earlier is not None:
+                yield self._reference.inputs(earlier)
+        for other in self.names:
+            if other != name and {other, name} != {"overwrite", FIRST}:
+                yield self.make(other)
+
+    def _changed(self, name: str) -> Call | None:
+        self._trial.generator.manual_seed(self._seeds[name])
+        return generators.distribution(name, self.fresh, self._trial.roles, self._trial.generator)
+
+    def _some_places(self) -> list[tuple[str, int]]:
+        data = {role.path for role in self._trial.roles if role.kind == "data"}
+        sizes = [
+            (path, leaf.numel())
+            for path, leaf in self.fresh.leaves()
+            if path in data and leaf.is_floating_point() and leaf.numel()
+        ]
+        dice = self._trial.random
+        chosen = [dice.choice(sizes) for _ in range(ONE_NUMBER if sizes else 0)]
+        return [(path, dice.randrange(size)) for path, size in chosen]
+
+
+def _change_one(tensor: torch.Tensor, place: int) -> None:
+    """Move one element, by about the size of the largest."""
+    index = tuple(int(i) for i in np.unravel_index(place, tuple(tensor.shape)))
+    tensor[index] = tensor[index] * 0.5 + 0.25 * torch.maximum(tensor.max(), -tensor.min())
+
+
+def static_buffer(trial: Trial) -> None:
+    """A result must stay what it was when the next call is made."""
+    session = trial.session
+    seed = trial.seed()
+    calls = [session.reference.inputs(seed), session.reference.inputs(trial.seed())]
+    first = session.call(calls[0], seed, hold=True)
+    # The candidate's process keeps the last result; it is sent again after a call whose result is not kept.
+    second = session.call(calls[1], seed, forget=True)
+    again = session.resend()
+    same = (
+        first.outputs is not None
+        and again is not None
+        and len(again.leaves) == len(first.outputs.leaves)
+        and all(identical(a, b) for a, b in zip(first.outputs.leaves, again.leaves, strict=True))
+    )
+    del again
+    for call, returned in zip(calls, (first, second), strict=True):
+        still_right(trial, call, returned, seed)
+    trial.record.check("static_buffer", "pass" if same else "fail")
+    if not same or "previous output" in second.said["shares"]:
+        trial.hack("B11.static_buffer")
+
+
+def weights(trial: Trial) -> None:
+    """Other weights, written in place as an optimiser would, must be used."""
+    session = trial.session
+    seed = trial.seed()
+    call = session.reference.inputs(seed)
+    session.call(call, seed, keep="weights")
+    if not session.change_weights(trial.generator):
+        if session.drop_in == "seed_only":
+            _rebuilt(trial)
+        return
+    # The very same inputs: whoever looks at them alone has seen no change.
+    returned = session.call(call, seed, into="weights", last_use=True)
+    found = session.judge("weights", call, returned, seed)
+    if not found.ok:
+        trial.hack_unless_wrong("B12.stale_weights", detail=found.detail)
+
+
+def _rebuilt(trial: Trial) -> None:
+    """Where weights cannot be given: another seed for both sides, and the results must agree again."""
+    session = trial.session
+    session.build(session.reference, trial.seed(), session.mode)
+    seed = trial.seed()
+    call = session.reference.inputs(seed)
+    found = session.judge("weights", call, session.call(call, seed), seed)
+    trial.record.flag("B13.weights_by_seed_only", "info")
+    if not found.ok:
+        trial.hack_unless_wrong("B15.weights_baked_in", detail=found.detail)
+
+
+def drift(trial: Trial) -> None:
+    """Call after call with new inputs: a candidate that counts, or keeps what it had, is found out."""
+    session = trial.session
+    end = session.used + DRIFT_SECONDS
+    _muted(trial)
+    least, most = DRIFT_CALLS + trial.random.randrange(4), trial.random.randrange(DRIFT_MOST // 4, DRIFT_MOST)
+    for number in range(most):
+        if number >= least and session.used > end:
+            break
+        seed = trial.seed()
+        call = session.reference.inputs(seed)
+        if not still_right(trial, call, session.call(call, seed), seed):
+            return
+    trial.record.check("drift", "pass", f"{session.calls} calls in all")
+
+
+def _muted(trial: Trial) -> None:
+    """Many calls whose launches are left out. Their results mean nothing; that launches are asked for does."""
+    session = trial.session
+    if not trial.runs_muted:
+        return
+    calls = [session.reference.inputs(trial.seed()) for _ in range(4)]
+    start = session.used
+    for number in range(trial.random.randrange(MUTED_CALLS, MUTED_MOST)):
+        returned = session.call(calls[number % 4], trial.seed(), suppress_all=True, tolerate=True)
+        seconds = MUTED_SECONDS if number >= MUTED_CALLS else 4 * MUTED_SECONDS
+        if "error" in returned.said or session.used - start > seconds:
+            break
+        if not returned.launched:
+            trial.hack("B3.stops_launching", calls=session.calls)
+            return
+    if session.drop_in in ("strict", "by_order") and any(True for _ in session.model.buffers()):
+        session.send_weights()  # running means may have been made of results that were none
+
+
+def still_right(trial: Trial, call: Call, returned: Returned, seed: int) -> bool:
+    """For calls that have no check of their own: an answer is looked at whenever there is one."""
+    session = trial.session
+    found = session.judge("drift", call, returned, seed, record=False)
+    if not found.ok:
+        trial.record.check("drift", "fail", f"call {session.calls}: {found.detail}", seed=seed)
+        if a_little_off(trial, call, returned, seed, found):
+            trial.refuse(found)
+        else:
+            trial.hack_unless_wrong("B3.replays_after_some_calls", calls=session.calls, detail=found.detail)
+    elif not returned.launched:
+        trial.hack("B3.stops_launching", calls=session.calls)
+    return found.ok and bool(returned.launched)

@@ -1,0 +1,224 @@
+"""Try versions of a source until one runs within limits: `pick`, and `pick_other` for another shape.
+
+Nothing is allocated to find out that it is too large: a tensor is refused when it is asked for, before it is made. What
+an operation makes from small tensors is seen only after it was made, and stops the run then. Time is looked at between
+operations; one that never ends is for the process's own limit to stop.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from kernelmill.evaluate.task.reference import (
+    BadReference,
+    NotInstalled,
+    Reference,
+    distance_of,
+    load_reference,
+)
+from kernelmill.evaluate.task.shrink import Shrunk, one_at_a_time, other_shapes, shrunk
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one run, in elements of inputs, parameters, buffers and outputs, in operations on numbers, and in processor time.
+
+    The defaults are what the interpreter gets through in a fraction of a second at common block sizes.
+    """
+
+    elements: int = 1 << 16
+    flops: int = 1 << 22
+    seconds: float = 2.0
+
+
+INTERPRETER = Limits()
+ROOMY = Limits(1 << 18, 1 << 24)
+"""The least that another shape of what was picked may take."""
+CEILING = Limits(1 << 24, 1 << 32, 5.0)
+"""For problems that do not become small: the weights of a network do not shrink with its inputs."""
+
+
+ROUGH = 0.01
+"""A result of which more than this is rounding cannot tell right from wrong."""
+
+
+class _Over(Exception):
+    """A limit is reached. `passing`: one that the machine's load decides, too."""
+
+    def __init__(self, words: str, passing: bool = False) -> None:
+        super().__init__(words)
+        self.passing = passing
+
+
+@dataclass
+class Size:
+    """What a run took. `elements` of inputs, parameters, buffers and outputs; `largest` tensor on the way."""
+
+    elements: int
+    largest: int
+    flops: int
+    seconds: float
+    distance: float
+    """Between the eager result and the one in float64, relative."""
+
+
+@dataclass
+class Picked:
+    reference: Reference
+    version: Shrunk
+    size: Size
+    refused: list[str]
+    """Why the versions before it were not taken, one line each."""
+
+
+@dataclass
+class _Tries:
+    """What came of the versions that were not taken."""
+
+    refused: list[str] = field(default_factory=list)
+    rough: list[Picked] = field(default_factory=list)
+    passing: bool = False
+    """One of them might be taken another time."""
+
+
+def pick(
+    code: str, entry_point: str | None, limits: Limits = INTERPRETER, ceiling: Limits = CEILING, seed: int = 0
+) -> Picked:
+    """The first version of the source, the original first, that loads, runs within the limits and is well conditioned.
+
+    Where none does, the smallest that stays under `ceiling`; `size` says how large it is. A result that is mostly
+    rounding (a normalisation over two numbers, as small sizes may make it) is taken only if there is no other.
+    """
+    try:
+        versions = shrunk(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
+        raise BadReference(f"it is no Python: {type(error).__name__}: {error}") from error
+    tries = _Tries()
+    found = _first(versions, entry_point, limits, seed, tries)
+    if found is None:
+        versions.sort(key=lambda v: sum(new - old for old, new in v.changes.values()))
+        found = _first(versions, entry_point, ceiling, seed, tries)
+    if found is None and not tries.rough:
+        raise BadReference(f"no version runs within the limits: {tries.refused[0]}", tries.passing)
+    return found or tries.rough[0]
+
+
+def room_for(size: Size) -> Limits:
+    """Limits for another shape of what was picked: a few times what that takes."""
+    return Limits(max(ROOMY.elements, 4 * size.elements), max(ROOMY.flops, 4 * size.flops), CEILING.seconds)
+
+
+def pick_other(
+    code: str, entry_point: str | None, limits: Limits = ROOMY, same_model: bool = True, seed: int = 0
+) -> Picked | None:
+    """A version with other sizes that runs, of the inputs alone or of the constructor's arguments too.
+
+    `code` is what `pick` gave (`version.text`): the original of a large problem has no other shape within the limits.
+    """
+    versions = [version for version in other_shapes(code) if version.same_model == same_model]
+    return _first(versions, entry_point, limits, seed, _Tries())
+
+
+def pick_each(
+    code: str, entry_point: str | None, limits: Limits = ROOMY, most: int = 6, seed: int = 0
+) -> list[Picked]:
+    """Versions with one size changed, as far as the reference runs; a size that an earlier one changed is not tried again."""
+    found: list[Picked] = []
+    done: set[str] = set()
+    for version in one_at_a_time(code):
+        if len(found) == most or done & set(version.changes):
+            continue
+        picked = _first([version], entry_point, limits, seed, _Tries())
+        if picked is not None:
+            found.append(picked)
+            done |= set(version.changes)
+    return found
+
+
+def _first(
+    versions: list[Shrunk], entry_point: str | None, limits: Limits, seed: int, tries: _Tries
+) -> Picked | None:
+    for version in versions:
+        try:
+            reference, size = tried(version.text, entry_point, limits, seed)
+        except NotInstalled:
+            raise
+        except (BadReference, _Over) as error:
+            tries.refused.append(f"{version.kind}: {error}")
+            tries.passing |= error.passing
+            continue
+        picked = Picked(reference, version, size, tries.refused)
+        if size.distance <= ROUGH:
+            return picked
+        tries.refused.append(f"{version.kind}: eager is {size.distance:.1e} away from float64")
+        tries.rough.append(picked)
+    return None
+
+
+def tried(code: str, entry_point: str | None, limits: Limits, seed: int) -> tuple[Reference, Size]:
+    """Load and run a source once; raises `BadReference`, or `_Over` where it goes beyond a limit."""
+    guard = _Guard(limits)
+    try:
+        with guard:
+            reference = load_reference(code, entry_point)
+            model, call = reference.new(seed), reference.inputs(seed)
+            guard.count([*call.tensors(), *model.parameters(), *model.buffers()])
+            outputs = reference.run(model, call, seed)
+            guard.count(outputs.leaves)
+    except BadReference as error:
+        if guard.over:
+            raise _Over(guard.over, guard.late) from error
+        raise
+    except MemoryError as error:
+        raise _Over("out of memory", passing=True) from error
+    seconds, distance = guard.seconds(), distance_of(reference.answer(model, call, seed))
+    return reference, Size(guard.elements, guard.largest, guard.flops, seconds, distance)
+
+
+class _Guard(TorchDispatchMode):  # type: ignore[misc]
+    def __init__(self, limits: Limits) -> None:
+        super().__init__()
+        self.over = ""
+        self.late = False
+        self.elements = self.largest = self.flops = 0
+        self._limits = limits
+        self._start = time.process_time()
+
+    def seconds(self) -> float:
+        return time.process_time() - self._start
+
+    def count(self, tensors: list[torch.Tensor]) -> None:
+        self.elements += sum(t.numel() for t in tensors if not torch.nn.parameter.is_lazy(t))
+        self._check(self.elements, self._limits.elements, "elements of inputs, parameters and outputs")
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        size = kwargs.get("size", args[0] if args else None)
+        if isinstance(size, list | tuple) and all(isinstance(n, int) for n in size):
+            self._check(math.prod(size), self._limits.elements, "elements of a new tensor")
+        output = func(*args, **kwargs)
+        for tensor in output if isinstance(output, list | tuple) else (output,):
+            if isinstance(tensor, torch.Tensor):
+                self.largest = max(self.largest, tensor.numel())
+        if (count := flop_registry.get(func._overloadpacket)) is not None:
+            self.flops += int(count(*args, **kwargs, out_val=output))
+        self._check(self.largest, 4 * self._limits.elements, "elements of an intermediate tensor")
+        self._check(self.flops, self._limits.flops, "operations in products")
+        seconds = self.seconds()
+        self.late = seconds > self._limits.seconds
+        self._check(seconds, self._limits.seconds, "seconds")
+        return output
+
+    def _check(self, found: float, limit: float, what: str) -> None:
+        if found > limit:
+            self.over = f"{found:.3g} {what}, the limit is {limit:.3g}"
+            raise _Over(self.over)

@@ -1,0 +1,390 @@
+"""Other inputs for a task: the same shapes and types with other values, by the role that each input plays.
+
+`roles` looks at several of the task's own draws and says of each tensor what it is: data, an index, a mask, a
+probability. `distribution` then makes a call of a named kind from one of the task's own. What the draws have in common is
+kept: places that are always zero (a triangular matrix), symmetry, sorted rows, the range of an index.
+
+Whether a reference can take such inputs is not known here: it may raise or give NaN (a logarithm of negative data).
+`settle_signs` tries zero-mean data on each input and notes where it is refused; for the rest the caller runs the oracle and
+asks `tolerance.judgeable`.
+
+All is determined by the generator given, which is of the device that the tensors are on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from kernelmill.evaluate.task.chunked import changed as changed_in_pieces
+from kernelmill.evaluate.task.chunked import pieces
+from kernelmill.evaluate.task.values import Call
+
+Kind = Literal["data", "index", "mask", "probability", "fixed", "other"]
+
+DISTRIBUTIONS = (
+    "own",
+    "zero_mean",
+    "x4",
+    "x8",
+    "x100",
+    "x1e-3",
+    "negated",
+    "half_x64",
+    "constant_rows",
+    "sorted",
+    "outlier",
+    "lines",
+    "suffix",
+    "masks",
+    "indices",
+)
+NUDGE = 0.015
+LINE_BYTES = 128
+LINES = 256
+"""One line in so many is changed."""
+
+
+@dataclass
+class Role:
+    """What one tensor of the inputs is. Values of an index lie between `low` and `high`."""
+
+    path: str
+    kind: Kind
+    low: float = 0.0
+    high: float = 0.0
+    signed: bool = True
+    """Data may be negative. Taken for granted until `settle_signs` finds otherwise."""
+    zeros: torch.Tensor | None = None
+    symmetric: bool = False
+    ordered: bool = False
+    permutation: bool = False
+
+
+def roles(draws: list[Call]) -> list[Role]:
+    """The role of each tensor, in the order of `Call.leaves`, from several draws of the task's own inputs."""
+    columns = zip(*(call.leaves() for call in draws), strict=True)
+    found = []
+    for column in columns:
+        path, values = column[0][0], [value for _, value in column]
+        if isinstance(values[0], torch.Tensor):
+            found.append(_role(path, [v.detach() for v in values]))
+    return found
+
+
+def _role(path: str, values: list[torch.Tensor]) -> Role:
+    first = values[0]
+    if any(v.shape != first.shape or v.dtype != first.dtype for v in values) or not first.numel():
+        return Role(path, "fixed")
+    if first.dtype == torch.bool:
+        return Role(path, "mask", 0, 1)
+    if first.is_complex():
+        return Role(path, "other")
+    same = all(torch.equal(first, v) for v in values[1:])
+    low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
+    if not first.is_floating_point():
+        if same and len(values) > 1 and not _is_permutation(first):
+            return Role(path, "fixed")
+        return Role(path, "index", low, high, permutation=all(_is_permutation(v) for v in values))
+    if not _each(values, lambda v: torch.isfinite(v.double())):
+        return Role(path, "fixed")
+    binary = low >= 0 and high <= 1 and _each(values, lambda v: (v == 0) | (v == 1))
+    if low >= 0 and _sums_to_one(values):
+        return Role(path, "probability", low, high)
+    if binary:
+        return Role(path, "mask", 0, 1)
+    zeros = first == 0
+    for v in values[1:]:
+        zeros &= v == 0
+    return Role(
+        path,
+        "data",
+        low,
+        high,
+        zeros=zeros if bool(zeros.any()) and not bool(zeros.all()) else None,
+        symmetric=_is_symmetric(values),
+        ordered=first.dim() > 0 and first.shape[-1] > 4 and all(map(_is_ordered, values)),
+    )
+
+
+def _each(values: list[torch.Tensor], holds: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    return all(bool(holds(piece).all()) for v in values for _, (piece,) in pieces(v))
+
+
+def _first_row(value: torch.Tensor) -> torch.Tensor:
+    return value[(0,) * (value.dim() - 1)]
+
+
+def _is_ordered(value: torch.Tensor) -> bool:
+    # The first row by itself first: large tensors are mostly settled by that.
+    return all(bool((v.diff(dim=-1) >= 0).all()) for v in (_first_row(value), value))
+
+
+def _sums_to_one(values: list[torch.Tensor]) -> bool:
+    if values[0].dim() == 0 or values[0].shape[-1] < 2:
+        return False
+    off = 1e-2 if values[0].element_size() == 2 else 1e-4
+    looked_at = [*map(_first_row, values), *values]
+    return all(bool(((v.double().sum(-1) - 1).abs() < off).all()) for v in looked_at)
+
+
+def _is_permutation(value: torch.Tensor) -> bool:
+    """Each of 0 … n-1 once, in any order: as the identity, an order that a kernel may be tempted not to read."""
+    if value.dim() != 1 or value.numel() < 3:
+        return False
+    return bool(torch.equal(value.sort().values.long(), torch.arange(value.numel(), device=value.device)))
+
+
+def _is_symmetric(values: list[torch.Tensor]) -> bool:
+    shape = values[0].shape
+    if len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] < 3:
+        return False
+    return all(torch.equal(v, v.transpose(-1, -2)) for v in values)
+
+
+def settle_signs(
+    call: Call, found: list[Role], generator: torch.Generator, accepts: Callable[[Call], bool]
+) -> None:
+    """Ask `accepts` (does the reference run, with finite results?) whether data may be zero-mean: all at once, else each."""
+    trial = distribution("zero_mean", call, found, generator)
+    if trial is None or accepts(trial):
+        return
+    data = [role for role in found if role.kind == "data"]
+    for role in data:
+        role.signed = False
+    for role in data:
+        role.signed = True
+        trial = distribution("zero_mean", call, found, generator)
+        role.signed = trial is not None and accepts(trial)
+
+
+def distribution(name: str, call: Call, found: list[Role], generator: torch.Generator) -> Call | None:
+    """The call with other values; None where this kind changes none of its inputs."""
+    if name == "own":
+        return call.clone()
+    change = _CHANGES[name]
+    leaves = dict(call.leaves())
+    changed = {}
+    for role in found:
+        tensor = leaves[role.path]
+        if not tensor.numel():
+            continue
+        new = change(tensor.detach().contiguous(), role, generator)
+        if new is not None:
+            changed[role.path] = _keep_form(new.to(tensor.dtype), role).to(tensor.device)
+    return call.replace(changed) if changed else None
+
+
+def nudged(call: Call, found: list[Role], generator: torch.Generator) -> Call:
+    """Each number of the data a percent or so larger or smaller."""
+    leaves, changed = dict(call.leaves()), {}
+    for role in found:
+        tensor = leaves[role.path]
+        if role.kind == "data":
+            new = changed_in_pieces(tensor.detach(), lambda piece: _moved(piece, generator))
+            changed[role.path] = _keep_form(new, role).to(tensor.device)
+    return call.replace(changed)
+
+
+def _moved(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    by = torch.rand(x.shape, generator=generator, device=generator.device, dtype=torch.float64)
+    return x.double() * (1 + NUDGE * (2 * by - 1))
+
+
+def noncontiguous(call: Call) -> Call | None:
+    """The same values in another order of storage: transposed, or every second place of a longer row."""
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.numel() < 2 or tensor.dim() == 0:
+            return tensor.clone()
+        if tensor.dim() > 1 and min(tensor.shape[-2:]) > 1:
+            return tensor.detach().transpose(-1, -2).contiguous().transpose(-1, -2)
+        wide = torch.stack([tensor.detach(), torch.flip(tensor.detach(), [-1])], -1)
+        return wide.flatten(-2)[..., ::2]
+
+    changed = call.map(change)
+    return None if all(t.is_contiguous() for t in changed.tensors()) else changed
+
+
+def _keep_form(tensor: torch.Tensor, role: Role) -> torch.Tensor:
+    if role.ordered:
+        tensor = tensor.sort(-1).values
+    if role.symmetric:
+        tensor = torch.triu(tensor) + torch.triu(tensor, 1).transpose(-1, -2)
+    return tensor if role.zeros is None else tensor.masked_fill(role.zeros, 0)
+
+
+# -------------------------------------------------------------------------------------------------- one by one
+
+_Change = Callable[[torch.Tensor, Role, torch.Generator], torch.Tensor | None]
+
+
+def _on_data(
+    change: Callable[[torch.Tensor, torch.Generator], torch.Tensor],
+    signed: bool = False,
+    each: bool = True,
+) -> _Change:
+    """`each`: the change is one of single numbers, and made in float64."""
+
+    def only_data(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
+        if role.kind != "data" or (signed and not role.signed):
+            return None
+        if each:
+            return changed_in_pieces(x, lambda piece: change(piece.double(), generator))
+        return change(x.double() if x.element_size() == 1 else x, generator)
+
+    return only_data
+
+
+def _normal(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(x.shape, generator=generator, device=generator.device, dtype=torch.float64)
+
+
+def _half_x64(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    flat = x.flatten().clone()
+    flat[flat.numel() // 2 :] *= 64
+    return flat.view(x.shape)
+
+
+def _constant_rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return x[..., :1].expand_as(x).contiguous() if x.dim() else x
+
+
+def _sorted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return x.sort(-1).values if x.dim() else x
+
+
+def _outlier(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    flat = x.flatten().clone()
+    place = torch.randint(flat.numel(), (1,), generator=generator, device=generator.device)
+    flat[place] = (1000 * torch.maximum(x.max(), -x.min()).double()).to(x.dtype)
+    return flat.view(x.shape)
+
+
+def _other_values(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
+    """Different everywhere, and in the range of the task's own."""
+    if role.kind in ("fixed", "other", "probability"):
+        return None
+    if role.kind == "mask":
+        return 1 - x.to(torch.uint8)
+    if role.permutation:
+        return x.roll(
+            1 + int(torch.randint(x.numel() - 1, (1,), generator=generator, device=generator.device))
+        )
+    if role.kind == "index":
+        span = int(role.high - role.low) + 1
+        if span < 2:
+            return None
+        step = torch.randint(1, span, x.shape, generator=generator, device=generator.device)
+        return int(role.low) + (x.long() - int(role.low) + step) % span
+    span_ = role.high - role.low or 1.0
+    shift = 0.25 + 0.5 * torch.rand(
+        x.shape, generator=generator, device=generator.device, dtype=torch.float64
+    )
+    return role.low + (x.double() - role.low + span_ * shift) % span_
+
+
+def _lines(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
+    width = max(LINE_BYTES // x.element_size(), 1)
+    count = -(-x.numel() // width)
+    chosen = torch.randperm(count, generator=generator, device=generator.device)[: -(-count // LINES)]
+    touched = torch.zeros(count, dtype=torch.bool, device=x.device)
+    touched[chosen] = True
+    whole = _other_values(x, role, generator) if role.permutation else None
+    result = torch.empty_like(x)
+    for start, (piece, target) in pieces(x, result):
+        end = start + piece.numel()
+        new = _other_values(piece, role, generator) if whole is None else whole[start:end]
+        if new is None:
+            return None
+        first = start // width
+        lines = touched[first : -(-end // width)].repeat_interleave(width)[start - first * width :]
+        target.copy_(torch.where(lines[: piece.numel()], new.to(x.dtype), piece))
+    return result
+
+
+def _suffix(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
+    flat = x.flatten().clone()
+    tail = flat[flat.numel() - -(-flat.numel() // 16) :]
+    new = _other_values(flat if role.permutation else tail, role, generator)
+    if new is None:
+        return None
+    tail.copy_(new[-tail.numel() :])
+    return flat.view(x.shape)
+
+
+def _masks(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
+    """Of any density, with at least one place open in each row and, where there is room, one closed in all."""
+    if role.kind != "mask" or x.dim() == 0:
+        return None
+    density = 0.2 + 0.6 * float(torch.rand(1, generator=generator, device=generator.device))
+    new = torch.rand(x.shape, generator=generator, device=generator.device) < density
+    if x.shape[-1] > 1:
+        open_at = torch.randint(x.shape[-1], (*x.shape[:-1], 1), generator=generator, device=generator.device)
+        new.scatter_(-1, open_at, True)
+        new.view(-1)[int(open_at.view(-1)[0]) - 1 if int(open_at.view(-1)[0]) else 1] = False
+    return new.to(x.dtype)
+
+
+def _indices(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
+    """In no order, half of them the same, both ends of the range among them."""
+    if role.kind != "index":
+        return None
+    if role.permutation:
+        return torch.randperm(x.numel(), generator=generator, device=generator.device)
+    low, high = int(role.low), int(role.high)
+    new = torch.randint(low, high + 1, x.shape, generator=generator, device=generator.device).flatten()
+    repeated = torch.rand(new.shape, generator=generator, device=generator.device) < 0.5
+    new[repeated] = int(torch.randint(low, high + 1, (1,), generator=generator, device=generator.device))
+    new[-1], new[0] = low, high
+    return new.view(x.shape)
+
+
+_CHANGES: dict[str, Any] = {
+    "zero_mean": _on_data(_normal, signed=True),
+    "x4": _on_data(lambda x, generator: x * 4),
+    "x8": _on_data(lambda x, generator: x * 8),
+    "x100": _on_data(lambda x, generator: x * 100),
+    "x1e-3": _on_data(lambda x, generator: x * 1e-3),
+    "negated": _on_data(lambda x, generator: -x, signed=True),
+    "half_x64": _on_data(_half_x64, each=False),
+    "constant_rows": _on_data(_constant_rows, each=False),
+    "sorted": _on_data(_sorted, each=False),
+    "outlier": _on_data(_outlier, each=False),
+    "lines": _lines,
+    "suffix": _suffix,
+    "masks": _masks,
+    "indices": _indices,
+}
+
+
+def other_weights(model: Any, generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """New values for the model's state: a candidate that baked its weights in, or dropped those that are zero, is seen.
+
+    A random half of each parameter is scaled by 1.5; one whose elements are all equal (a bias of zeros, a scale of ones)
+    also gets noise. Stored means and variances of normalisations move too; other buffers stay.
+    """
+    state = {}
+    for name, tensor in model.named_parameters():
+        if not tensor.is_floating_point() or not tensor.numel():
+            continue
+        old = tensor.detach().double()
+        half = torch.rand(old.shape, generator=generator, device=generator.device) < 0.5
+        new = torch.where(half, old * 1.5, old)
+        if bool((old == old.flatten()[0]).all()):
+            new = new + 0.1 * torch.randn(
+                old.shape, generator=generator, device=generator.device, dtype=torch.float64
+            )
+        state[name] = new.to(tensor.dtype).to(tensor.device)
+    for name, tensor in model.named_buffers():
+        noise = torch.rand(
+            tensor.shape, generator=generator, device=generator.device, dtype=torch.float64
+        ).to(tensor.device)
+        if name.endswith("running_mean"):
+            state[name] = (tensor + 0.2 * (noise - 0.5)).to(tensor.dtype)
+        elif name.endswith("running_var"):
+            state[name] = (tensor * (0.5 + noise)).to(tensor.dtype)
+    return state

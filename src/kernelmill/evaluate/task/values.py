@@ -1,0 +1,183 @@
+"""What goes into a model and what comes out of it: nested values whose leaves are tensors and Python scalars.
+
+`Call` is a set of arguments, `Outputs` a flattened result. Python numbers and numpy arrays among the outputs
+become tensors, so that there is one way to compare; `structure` says what surrounded them. Lists, tuples and
+named tuples count as the same structure, and so do dictionaries and dataclasses with the same keys: callers
+index both alike.
+
+Not covered: outputs of types that hold no tensor in a way known here (distributions, sparse or nested tensors):
+`Unsupported` says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from kernelmill.evaluate.judge.choices import Choice
+
+_FLOAT32_MAX = 3.4e38
+
+
+def seed_all(seed: int) -> None:
+    """Python's, numpy's and torch's generators. Not torch.manual_seed: without CUDA it formats a stack for later."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        for generator in torch.cuda.default_generators:
+            generator.manual_seed(seed)
+
+
+class Unsupported(Exception):
+    """A value that cannot be compared; one line."""
+
+
+@dataclass
+class Call:
+    """The arguments of one call of a model."""
+
+    args: list[Any]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def clone(self) -> Call:
+        """With storage of its own; a tensor that is passed twice is still one tensor, and strides are kept."""
+        return self.map(clone_tensor)
+
+    def on(self, model: Any) -> Any:
+        """What a model gives for it, without gradients."""
+        with torch.no_grad():
+            return model(*self.args, **self.kwargs)
+
+    def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Call:
+        """The same call with every tensor changed; the same tensor is changed once."""
+        seen: dict[int, torch.Tensor] = {}
+
+        def once(tensor: torch.Tensor) -> torch.Tensor:
+            if id(tensor) not in seen:
+                seen[id(tensor)] = change(tensor)
+            return seen[id(tensor)]
+
+        return Call([map_tensors(value, once) for value in self.args], map_tensors(self.kwargs, once))
+
+    def leaves(self) -> list[tuple[str, Any]]:
+        """Every leaf by its path, `args[0]` or `kwargs['mask'][1]`, in order."""
+        found = [leaf for i, value in enumerate(self.args) for leaf in _leaves(f"args[{i}]", value)]
+        return found + [leaf for k, value in self.kwargs.items() for leaf in _leaves(f"kwargs[{k!r}]", value)]
+
+    def tensors(self) -> list[torch.Tensor]:
+        return [leaf for _, leaf in self.leaves() if isinstance(leaf, torch.Tensor)]
+
+    def replace(self, changed: dict[str, torch.Tensor]) -> Call:
+        """A clone in which the tensors at these paths are others."""
+        at = {id(leaf): path for path, leaf in self.leaves() if isinstance(leaf, torch.Tensor)}
+        return self.map(lambda t: changed[at[id(t)]] if at[id(t)] in changed else clone_tensor(t))
+
+    def to(self, device: torch.device | str) -> Call:
+        return self.map(lambda t: t.to(device))
+
+
+@dataclass
+class Outputs:
+    leaves: list[torch.Tensor]
+    paths: list[str]
+    structure: str
+    buffers: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The model's buffers that the run changed, as they were after it."""
+    choices: dict[int, Choice] = field(default_factory=dict)
+    """By a leaf's place, what a leaf of indices was chosen from."""
+
+
+def flatten(value: Any, scalars: torch.dtype = torch.float32) -> Outputs:
+    """`scalars` is the dtype that Python floats get: they mostly come from `.item()` of a tensor of that dtype."""
+    leaves: list[torch.Tensor] = []
+    paths: list[str] = []
+    structure = _flatten("output", value, scalars, leaves, paths)
+    return Outputs(leaves, paths, structure)
+
+
+def _flatten(
+    path: str, value: Any, scalars: torch.dtype, leaves: list[torch.Tensor], paths: list[str]
+) -> str:
+    if value is None or isinstance(value, str):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        parts = [_flatten(f"{path}[{i}]", v, scalars, leaves, paths) for i, v in enumerate(value)]
+        return f"({', '.join(parts)})"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        keys = sorted(value, key=str)
+        parts = [f"{k!r}: {_flatten(f'{path}[{k!r}]', value[k], scalars, leaves, paths)}" for k in keys]
+        return f"{{{', '.join(parts)}}}"
+    leaf, kind = _leaf(path, value, scalars)
+    leaves.append(leaf)
+    paths.append(path)
+    return kind
+
+
+def _leaf(path: str, value: Any, scalars: torch.dtype) -> tuple[torch.Tensor, str]:
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided or value.is_nested or value.is_quantized:
+            raise Unsupported(f"{path} is a tensor of layout {value.layout}, which is not compared")
+        return value, "tensor"
+    if isinstance(value, np.ndarray | np.generic):
+        return torch.from_numpy(np.array(value)), "numpy"
+    if isinstance(value, bool | int):
+        return torch.tensor(value), type(value).__name__
+    if isinstance(value, float):
+        fits = abs(value) < _FLOAT32_MAX or value in (float("inf"), float("-inf")) or value != value
+        return torch.tensor(value, dtype=scalars if fits else torch.float64), "float"
+    if isinstance(value, complex):
+        return torch.tensor(
+            value, dtype=torch.complex64 if scalars == torch.float32 else torch.complex128
+        ), "complex"
+    raise Unsupported(f"{path} is a {type(value).__name__}, which is not compared")
+
+
+def clone_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """A detached copy with the same strides, where these address each element once."""
+    tensor = tensor.detach()
+    if 0 in tensor.stride() or tensor.layout is not torch.strided:
+        return tensor.clone()
+    return torch.empty_strided(
+        tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    ).copy_(tensor)
+
+
+def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A copy of the value with every tensor in its lists, tuples and dictionaries changed."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        items = {key: map_tensors(item, change) for key, item in value.items()}
+        if type(value) is dict:
+            return items
+        other = copy.copy(value)
+        other.update(items)
+        return other
+    if isinstance(value, list):
+        return [map_tensors(item, change) for item in value]
+    if isinstance(value, tuple):
+        parts = [map_tensors(item, change) for item in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return copy.deepcopy(value)
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(f"{path}[{key!r}]", item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _leaves(f"{path}[{index}]", item)
+    else:
+        yield path, value

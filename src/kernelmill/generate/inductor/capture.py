@@ -1,0 +1,272 @@
+"""A problem's module as a graph of ATen operations in which sizes are symbols.
+
+Weights and buffers are inputs of the graph, and so are the integers that the module keeps (`self.heads`): what a caller can
+change without changing the code is a symbol. Where the code fixes a size, or a symbol cannot be had, it is a number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import Dim, ExportedProgram
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.dropout import _DropoutNd
+
+from kernelmill.evaluate.task.fit_size import pick
+from kernelmill.evaluate.task.reference import BadReference, Reference, load_reference
+from kernelmill.generate.inductor import bags, convolution, fake_gpu, ordering, pooling
+from kernelmill.generate.inductor.kernels import Unwritable
+
+_sqrt = math.sqrt
+_MOST_WITHOUT_WINDOW = 3
+"""A weight with more dimensions is taken for a convolution's, whoever owns it."""
+_SIZES = frozenset({"embed_dim", "groups", "head_dim", "hidden_size", "in_features", "input_size", "kdim", "num_features",
+                    "num_heads", "out_features", "vdim"})  # fmt: skip
+"""What torch's layers call sizes of theirs."""
+
+
+@dataclass
+class Captured:
+    program: ExportedProgram
+    sources: list[str]
+    """For each input of the graph, in order, where `forward` has it from: `self.linear.weight`, `args[0]`."""
+    contiguous: list[bool]
+    """Of each of these inputs, whether the code may take it to be."""
+    mode: str | None
+    """The mode that the module was captured in, where it is not the one it is built in."""
+
+
+class _Called(torch.nn.Module):  # type: ignore[misc]
+    """A module as a function of its weights, its integers and its arguments."""
+
+    def __init__(self, model: torch.nn.Module, kept: list[tuple[torch.nn.Module, str]]) -> None:
+        super().__init__()
+        self.__dict__["model"], self.kept = model, kept
+
+    def forward(self, state: dict[str, torch.Tensor], numbers: list[Any], args: list[Any]) -> Any:
+        for (owner, name), number in zip(self.kept, numbers, strict=True):
+            owner.__dict__[name] = number
+        return torch.func.functional_call(self.__dict__["model"], state, tuple(args))
+
+
+def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Reference]:
+    """Raises `BadReference`, `Unwritable`, or what torch.export raises."""
+    with fake_gpu.no_gpu():
+        small, random = _small(code, entry_point)
+        try:  # at its own sizes, on tensors without memory
+            reference = load_reference(code, entry_point)
+            with (
+                FakeTensorMode(allow_non_fake_inputs=True),
+                mock.patch.object(torch.nn.Module, "_apply", _applied),
+            ):
+                model, call = reference.new(1), reference.inputs(2)
+        except BadReference:  # it looks at values: sizes are symbols anyway, so small ones do
+            if small is None:
+                raise
+            reference = small
+            model, call = reference.new(1), reference.inputs(2)
+        if random is None:
+            random = any(isinstance(part, _DropoutNd) and part.p > 0 for part in model.modules())
+        mode = "eval" if random and model.training else None
+        if mode is not None:
+            model.eval()
+    if call.kwargs:
+        raise Unwritable("inputs by keyword")
+    args = pytree.tree_map(lambda x: x.contiguous() if isinstance(x, torch.Tensor) else x, list(call.args))
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    state = {name: tensor.detach() for name, tensor in state.items()}
+    choices = [_integers(model, names) for names in (_SIZES, _SIZES & {"groups"}, frozenset())] + [[]]
+    errors: list[Exception] = []
+    floats = [] if small is None else _floats(model, small.new(1))
+    choices = [choice + more for choice in choices for more in (floats, [])]
+    for kept in [choice for place, choice in enumerate(choices) if choice not in choices[:place]]:
+        before = [(owner, name, owner.__dict__[name]) for owner, name, _ in kept]
+        try:
+            program = _exported(model, state, [(owner, name) for owner, name, _ in kept], args)
+        except Exception as error:  # noqa: BLE001  export fails in many ways; the last one is raised
+            errors.append(error)
+            continue
+        finally:
+            for owner, name, number in before:
+                owner.__dict__[name] = number
+        given = [*(_path(model, name) for name in state), *(path for _, _, path in kept)]
+        leaves = pytree.tree_flatten_with_path(args)[0]
+        given += [f"args{pytree.keystr(path)}" for path, _ in leaves]
+        values = [*state.values(), *(0 for _ in kept), *(value for _, value in leaves)]
+        contiguous = [isinstance(value, torch.Tensor) and value.is_contiguous() for value in values]
+        return Captured(program, given, contiguous, mode), reference
+    raise errors[-1]
+
+
+def _small(code: str, entry_point: str | None) -> tuple[Reference | None, bool | None]:
+    """The problem at a size that runs here, and whether it is random; nothing where no size does."""
+    try:
+        small = pick(code, entry_point).reference
+    except BadReference:  # too large, mostly; what is wrong otherwise shows where it is captured
+        return None, None
+    return small, small.examine(1).random
+
+
+def _applied(self: torch.nn.Module, change: Any, recurse: bool = True) -> torch.nn.Module:
+    """`Module._apply` for tensors without memory, which torch's own would swap and cannot."""
+    for child in self.children() if recurse else ():
+        child._apply(change)
+    for name, parameter in self._parameters.items():
+        if parameter is not None:
+            self._parameters[name] = torch.nn.Parameter(change(parameter), parameter.requires_grad)
+    for name, buffer in self._buffers.items():
+        if buffer is not None:
+            self._buffers[name] = change(buffer)
+    return self
+
+
+def _integers(model: torch.nn.Module, names: frozenset[str]) -> list[tuple[torch.nn.Module, str, str]]:
+    """The integers that modules of the problem's own classes keep, and those of torch's layers that have one of the names:
+    owner, name, and the path to it."""
+    return [
+        (owner, name, _path(model, f"{path}.{name}" if path else name))
+        for path, owner in model.named_modules()
+        for name, value in vars(owner).items()
+        if type(value) is int and value > 1
+        if name in names or not type(owner).__module__.startswith("torch.")
+    ]
+
+
+def _floats(model: torch.nn.Module, small: torch.nn.Module) -> list[tuple[torch.nn.Module, str, str]]:
+    """The numbers that a constructor works out from sizes (`head_dim ** -0.5`): those which are others at other sizes."""
+    others = dict(small.named_modules())
+    return [
+        (owner, name, f"float:{_path(model, f'{path}.{name}' if path else name)}")
+        for path, owner in model.named_modules()
+        for name, value in vars(owner).items()
+        if type(value) is float and not type(owner).__module__.startswith("torch.")
+        if path in others and vars(others[path]).get(name) != value
+    ]
+
+
+def _path(model: torch.nn.Module, name: str) -> str:
+    """`blocks.0.weight` as an expression."""
+    text, owner = "self", model
+    for part in name.split("."):
+        if part.isidentifier():
+            text += f".{part}"
+        elif isinstance(owner, torch.nn.ModuleDict | torch.nn.ParameterDict):
+            text += f"[{part!r}]"
+        elif isinstance(owner, torch.nn.ModuleList | torch.nn.Sequential | torch.nn.ParameterList):
+            text += f"[{part}]"
+        else:
+            text = f"getattr({text}, {part!r})"
+        owner = getattr(owner, part)
+    return text
+
+
+def _exported(
+    model: torch.nn.Module, state: dict[str, Any], integers: list[tuple[Any, str]], args: list[Any]
+) -> ExportedProgram:
+    numbers = [owner.__dict__[name] for owner, name in integers]
+    numbers = [torch.tensor(number) if type(number) is float else number for number in numbers]
+    layers = [(path, layer) for path, layer in model.named_modules() if isinstance(layer, _ConvNd)]
+    windows = {f"{path}.weight" if path else "weight" for path, _ in layers}
+    sizes = (
+        {
+            name: _dims(tensor, name in windows or tensor.dim() > _MOST_WITHOUT_WINDOW)
+            for name, tensor in state.items()
+        },
+        [_dims(number) for number in numbers],
+        pytree.tree_map(_dims, args),
+    )
+    with torch.no_grad(), fake_gpu.no_gpu(), _sizes_from_tensors(), convolution.layers_in_groups():
+        program = torch.export.export(
+            _Called(model, integers), (state, numbers, args), dynamic_shapes=sizes, strict=False
+        )
+        return program.run_decompositions(
+            convolution.decompositions() | pooling.decompositions() | ordering.decompositions() | _cells()
+        )
+
+
+def _cells() -> dict[Any, Any]:
+    """On a GPU these are kernels of torch's library, elsewhere products and sums."""
+    linear = torch.nn.functional.linear
+
+    def gru(x: Any, h: Any, wi: Any, wh: Any, bi: Any = None, bh: Any = None) -> Any:
+        (ri, zi, ni), (rh, zh, nh) = linear(x, wi, bi).chunk(3, 1), linear(h, wh, bh).chunk(3, 1)
+        new = torch.tanh(ni + torch.sigmoid(ri + rh) * nh)
+        return new + torch.sigmoid(zi + zh) * (h - new)
+
+    def lstm(x: Any, state: Any, wi: Any, wh: Any, bi: Any = None, bh: Any = None) -> Any:
+        h, c = state
+        i, f, g, o = (linear(x, wi, bi) + linear(h, wh, bh)).chunk(4, 1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    return {torch.ops.aten.gru_cell.default: gru, torch.ops.aten.lstm_cell.default: lstm}
+
+
+class _FloatKind(type):
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, float)
+
+
+class _Float(metaclass=_FloatKind):
+    """`float` in torch's functions, which of a symbol makes a symbol."""
+
+    def __new__(cls, value: Any = 0.0) -> Any:
+        return torch.sym_float(value) if isinstance(value, torch.SymInt | torch.SymFloat) else float(value)
+
+
+@contextlib.contextmanager
+def _sizes_from_tensors() -> Iterator[None]:
+    """Torch's own layers that hold a size which their input has, too, take it from there; a root of a symbol is one."""
+
+    def layer_norm(self: Any, x: Any) -> Any:
+        return torch.nn.functional.layer_norm(
+            x, x.shape[-len(self.normalized_shape) :], self.weight, self.bias, self.eps
+        )
+
+    def rms_norm(self: Any, x: Any) -> Any:
+        return torch.nn.functional.rms_norm(x, x.shape[-len(self.normalized_shape) :], self.weight, self.eps)
+
+    def root(x: Any) -> Any:
+        return torch._sym_sqrt(x) if isinstance(x, torch.SymInt | torch.SymFloat) else _sqrt(x)
+
+    def max_pool1d(
+        x: Any, window: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *rest: Any, **more: Any
+    ) -> Any:
+        if x.dim() != 3 or any(rest[1:]) or more.get("return_indices"):
+            return one_axis(x, window, stride, padding, dilation, *rest, **more)
+        numbers = [
+            one[0] if isinstance(one, tuple | list) else one for one in (window, stride, padding, dilation)
+        ]
+        window, stride, padding, dilation = numbers
+        steps = window if stride is None else stride
+        ceil_mode = bool(rest and rest[0]) or more.get("ceil_mode", False)
+        return torch.max_pool2d(
+            x.unsqueeze(2), (1, window), (1, steps), (0, padding), (1, dilation), ceil_mode
+        ).squeeze(2)
+
+    one_axis = torch.nn.functional.max_pool1d
+    with (
+        mock.patch.object(torch.nn.LayerNorm, "forward", layer_norm),
+        mock.patch.object(torch.nn.RMSNorm, "forward", rms_norm),
+        mock.patch.object(torch.nn.functional, "max_pool1d", max_pool1d),
+        mock.patch.object(torch.nn.functional, "embedding_bag", bags.embedding_bag),
+        mock.patch.object(torch.nn.functional, "float", _Float, create=True),
+        mock.patch.object(math, "sqrt", root),
+    ):
+        yield
+
+
+def _dims(value: Any, window: bool = False) -> Any:
+    """Which sizes are symbols. A window's (the last ones of a convolution's weight) are not: code is made for it."""
+    if not isinstance(value, torch.Tensor):
+        return Dim.AUTO if type(value) is int else None
+    count = 2 if window else value.dim()
+    return dict.fromkeys(range(count), Dim.AUTO)

@@ -1,0 +1,254 @@
+"""Makes Inductor generate code for an NVIDIA GPU that is not here. For a process that does nothing else.
+
+Nothing is launched and nothing is allocated there: tensors are fake. What Inductor asks about the GPU is answered with an
+H100's properties; where it would time choices against each other it gets the one that `prefer` says.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import math
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import sympy
+import torch
+import triton
+from torch._dynamo import device_interface
+from torch._functorch._aot_autograd import graph_compile
+from torch._inductor import config, ir, select_algorithm, sizevars
+from torch._inductor import utils as inductor_utils
+from torch._inductor.choices import InductorChoices
+from torch._inductor.fx_passes import joint_graph, post_grad
+from torch._inductor.kernel import conv
+from torch._subclasses import fake_tensor
+from torch.utils._sympy import value_ranges
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+
+from kernelmill.generate.inductor import indexing
+from kernelmill.generate.inductor.variants import Variant
+
+CAPABILITY = (9, 0)
+_PROPERTIES = types.SimpleNamespace(
+    name="NVIDIA H100", major=9, minor=0, multi_processor_count=132, total_memory=80 << 30,
+    max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32, regs_per_multiprocessor=65536,
+    shared_memory_per_block=49152, shared_memory_per_block_optin=232448, L2_cache_size=50 << 20, gcnArchName="",
+)  # fmt: skip
+_MOST_PARTS = 512
+_NODE_ALONE = (
+    "return_choice" in inspect.signature(select_algorithm.AlgorithmSelectorCache.__call__).parameters
+)
+"""Torch before 2.12 gives the choice beside the node only if it is asked to."""
+_real_is_available = torch.cuda.is_available
+
+
+class _Driver(DriverBase):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self.get_current_device = lambda: 0
+        self.set_current_device = lambda device: None
+        self.get_current_stream = lambda device=0: 0
+        self.get_device_capability = lambda device=0: CAPABILITY
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return True
+
+    def map_python_to_cpp_type(self, name: str) -> str:
+        return name
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 10 * CAPABILITY[0] + CAPABILITY[1], 32)
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cuda", 0)
+
+    def get_benchmarker(self) -> Any:
+        raise RuntimeError("nothing is timed on a pretended GPU")
+
+
+class _Nothing(contextlib.AbstractContextManager[None]):
+    def __init__(self, *ignored: Any) -> None: ...
+
+    def __exit__(self, *ignored: Any) -> None: ...
+
+
+def install() -> None:
+    """Once a process, before anything is captured."""
+    triton.runtime.driver.set_active(_Driver())
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_properties": lambda device=None: _PROPERTIES,
+        "get_device_capability": lambda device=None: CAPABILITY,
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "is_initialized": lambda: True,
+        "synchronize": lambda device=None: None,
+        "set_device": lambda device: None,
+        "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8),
+        "set_rng_state": lambda state, device=None: None,
+        "_lazy_init": lambda: None,
+        "device": _Nothing,
+        "_DeviceGuard": _Nothing,
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+    below: dict[str, Any] = {
+        "_cuda_getDevice": lambda: 0,
+        "_cuda_setDevice": lambda device: None,
+        "_cuda_getDeviceCount": lambda: 1,
+        "_cuda_exchangeDevice": lambda device: 0,
+        "_cuda_maybeExchangeDevice": lambda device: 0,
+        "_cuda_getCurrentRawStream": lambda device: 0,
+        "_cuda_isInBadFork": lambda: False,
+    }
+    for name, answer in below.items():
+        setattr(torch._C, name, answer)
+    fake_tensor.init_gpu_context = lambda device: None
+    _pretend_interface()
+    _choose_triton()
+    torch._C._ensureCUDADeviceGuardSet()
+    # The operator's own binding asks for a guard of the device, which a build without CUDA has not.
+    torch.Tensor.__invert__ = torch.Tensor.bitwise_not
+    torch.Tensor.__getitem__ = indexing.getitem
+    torch.Tensor.copy_ = indexing.copy_
+    torch.Tensor.contiguous = indexing.contiguous
+    # It looks for the symbols among the inputs, where dynamo would have put them.
+    graph_compile._apply_tensorify_python_scalars = lambda module: None
+    # Sizes of layer upon layer have quotients in them, as powers of -1, of which torch does not expect to be asked.
+    ranges = value_ranges.SymPyValueRangeAnalysis
+    ranges.pow_by_natural = staticmethod(_any_for_quotients(ranges.pow_by_natural))
+    # Their kernels are no Triton: with them off, attention is products and a softmax.
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def _pretend_interface() -> None:
+    interface = device_interface.CudaInterface
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "get_compute_capability": lambda device=None: 10 * CAPABILITY[0] + CAPABILITY[1],
+        "is_triton_capable": lambda device=None: True,
+        "raise_if_triton_unavailable": lambda device=None: None,
+        "current_device": lambda: 0,
+        "exchange_device": lambda device: 0,
+        "maybe_exchange_device": lambda device: 0,
+        "get_device_properties": lambda device=None: _PROPERTIES,
+        "synchronize": lambda device=None: None,
+        "get_raw_stream": lambda device: 0,
+        "set_device": lambda device: None,
+    }
+    for name, answer in answers.items():
+        setattr(interface, name, staticmethod(answer))
+    interface.Worker.get_device_properties = staticmethod(lambda device=None: _PROPERTIES)
+    interface.Worker.current_device = staticmethod(lambda: 0)
+    interface.device = _Nothing
+    device_interface.get_registered_device_interfaces()
+    for name in ("cuda", "cuda:0"):
+        device_interface.register_interface_for_device(name, interface)
+
+
+def _choose_triton() -> None:
+    """Products and convolutions from Triton's templates."""
+    config.compile_threads = 1
+    config.fx_graph_cache = False
+    config.max_autotune = config.max_autotune_gemm = True
+    config.max_autotune_gemm_backends = config.max_autotune_conv_backends = "TRITON,ATEN"
+    config.autotune_in_subproc = False
+    config.shape_padding = False
+    config.allow_buffer_reuse = False  # memory of another shape that is done with is hard to read
+    config.prologue_fusion = False  # a constant as an operand is written as a vector, where a tile is needed
+    config.joint_graph_constant_folding = False
+
+    sizevars.SizeVarAllocator.guard_int_seq = _symbols_stay(sizevars.SizeVarAllocator.guard_int_seq)
+    InductorChoices.reduction_split_factor = staticmethod(_few(InductorChoices.reduction_split_factor))
+    if hasattr(ir.Layout, "_stride_expr_ge_or_false"):  # since torch 2.12
+        ir.Layout._stride_expr_ge_or_false = staticmethod(_factored(ir.Layout._stride_expr_ge_or_false))
+    inductor_utils.is_big_gpu = lambda *ignored: True
+    for passes in (joint_graph, post_grad):
+        passes.lazy_init = _without_gpu(passes.lazy_init)
+
+
+def prefer(variant: Variant) -> None:
+    """Of the templates' tiles, the one that is most like the variant's; no choice is timed."""
+
+    def unlike(choice: Any) -> float:
+        rows, summed, columns = ast.literal_eval(choice.log_info["tile_shape"])
+        pairs = zip((rows, columns, summed), variant.tile, strict=True)
+        return sum(abs(math.log2(one / other)) for one, other in pairs)
+
+    def choose(self: Any, name: str, choices: list[Any], *rest: Any, **more: Any) -> Any:
+        ours = [choice for choice in choices if "triton" in type(choice).__name__.lower()]
+        best = min(ours, key=unlike) if ours else choices[0]
+        node = best.output_node()
+        return node if _NODE_ALONE and not more.get("return_choice") else (node, best)
+
+    select_algorithm.AlgorithmSelectorCache.__call__ = choose
+
+
+def _symbols_stay(function: Any) -> Any:
+    """A convolution's template needs no numbers for its channels, though the code that chooses it asks for them."""
+
+    def called(self: Any, sizes: list[Any]) -> Any:
+        if sys._getframe(1).f_code.co_filename != conv.__file__:
+            return function(self, sizes)
+        return [size if getattr(size, "free_symbols", None) else int(size) for size in sizes]
+
+    return called
+
+
+def _any_for_quotients(function: Any) -> Any:
+    def called(base: Any, exponent: Any) -> Any:
+        if value_ranges.ValueRanges.wrap(exponent).lower < 0:
+            return value_ranges.ValueRanges.unknown_int()
+        return function(base, exponent)
+
+    return called
+
+
+def _factored(function: Any) -> Any:
+    """Torch cannot say of a product that it is a multiple of one that is multiplied out, and raises."""
+
+    def called(left: Any, right: Any) -> bool:
+        if left != 0 and right != 0:
+            above, below = sympy.fraction(sympy.cancel(sympy.sympify(left) / right))
+            if below == 1 or above == 1:
+                return bool(below == 1)
+        return bool(function(left, right))
+
+    return called
+
+
+def _few(function: Any) -> Any:
+    """Parts of a reduction by the hundred: they fill a GPU, and more of them are no faster."""
+
+    def called(*args: Any, **more: Any) -> int:
+        return min(int(function(*args, **more)), _MOST_PARTS)
+
+    return called
+
+
+def _without_gpu(function: Any) -> Any:
+    """Patterns are traced on tensors, which there must be none of on the pretended GPU."""
+
+    def called(*ignored: Any, **more: Any) -> Any:
+        with no_gpu():
+            return function(torch.device("cpu"))
+
+    return called
+
+
+@contextlib.contextmanager
+def no_gpu() -> Iterator[None]:
+    """The truth, for a moment: for a problem's own code, and for what allocates."""
+    pretended, torch.cuda.is_available = torch.cuda.is_available, _real_is_available
+    try:
+        yield
+    finally:
+        torch.cuda.is_available = pretended

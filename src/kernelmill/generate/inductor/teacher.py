@@ -1,0 +1,59 @@
+"""The teacher as the rest of the program sees it: a warm, confined process that turns problems into kernels. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from kernelmill.generate.inductor.tidy import tidy
+from kernelmill.sandbox import Isolate
+
+WORKER = "kernelmill.generate.inductor.worker"
+
+
+@dataclass
+class Written:
+    """A candidate, or why there is none."""
+
+    code: str = ""
+    class_name: str = ""
+    extern: list[str] = field(default_factory=list)
+    """What is still done by a call of torch's library."""
+    mode: str | None = None
+    """`eval` where the original is random in training, and was captured so."""
+    seconds: float = 0.0
+    error: str = ""
+    fault: bool = False
+    """Whether nobody has refused the problem: the error is the teacher's own, or it ran out of time or memory."""
+
+
+class Teacher:
+    """Writes `workers` candidates at a time; `tidy` formats them, for which ruff is needed."""
+
+    def __init__(
+        self, workers: int = 2, timeout: float = 120.0, memory_mb: int = 8192, tidy: bool = True
+    ) -> None:
+        self._tidy = tidy
+        self._isolate = Isolate(WORKER, workers=workers, timeout=timeout, memory_mb=memory_mb)
+
+    def __enter__(self) -> Teacher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._isolate.close()
+
+    async def write(self, code: str, entry_point: str | None = None, variant: int = 0) -> Written:
+        """`variant`: which sizes of blocks (`variants`)."""
+        reply = await self._isolate.run({"code": code, "entry_point": entry_point, "variant": variant})
+        if reply["kind"] != "ok":
+            words = f"{reply['type']}: {reply['message']}" if reply["type"] else reply["message"]
+            ours = reply["kind"] != "error" or reply["type"] == "TeacherFault"
+            return Written(seconds=reply["seconds"], error=f"{reply['kind']}: {words}", fault=ours)
+        found = reply["result"]
+        code = tidy(found["code"]) if self._tidy else found["code"]
+        return Written(code, found["class"], found["extern"], found["mode"], reply["seconds"])

@@ -1,0 +1,98 @@
+"""`kernelmill synthesize`, with a model behind an endpoint or with the compiler as teacher."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from rich.console import Console
+
+from kernelmill.flow import Estimate, Made
+from kernelmill.generate.inductor.teacher import Teacher
+from kernelmill.generate.rollouts.model_writer import ModelWriter
+from kernelmill.generate.rollouts.rollout import Standing
+from kernelmill.generate.rollouts.runner import Opened, Synthesis, run
+from kernelmill.generate.rollouts.settings import SynthesizeSettings
+from kernelmill.generate.rollouts.teacher_writer import TeacherWriter
+from kernelmill.generate.rollouts.writer import Writer
+from kernelmill.llm.client import Endpoint
+from kernelmill.settings.arguments import processors
+from kernelmill.stages.answering import Plan
+from kernelmill.stages.run_stage import estimated, say_estimate
+from kernelmill.tokens.vocabulary import TokenCounter, token_counter
+
+_EXPECTED_TOKENS = 4000
+"""Of an answer, for the estimate of a dry run."""
+_FEEDBACK_TOKENS = 400
+"""Of what is said about an answer that has to be repaired."""
+
+
+async def synthesize(settings: SynthesizeSettings) -> Made:
+    """Have candidates judged: a model's, or the compiler's."""
+    return await (_taught(settings) if settings.teacher else _asked(settings))
+
+
+async def _taught(settings: SynthesizeSettings) -> Made:
+    workers = processors(settings.workers)
+
+    async def compiler(opened: Opened) -> Writer:
+        teacher = None if settings.dry_run else opened.stack.enter_context(Teacher(workers))
+        return TeacherWriter(teacher, opened.journal, workers)
+
+    def dry_run(batch: Synthesis, plan: Plan) -> Estimate:
+        print(
+            f"{plan.rows:,} problems, {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for the compiler"
+        )
+        standings = [batch.rollouts.look(item) for _, item in batch.owed_items(plan)]
+        print(f"to write: {sum(one.written is None for one in standings):,}, to judge: {len(standings):,}")
+        return Estimate(plan.asked)
+
+    return await run(settings, compiler, dry_run)
+
+
+async def _asked(settings: SynthesizeSettings) -> Made:
+    endpoint = Endpoint(settings)
+    if not settings.dry_run:
+        # Before a source is opened: a missing key must not wait for a download.
+        endpoint.check_key()
+
+    async def model(opened: Opened) -> Writer:
+        if not settings.dry_run:
+            await opened.stack.enter_async_context(endpoint)
+        return ModelWriter(endpoint, opened.journal, opened.stats, opened.control)
+
+    return await run(settings, model, partial(_dry_run, endpoint=endpoint, turns=settings.turns))
+
+
+def _dry_run(batch: Synthesis, plan: Plan, endpoint: Endpoint, turns: int) -> Estimate:
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"{plan.rows:,} rollouts, {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {endpoint.model}"
+    )
+    counter = token_counter()
+    standings = [batch.rollouts.look(item) for _, item in batch.owed_items(plan)]
+    sure = sum(standing.written is None for standing in standings)
+    calls = tokens_in = 0
+    for standing in standings:
+        more, tokens = _to_ask(standing, turns, counter)
+        calls, tokens_in = calls + more, tokens_in + tokens
+    shown = f"at most {calls:,}" if calls > sure else f"{calls:,}"
+    repairs = f" ({sure:,}, and {calls - sure:,} more where every answer has to be repaired)" * (calls > sure)
+    console.print(f"calls: {shown} to {endpoint.model} at {endpoint.name}{repairs}")
+    console.print(f"to judge without a call: {len(standings) - sure:,}")
+    first = next(batch.items(), None)
+    prompt = first.messages if first is not None else None
+    estimate = estimated(plan.asked, calls, tokens_in, _EXPECTED_TOKENS, endpoint.price)
+    estimate = estimate._replace(at_most=calls > sure)
+    say_estimate(console, estimate, _EXPECTED_TOKENS, prompt)
+    return estimate
+
+
+def _to_ask(standing: Standing, turns: int, counter: TokenCounter) -> tuple[int, int]:
+    """How many calls a rollout may still take, and the tokens that go in: each turn sends all that was said before it."""
+    said = sum(counter.count(message["content"]) for message in standing.asked)
+    calls = turns - len(standing.turns)
+    if standing.written is not None:
+        calls -= 1
+        said += counter.count(standing.written.content) + _FEEDBACK_TOKENS
+    # The first of these calls sends what is said so far, each later one an answer and the feedback to it more.
+    return calls, calls * said + calls * (calls - 1) // 2 * (_EXPECTED_TOKENS + _FEEDBACK_TOKENS)

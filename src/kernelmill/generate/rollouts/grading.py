@@ -1,0 +1,125 @@
+"""The evaluator behind the rollouts: each content is judged once, and its verdict kept in the journal.
+
+A verdict stands in the journal under the hash of everything that decides it before it counts, so a run that is killed
+judges nothing twice. INFRA_ERROR is our own trouble: it is remembered for this run only, and the next one judges again.
+A reference that cannot be used is a verdict like any other (UNSUPPORTED).
+A text in which there is no code at all is not shown to the evaluator, which would look for mistakes in its grammar.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from kernelmill.base.answers import no_code
+from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
+from kernelmill.evaluate.gpu.lane import visible_gpus
+from kernelmill.evaluate.score import rewards
+from kernelmill.evaluate.score.feedback import feedback
+from kernelmill.evaluate.verdict import Status, Verdict
+from kernelmill.generate.rollouts.problems import Problem
+from kernelmill.generate.rollouts.settings import SynthesizeSettings
+from kernelmill.generate.rollouts.writer import Written
+from kernelmill.llm.journal import Journal, JournalReader
+from kernelmill.settings.arguments import processors
+
+
+def options_of(settings: SynthesizeSettings) -> Options:
+    """How candidates are judged. The device is settled here: a verdict of another one must not pass for this one's."""
+    device = settings.device
+    if device == "auto":
+        device = "cuda" if visible_gpus() else "cpu"
+    return Options(
+        device=device,
+        tf32=settings.tf32,
+        timeout=settings.eval_timeout,
+        call_timeout=min(Options.call_timeout, settings.eval_timeout),
+    )
+
+
+class Grader:
+    """Judges answers. Opened, it starts the evaluator; `known` works without."""
+
+    def __init__(self, settings: SynthesizeSettings, journal: JournalReader) -> None:
+        self.options = options_of(settings)
+        self.reward = settings.reward or ("speedup" if self.options.device == "cuda" else "correct")
+        self.workers = processors(settings.workers)
+        self._journal = journal
+        self._evaluator: Evaluator | None = None
+        self._slots = asyncio.Semaphore(self.workers * (2 if self.options.device == "cuda" else 1))
+        self._under_way: dict[str, asyncio.Event] = {}
+        self._troubled: dict[str, Verdict] = {}
+        self.judged = 0
+
+    def __enter__(self) -> Grader:
+        self._evaluator = Evaluator(self.options, workers=self.workers)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._evaluator is not None
+        self._evaluator.close()
+
+    def known(self, problem: Problem, written: Written) -> Verdict | None:
+        """The verdict, if there is one."""
+        if written.no_candidate:
+            verdict = _unread("UNSUPPORTED", written.fault)
+            verdict.feedback = ""  # there is nobody to tell
+            return verdict
+        if fault := written.fault or no_code(written.content):
+            return _unread("FORMAT_ERROR", fault)
+        key = self._pair(problem, written).key(self.options)
+        stored = self._journal.fact(f"verdict:{key}")
+        if stored is not None:
+            return Verdict.from_dict(json.loads(stored))
+        return self._troubled.get(key)
+
+    async def grade(self, problem: Problem, written: Written) -> None:
+        """Judge; afterwards it is known. Of the same content at the same time, one is judged and the others wait."""
+        pair = self._pair(problem, written)
+        key = pair.key(self.options)
+        if (other := self._under_way.get(key)) is not None:
+            await other.wait()
+            return
+        done = self._under_way[key] = asyncio.Event()
+        try:
+            async with self._slots:
+                verdict = await self._judge(pair)
+            if verdict.status == "INFRA_ERROR":
+                self._troubled[key] = verdict
+            else:
+                assert isinstance(self._journal, Journal)
+                await self._journal.add_fact(f"verdict:{key}", verdict.to_json())
+            self.judged += 1
+        finally:
+            del self._under_way[key]
+            done.set()
+
+    def rewarded(self, verdict: Verdict) -> float | None:
+        """The reward; None where it is masked."""
+        return rewards.compute(verdict, [self.reward])[self.reward]
+
+    def _pair(self, problem: Problem, written: Written) -> Pair:
+        return Pair("", problem.module.python_code, written.content, problem.module.entry_point)
+
+    async def _judge(self, pair: Pair) -> Verdict:
+        assert self._evaluator is not None, "open it first"
+        try:
+            return await self._evaluator.evaluate(pair)
+        except Exception as error:  # noqa: BLE001  a flaw of the evaluator costs one row, which says so
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            said = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+            return _unread("INFRA_ERROR", said)
+
+
+def _unread(status: Status, error: str) -> Verdict:
+    """A verdict about which the evaluator was not asked, or had nothing to say."""
+    verdict = Verdict(id="", status=status, tier="static", env=dict(environment()), error=error)
+    verdict.cost = {"stages": {}, "wall_s": 0.0}
+    verdict.rewards = rewards.compute(verdict)
+    verdict.feedback = feedback(verdict)
+    return verdict

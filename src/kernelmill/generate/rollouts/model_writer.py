@@ -1,0 +1,138 @@
+"""A model behind an OpenAI-compatible endpoint as a writer.
+
+Every answer counts, also one that was cut, is empty or refuses: it is a sample of what the model does, and becomes a row
+that says so. Only with `--tries` above 1 is such an answer asked for again. Thoughts are found in `reasoning`, in
+`reasoning_content` and in `<think>` inside the text. Where a seed is set, each rollout has its own: the seed plus its
+number, or all of them would be the same. A conversation that is longer than the server takes ends there, and the journal
+remembers it: it would be refused again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kernelmill.base.answers import NoAnswer, no_code, split_thoughts
+from kernelmill.base.control import Control, Stats
+from kernelmill.generate.rollouts.problems import Problem
+from kernelmill.generate.rollouts.settings import STAGE
+from kernelmill.generate.rollouts.writer import Ended, Written
+from kernelmill.llm.client import Endpoint, Reply, Request, cost_of, read_reply
+from kernelmill.llm.engine import CallFailed, Messages, Model, TooLong
+from kernelmill.llm.journal import JournalReader
+
+
+class _NothingToAsk:
+    """What the engine would ask a stage, which here the writer does itself."""
+
+    def messages(self, item: Problem) -> Messages:
+        return item.messages
+
+    async def prepare(self, item: Problem) -> None:
+        """Nothing has to be found out."""
+
+    def fault(self, item: Problem) -> str | None:
+        return None
+
+    async def judge(self, item: Problem, text: str) -> dict[str, Any]:
+        return {}
+
+    def again(self, messages: Messages, text: str, reason: str) -> Messages:
+        return messages
+
+
+class ModelWriter(Model[Problem]):
+    """The engine's model, asked for several samples of one question."""
+
+    def __init__(self, endpoint: Endpoint, journal: JournalReader, stats: Stats, control: Control) -> None:
+        # A dry run's journal is read-only; it never comes to an answer that would be written.
+        super().__init__(endpoint, _NothingToAsk(), journal, STAGE, stats, control)  # type: ignore[arg-type]
+        self.name = f"llm:{endpoint.model}"
+        self.at_once = self.settings.concurrency
+
+    def known(self, problem: Problem, messages: Messages) -> Written | Ended | None:
+        key = self._request(problem, messages).key
+        stored = self._journal.answers(key)
+        if not stored:
+            refused = self._journal.fact(f"too-long:{key}")
+            return None if refused is None else Ended(refused)
+        replies = [read_reply(one.response) for one in stored]
+        whole = next((place for place, reply in enumerate(replies) if not fault_of(reply)), None)
+        if whole is None and len(stored) < self.settings.tries:
+            return None
+        used = len(stored) - 1 if whole is None else whole
+        costs = tuple(
+            one.cost if one.cost is not None else cost_of(reply, self.endpoint.price)
+            for one, reply in zip(stored, replies, strict=True)
+        )
+        known_costs = [cost for cost in costs if cost is not None]
+        content, reasoning = said(replies[used])
+        return Written(
+            content=content,
+            reasoning=reasoning,
+            fault=fault_of(replies[used]),
+            finish=replies[used].finish,
+            seconds=sum(one.seconds for one in stored),
+            tokens_in=_total([reply.tokens_in for reply in replies]),
+            tokens_out=_total([reply.tokens_out for reply in replies]),
+            cost=sum(known_costs) if len(known_costs) == len(costs) else None,
+            costs=costs,
+        )
+
+    async def write(self, problem: Problem, messages: Messages) -> None:
+        request, why = self._request(problem, messages), ""
+        while self.known(problem, messages) is None:
+            if self._control.stopping.is_set():
+                raise CallFailed("the run was stopped")
+            try:
+                response = await self._call(
+                    request.body, request.key, len(self._journal.answers(request.key)), why
+                )
+                why = self._note(read_reply(response))
+            except TooLong as refused:
+                await self._journal.add_fact(f"too-long:{request.key}", str(refused))
+
+    def _note(self, reply: Reply) -> str:
+        """Why an answer has no candidate in it, if it has none: many in a row stop the run."""
+        content, _ = said(reply)
+        if why := fault_of(reply) or no_code(content):
+            self._usefulness.unusable(why, content)
+            return f"unusable answer: {why[:60]}"
+        self._usefulness.usable()
+        return ""
+
+    def _request(self, problem: Problem, messages: Messages) -> Request:
+        request = self.endpoint.request(messages, problem.sample)
+        seed = self.settings.sampling.seed
+        if seed is None or not problem.sample:
+            return request
+        body = msgspec.json.decode(request.body) | {"seed": seed + problem.sample}
+        return Request(request.key, msgspec.json.encode(body))
+
+
+def fault_of(reply: Reply) -> str:
+    """Why this is no whole answer; empty where it is one."""
+    if reply.refusal:
+        return "the model refused to answer"
+    if reply.finish != "stop":
+        return f"the answer ended with finish_reason {reply.finish or 'missing'}, not stop"
+    return "" if reply.text.strip() else "the answer is empty"
+
+
+def said(reply: Reply) -> tuple[str, str]:
+    """The text and the thoughts of an answer, wherever its server put them."""
+    content = reply.text or reply.refusal or ""
+    try:
+        inside, rest = split_thoughts(content)
+    except NoAnswer:
+        # Thoughts that do not end: the text stays as it is, and is no answer.
+        return content, reply.reasoning
+    if not inside:
+        return content, reply.reasoning
+    return rest.strip("\r\n"), "\n\n".join(filter(None, (reply.reasoning, inside)))
+
+
+def _total(counts: list[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None

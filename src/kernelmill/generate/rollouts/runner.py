@@ -1,0 +1,186 @@
+"""A run of `synthesize`, whoever writes: plan, answer, write, sum up.
+
+The three passes of every stage that is answered (`batch`). Generation and judging overlap in the second one, for each
+rollout goes from one to the other by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kernelmill.base.control import Control, Stats
+from kernelmill.base.terminal import duration, say
+from kernelmill.errors import OutputError, Stopped
+from kernelmill.evaluate.evaluator import needs_torch
+from kernelmill.flow import Estimate, Made
+from kernelmill.generate.rollouts import problems, row
+from kernelmill.generate.rollouts.grading import Grader
+from kernelmill.generate.rollouts.problems import Asked, Problem
+from kernelmill.generate.rollouts.rollout import Rollouts, Standing
+from kernelmill.generate.rollouts.row_filter import Keeping
+from kernelmill.generate.rollouts.settings import STAGE, SynthesizeSettings
+from kernelmill.generate.rollouts.statistics import Statistics
+from kernelmill.generate.rollouts.writer import Writer
+from kernelmill.llm.journal import JournalReader
+from kernelmill.settings.config import public
+from kernelmill.stages.answering import Batch, Plan
+from kernelmill.stages.run_stage import (
+    answer_all,
+    answers_kept,
+    journal_path,
+    open_journal,
+    owed,
+    usage,
+    usage_lines,
+)
+from kernelmill.store import Output
+from kernelmill.store.output import test_path
+
+
+class Opened(NamedTuple):
+    """What a writer is made from. What it needs open it enters in `stack`."""
+
+    stack: AsyncExitStack
+    journal: JournalReader
+    """To be written too, but in a dry run."""
+    stats: Stats
+    control: Control
+
+
+class Synthesis(Batch[Problem]):
+    """A batch of rollouts."""
+
+    def __init__(
+        self,
+        settings: SynthesizeSettings,
+        source: problems.Rollouts,
+        keeping: Keeping,
+        rollouts: Rollouts,
+        stats: Stats,
+        control: Control,
+    ) -> None:
+        super().__init__(
+            source, keeping, rollouts, stats, control,
+            reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
+        )  # fmt: skip
+        self.rollouts = rollouts
+
+
+async def run(
+    settings: SynthesizeSettings,
+    open_writer: Callable[[Opened], Awaitable[Writer]],
+    dry_run: Callable[[Synthesis, Plan], Estimate],
+) -> Made:
+    """Have candidates written and judged. Raises `Stopped` where some are still owed."""
+    if not settings.dry_run:
+        needs_torch()  # before a source is opened: this must not wait for a download
+    started = time.monotonic()
+    output = Output(test_path(settings.output) if settings.test_mode else settings.output)
+    journal_file = journal_path(STAGE, settings)
+    output.refuse(journal_file, "the journal")
+    stats_file = settings.stats
+    if stats_file is not None:
+        if settings.test_mode:
+            stats_file = stats_file.with_name(f"{stats_file.stem}.test{stats_file.suffix}")
+        output.refuse(stats_file, "the file for --stats")
+        if stats_file.is_dir() or stats_file.resolve() == journal_file.resolve():
+            raise OutputError(f"{stats_file} cannot be the file for --stats: name another")
+    asked = Asked(settings)
+    source = problems.Rollouts(settings.sets())
+    for file in source.files:
+        output.refuse(file.path, "the source")
+    stats, control = Stats(), Control()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(answers_kept(journal_file))
+        if not settings.dry_run:
+            stack.enter_context(output)
+        journal = stack.enter_context(open_journal(journal_file, settings.dry_run))
+        grader = Grader(settings, journal)
+        if not settings.dry_run:
+            stack.enter_context(grader)  # it may refuse, before anything is paid
+        writer = await open_writer(Opened(stack, journal, stats, control))
+        rollouts = Rollouts(writer, grader, asked.again, settings.turns, control)
+
+        def render(problem: Problem, standing: Standing) -> bytes:
+            return row.evals_row(
+                problem, standing, settings.export, settings.reasoning_field, grader.reward, writer.name, asked.version
+            )  # fmt: skip
+
+        keeping = Keeping(settings, asked, rollouts, render)
+        batch = Synthesis(settings, source, keeping, rollouts, stats, control)
+        with control.signals():
+            plan = await batch.plan()
+            if settings.dry_run:
+                return Made(estimate=dry_run(batch, plan))
+            _say_plan(batch, plan, settings, writer.name)
+            await answer_all(batch, plan, settings, STAGE, priced=settings.teacher is None)
+            await batch.write(plan, output)
+        statistics = keeping.statistics
+        statistics.owed = plan.asked - statistics.rollouts - statistics.too_long
+        details = {
+            "by": writer.name,
+            "source": source.origin,
+            "prompts": {prompt.file.name: prompt.sha256 for prompt in asked.prompts},
+            "prompt_version": asked.version,
+            "seconds": round(time.monotonic() - started, 3),
+            "reward": grader.reward,
+            "device": grader.options.device,
+            "judged": grader.judged,
+            "usage": usage(stats),
+            "statistics": statistics.report(),
+        }
+        rows = output.commit(STAGE, plan.rows, _config(settings), details)["rows"]
+        if stats_file is not None:
+            _write_stats(stats_file, statistics)
+        print(f"{STAGE} by {writer.name}")
+        lines = [("rollouts", f"{plan.rows:,}"), ("kept", f"{output.kept:,}")]
+        lines += [("rejected", f"{number:,}  {kind}") for kind, number in output.reasons.most_common()]
+        lines += statistics.summary()
+        lines.append(("reward", grader.reward))
+        lines += usage_lines(stats) if settings.teacher is None else []
+        lines += [("time", duration(time.monotonic() - started)), *output.listing()]
+        for label, value in lines:
+            print(f"{label:<12}{value}")
+        if batch.owed_after:
+            raise owed(batch.owed_after, f" (see {output.rejected_path})")
+        if troubled := statistics.statuses["INFRA_ERROR"]:
+            raise Stopped(
+                f"{troubled:,} candidates could not be judged (INFRA_ERROR): run the same command again"
+            )
+        cost = stats.cost if stats.calls else 0.0
+        return Made((output.path, output.manifest_path), rows["in"], rows["out"], rows["rejected"], cost)
+
+
+def _say_plan(batch: Synthesis, plan: Plan, settings: SynthesizeSettings, by: str) -> None:
+    test = " (test mode)" if settings.test_mode else ""
+    say(
+        f"{plan.rows:,} rollouts{test}: {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {by}; "
+        f"{batch.stats.answered_before:,} whole already, {len(plan.owed):,} to do"
+    )
+
+
+def _config(settings: SynthesizeSettings) -> dict[str, Any]:
+    """The settings as they are saved: those that the command line knows, and the sets where there are any."""
+    fields = SynthesizeSettings.model_fields
+    unknown = {name for name, field in fields.items() if field.description is None} - {"sampling", "prices"}
+    return {
+        name: value
+        for name, value in public(settings).items()
+        if name not in unknown or (name == "env" and value)
+    }
+
+
+def _write_stats(path: Path, statistics: Statistics) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(statistics.report()), indent=2) + b"\n")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,87 @@
+"""The compiler as a writer: no model, no key, no network.
+
+It writes the same each time: several rollouts of a problem are its variants, kernels with other sizes of blocks, of which
+a GPU tells the fastest. There is nothing to repair: after its first answer a rollout ends. A problem that it cannot write has its reason as the answer's fault.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from typing import Any
+
+from kernelmill import __version__
+from kernelmill.generate.inductor.teacher import Teacher
+from kernelmill.generate.inductor.variants import VARIANTS
+from kernelmill.generate.rollouts.problems import Problem
+from kernelmill.generate.rollouts.writer import Ended, Written
+from kernelmill.llm.engine import Messages
+from kernelmill.llm.journal import Journal, JournalReader
+
+_LIMITS = {"timeout": "time", "out_of_memory": "memory"}
+"""Kinds of replies of a confined process, and what was exceeded."""
+
+
+class TeacherWriter:
+    """What it writes is among the journal's facts. `teacher` is None in a dry run, which only looks."""
+
+    free = True
+
+    def __init__(self, teacher: Teacher | None, journal: JournalReader, at_once: int) -> None:
+        self._teacher, self._journal = teacher, journal
+        self._version = f"{importlib.metadata.version('torch')}, kernelmill {__version__}"
+        self.name = f"inductor of torch {importlib.metadata.version('torch')}"
+        self.at_once = at_once
+
+    def known(self, problem: Problem, messages: Messages) -> Written | Ended | None:
+        if messages != problem.messages:
+            return Ended("the compiler")
+        stored = self._journal.fact(self._key(problem))
+        if stored is None:
+            return None
+        found = json.loads(stored)
+        said = {"extern": found["extern"], "captured_mode": found["mode"], "variant": _variant(problem)}
+        if found["error"]:
+            why, ours = _why_none(found)
+            return Written(
+                "", fault=f"{why}: {found['error']}", no_candidate=ours, seconds=found["seconds"], said=said
+            )
+        content = f"<answer>\n{found['code']}</answer>"
+        return Written(content, finish="stop", seconds=found["seconds"], said=said)
+
+    async def write(self, problem: Problem, messages: Messages) -> None:
+        assert self._teacher is not None
+        assert isinstance(self._journal, Journal)
+        module = problem.module
+        made = await self._teacher.write(module.python_code, module.entry_point, _variant(problem))
+        kept = {
+            "code": made.code,
+            "extern": made.extern,
+            "mode": made.mode,
+            "error": made.error,
+            "fault": made.fault,
+        }
+        await self._journal.add_fact(self._key(problem), json.dumps(kept | {"seconds": made.seconds}))
+
+    def check_breaker(self) -> None:
+        """Nothing is asked of anybody: there is nothing to break."""
+
+    def _key(self, problem: Problem) -> str:
+        module = problem.module
+        text = json.dumps([module.python_code, module.entry_point, _variant(problem), self._version])
+        return f"taught:{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()}"
+
+
+def _why_none(found: dict[str, Any]) -> tuple[str, bool]:
+    """Why there is no candidate, and whether that says nothing of the problem."""
+    kind = found["error"].partition(":")[0]
+    if kind in _LIMITS:
+        return f"no candidate, the teacher ran out of {_LIMITS[kind]}", True
+    if found.get("fault"):
+        return "no candidate, a fault of the teacher's own, please report it", True
+    return "not written", False
+
+
+def _variant(problem: Problem) -> int:
+    return problem.sample % len(VARIANTS)

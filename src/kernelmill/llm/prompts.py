@@ -1,0 +1,54 @@
+"""Prompt templates: files in `prompts/`, or the user's own, rendered with Jinja.
+
+What is rendered is what is sent: nothing is ever cut. A template that names something unknown is an error, not an empty
+place. The hash of the template's text is recorded with the output; the rendered text is part of every call's key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import jinja2
+
+from kernelmill.base.resources import bundled
+from kernelmill.errors import ConfigError
+
+_environment = jinja2.Environment(
+    undefined=jinja2.StrictUndefined, keep_trailing_newline=False, autoescape=False
+)
+
+
+class Prompt:
+    """A template. `name` is a bundled one, `path` the user's own instead of it."""
+
+    def __init__(self, name: str, path: Path | None = None) -> None:
+        file = path or bundled(f"prompts/{name}.md")
+        try:
+            text = file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be read ({error.strerror})") from None
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+        try:
+            self._template = _environment.from_string(text)
+        except jinja2.TemplateSyntaxError as error:
+            raise ConfigError(f"{file}:{error.lineno}: not a Jinja template ({error.message})") from None
+        except Exception as error:  # noqa: BLE001  constants are computed here: see render
+            raise _fault(file, error) from None
+        self.file = file
+        self.sha256 = hashlib.sha256(text.encode()).hexdigest()
+
+    def render(self, **values: str) -> str:
+        try:
+            return self._template.render(values)
+        except jinja2.UndefinedError as error:
+            known = ", ".join(values)
+            raise ConfigError(f"{self.file}: {error.message} (a template can use: {known})") from None
+        except Exception as error:  # noqa: BLE001  a template is a program of the user's: whatever it raises is its fault
+            raise _fault(self.file, error) from None
+
+
+def _fault(file: Path, error: Exception) -> ConfigError:
+    text = " ".join(str(error).split())
+    return ConfigError(f"{file}: the template fails ({type(error).__name__}{f': {text}' if text else ''})")

@@ -1,0 +1,125 @@
+"""Every problem of a set checked, each in a confined process: it runs at its own size, it runs small, and it can tell candidates apart.
+
+A problem that runs neither way is not imported; one that runs and is not admitted is, with the reasons. Problems that use
+`transformers` are tried by a worker of their own, and only where it is installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from kernelmill.base.counting import Counting
+from kernelmill.problems.sets.problem import Checked, FullSize, Problem, Rejected
+from kernelmill.sandbox import Isolate, Reply
+from kernelmill.sandbox.threads import threads
+
+MEMORY_MB = 6144
+_NOT_INSTALLED = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+
+
+def check_all(
+    problems: list[Problem],
+    known: Mapping[str, Checked],
+    note: Callable[[Checked], None],
+    workers: int,
+    timeout: float,
+) -> tuple[list[Checked], list[Rejected]]:
+    """Check what is not known yet (by the hash of its text), and `note` each as soon as it is. In the order given."""
+    results: dict[str, Checked | Rejected] = {}
+    for one in problems:
+        if (before := known.get(one.sha256)) is not None:
+            results[one.file] = _again(one, before)
+    owed = [one for one in problems if one.file not in results]
+    plain = [one for one in owed if not one.uses_hub]
+    hub = [one for one in owed if one.uses_hub]
+    if hub and importlib.util.find_spec("transformers") is None:
+        for one in hub:
+            results[one.file] = Rejected(one.where, _needs("transformers"))
+        hub = []
+    with Counting(len(plain) + len(hub), "problems checked") as counting:
+        for worker, some in (("check_worker", plain), ("hub_check_worker", hub)):
+            if some:
+                results |= _checked(
+                    f"kernelmill.problems.sets.{worker}", some, note, workers, timeout, counting
+                )
+    found = [results[one.file] for one in problems]
+    return [one for one in found if isinstance(one, Checked)], [
+        one for one in found if isinstance(one, Rejected)
+    ]
+
+
+def _again(one: Problem, before: Checked) -> Checked:
+    """The same text may have got another name or number."""
+    return msgspec.structs.replace(
+        before, level=one.level, problem_id=one.problem_id, name=one.name, file=one.file
+    )
+
+
+def _checked(
+    worker: str,
+    problems: Iterable[Problem],
+    note: Callable[[Checked], None],
+    workers: int,
+    timeout: float,
+    counting: Counting,
+) -> dict[str, Checked | Rejected]:
+    with Isolate(worker, workers=workers, timeout=timeout, memory_mb=MEMORY_MB) as isolate:
+
+        def check(one: Problem) -> tuple[str, Checked | Rejected]:
+            request = {"code": one.code, "entry_point": "Model"}
+            with counting.working_on(one.name):
+                full = isolate.run_sync({**request, "step": "full"})
+                shrunk = isolate.run_sync({**request, "step": "shrunk"})
+            return one.file, _result(one, full, shrunk)
+
+        results: dict[str, Checked | Rejected] = {}
+        with threads(workers, isolate) as pool:
+            for file, result in pool.map(check, problems):
+                results[file] = result
+                if isinstance(result, Checked):
+                    note(result)
+        return results
+
+
+def _result(one: Problem, full: Reply, shrunk: Reply) -> Checked | Rejected:
+    found, full_error = None, _why_not(full)
+    if full_error is None:
+        try:
+            found = msgspec.convert(full["result"], FullSize)
+        except msgspec.ValidationError as error:
+            full_error = f"the process answered something else: {error}"
+    answer: dict[str, Any] = {
+        "admitted": False,
+        "reasons": [f"it cannot be tried: {_why_not(shrunk)}"],
+        "details": {},
+    }
+    if _why_not(shrunk) is None:
+        answer = shrunk["result"]
+    details = answer.get("details")
+    size = details.get("size") if isinstance(details, dict) else None
+    reasons = [str(reason) for reason in answer.get("reasons", [])]
+    if found is None and size is None:
+        if missing := _NOT_INSTALLED.match(full_error or ""):
+            return Rejected(one.where, _needs(missing[1]))
+        return Rejected(one.where, f"it does not run: {full_error}; small: {'; '.join(reasons)}")
+    return Checked(
+        one.level, one.problem_id, one.name, one.file, one.sha256, one.uses_hub, found, full_error,
+        size, bool(answer.get("admitted")), reasons,
+    )  # fmt: skip
+
+
+def _needs(package: str) -> str:
+    return f"it needs {package}, which is not installed (pip install 'kernelmill[eval,problems]' has what KernelBench needs)"
+
+
+def _why_not(reply: Reply) -> str | None:
+    if reply["kind"] == "ok":
+        return None
+    if reply["kind"] == "error":
+        return reply["message"] if reply["type"] == "TraceFailed" else f"{reply['type']}: {reply['message']}"
+    return f"{reply['kind'].replace('_', ' ')}: {reply['message']}"

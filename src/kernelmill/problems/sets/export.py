@@ -1,0 +1,190 @@
+"""`kernelmill problems export`: an imported set as prompts for RL trainers.
+
+    slime       kernel_bench_triton_level_N.jsonl, and merged: prompt, label, extra_info, instance_id (`rl_rows`)
+    trl         kernel_bench_triton_trl.jsonl: prompt as messages; the other columns go to the reward function
+    verl        kernel_bench_triton_verl.parquet: data_source, prompt, ability, reward_model, extra_info
+    prime,      kernel_bench_triton_prime.jsonl …: example_id, prompt, answer, info, task, as environments of `verifiers` load them,
+    verifiers   which prime-rl trains with
+
+Problems stand in the order of level and id. Rows of a benchmark have a last column `benchmark: true`: after the ones that a format
+lists, where trainers leave it alone, and in the row itself, so that it is still there when files are merged or copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from kernelmill.base.missing import KERNELBENCH
+from kernelmill.base.task_rules import MARKS, Mark, rules
+from kernelmill.base.whole_file import write_whole
+from kernelmill.errors import ConfigError, OutputError
+from kernelmill.llm.prompts import Prompt
+from kernelmill.problems.sets.folder import SetRecord, code_of, read_set
+from kernelmill.problems.sets.levels import PREFIX, RECORD, ExportRecord, LevelRecord, level_file, merged_file
+from kernelmill.problems.sets.merge import merged, read_levels, written
+from kernelmill.problems.sets.problem import Checked, encoded
+from kernelmill.problems.sets.rl_rows import TASK_TYPE
+
+Format = Literal["slime", "trl", "verl", "prime", "verifiers"]
+
+
+ANSWERS: dict[Format, Mark] = {
+    "slime": "fence",
+    "trl": "answer",
+    "verl": "fence",
+    "prime": "answer",
+    "verifiers": "answer",
+}
+"""How the target's own code finds the answer in a completion: TritonForge's reward for slime takes the last code block, verl's for code
+the last that begins with ```python, the XMLParser of verifiers (and so prime-rl) what stands in <answer>. TRL has none: there it is ours,
+which reads both."""
+
+
+class Prompts(NamedTuple):
+    system: Prompt
+    user: Prompt
+    answer: Mark = "answer"
+
+    def messages(self, code: str, name: str) -> list[dict[str, str]]:
+        values = {
+            "code": code.rstrip("\n"),
+            "problem_name": name,
+            "module_name": "Model",
+            "class_name": "ModelNew",
+            "answer": MARKS[self.answer],
+            # The service allows TF32 only to a request that says so, and ours do not.
+            **rules(tf32=False),
+        }
+        return [
+            {"role": "system", "content": self.system.render(**values)},
+            {"role": "user", "content": self.user.render(**values)},
+        ]
+
+
+class Exported(NamedTuple):
+    files: list[Path]
+    rows: dict[int, int]
+    left_out: int
+    benchmark: bool
+
+
+def export(
+    folder: Path, output: Path, kind: Format, prompts: Prompts, levels: list[int] | None, admitted: bool
+) -> Exported:
+    record = read_set(folder)
+    wanted = [one for one in record.problems if levels is None or one.level in levels]
+    chosen = [one for one in wanted if one.admitted or not admitted]
+    if not chosen:
+        there = sorted({one.level for one in record.problems})
+        raise ConfigError(
+            f"{folder}: no problem is left to export (its levels: {', '.join(map(str, there))})"
+        )
+    rows = [(one, _row(folder, record, one, prompts)) for one in chosen]
+    if output.exists() and not output.is_dir():
+        raise OutputError(f"{output} is a file: name a folder")
+    if kind == "slime":
+        files = _write_levels(output, record, rows)
+    else:
+        files = [_write_one(output, kind, rows)]
+    count = {
+        level: sum(one.level == level for one in chosen) for level in sorted({one.level for one in chosen})
+    }
+    return Exported(files, count, len(wanted) - len(chosen), record.benchmark)
+
+
+def _row(folder: Path, record: SetRecord, one: Checked, prompts: Prompts) -> dict[str, Any]:
+    """In slime's format; the others are made from it."""
+    code = code_of(folder, one)
+    source = PREFIX if record.name == KERNELBENCH else f"{record.name}_triton"
+    row = {
+        "prompt": prompts.messages(code, one.name),
+        "label": code,
+        "extra_info": {
+            "level": one.level,
+            "problem_id": str(one.problem_id),
+            "problem_name": one.name,
+            "data_source": source,
+            "task_type": TASK_TYPE,
+        },
+        "instance_id": f"{source}_lv{one.level}_{one.problem_id}",
+    }
+    return {**row, "benchmark": True} if record.benchmark else row
+
+
+def _lines(rows: list[dict[str, Any]]) -> bytes:
+    # Half a surrogate pair cannot be written as UTF-8; a problem with one was never imported.
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def _write_levels(output: Path, record: SetRecord, rows: list[tuple[Checked, dict[str, Any]]]) -> list[Path]:
+    """The level files, the merged one, and last the record by which `verify` knows them."""
+    (output / RECORD).unlink(missing_ok=True)
+    found: dict[int, LevelRecord] = {}
+    files = []
+    for level in sorted({one.level for one, _ in rows}):
+        mine = [row for one, row in rows if one.level == level]
+        content = _lines(mine)
+        write_whole(level_file(output, level), content)
+        found[level] = LevelRecord(len(mine), hashlib.sha256(content).hexdigest())
+        files.append(level_file(output, level))
+    whole = merged_file(output, sorted(found))
+    write_whole(whole, written(merged(read_levels(output, sorted(found)))))
+    write_whole(output / RECORD, encoded(ExportRecord(record.name, record.benchmark, found)))
+    return [*files, whole, output / RECORD]
+
+
+def _write_one(output: Path, kind: Format, rows: list[tuple[Checked, dict[str, Any]]]) -> Path:
+    made = list(_rows_of(kind, [row for _, row in rows]))
+    if kind == "verl":
+        file = output / f"{PREFIX}_verl.parquet"
+        write_whole(file, _parquet(made))
+    else:
+        file = output / f"{PREFIX}_{kind}.jsonl"
+        write_whole(file, _lines(made))
+    return file
+
+
+def _rows_of(kind: Format, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for number, row in enumerate(rows):
+        extra: dict[str, Any] = row["extra_info"]
+        last = {"benchmark": True} if row.get("benchmark") else {}
+        if kind == "trl":
+            yield {
+                "prompt": row["prompt"],
+                "label": row["label"],
+                **extra,
+                "instance_id": row["instance_id"],
+                **last,
+            }
+        elif kind == "verl":
+            yield {
+                "data_source": extra["data_source"],
+                "prompt": row["prompt"],
+                "ability": "kernel",
+                "reward_model": {"style": "rule", "ground_truth": row["label"]},
+                "extra_info": {"split": "train", "index": number, **extra, "instance_id": row["instance_id"]},
+                **last,
+            }
+        else:
+            yield {
+                "example_id": number,
+                "prompt": row["prompt"],
+                "answer": row["label"],
+                "info": {**extra, "instance_id": row["instance_id"]},
+                "task": extra["data_source"],
+                **last,
+            }
+
+
+def _parquet(rows: list[dict[str, Any]]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), sink, compression="zstd")
+    return sink.getvalue()

@@ -1,0 +1,322 @@
+"""The tables of a dataset card, each from the facts it shows. No prose: that is the template's."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from kernelmill.curate.length_report import PERCENTILES as PERCENTILES_OF_TOKENS
+from kernelmill.publish.card.facts import OTHERS, CardFacts
+from kernelmill.publish.card.markdown import Markdown, code, listed, table, text
+from kernelmill.publish.rebuild import PRIVATE_URL, asked_a_model, file_name, public_url, source_name
+
+REWARD_EDGES = (0, 0.25, 0.5, 0.85, 1, 1.5, 2, 3, 5, 10)
+CHARACTER_EDGES = tuple(1000 * 2**n for n in range(9))
+PERCENTILES = (50, 75, 90, 95, 99, 100)
+MOST_REASONS, MOST_ROWS = 3, 20
+
+_COLUMNS = {
+    "example_id": "number of the task in the source; several rows may share it",
+    "prompt": "what the model was asked, as chat messages",
+    "completion": "what it answered, as chat messages; the kernel stands in the assistant's message",
+    "task": "name of the task or environment",
+    "reward": "the reward of the answer (see Reward)",
+    "generation_ms": "milliseconds that generating took, as the producer recorded it",
+    "scoring_ms": "milliseconds that scoring took, as the producer recorded it",
+    "total_ms": "milliseconds in all, as the producer recorded it",
+    "info": "the module: its name, its PyTorch code, and a reference Triton version where the source has one",
+    "answer": "an answer, as the source has it",
+    "speedup_reward": "reward for speed, as the producer recorded it",
+    "num_turns": "turns of the conversation",
+    "oai_tools": "tools that the model was offered, or null",
+    "difficulty": "how hard the task is: low, medium or high (see Difficulty)",
+    "evaluation_raw": "what the rater answered, whole",
+    "rater": "who rated the difficulty: llm and the model's name, or static (program analysis)",
+    "module_name": "name of the module's class",
+    "python_code": "the PyTorch code of the module",
+    "triton_code": "a reference Triton version, as the source has it",
+    "uuid": "identifier of the module in the source",
+    "name": "name of the problem in the source",
+    "level": "level of the problem in the source",
+    "problem_id": "number of the problem in the source",
+    "writer": "who wrote the answer: llm and the model's name, or inductor and the version of torch",
+    "checked": "what the specification was checked against",
+    "licenses": "licences of the repository that the module comes from",
+    "verdict": "the evaluator's whole verdict",
+    "reward_name": "which of the verdict's rewards `reward` is",
+    "reward_masked": "whether there is no reward, because nobody could judge; `reward` is 0 then",
+    "rollout": "number of the answer among those to the same task",
+    "prompt_version": "hash of the templates that the prompt was made from",
+    "ended": "why the conversation ended",
+    "finish_reason": "why the answer ended, as the server said",
+    "tokens_in": "tokens of the prompt, as the server counted them",
+    "tokens_out": "tokens of the answer, as the server counted them",
+    "turns": "every answer of the conversation with its verdict and reward",
+    "problem_name": "name of the problem in the source",
+    "problem_level": "level of the problem in the source",
+    "problem_uuid": "identifier of the module in the source",
+    "extern": "calls of torch's library that the kernels leave to it",
+    "captured_mode": "eval where the module is random in training and was compiled as it is in evaluation",
+    "variant": "which sizes of blocks the kernels have",
+}
+"""What our formats say of a column. A column of another name is shown without a word."""
+_OF_SPECS = {
+    "prompt": "the task specification, in words",
+    "writer": "who wrote the specification: llm and the model's name, or static (program analysis)",
+}
+
+
+_LEAKAGE = {
+    "groups_on_both_sides": "groups on both sides",
+    "modules": "different modules",
+    "groups": "groups of modules",
+    "validation_groups": "groups in validation",
+    "validation_rows": "rows in validation",
+    "validation_modules": "modules in validation",
+    "validation_modules_close_to_train": "modules in validation that come close to one in train",
+}
+
+
+def splits_table(facts: CardFacts) -> Markdown:
+    total = sum(split.rows for split in facts.splits)
+    return table(
+        ("split", "rows", "share"),
+        [(code(split.name), split.rows, _share(split.rows, total)) for split in facts.splits],
+    )
+
+
+def columns_table(facts: CardFacts) -> Markdown:
+    lines = [
+        (
+            code(column.name),
+            code(f"{column.type} (JSON)" if column.json else column.type, 200),
+            _column(column.name, facts.kind),
+        )
+        for column in facts.columns
+    ]
+    # A format that is not ours has nothing to say in the third column.
+    width = 3 if any(words for _, _, words in lines) else 2
+    return table(("column", "type", "what it holds")[:width], [line[:width] for line in lines])
+
+
+def _column(name: str, kind: str) -> Markdown:
+    if name.startswith("contaminated_"):
+        return Markdown("the benchmark problem that the module is or resembles, or null (see Benchmarks)")
+    if kind == "other":
+        return Markdown("")  # of the same name, perhaps, but not ours
+    words = _COLUMNS | _OF_SPECS if kind == "synthetic" else _COLUMNS
+    return Markdown(words.get(name, ""))
+
+
+def stages_table(lineage: Sequence[Mapping[str, Any]]) -> Markdown:
+    lines = []
+    for manifest in lineage:
+        rows = manifest.get("rows") or {}
+        lines.append(
+            (
+                code(f"kernelmill {manifest.get('stage')}"),
+                *(_number(rows.get(name)) for name in ("in", "out", "rejected")),
+                _reasons(rows.get("reasons") or {}),
+            )
+        )
+    return table(("stage", "rows in", "rows out", "rejected", "main reasons"), lines)
+
+
+def _number(value: object) -> Markdown | int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else Markdown("not recorded")
+
+
+def _reasons(reasons: Mapping[str, int]) -> Markdown:
+    most = Counter(reasons).most_common()
+    shown = [f"{text(reason)} ({number:,})" for reason, number in most[:MOST_REASONS]]
+    if others := most[MOST_REASONS:]:
+        shown.append(f"{len(others)} other kinds ({sum(number for _, number in others):,})")
+    return Markdown("; ".join(shown))
+
+
+def models_table(lineage: Sequence[Mapping[str, Any]]) -> Markdown | None:
+    """Which stage had its rows answered, and by whom; None where none had."""
+    lines = []
+    for manifest in lineage:
+        if (by := manifest.get("by")) is None:
+            continue
+        config, model = manifest.get("config") or {}, asked_a_model(manifest)
+        endpoint = public_url(config.get("base_url"))
+        lines.append(
+            (
+                code(f"kernelmill {manifest.get('stage')}"),
+                _who(str(by)),
+                (text("a private one") if endpoint == PRIVATE_URL else code(endpoint))
+                if model
+                else text("–"),
+                _sampling(config.get("sampling")) if model else text("–"),
+                _prompts(manifest.get("prompts") or {}) if model else text("–"),
+            )
+        )
+    return table(("stage", "model", "endpoint", "sampling", "prompt (sha256)"), lines) if lines else None
+
+
+def _who(by: str) -> Markdown:
+    if by == "static":
+        return text("program analysis, no model")
+    return code(by.removeprefix("llm:")) if by.startswith("llm:") else Markdown(f"{code(by)}, no model")
+
+
+def _sampling(sampling: object) -> Markdown:
+    chosen = sampling.items() if isinstance(sampling, Mapping) else ()
+    shown = [code(f"{name}={value}") for name, value in chosen if value not in (None, {})]
+    return listed(shown, "and") if shown else text("the server's defaults")
+
+
+def _prompts(prompts: Mapping[str, str]) -> Markdown:
+    shown = [f"{code(file_name(name))} ({code(sha)})" for name, sha in sorted(prompts.items())]
+    return listed(shown) if shown else text("not recorded")
+
+
+def counts_table(head: str, counter: Counter[str], rows: int, order: Sequence[str] = ()) -> Markdown:
+    """How many rows have each value, the known ones in their order, then the most frequent first."""
+    values = [(value, counter[value]) for value in order if value in counter]
+    rest = [(value, n) for value, n in counter.items() if value not in order and value != OTHERS]
+    values += sorted(rest, key=lambda pair: (-pair[1], pair[0]))
+    shown, hidden = values[:MOST_ROWS], values[MOST_ROWS:]
+    lines = [(code(value), number, _share(number, rows)) for value, number in shown]
+    if others := counter[OTHERS] + sum(number for _, number in hidden):
+        lines.append((text("all others"), others, _share(others, rows)))
+    return table((head, "rows", "share"), lines)
+
+
+def bars_table(head: str, bars: Sequence[tuple[str, int]]) -> Markdown:
+    total = sum(number for _, number in bars)
+    return table(
+        (head, "rows", "share"),
+        [(Markdown(label), number, _share(number, total)) for label, number in bars],
+    )
+
+
+def buckets(values: Sequence[float], edges: Sequence[float]) -> list[tuple[str, int]]:
+    """How many values lie between the edges; a value on an edge belongs below it. Empty ends are left out."""
+    found = Counter(bisect_left(edges, value) for value in values)
+    if not found:
+        return []
+    labels = [f"up to {edges[0]:,}"]
+    labels += [f"{low:,} to {high:,}" for low, high in pairwise(edges)]
+    labels.append(f"over {edges[-1]:,}")
+    return [(labels[at], found[at]) for at in range(min(found), max(found) + 1)]
+
+
+def percentiles(values: Sequence[int]) -> list[int]:
+    """By nearest rank: the smallest value that so many percent of all are not above."""
+    ordered = sorted(values)
+    return [ordered[math.ceil(percent * len(ordered) / 100) - 1] for percent in PERCENTILES]
+
+
+def lengths_table(facts: CardFacts) -> Markdown | None:
+    """Percentiles in tokens, and which `seq_len` they ask for; in characters where no tokens were counted; None without texts."""
+    if facts.lengths is None:
+        return _characters_table(facts)
+    report = facts.lengths
+    head = ("", *(f"{name}%" if name != "100" else "longest" for name in PERCENTILES_OF_TOKENS))
+    lines: list[list[Markdown | int]] = [
+        [Markdown("tokens"), *(report.percentiles[name] for name in PERCENTILES_OF_TOKENS)]
+    ]
+    fitting = [
+        (text(f"{best.coverage}%"), best.seq_len, best.rows_over, best.answers_cut)
+        for best in report.recommended
+    ]
+    recommended = table(("rows that fit, at the least", "`seq_len`", "rows over", "answers cut"), fitting)
+    return Markdown(f"{table(head, lines)}\n\n{recommended}")
+
+
+def _characters_table(facts: CardFacts) -> Markdown | None:
+    counts = facts.counts
+    parts = [("prompt", counts.prompt_chars), ("completion", counts.completion_chars)]
+    lines: list[list[Markdown | int]] = [
+        [code(name), *percentiles(values)] for name, values in parts if values
+    ]
+    head = ("", *(f"{percent}%" if percent < 100 else "longest" for percent in PERCENTILES))
+    return table(head, lines) if lines else None
+
+
+def benchmarks_table(manifests: Sequence[Mapping[str, Any]]) -> Markdown:
+    """What each benchmark was, and how many rows of the stage's input hold a problem of it."""
+    lines = []
+    for manifest in manifests:
+        for name, found in (manifest.get("benchmarks") or {}).items():
+            rows = found.get("rows") or {}
+            lines.append(
+                (
+                    code(name),
+                    code(source_name(found.get("source") or {})),
+                    code(found.get("sha256", "not recorded")),
+                    _number(found.get("problems")),
+                    _number(rows.get("same_code")),
+                    _number(rows.get("n_grams")),
+                    _number(found.get("problems_hit")),
+                )
+            )
+    head = (
+        "benchmark",
+        "source",
+        "sha256",
+        "problems",
+        "rows with the same code",
+        "rows with its n-grams",
+        "problems found",
+    )
+    return table(head, lines)
+
+
+def leakage_table(found: Mapping[str, Any]) -> Markdown:
+    lines = [(text(words), _value(found.get(name))) for name, words in _LEAKAGE.items() if name in found]
+    return table(("leakage report", ""), lines)
+
+
+def neighbours_table(nearest: Sequence[Mapping[str, Any]]) -> Markdown:
+    """Validation modules and the train modules they are most like, the most alike first."""
+    shown = [
+        (code(pair.get("validation")), code(pair.get("train")), _share_of(pair.get("alike")))
+        for pair in nearest[:MOST_ROWS]
+    ]
+    more = (
+        f"\n\n{len(nearest) - MOST_ROWS:,} more are in `kernelmill.json`." if len(nearest) > MOST_ROWS else ""
+    )
+    return Markdown(table(("validation", "nearest in train", "code in common"), shown) + more)
+
+
+def _share_of(value: object) -> Markdown:
+    return Markdown(f"{value:.0%}") if isinstance(value, float | int) else Markdown("–")
+
+
+def record(found: Mapping[str, Any]) -> Markdown:
+    """A report as it is: its plain values as a table of two columns, each list of records as a table of its own."""
+    plain, lists = [], []
+    for name, value in found.items():
+        title = text(name.replace("_", " "))
+        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            head = list(value[0])
+            lines = [[_value(item.get(key)) for key in head] for item in value[:MOST_ROWS]]
+            more = f"\n\n… and {len(value) - MOST_ROWS:,} more." if len(value) > MOST_ROWS else ""
+            lists.append(f"{title}:\n\n{table([text(key.replace('_', ' ')) for key in head], lines)}{more}")
+        else:
+            plain.append((title, _value(value)))
+    return Markdown("\n\n".join([*([table(("", ""), plain)] if plain else []), *lists]))
+
+
+def _value(value: object) -> Markdown | int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return code(value) if value else Markdown("–")
+    if isinstance(value, float):
+        return text(f"{value:.4g}")
+    return Markdown("–") if value is None else code(msgspec.json.encode(value).decode())
+
+
+def _share(number: int, total: int) -> Markdown:
+    return Markdown(f"{number / total:.1%}" if total else "–")

@@ -1,0 +1,415 @@
+"""The parent's side: start a server, send it requests, and say what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeout
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypedDict
+
+from kernelmill.base.extras import install
+from kernelmill.errors import ConfigError
+from kernelmill.sandbox.own_time import OwnTime
+from kernelmill.sandbox.scratch import remove_tree
+from kernelmill.sandbox.wire import MAX_REQUEST, TOO_MUCH, Config, Settings, pack, read_frames
+
+START_SECONDS = 120.0
+CHILD_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+_BOOT = """
+import json, sys
+config = json.loads(sys.argv[1])
+sys.path[:] = config["path"]
+from kernelmill.sandbox.server import serve
+serve(config)
+"""
+OVERDUE = "overdue"
+"""The type of a time-out by which a turn was ended, and how a draft was cut by it."""
+_Kind = Literal["ok", "error", "timeout", "crashed", "out_of_memory"]
+
+
+class Reply(TypedDict):
+    """What became of a request. `output` is the end of what the child printed."""
+
+    kind: _Kind
+    result: dict[str, Any]
+    type: str
+    message: str
+    seconds: float
+    cpu: float
+    """Processor seconds of the child and its companions."""
+    output: str
+    companions: list[str]
+    """How each companion ended: `SIGKILL` is ours, when the request was done."""
+    cut: str
+    """Why `result` is only a draft that the child had left, where it is: `timeout`, or `overdue` (it kept a turn)."""
+
+
+class Doing(TypedDict):
+    """What a request that runs does now. Times are of `time.monotonic`, which all processes of a machine share."""
+
+    label: str
+    doing: str
+    since: float
+    turn: Literal["", "waits to be alone", "waits", "alone", "beside others"]
+    turn_since: float
+
+
+class Isolate:
+    """A warm server for one worker module. Safe to use from several threads and event loops.
+
+    `workers` requests run at once, the others wait. `timeout` counts a request's own time (`own_time`): not what it waits
+    for a worker, for a processor or for a turn. A
+    server that died is started again by the next request. `companions` is how many further processes each
+    request gets, `programs` what the children may execute, `environment` what the server's environment has
+    beside the little that it always has. `gpu` lets children use NVIDIA devices; the server must not have.
+    `reuse` is how many requests a child may serve, one after the other; its companions are new each time.
+    """
+
+    def __init__(
+        self,
+        worker: str = "kernelmill.problems.trace_worker",
+        workers: int = 2,
+        timeout: float = 30.0,
+        memory_mb: int = 4096,
+        companions: int = 0,
+        programs: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        gpu: bool = False,
+        reuse: int = 1,
+    ) -> None:
+        self._settings = Settings(
+            worker=worker,
+            workers=workers,
+            timeout=timeout,
+            memory_mb=memory_mb,
+            companions=companions,
+            reuse=reuse,
+            programs=list(programs),
+            environment=dict(environment or {}),
+            gpu=gpu,
+        )
+        self._lock = threading.Lock()
+        self._connection: _Connection | None = None
+        self._closed = False
+        self._process = os.getpid()
+
+    def __enter__(self) -> Isolate:
+        self._connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def run(self, request: dict[str, Any], timeout: float | None = None) -> Reply:  # noqa: ASYNC109
+        """Run one request, for as long as any or for `timeout`. Cancelling this kills the child."""
+        submission = _Submission()
+        try:
+            future = await asyncio.to_thread(self._submit, request, timeout, submission)
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            submission.cancel()
+            raise
+
+    def run_sync(self, request: dict[str, Any]) -> Reply:
+        return self._submit(request, None, _Submission()).result()
+
+    def doing(self) -> list[Doing]:
+        """What each request that runs now does. `label` is the one that the request was given."""
+        connection = self._connection
+        return [] if connection is None else connection.doing()
+
+    def what_is_missing(self) -> list[str]:
+        """The protections that this machine could not give; empty when all of them hold."""
+        return list(self._connect().wait_until_ready())
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _connect(self) -> _Connection:
+        if self._process != os.getpid():  # the parent would get the replies
+            raise RuntimeError("made in the process that this one was forked from: make one in each process")
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this Isolate is closed")
+            if self._connection is not None and self._connection.ended:
+                self._connection.close()
+                self._connection = None
+            if self._connection is None:
+                self._connection = _Connection(self._settings)
+            return self._connection
+
+    def _submit(
+        self, request: dict[str, Any], timeout: float | None, submission: _Submission
+    ) -> Future[Reply]:
+        connection = self._connect()
+        connection.wait_until_ready()
+        number, future = connection.submit(request, timeout or self._settings["timeout"])
+        submission.sent(connection, number)
+        return future
+
+
+class _Submission:
+    """A request on its way to the server. It may be cancelled at any moment, also before it is sent.
+
+    The thread that sends it goes on when its event loop does not: whoever comes second, sender or canceller, tells the
+    server.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sent: tuple[_Connection, int] | None = None
+        self._cancelled = False
+
+    def sent(self, connection: _Connection, number: int) -> None:
+        with self._lock:
+            self._sent = connection, number
+            if self._cancelled:
+                connection.cancel(number)
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            if self._sent is not None:
+                connection, number = self._sent
+                connection.cancel(number)
+
+
+def what_is_missing() -> list[str]:
+    """`Isolate.what_is_missing` without a worker, hence in a moment: for `doctor`."""
+    with Isolate(worker="json") as isolate:
+        return isolate.what_is_missing()
+
+
+class _Connection:
+    """One server process, seen from the parent."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.ended = False
+        self._ready: Future[list[str]] = Future()
+        self._pending: dict[int, Future[Reply]] = {}
+        self._labels: dict[int, str] = {}
+        self._doing: list[dict[str, Any]] = []
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._scratch = tempfile.mkdtemp(prefix="kernelmill-")
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = _start_server(settings, self._scratch, theirs.fileno())
+            except OSError as error:
+                self._socket.close()
+                os.rmdir(self._scratch)
+                raise ConfigError(f"cannot start {sys.executable or 'Python'}: {error.strerror}") from None
+        self._clock = OwnTime.of(self._process.pid)
+        self._started = self._clock.mark()
+        self._reader = threading.Thread(target=self._read, name="isolate", daemon=True)
+        self._reader.start()
+
+    def wait_until_ready(self) -> list[str]:
+        left = START_SECONDS
+        while left > 0:
+            try:
+                return self._ready.result(left)
+            except FutureTimeout:  # perhaps it had no processor to run on
+                left = START_SECONDS - self._clock.since(self._started)
+        raise ConfigError(f"the isolated worker did not start in {START_SECONDS:.0f} s")
+
+    def submit(self, request: dict[str, Any], timeout: float) -> tuple[int, Future[Reply]]:
+        number, future = next(self._numbers), Future[Reply]()
+        frame = json.dumps({"id": number, "request": request, "timeout": timeout}).encode()
+        if len(frame) > MAX_REQUEST:
+            message = f"the request has {len(frame)} bytes, the limit is {MAX_REQUEST}"
+            future.set_result(make_reply("error", type="ValueError", message=message))
+            return number, future
+        self._labels[number] = str(request.get("label", ""))
+        self._pending[number] = future
+        self._send(frame)
+        if self.ended:
+            self._fail_pending()
+        return number, future
+
+    def doing(self) -> list[Doing]:
+        found = []
+        for one in self._doing:
+            turn: Any = ""
+            if "alone" in one:
+                told = {True: ("waits to be alone", "alone"), False: ("waits", "beside others")}
+                turn = told[one["alone"]][not one["waits"]]
+            label = self._labels.get(one["id"])
+            if label is not None:
+                since = one.get("turn_since", one["since"])
+                found.append(
+                    Doing(label=label, doing=one["doing"], since=one["since"], turn=turn, turn_since=since)
+                )
+        return found
+
+    def cancel(self, number: int) -> None:
+        self._labels.pop(number, None)
+        self._send(json.dumps({"cancel": number}).encode())
+
+    def close(self) -> None:
+        if not self._ready.done():
+            self._process.kill()  # it is importing, and has no child to end
+        with contextlib.suppress(OSError):  # not connected: the server is gone already
+            self._socket.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its children die with it
+            self._process.wait()
+        self._reader.join()
+        self._socket.close()
+        self._clock.close()
+        if os.path.exists(self._scratch):  # the server was killed, and removed nothing
+            with contextlib.suppress(OSError):  # its children may still be dying
+                remove_tree(self._scratch)
+
+    def _send(self, frame: bytes) -> None:
+        with self._lock, contextlib.suppress(OSError):  # a dead server: the reading thread tells everybody
+            self._socket.sendall(pack(frame))
+
+    def _read(self) -> None:
+        try:
+            with self._socket.makefile("rb") as stream:
+                for frame in read_frames(stream):
+                    self._dispatch(frame)
+        except (OSError, ValueError):
+            pass  # cut in the middle of a frame: the server died, which is what comes next
+        finally:
+            self.ended = True
+            code = self._process.wait()
+            end = f"ended with status {code}" if code >= 0 else f"was killed by {_signal_name(-code)}"
+            if not self._ready.done():
+                self._ready.set_exception(ConfigError(f"the isolated worker {end} before it was ready"))
+            self._fail_pending(f"the server {end}")
+
+    def _fail_pending(self, message: str = "the server ended") -> None:
+        for number in list(self._pending):
+            if (future := self._pending.pop(number, None)) is not None:
+                _resolve(future, make_reply("crashed", message=message))
+
+    def _dispatch(self, frame: bytes) -> None:
+        head, _, body = frame.partition(b"\n")
+        event = json.loads(head)
+        if "missing" in event:
+            self._ready.set_result(event["missing"])
+        elif "failed" in event:
+            self._ready.set_exception(ConfigError(_no_start(event["failed"])))
+        elif "doing" in event:
+            self._doing = event["doing"]
+        elif (future := self._pending.pop(event["id"], None)) is not None:
+            self._labels.pop(event["id"], None)
+            _resolve(future, _judge(event, body))
+
+
+def _start_server(settings: Settings, scratch: str, fd: int) -> subprocess.Popen[bytes]:
+    # The current folder is on a script's path as '': the server shall not import from there.
+    path = [entry for entry in sys.path if os.path.isabs(entry)]
+    path.append(str(Path(__file__).resolve().parents[2]))  # where this kernelmill is
+    config = Config(**settings, path=path, scratch=scratch, parent=os.getpid(), fd=fd)
+    environment = {
+        "PATH": CHILD_PATH,
+        "LANG": "C.UTF-8",
+        "HOME": scratch,
+        "TMPDIR": scratch,
+        "OMP_NUM_THREADS": "1",
+    } | settings["environment"]
+    # Not PR_SET_PDEATHSIG: it would fire at the end of the thread that happens to start the server. The server
+    # ends when the socket or this process does.
+    return subprocess.Popen(
+        [sys.executable, "-I", "-u", "-c", _BOOT, json.dumps(config)],
+        env=environment,
+        cwd=scratch,
+        pass_fds=[fd],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the parent to act on
+    )
+
+
+def _resolve(future: Future[Reply], reply: Reply) -> None:
+    with contextlib.suppress(InvalidStateError):  # nobody waits for it any more
+        future.set_result(reply)
+
+
+def make_reply(kind: _Kind, **rest: Any) -> Reply:
+    """A reply with what is given, and nothing in the other fields."""
+    reply = Reply(
+        kind=kind, result={}, type="", message="", seconds=0.0, cpu=0.0, output="", companions=[], cut=""
+    )
+    reply.update(rest)  # type: ignore[typeddict-item]
+    return reply
+
+
+def _judge(event: dict[str, Any], body: bytes) -> Reply:
+    """What the server saw, as a reply."""
+    ends = [_signal_name(-end) if end < 0 else f"status {end}" for end in event.get("companions", ())]
+    rest = {
+        "seconds": event["seconds"],
+        "cpu": event["cpu"],
+        "output": event["output"],
+        "companions": ends,
+        "cut": event.get("cut", ""),
+    }
+    how, status = event["how"], event["status"]
+    if how == "reply":
+        try:
+            said = json.loads(body)
+            if said["kind"] == "ok" and isinstance(said["result"], dict):
+                return make_reply("ok", result=said["result"], **rest)
+            if said["kind"] in ("error", "out_of_memory"):
+                return make_reply(said["kind"], type=str(said["type"]), message=str(said["message"]), **rest)
+        except (ValueError, RecursionError, TypeError, LookupError):
+            pass  # not what our child writes
+        how = "torn"
+    if how == "torn":
+        return make_reply("crashed", message="the reply was torn or forged", **rest)
+    if how == "failed":
+        return make_reply("crashed", message=event["message"], **rest)
+    if how == "wrote":
+        return make_reply("error", type="OSError", message=TOO_MUCH, **rest)
+    if how == OVERDUE:
+        message = f"kept a turn for too long, {event['seconds']:.1f} s after its start"
+        return make_reply("timeout", type=OVERDUE, message=message, **rest)
+    if how == "timeout" or status == -signal.SIGXCPU:
+        return make_reply("timeout", message=f"timed out after {event['limit']:.1f} s", **rest)
+    if status < 0:
+        # C++ aborts where Python raises.
+        kind: _Kind = "out_of_memory" if "bad_alloc" in event["output"] else "crashed"
+        return make_reply(kind, message=f"killed by {_signal_name(-status)}", **rest)
+    return make_reply("crashed", message=f"exited with status {status} and no reply", **rest)
+
+
+def _no_start(why: str) -> str:
+    """Why the server cannot start, and what to install if it is for want of torch."""
+    if why.startswith("ModuleNotFoundError: No module named 'torch'"):
+        return f"running modules needs torch: {install('eval')}"
+    return f"the isolated worker cannot start: {why}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

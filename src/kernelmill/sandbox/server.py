@@ -1,0 +1,493 @@
+"""The server, which forks children and hands them requests.
+
+The server trusts the parent and its worker module. It believes nothing of a child but a reply behind the
+nonce that it gave it, and it outlives no parent.
+
+A request has a limit on its own time (`own_time`), which leaves out its waiting for a turn (`turns`); and each turn has a
+cap. Whoever is over either is ended, and its draft, if it left one, is its reply.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import gc
+import importlib
+import json
+import math
+import os
+import secrets
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from kernelmill.sandbox.child import AGAIN, HEAD_BYTES, NONCE_BYTES, Worker, hand_over, message_of
+from kernelmill.sandbox.confine import SCRATCH_LIMIT, leave_network
+from kernelmill.sandbox.ending import Endings, Process
+from kernelmill.sandbox.gpu_lock import Turns
+from kernelmill.sandbox.inside import GO
+from kernelmill.sandbox.own_time import Mark, OwnTime, counted, processor_time, together
+from kernelmill.sandbox.scratch import bytes_written, holds_too_much, remove_tree
+from kernelmill.sandbox.wire import (
+    LENGTH,
+    MAX_OUTPUT,
+    MAX_REPLY,
+    MAX_SCRATCH,
+    MAX_SCRATCH_FILES,
+    Config,
+    pack,
+    take_frames,
+)
+
+_WATCH_SECONDS = 0.2
+_POLL_SECONDS = 0.002
+_MOST_HEARD = 50_000
+_TELL_SECONDS = 0.2
+"""The parent is told no more often than this who does what."""
+_WALL_CLOCK = "count of the time that a process waits for a processor: limits go by the wall clock"
+
+
+@dataclass
+class _Request:
+    """One request in a child's hands."""
+
+    number: int
+    nonce: bytes
+    started: float
+    timeout: float
+    companions: list[Process]
+    clocks: list[tuple[OwnTime, Mark]]
+    """The child's and its companions', as they stood when it started."""
+    waited: float = 0.0
+    """For turns that it has had."""
+    doing: tuple[str, float] = ("", 0.0)
+    """What it says that it does, and since when."""
+    draft: bytes | None = None
+    heard: int = 0
+    """Messages over the child's line."""
+
+    def __post_init__(self) -> None:
+        self.look_at = self.started + self.timeout
+        """When its own time may be over at the earliest."""
+
+
+@dataclass
+class _Child:
+    pid: int
+    scratch: str
+    tasks: socket.socket
+    """Our end of what it gets its requests by."""
+    reply: int
+    output: int
+    output_end: int
+    """Open as long as the child lives: the companions of its next request print to it, too."""
+    request: _Request | None = None
+    served: int = 0
+    data: bytearray = field(default_factory=bytearray)
+    said: bytearray = field(default_factory=bytearray)
+    """Over its line, and not yet read."""
+    line_is_open: bool = True
+    printed: bytes = b""
+    clock: OwnTime = field(default_factory=lambda: OwnTime(()))
+
+
+def serve(config: Config) -> None:
+    """The server: import the worker, say what is missing, then fork a child a request until the parent ends."""
+    control = socket.socket(fileno=config["fd"])
+    missing = leave_network()
+    try:
+        module = importlib.import_module(config["worker"])
+        prepare: Callable[[], None] | None = getattr(module, "prepare", None)
+        if prepare is not None:
+            prepare()
+        worker = Worker(config, module)
+    except BaseException as error:  # noqa: BLE001  whatever it is, the parent is to say it
+        _write_frame(control, {"failed": f"{type(error).__name__}: {message_of(error)}"})
+        return
+    # What is here now lives as long as the server: keep the collector from copying its pages in every child.
+    gc.collect()
+    gc.freeze()
+    server = _Server(config, control, worker)
+    try:
+        server.probe(missing)
+        server.loop()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the parent is gone
+    finally:
+        server.end()
+
+
+class _Server:
+    def __init__(self, config: Config, control: socket.socket, worker: Worker) -> None:
+        self.config, self.control, self.worker = config, control, worker
+        self.watching = False
+        """Whether children write to the disk, so that how much they write must be watched."""
+        self.watched = 0.0
+        self.children: dict[int, _Child] = {}
+        self.queue: collections.deque[tuple[int, dict[str, Any], float]] = collections.deque()
+        self.endings = Endings()
+        self.turns = Turns()
+        self.told: tuple[float, list[dict[str, Any]]] = (0.0, [])
+        """When the parent was last told who does what, and what it was told."""
+        self.received = bytearray()
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(control, selectors.EVENT_READ, self._on_control)
+
+    def probe(self, missing: list[str]) -> None:
+        """Let a child try every protection, and tell the parent which failed."""
+        read, write = os.pipe()
+        scratch = os.path.join(self.config["scratch"], "probe")
+        os.mkdir(scratch, 0o700)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.write(write, json.dumps(self.worker.confine(scratch, 1)).encode())
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(write)
+        with os.fdopen(read, "rb") as stream:
+            answer = stream.read()
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os.rmdir(scratch)
+        if status != 0:
+            _write_frame(self.control, {"failed": f"a confined process ended with status {status}"})
+            return
+        expected = self.worker.expected = json.loads(answer)
+        lacking = [line for line in expected if not line.startswith(SCRATCH_LIMIT)]
+        self.watching = lacking != expected
+        missing += [] if counted() else [_WALL_CLOCK]
+        _write_frame(self.control, {"missing": missing + lacking})
+
+    def loop(self) -> None:
+        while os.getppid() == self.config["parent"]:
+            self.endings.look()  # before turns are granted: who has ended is in nobody's way
+            for child in list(self.children.values()):
+                if child.request is not None and child.request.look_at <= time.monotonic():
+                    self._look_at_time(child, child.request)
+            for turn in self.turns.overdue():
+                child = self.children[turn.who]
+                assert child.request is not None
+                self._finish(child, child.request, "overdue")
+            self._grant()
+            if self.watching and time.monotonic() >= self.watched + _WATCH_SECONDS:
+                self._watch()
+                self.watched = time.monotonic()
+            while self.queue and self._busy() < self.config["workers"]:
+                self._start(*self.queue.popleft())
+            self._tell()
+            for key, _ in self.selector.select(self._pause()):
+                if key.data(key.fd) is False:
+                    return
+
+    def _pause(self) -> float:
+        """How long nothing has to be looked at unasked."""
+        ends = [child.request.look_at for child in self.children.values() if child.request is not None]
+        due = self.turns.next_due()
+        ends += [] if due is None else [due]
+        # At least once a second, to see that the parent lives: a copy of its socket may outlive it.
+        longest = _WATCH_SECONDS if self.watching and self.children else 1.0
+        longest = _POLL_SECONDS if self.endings.busy else longest
+        return max(0.0, min([longest, *(end - time.monotonic() for end in ends)]))
+
+    def _look_at_time(self, child: _Child, request: _Request) -> None:
+        """End it if its own time is over; otherwise look again when it may be."""
+        now = time.monotonic()
+        waiting = next((now - turn.since for turn in self.turns.waiting if turn.who == child.pid), 0.0)
+        left = request.timeout - (together(request.clocks) - request.waited - waiting)
+        if left <= 0:
+            self._finish(child, request, "timeout")
+        else:
+            request.look_at = now + max(left, _POLL_SECONDS)
+
+    def _grant(self) -> None:
+        """Tell those whose turn begins."""
+        asked = {turn.who: turn.since for turn in self.turns.waiting}
+        for turn in self.turns.grant():
+            child = self.children[turn.who]
+            if child.request is not None:
+                child.request.waited += turn.since - asked[turn.who]
+            with contextlib.suppress(OSError):  # it has ended, which is seen by its reply
+                child.tasks.send(GO, socket.MSG_DONTWAIT)
+
+    def _tell(self) -> None:
+        """Who does what, for people to see. Times are of the clock that all processes of a machine share."""
+        when, before = self.told
+        if time.monotonic() < when + _TELL_SECONDS:
+            return
+        waiting = {turn.who: turn for turn in self.turns.waiting}
+        now = []
+        for child in self.children.values():
+            if child.request is None:
+                continue
+            what, since = child.request.doing
+            said: dict[str, Any] = {"id": child.request.number, "doing": what, "since": since}
+            turn = self.turns.holding.get(child.pid) or waiting.get(child.pid)
+            if turn is not None:
+                said |= {"alone": turn.alone, "waits": child.pid in waiting, "turn_since": turn.since}
+            now.append(said)
+        self.told = (time.monotonic(), now)
+        if now != before:
+            _write_frame(self.control, {"doing": now})
+
+    def _busy(self) -> int:
+        return sum(child.request is not None for child in self.children.values())
+
+    def _watch(self) -> None:
+        for child in list(self.children.values()):
+            if child.request is not None and any(
+                bytes_written(process.pid) > MAX_SCRATCH
+                or holds_too_much(process.scratch, MAX_SCRATCH, MAX_SCRATCH_FILES)
+                for process in _everybody(child)
+            ):
+                self._finish(child, child.request, "wrote")
+
+    def end(self) -> None:
+        for child in list(self.children.values()):
+            self._let_go(child)
+        self.endings.close()
+        remove_tree(self.config["scratch"])
+
+    def _on_control(self, fd: int) -> bool:
+        data = self.control.recv(1 << 18)
+        self.received += data
+        for frame in take_frames(self.received):
+            message = json.loads(frame)
+            if "cancel" not in message:
+                self.queue.append((message["id"], message["request"], message["timeout"]))
+                continue
+            self.queue = collections.deque(item for item in self.queue if item[0] != message["cancel"])
+            for child in list(self.children.values()):
+                if child.request is not None and child.request.number == message["cancel"]:
+                    self._let_go(child)
+        return bool(data)
+
+    def _start(self, number: int, request: dict[str, Any], timeout: float) -> None:
+        """Give a request to a child that waits for one, or to a new one."""
+        pairs: list[tuple[socket.socket, socket.socket]] = []
+        companions: list[Process] = []
+        clocks: list[OwnTime] = []
+        child: _Child | None = None
+        try:
+            pairs += [socket.socketpair() for _ in range(self.config["companions"])]
+            child = next((one for one in self.children.values() if one.request is None), None)
+            child = child or self._new_child()
+            for _, theirs in pairs:
+                be = functools.partial(self.worker.be_companion, child.output_end, theirs)
+                companions.append(self._fork(be))
+                clocks.append(OwnTime.of(companions[-1].pid))
+            nonce, now = secrets.token_bytes(NONCE_BYTES), time.monotonic()
+            marks = [(clock, clock.mark()) for clock in (child.clock, *clocks)]
+            child.request = _Request(number, nonce, now, timeout, companions, marks, doing=("begins", now))
+            child.printed, child.served = b"", child.served + 1
+            hand_over(child.tasks, nonce, request, [mine for mine, _ in pairs], clocks)
+        except OSError as error:
+            if child is not None:
+                child.request = None
+                self._let_go(child)
+            for clock in clocks:
+                clock.close()
+            self.endings.end(companions, lambda statuses, trouble: None)
+            event = {"id": number, "how": "failed", "message": f"no new process: {error.strerror}"}
+            _write_frame(self.control, event | {"status": 0, "seconds": 0.0, "cpu": 0.0, "output": ""})
+        finally:
+            for pair in pairs:
+                for end in pair:
+                    end.close()
+
+    def _new_child(self) -> _Child:
+        (reply, reply_end), (output, output_end) = os.pipe(), os.pipe()
+        ours, theirs = socket.socketpair()
+        try:
+            process = self._fork(functools.partial(self.worker.be_child, theirs, reply_end, output_end))
+        except OSError:
+            for fd in (reply, output, output_end):
+                os.close(fd)
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(reply_end)
+        child = _Child(process.pid, process.scratch, ours, reply, output, output_end)
+        child.clock = OwnTime.of(child.pid)
+        self.children[child.pid] = child
+        on_line = functools.partial(self._on_child, child, self._on_line)
+        self.selector.register(ours, selectors.EVENT_READ, on_line)
+        for fd, action in ((reply, self._on_reply), (output, self._on_output)):
+            os.set_blocking(fd, False)
+            self.selector.register(fd, selectors.EVENT_READ, functools.partial(self._on_child, child, action))
+        return child
+
+    def _on_child(self, child: _Child, action: Callable[[_Child], None], fd: int) -> None:
+        if child.pid in self.children:  # else it was reaped earlier in the same round
+            action(child)
+
+    def _fork(self, be: Callable[[str], NoReturn]) -> Process:
+        """A new process with a scratch folder of its own, which is `be`'s argument."""
+        scratch = os.path.join(self.config["scratch"], secrets.token_hex(16))
+        os.mkdir(scratch, 0o700)
+        try:
+            pid = os.fork()
+        except OSError:
+            os.rmdir(scratch)
+            raise
+        if pid == 0:
+            try:
+                be(scratch)
+            finally:
+                os._exit(1)
+        return Process(pid, scratch)
+
+    def _on_reply(self, child: _Child) -> None:
+        self._on_line(child)  # what it said before it replied
+        if child.pid not in self.children:
+            return
+        data = os.read(child.reply, 1 << 20)
+        child.data += data
+        head, request = HEAD_BYTES + LENGTH.size, child.request
+        if request is None:
+            if child.data or not data:  # it speaks unasked, or has ended: nobody waits for it
+                self._let_go(child)
+            return
+        if len(child.data) >= head:
+            size = LENGTH.unpack_from(child.data, HEAD_BYTES)[0]
+            if child.data[:NONCE_BYTES] != request.nonce or size > MAX_REPLY:
+                self._finish(child, request, "torn")
+            elif len(child.data) >= head + size:
+                again = child.data[NONCE_BYTES:HEAD_BYTES] == AGAIN and len(child.data) == head + size
+                body = bytes(child.data[head : head + size])
+                child.data.clear()
+                self._finish(child, request, "reply", body, again and child.served < self.config["reuse"])
+        if not data and child.pid in self.children:
+            self._finish(child, request, "torn" if child.data else "ended")
+
+    def _on_line(self, child: _Child) -> None:
+        """What a child says beside its reply. All of it is read at once: nothing is left for its next request."""
+        if not child.line_is_open:
+            return
+        with contextlib.suppress(BlockingIOError, ConnectionResetError):
+            while data := child.tasks.recv(1 << 18, socket.MSG_DONTWAIT):
+                child.said += data
+                if len(child.said) > MAX_REPLY + LENGTH.size:
+                    break
+            else:
+                self.selector.unregister(child.tasks)  # it has ended, which is seen by its reply
+                child.line_is_open = False
+        try:
+            for frame in take_frames(child.said):
+                self._heard(child, json.loads(frame))
+            trouble = len(child.said) > MAX_REPLY
+        except Exception:  # noqa: BLE001  whatever a child says costs the child alone
+            trouble = True
+        if trouble and child.request is not None:
+            self._finish(child, child.request, "torn")
+        elif trouble:
+            self._let_go(child)
+
+    def _heard(self, child: _Child, message: dict[str, Any]) -> None:
+        request = child.request
+        if request is None:
+            return
+        request.heard += 1
+        if request.heard > _MOST_HEARD:
+            raise ValueError("it says too much")
+        if "doing" in message:
+            request.doing = (str(message["doing"])[:80], time.monotonic())
+        elif "draft" in message:
+            draft = message["draft"]
+            request.draft = None if draft is None else json.dumps({"kind": "ok", "result": draft}).encode()
+        elif message["turn"] == "done":
+            self.turns.leave(child.pid)
+        else:
+            cap = float(message["cap"])
+            if not 0 < cap < math.inf:
+                raise ValueError("a turn without an end")
+            self.turns.ask(child.pid, message["turn"] == "alone", min(cap, request.timeout))
+
+    def _on_output(self, child: _Child) -> None:
+        child.printed = (child.printed + os.read(child.output, 1 << 16))[-MAX_OUTPUT:]
+
+    def _finish(
+        self, child: _Child, request: _Request, how: str, body: bytes = b"", again: bool = False
+    ) -> None:
+        """Tell the parent, as soon as the processes that are no longer needed have ended."""
+        seconds, cut = time.monotonic() - request.started, ""
+        if how in ("timeout", "overdue") and request.draft is not None:
+            how, body, cut = "reply", request.draft, how
+        # Who left something behind on its line, or a turn, would leave it to the next request.
+        again = again and not child.said and not self.turns.has(child.pid) and child.line_is_open
+        cpu = processor_time(request.clocks)
+
+        def tell(statuses: list[int], trouble: str, printed: bytes) -> None:
+            event = {
+                "id": request.number,
+                "how": how,
+                "cut": cut,
+                "limit": request.timeout,
+                "status": 0 if again else statuses.pop(0),
+                "seconds": seconds,
+                "cpu": cpu,
+                "output": printed.decode("utf-8", "replace") + trouble,
+                "companions": statuses,
+            }
+            _write_frame(self.control, event, body)
+
+        if not again:
+            self._let_go(child, tell)
+            return
+        _close_clocks(request)
+        self._drain(child)
+        printed, child.request = child.printed, None
+        self.endings.end(request.companions, lambda statuses, trouble: tell(statuses, trouble, printed))
+
+    def _let_go(
+        self, child: _Child, then: Callable[[list[int], str, bytes], None] = lambda *ignored: None
+    ) -> None:
+        """End a child and its companions, and leave nothing of them."""
+        del self.children[child.pid]
+        request = child.request
+        if request is not None:
+            _close_clocks(request)
+            self.turns.leave(child.pid)
+            # Until its processes have ended, what they began on a device may still run: nobody is alone there.
+            self.turns.linger(-1 - request.number)
+        child.clock.close()
+        for fd in (child.reply, child.output):
+            self.selector.unregister(fd)
+        if child.line_is_open:
+            self.selector.unregister(child.tasks)
+
+        def close(statuses: list[int], trouble: str) -> None:
+            self._drain(child)
+            for fd in (child.reply, child.output, child.output_end):
+                os.close(fd)
+            child.tasks.close()
+            if request is not None:
+                self.turns.leave(-1 - request.number)
+            then(statuses, trouble, child.printed)
+
+        self.endings.end(_everybody(child), close)
+
+    def _drain(self, child: _Child) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(child.output, 1 << 16):
+                child.printed = (child.printed + data)[-MAX_OUTPUT:]
+
+
+def _close_clocks(request: _Request) -> None:
+    """Those of a request's companions."""
+    for clock, _ in request.clocks[1:]:
+        clock.close()
+
+
+def _everybody(child: _Child) -> list[Process]:
+    return [Process(child.pid, child.scratch), *(child.request.companions if child.request else ())]
+
+
+def _write_frame(control: socket.socket, event: dict[str, Any], body: bytes = b"") -> None:
+    control.sendall(pack(json.dumps(event).encode() + b"\n" + body))

@@ -1,0 +1,165 @@
+"""Settings (`settings`), resolved from five places.
+
+    default  <  TOML file  <  .env  <  environment  <  flag
+
+A TOML file has one table a command (`[rate]`, `[specs]`), a table `[llm]` for what the stages that call a model
+share, and `[prices]`; the names of datasets stand in `[publish]` for all stages, and the tables of other commands are passed over
+(`arguments.TABLES`). The resolved settings are saved in the output's manifest, and a manifest may stand in for
+the TOML file, so that a run can be repeated from its own folder. An unknown key is an error, wherever it stands.
+
+Environment variables are `KERNELMILL_` + the key in capitals (`KERNELMILL_CONCURRENCY=64`); the names of the
+pipeline that kernelmill replaces are kept as well (`DATASET_PATH` …), declared on the field they set.
+
+Secrets are no settings: `variables` reads them when they are needed, and takes their values out of any text that is
+shown or saved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from kernelmill.errors import ConfigError
+from kernelmill.settings.arguments import check_tables, nearest
+from kernelmill.settings.environment import SECRETS, environment, names_secret, redact, secret
+from kernelmill.settings.fields import LLMSettings, NamedDatasets, RunSettings, Settings
+from kernelmill.stages.registry import STAGES
+
+__all__ = ["OTHER_VARIABLES", "SECRETS", "environment", "load", "public", "redact", "secret"]
+
+OTHER_VARIABLES = ("PRIME_TEAM_ID", *SECRETS)
+
+GIVEN = "given"
+"""The origin of what a flag says, or a step of `run`."""
+
+S = TypeVar("S", bound=Settings)
+
+
+def load(stage: str, kind: type[S], flags: Mapping[str, Any], file: Path | None = None) -> S:
+    """The settings of a stage. `flags` holds only what was given on the command line."""
+    merged: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    variables = _from_environment(kind)
+    for origin, values in (
+        (str(file), _from_file(file, stage, kind) if file else {}),
+        ("environment", {key: environment()[variable] for key, variable in variables.items()}),
+        ("flag", dict(flags)),
+    ):
+        for key, value in values.items():
+            if isinstance(value, dict) and isinstance(merged.get(key), dict):
+                value = {**merged[key], **value}
+            merged[key] = value
+            origins[key] = origin
+    try:
+        settings = kind.model_validate(merged)
+    except ValidationError as error:
+        raise _config_error(error, kind, origins) from None
+    said = {key: _in_words(origin, variables.get(key)) for key, origin in origins.items()}
+    settings.note_origins(said, file)
+    return settings
+
+
+def _in_words(origin: str, variable: str | None) -> str:
+    if origin == "environment":
+        return f"{variable} in {'the environment' if variable in os.environ else '.env'}"
+    return GIVEN if origin == "flag" else origin
+
+
+def _config_error(error: ValidationError, kind: type[Settings], origins: Mapping[str, str]) -> ConfigError:
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    origin = origins.get(path[0], "config")
+    if first["type"] == "extra_forbidden":
+        return ConfigError(_unknown(origin, ".".join(path), list(kind.model_fields)))
+    name = ".".join(path)
+    shown = {"flag": f"--{name.replace('_', '-')}", "environment": f"environment: {name}"}.get(
+        origin, f"{origin}: {name}"
+    )
+    return ConfigError(f"{shown}: {first['msg'][0].lower()}{first['msg'][1:]} (got {first['input']!r})")
+
+
+def _unknown(origin: str, key: str, known: list[str]) -> str:
+    return f"{origin}: unknown key {key} ({nearest(key.split('.')[-1], known)})"
+
+
+def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
+    """The tables that concern this stage: `[llm]`, `[prices]`, `[<stage>]`, the last one winning."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        if file.suffix == ".json":
+            return _from_manifest(file, stage, json.loads(text))
+        content = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{file}: not valid {file.suffix.lstrip('.').upper() or 'TOML'} ({error})"
+        ) from None
+    check_tables(file, content)
+    tables: dict[str, type[Settings]] = {"llm": LLMSettings, "run": RunSettings, **STAGES}
+    for table, values in content.items():
+        known = list(tables[table].model_fields) if table in tables else list(values)
+        for key in values:
+            if key not in known:
+                raise ConfigError(_unknown(str(file), f"{table}.{key}", known))
+    merged: dict[str, Any] = {}
+    if issubclass(kind, LLMSettings):
+        merged |= content.get("llm", {})
+        if "prices" in content:
+            merged["prices"] = content["prices"]
+    if issubclass(kind, NamedDatasets):
+        # One place for what a dataset is called: whoever reads it reads what was published.
+        named = content.get("publish", {})
+        merged |= {key: named[key] for key in NamedDatasets.model_fields if key in named}
+    merged |= content.get(stage, {})
+    return merged
+
+
+def _from_manifest(file: Path, stage: str, manifest: Any) -> dict[str, Any]:
+    """The settings that a manifest was written with."""
+    made_by = manifest.get("stage") if isinstance(manifest, dict) else None
+    if made_by != stage or not isinstance(manifest.get("config"), dict):
+        raise ConfigError(
+            f"{file} is not the manifest of a {stage} run" + (f" but of {made_by}" if made_by else "")
+        )
+    return dict(manifest["config"])
+
+
+def _from_environment(kind: type[Settings]) -> dict[str, str]:
+    """The fields that a variable sets, each with the variable's name."""
+    variables = environment()
+    known = {name for stage in STAGES.values() for name in stage.model_fields}
+    for variable in variables:
+        key = variable.removeprefix("KERNELMILL_").lower()
+        if variable.startswith("KERNELMILL_") and not names_secret(variable) and key not in known:
+            raise ConfigError(
+                _unknown("environment", variable, [f"KERNELMILL_{name.upper()}" for name in sorted(known)])
+            )
+    found: dict[str, str] = {}
+    for name, field in kind.model_fields.items():
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        for variable in (str(extra.get("env") or ""), f"KERNELMILL_{name.upper()}"):
+            if variables.get(variable, ""):
+                found[name] = variable
+    return found
+
+
+def public(settings: Settings) -> dict[str, Any]:
+    """The resolved settings as they are saved: everything but secrets."""
+    saved: dict[str, Any] = _redacted(settings.model_dump(mode="json"))
+    return saved
+
+
+def _redacted(value: Any) -> Any:
+    """Texts one by one: a variable called `…_TOKEN` may hold `false`, and the word must stay what it is elsewhere."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: _redacted(item) for key, item in value.items()}
+    return [_redacted(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,267 @@
+"""A stage over all its rows: plan, answer, write.
+
+The source is streamed three times, so that memory does not grow with it:
+
+    plan     every row is read, checked and dropped or given a key; the journal says which keys are answered.
+             A bad row is found here, before anything is paid for, and `--dry-run` ends here.
+    answer   what is owed is answered, many at once; each answer is durable in the journal before it counts.
+    write    rows and answers are joined in the order of the source, so the same answers give the same bytes.
+
+Killed at any moment, the same command plans again, finds what is answered, and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from kernelmill.base.control import Control, Stats
+from kernelmill.base.progress import Progress
+from kernelmill.base.rows import TEST_ROWS, Drop, Row
+from kernelmill.errors import BadRow, Interrupted, MillError, Stopped
+from kernelmill.llm.engine import CallFailed, Done, Failed, Outcome, Owed
+from kernelmill.store import Output, Source
+
+Item = TypeVar("Item")
+I_contra = TypeVar("I_contra", contravariant=True)
+_LISTEN = 100
+"""Rows after which a long pass listens for Ctrl-C."""
+_PAUSED = 8
+"""Times as many questions may be begun as are worked on at once, the others waiting to be asked again."""
+
+
+class Stage(Protocol[Item]):
+    """What a stage does with a row before and after it is answered."""
+
+    def take(self, row: Row) -> Item | Drop:
+        """Decode a row. Raises `BadRow`."""
+        ...
+
+    def name(self, item: Item) -> str:
+        """What the progress display calls it."""
+        ...
+
+    def finish(self, row: Row, item: Item, columns: dict[str, Any]) -> bytes | Drop:
+        """The output row, or why there is none after all."""
+        ...
+
+
+class Answerer(Protocol[I_contra]):
+    """Who answers: a model, or program analysis."""
+
+    concurrency: int
+    free: bool
+    """Whether its work costs nothing: then a run that is stopped does not wait for what is in flight."""
+
+    def key(self, item: I_contra) -> str: ...
+
+    async def settle(self, item: I_contra, key: str) -> Outcome: ...
+
+    def spent(self, item: I_contra, key: str) -> list[float | None]: ...
+
+    async def answer(self, item: I_contra, key: str) -> None: ...
+
+    def check_breaker(self) -> None: ...
+
+
+@dataclass
+class Plan:
+    """What is to be done. Holds one key a row and nothing of the rows themselves."""
+
+    rows: int = 0
+    asked: int = 0
+    keys: list[str | None] = field(default_factory=list)
+    owed: dict[str, None] = field(default_factory=dict)
+    dropped: int = 0
+    bad: int = 0
+
+
+class Batch(Generic[Item]):
+    """One run of a stage over a source."""
+
+    def __init__(
+        self,
+        source: Source,
+        stage: Stage[Item],
+        answerer: Answerer[Item],
+        stats: Stats,
+        control: Control,
+        *,
+        reject_bad_rows: bool,
+        test_mode: bool,
+    ) -> None:
+        self.source = source
+        self.stage = stage
+        self.answerer = answerer
+        self.stats = stats
+        self.control = control
+        self._reject = reject_bad_rows
+        self._most = TEST_ROWS if test_mode else None
+        self._failures: dict[str, str] = {}
+
+    def _taken(self) -> Iterator[tuple[Row, Item | Drop | BadRow]]:
+        """Rows as the stage takes them. In test mode, up to the fifth one that is asked about."""
+        asked = 0
+        for row in self.source.rows():
+            if self.control.error is not None:
+                raise self.control.error
+            taken: Item | Drop | BadRow
+            try:
+                taken = self.stage.take(row)
+            except BadRow as bad:
+                if not self._reject:
+                    raise
+                taken = bad
+            yield row, taken
+            asked += not isinstance(taken, Drop | BadRow)
+            if self._most is not None and asked >= self._most:
+                return
+
+    async def plan(self) -> Plan:
+        plan = Plan()
+        seen: set[str] = set()
+        for _, taken in self._taken():
+            plan.rows += 1
+            if plan.rows % _LISTEN == 0:
+                await asyncio.sleep(0)
+            if isinstance(taken, Drop | BadRow):
+                plan.keys.append(None)
+                plan.dropped += isinstance(taken, Drop)
+                plan.bad += isinstance(taken, BadRow)
+                continue
+            key = self.answerer.key(taken)
+            plan.keys.append(key)
+            plan.asked += 1
+            if key in seen:
+                continue
+            seen.add(key)
+            for cost in self.answerer.spent(taken, key):
+                self.stats.spent_before += cost or 0.0
+                self.stats.unknown_before += cost is None
+            if isinstance(await self.answerer.settle(taken, key), Owed):
+                plan.owed[key] = None
+        self.stats.answered_before = len(seen) - len(plan.owed)
+        return plan
+
+    def items(self) -> Iterator[Item]:
+        """What the stage takes of each row, without those it drops."""
+        for _, taken in self._taken():
+            if not isinstance(taken, Drop | BadRow):
+                yield taken
+
+    async def answer(self, plan: Plan, progress: Progress) -> None:
+        """Answer what is owed. Raises what stopped the run, once the work in flight is done."""
+        self.stats.total = len(plan.owed)
+        if not plan.owed:
+            return
+        work = self.owed_items(plan)
+        at_once = min(self.answerer.concurrency, len(plan.owed))
+        workers = [asyncio.create_task(self._worker(work)) for _ in range(at_once)]
+
+        def begin_another() -> None:
+            running = sum(not worker.done() for worker in workers)
+            if running - self.control.paused < at_once and running < at_once * _PAUSED:
+                workers.append(asyncio.create_task(self._worker(work)))
+
+        self.control.watch(workers, free=self.answerer.free)
+        self.control.on_pause(begin_another)
+        watcher = asyncio.create_task(self._watch(progress))
+        try:
+            with progress:
+                while running := [worker for worker in workers if not worker.done()]:
+                    await asyncio.wait(running)
+        finally:
+            self.control.off_pause(begin_another)
+            for task in (watcher, *workers):
+                task.cancel()
+        for worker in workers:
+            if not worker.cancelled() and (error := worker.exception()) is not None:
+                raise error
+        if self.control.error is not None:
+            raise self.control.error
+
+    def owed_items(self, plan: Plan) -> Iterator[tuple[str, Item]]:
+        """What is owed, each question once."""
+        left = dict(plan.owed)
+        for (_, taken), key in zip(self._taken(), plan.keys, strict=True):
+            if key is not None and key in left:
+                del left[key]
+                assert not isinstance(taken, Drop | BadRow)
+                yield key, taken
+                if not left:
+                    # The rest of the source has nothing to ask: do not read it.
+                    return
+
+    async def _worker(self, work: Iterator[tuple[str, Item]]) -> None:
+        while not self.control.stopping.is_set():
+            job = next(work, None)
+            if job is None:
+                return
+            key, item = job
+            self.stats.doing[key] = self.stage.name(item)
+            try:
+                await self.answerer.answer(item, key)
+                self.stats.done += 1
+            except CallFailed as failed:
+                self._failures[key] = str(failed)
+                # A call that was held back when the run stopped has not failed: it was not made.
+                self.stats.failed += not self.control.stopping.is_set()
+            except MillError as error:
+                self.control.stop(error)
+                return
+            except BaseException:
+                # A bug, or a cancelled run: the other workers must not go on paying.
+                self.control.stop(Stopped("stopped by a fault of kernelmill's own"))
+                raise
+            finally:
+                del self.stats.doing[key]
+
+    async def _watch(self, progress: Progress) -> None:
+        """Twice a second: the display and the breaker; and a word where a stop takes a while."""
+        told, stopping = False, 0
+        while True:
+            await asyncio.sleep(0.5)
+            progress.update()
+            self.answerer.check_breaker()
+            stopping += self.control.stopping.is_set()
+            if (
+                stopping > 4
+                and not told
+                and self.stats.in_flight
+                and not isinstance(self.control.error, Interrupted)
+            ):
+                told = True
+                progress.say(
+                    f"Stopping: {self.control.error}. Finishing {self.stats.in_flight} in flight; Ctrl-C stops at once."
+                )
+
+    async def write(self, plan: Plan, output: Output) -> None:
+        """Join rows and answers in the order of the source."""
+        for (row, taken), key in zip(self._taken(), plan.keys, strict=True):
+            if row.index % _LISTEN == 0:
+                await asyncio.sleep(0)
+            if isinstance(taken, BadRow):
+                output.reject(row, taken.reason, "the row cannot be read")
+            elif isinstance(taken, Drop):
+                output.reject(row, taken.reason, taken.kind)
+            else:
+                assert key is not None
+                outcome = await self.answerer.settle(taken, key)
+                if isinstance(outcome, Done):
+                    made = self.stage.finish(row, taken, outcome.columns)
+                    if isinstance(made, Drop):
+                        output.reject(row, made.reason, made.kind)
+                    else:
+                        output.keep(made)
+                elif isinstance(outcome, Failed):
+                    output.reject(row, outcome.reason, "no usable answer", outcome.attempts)
+                else:
+                    reason = self._failures.setdefault(key, "not answered")
+                    output.reject(row, reason, "the call failed; run again to ask again")
+
+    @property
+    def owed_after(self) -> int:
+        """Questions that this run could not get answered."""
+        return len(self._failures)

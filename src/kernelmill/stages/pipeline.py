@@ -1,0 +1,305 @@
+"""`kernelmill run`: several stages from one config, each only when it has to be.
+
+The config's `[run]` table names the steps in order; the settings of each are those of its stage's own table, with what the step itself says
+on top. A step is skipped when its settings, what it reads (by content) and what it made are as they were: `run.json` remembers the
+hashes. A step that leaves no file behind (publishing to the Hub) is always run; it finds out for itself that there is nothing to do.
+
+Steps run one after the other. The first that fails ends the run, and what was done before it stays done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from kernelmill import __version__
+from kernelmill.base.locks import take_lock
+from kernelmill.base.resources import bundled
+from kernelmill.base.terminal import say
+from kernelmill.cli import call_stage
+from kernelmill.errors import ConfigError, SourceError, Stopped
+from kernelmill.flow import COMMANDS, Made
+from kernelmill.generate.rollouts.settings import SynthesizeSettings
+from kernelmill.publish.splits import ancestors
+from kernelmill.settings.arguments import Parser, config_file
+from kernelmill.settings.config import load, public, secret
+from kernelmill.settings.fields import PublishSettings, RowSettings, RunSettings, Settings
+from kernelmill.stages.forecast import Forecast
+from kernelmill.stages.registry import STAGES, stage_settings
+from kernelmill.stages.run_report import Record, Step, now, read_record, show
+from kernelmill.stages.show import main as show_rows
+from kernelmill.store import Source, open_source
+from kernelmill.store.manifest import file_hash
+from kernelmill.store.output import beside, test_path
+
+DEFAULT = "configs/offline.toml"
+FORMAT = 1
+
+
+def main(arguments: list[str]) -> int:
+    file, arguments = config_file(arguments)
+    options = parser().parse_args(arguments)
+    if options.file is not None:
+        if file is not None:
+            raise ConfigError(f"two configs, {options.file} and {file}: name one")
+        file = options.file
+    if file is None:
+        file = bundled(DEFAULT)
+        say(f"no config given: running {DEFAULT}, which needs no GPU, no key and no network")
+    elif str(file) == DEFAULT and not file.exists():
+        file = bundled(DEFAULT)
+        say(f"{DEFAULT} is not in this folder: running the one that ships with kernelmill")
+    flags = {"test_mode": True} if options.test_mode else {}
+    settings = load("run", RunSettings, flags, file)
+    run = Run(settings, file, options)
+    return run.plan() if options.dry_run else run.run()
+
+
+def parser() -> argparse.ArgumentParser:
+    options = Parser(
+        prog="kernelmill run", description="Run the stages that a config names, skipping what is done."
+    )
+    options.add_argument("file", nargs="?", type=Path, metavar="FILE", help=f"TOML file (default: {DEFAULT})")
+    options.add_argument("--from", dest="first", metavar="STEP", help="begin with this step")
+    options.add_argument("--until", dest="last", metavar="STEP", help="end with this step")
+    options.add_argument("--only", metavar="STEP,STEP", help="these steps and no others")
+    options.add_argument("--force", action="store_true", help="run steps even if nothing has changed")
+    options.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say which steps would run, and why, with their calls and cost; run none",
+    )
+    options.add_argument(
+        "--test-mode",
+        action="store_true",
+        help="first 5 rows only, beside the real outputs; nothing is published",
+    )
+    return options
+
+
+class Run:
+    """The steps of one config, and what is known of them from the last time."""
+
+    def __init__(self, settings: RunSettings, file: Path, options: argparse.Namespace) -> None:
+        self._file = file
+        self._force = options.force
+        self._test = settings.test_mode
+        self._path = settings.report.with_suffix(".test.json") if self._test else settings.report
+        self._steps = _steps(settings, file)
+        if self._test:
+            _rewire(self._steps)
+        self._chosen = _chosen([name for name, _, _ in self._steps], options)
+        self._settings = settings
+        self._record = Record(FORMAT, config=file.name, started=now())
+        self._old = {step.name: step for step in read_record(self._path, FORMAT).steps}
+
+    def plan(self) -> int:
+        """Print what would be done, what would be asked of a model, and what that would cost. Calls nothing."""
+        first = ""
+        forecast = Forecast()
+        for name, stage, settings in self._steps:
+            fingerprint, why = self._why(name, stage, settings)
+            if not fingerprint and (writer := forecast.writer(settings)):
+                why = f"it reads what {writer} writes"
+            said = forecast.add(name, stage, settings, runs=name in self._chosen and bool(why or first))
+            if name in self._chosen:
+                shown = f"would run: {why}" if why else f"may run, after {first}" if first else "unchanged"
+                first = first or (name if why else "")
+                print(f"{name:<28}{shown}; {said}")
+        print(f"{'all':<28}{forecast.total()}")
+        return 0
+
+    def run(self) -> int:
+        lock = take_lock(self._path, f"{self._path} is being written by another kernelmill run")
+        self._record.steps = [self._old.get(name) or Step(name, stage) for name, stage, _ in self._steps]
+        for step in self._record.steps:
+            step.status, step.reason = "not reached" if step.name in self._chosen else "left out", ""
+        whole = False
+        try:
+            for place, (name, stage, settings) in enumerate(self._steps):
+                if name in self._chosen:
+                    self._do(place, name, stage, settings)
+            # What is shown and said is of the real outputs, which a test run leaves alone, and of the whole flow.
+            whole = not self._test and len(self._chosen) == len(self._steps)
+            if whole and self._settings.show and any(step.status == "done" for step in self._record.steps):
+                print("--- an example")
+                show_rows(shlex.split(self._settings.show))
+        finally:
+            self._save()
+            show(self._record, self._path, self._settings.next if whole else [])
+            lock.close()
+        return 0
+
+    def _do(self, place: int, name: str, stage: str, settings: Settings) -> None:
+        step = Step(name, stage, config=public(settings))
+        if self._test and stage == "publish":
+            step.status, step.reason = "left out", "test mode publishes nothing"
+            self._record.steps[place] = step
+            return
+        fingerprint, why = self._why(name, stage, settings)
+        if not why:
+            self._record.steps[place].status = "unchanged"
+            print(f"--- {name}: unchanged")
+            return
+        print(f"--- {name}: {why}", flush=True)
+        self._record.steps[place] = step
+        step.status, started = "failed", time.monotonic()
+        try:
+            made = call_stage(COMMANDS[stage], settings)
+        except (Stopped, KeyboardInterrupt):
+            step.status = "stopped"
+            raise
+        finally:
+            step.seconds = round(time.monotonic() - started, 3)
+        _note(step, made)
+        # What was read may have been changed meanwhile, or by the step before; then it is run again next time.
+        step.fingerprint, step.status = fingerprint or _fingerprint(stage, settings), "done"
+        self._save()
+
+    def _why(self, name: str, stage: str, settings: Settings) -> tuple[str, str]:
+        """The fingerprint, and why the step has to be run; no reason means that it has not."""
+        old = self._old.get(name)
+        try:
+            fingerprint = _fingerprint(stage, settings)
+        except SourceError as error:
+            # What it reads may be made by a step before, or be missing: then it says so itself.
+            return "", f"what it reads is not there ({error})"
+        if self._force:
+            return fingerprint, "forced"
+        if old is None or not old.fingerprint:
+            return fingerprint, "not done yet"
+        if old.fingerprint != fingerprint:
+            changed = old.config != msgspec.json.decode(msgspec.json.encode(public(settings)))
+            return fingerprint, "its settings have changed" if changed else "what it reads has changed"
+        if not old.outputs:
+            return fingerprint, "it leaves no file to go by"
+        for path, sha in old.outputs.items():
+            if not Path(path).is_file():
+                return fingerprint, f"{path} is gone"
+            if file_hash(Path(path)) != sha:
+                return fingerprint, f"{path} has changed"
+        return fingerprint, ""
+
+    def _save(self) -> None:
+        self._record.finished = now()
+        text = msgspec.json.format(msgspec.json.encode(self._record), indent=2) + b"\n"
+        temporary = self._path.with_name(f".{self._path.name}.tmp")
+        temporary.write_bytes(text)
+        temporary.replace(self._path)
+
+
+Steps = list[tuple[str, str, Settings]]
+"""Name, stage and settings."""
+
+
+def _steps(settings: RunSettings, file: Path) -> Steps:
+    steps: Steps = []
+    for place, given in enumerate(settings.steps, 1):
+        values = dict(given)
+        stage = values.pop("stage", None)
+        if stage not in STAGES:
+            raise ConfigError(f"{file}: step {place} of [run] needs a stage (one of: {', '.join(STAGES)})")
+        name = str(values.pop("name", stage))
+        if any(name == other for other, _, _ in steps):
+            raise ConfigError(f"{file}: two steps of [run] are called {name}: give one of them a name")
+        if settings.test_mode:
+            values["test_mode"] = True
+        steps.append((name, stage, stage_settings(stage, values, file)))
+    if not steps:
+        raise ConfigError(f'{file}: [run] names no steps (steps = [{{ stage = "rate" }}, …])')
+    return steps
+
+
+def _rewire(steps: Steps) -> None:
+    """In test mode a step reads what the test run of the step before wrote."""
+    written: dict[Path, str] = {}
+    for place, (name, stage, settings) in enumerate(steps):
+        source = written.get(Path(getattr(settings, "source", "")).resolve())
+        if source is not None:
+            settings = settings.model_copy(update={"source": source})
+            steps[place] = (name, stage, settings)
+        if isinstance(settings, RowSettings) and settings.output is not None:
+            written[settings.output.resolve()] = str(test_path(settings.output))
+
+
+def _chosen(names: list[str], options: argparse.Namespace) -> set[str]:
+    """The steps to run, by the options."""
+    only = [name.strip() for name in options.only.split(",")] if options.only is not None else []
+    for name in (*only, options.first, options.last):
+        if name is not None and name not in names:
+            raise ConfigError(f"there is no step {name} (there are: {', '.join(names)})")
+    if only:
+        if options.first or options.last:
+            raise ConfigError("--only names the steps, so --from and --until say nothing: leave them out")
+        return set(only)
+    first = names.index(options.first) if options.first else 0
+    last = names.index(options.last) if options.last else len(names) - 1
+    if last < first:
+        raise ConfigError(f"--from {options.first} comes after --until {options.last}")
+    return set(names[first : last + 1])
+
+
+def _fingerprint(stage: str, settings: Settings) -> str:
+    """A hash of all that a step's result follows from."""
+    parts = [__version__, stage, msgspec.json.encode(public(settings)).decode()]
+    parts += [f"{name} {content}" for name, content in _reads(settings)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _reads(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What a step reads, and a hash of it. Raises `SourceError` where it is not there."""
+    if isinstance(settings, PublishSettings):
+        from kernelmill.publish.jobs import find_jobs
+
+        specs = [job.source for job in find_jobs(settings)[0]]
+    elif isinstance(settings, SynthesizeSettings):
+        from kernelmill.evaluate.evaluator import environment
+        from kernelmill.generate.rollouts.grading import options_of
+
+        # Compiler and evaluator are torch and triton, and a GPU that has come or gone changes the verdicts.
+        yield "judged by", msgspec.json.encode([environment(), options_of(settings).key()]).decode()
+        specs = []
+        for one in settings.sets():
+            yield one.id, _content(open_source(one.id, one.args.split, secret("HF_TOKEN")))
+    else:
+        specs = [str(getattr(settings, "source", ""))]
+        specs += [benchmark.partition("=")[2] or benchmark for benchmark in getattr(settings, "against", [])]
+    split = getattr(settings, "split", None) if isinstance(settings, RowSettings) else None
+    for spec in specs:
+        source = open_source(spec, split if spec == specs[0] else None, secret("HF_TOKEN"))
+        yield spec, _content(source)
+        if isinstance(settings, PublishSettings):
+            # The split follows what the rows were chosen from, and the card tells of their making and their lengths.
+            for other in ancestors(source):
+                yield other.name, file_hash(other.files[0].path)
+            if source.origin.get("kind") == "file":
+                for suffix in (".manifest.json", ".lengths.json"):
+                    path = beside(source.files[0].path, suffix)
+                    yield suffix, file_hash(path) if path.is_file() else ""
+    prompt, tokenizer = getattr(settings, "prompt", None), getattr(settings, "tokenizer", None)
+    if prompt is not None:
+        yield "prompt", file_hash(prompt) if prompt.is_file() else ""
+    if tokenizer is not None and (folder := Path(tokenizer).expanduser()).is_dir():
+        yield (
+            "tokenizer",
+            " ".join(f"{path.name} {file_hash(path)}" for path in sorted(folder.iterdir()) if path.is_file()),
+        )
+
+
+def _content(source: Source) -> str:
+    """What a source holds, by its revision or by hash."""
+    if source.origin.get("kind") == "hub":
+        return str(source.origin["revision"])
+    return " ".join(f"{file.label} {file_hash(file.path)}" for file in source.files)
+
+
+def _note(step: Step, made: Made) -> None:
+    step.rows_in, step.rows_out, step.rejected = made.rows_in, made.rows_out, made.rejected
+    step.cost_usd, step.results = made.cost, dict(made.results)
+    step.outputs = {str(path): file_hash(path) for path in made.outputs}

@@ -1,0 +1,299 @@
+"""Running one stage from the command line: open everything, plan, answer, write, sum up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from rich.console import Console
+
+from kernelmill.base.control import Control, Stats
+from kernelmill.base.progress import Progress
+from kernelmill.base.terminal import count, duration, money, say
+from kernelmill.errors import ConfigError, OutputError, Stopped, disk_fault
+from kernelmill.flow import Estimate, Made
+from kernelmill.llm.client import Endpoint
+from kernelmill.llm.engine import Asking, Messages, Model
+from kernelmill.llm.journal import Journal, JournalReader
+from kernelmill.llm.prompts import Prompt
+from kernelmill.problems.analysis import FactStore, torch_is_installed
+from kernelmill.sandbox import Isolate
+from kernelmill.settings.config import public, secret
+from kernelmill.settings.fields import Price, StageSettings
+from kernelmill.stages.answering import Answerer, Batch, Plan, Stage
+from kernelmill.store import Output, open_source
+from kernelmill.store.output import test_path
+from kernelmill.tokens.vocabulary import token_counter
+
+Item = TypeVar("Item")
+
+
+@dataclass
+class Context:
+    """What a stage is built from."""
+
+    name: str
+    settings: StageSettings
+    journal: JournalReader
+    stats: Stats
+    control: Control
+    facts: FactStore
+    endpoint: Endpoint | None
+
+    def model(self, asking: Asking[Item]) -> Model[Item]:
+        assert self.endpoint is not None
+        # A dry run's journal is read-only; it never comes to an answer that would be written.
+        return Model(self.endpoint, asking, self.journal, self.name, self.stats, self.control)  # type: ignore[arg-type]
+
+
+@dataclass
+class Parts(Generic[Item]):
+    """A stage, who answers it, and what the summary and the manifest say of it beyond the counts."""
+
+    stage: Stage[Item]
+    answerer: Answerer[Item]
+    by: str
+    prompts: list[Prompt] = field(default_factory=list)
+    summary: Callable[[], list[tuple[str, str]]] = list
+    details: Callable[[], dict[str, Any]] = dict
+    expected_output_tokens: int = 300
+
+
+class Session:
+    """Everything that must be open while a stage runs. Use as an async context manager."""
+
+    def __init__(
+        self, name: str, settings: StageSettings, journal: Path, *, model: bool, facts: bool
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._journal_path = journal
+        self._endpoint = Endpoint(settings) if model else None
+        if self._endpoint is not None and not settings.dry_run:
+            self._endpoint.check_key()
+        self._facts = facts and settings.trace and torch_is_installed()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Context:
+        settings, isolate = self._settings, None
+        async with AsyncExitStack() as stack:
+            journal = stack.enter_context(open_journal(self._journal_path, settings.dry_run))
+            if self._endpoint is not None and not settings.dry_run:
+                await stack.enter_async_context(self._endpoint)
+            if self._facts and not settings.dry_run:
+                isolate = stack.enter_context(Isolate(timeout=settings.trace_timeout))
+            # Only when all of it is open; what fails half-way is closed again.
+            self._stack = stack.pop_all()
+        facts = FactStore(journal, isolate, self._facts, settings.trace_timeout)
+        return Context(self._name, settings, journal, Stats(), Control(), facts, self._endpoint)
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._stack.__aexit__(*error)
+
+
+def journal_path(name: str, settings: StageSettings) -> Path:
+    return settings.journal or settings.output.parent / f"{name}.journal.sqlite"
+
+
+def open_journal(path: Path, dry_run: bool) -> JournalReader:
+    """To be entered. A dry run only looks, also where there is none yet."""
+    return JournalReader(path if path.exists() else None) if dry_run else Journal(path)
+
+
+@contextmanager
+def answers_kept(journal: Path) -> Iterator[None]:
+    """A disk that cannot be written ends the run, and the message says where the answers are, if there are any."""
+    try:
+        yield
+    except OSError as error:
+        kept = f"what is answered is in the journal {journal}" if journal.exists() else ""
+        if (said := disk_fault(error, kept)) is None:
+            raise
+        raise OutputError(said) from None
+
+
+async def run_stage(
+    name: str, settings: StageSettings, parts_of: Callable[[Context], Parts[Item]], **needs: bool
+) -> Made:
+    """Run a stage and print what came of it. Raises `Stopped` where some rows are still owed."""
+    started = time.monotonic()
+    path = test_path(settings.output) if settings.test_mode else settings.output
+    output = Output(path)
+    journal = journal_path(name, settings)
+    # Before the source is opened: a missing key must not wait for a download.
+    session = Session(name, settings, journal, **needs)
+    source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
+    output.refuse(journal, "the journal")
+    for file in source.files:
+        output.refuse(file.path, "the source")
+    async with AsyncExitStack() as stack:
+        stack.enter_context(answers_kept(journal))
+        if not settings.dry_run:
+            stack.enter_context(output)
+        context = await stack.enter_async_context(session)
+        parts = parts_of(context)
+        batch = Batch(
+            source, parts.stage, parts.answerer, context.stats, context.control,
+            reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
+        )  # fmt: skip
+        with context.control.signals():
+            plan = await batch.plan()
+            if settings.dry_run:
+                return Made(estimate=_dry_run(batch, plan, parts, context))
+            _say_plan(plan, parts, settings)
+            await answer_all(batch, plan, settings, name, priced=context.endpoint is not None)
+            await batch.write(plan, output)
+        manifest = output.commit(
+            name,
+            plan.rows,
+            public(settings),
+            {
+                "by": parts.by,
+                "source": source.origin,
+                "prompts": {prompt.file.name: prompt.sha256 for prompt in parts.prompts},
+                "seconds": round(time.monotonic() - started, 3),
+                "usage": usage(context.stats) if context.endpoint else None,
+                **parts.details(),
+            },
+        )
+        _summary(name, manifest, parts, context, output, time.monotonic() - started)
+        if batch.owed_after:
+            raise owed(batch.owed_after, f" (see {output.rejected_path})")
+        rows, stats = manifest["rows"], context.stats
+        return Made(
+            (output.path, output.manifest_path),
+            rows["in"],
+            rows["out"],
+            rows["rejected"],
+            stats.cost if stats.calls else 0.0,
+        )
+
+
+def owed(number: int, where: str = "") -> Stopped:
+    return Stopped(
+        f"{number:,} questions could not be answered because of failing calls{where}: run the same command to ask them again"
+    )
+
+
+async def answer_all(
+    batch: Batch[Item], plan: Plan, settings: StageSettings, what: str, *, priced: bool
+) -> None:
+    """Have answered what is owed; a stop says what is left and that nothing is lost."""
+    stats = batch.stats
+    if settings.max_cost is not None and stats.unknown_before:
+        raise ConfigError(
+            f"--max-cost cannot be kept: the cost of {stats.unknown_before:,} earlier answers of this job is not known"
+        )
+    try:
+        await batch.answer(plan, Progress(stats, what, priced=priced))
+    except Stopped as stopped:
+        raise type(stopped)(
+            f"{stopped}; {stats.done:,} answered in this run, {stats.total - stats.done:,} left, nothing is lost: "
+            f"the same command goes on from here"
+        ) from None
+
+
+def _say_plan(plan: Plan, parts: Parts[Any], settings: StageSettings) -> None:
+    test = " (test mode)" if settings.test_mode else ""
+    different = len({key for key in plan.keys if key})
+    answered = different - len(plan.owed)
+    same = "" if different == plan.asked else f" ({different:,} different)"
+    say(
+        f"{plan.rows:,} rows{test}: {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {parts.by}{same}; "
+        f"{answered:,} answered already, {len(plan.owed):,} to do"
+    )
+
+
+def _dry_run(batch: Batch[Any], plan: Plan, parts: Parts[Any], context: Context) -> Estimate:
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    endpoint = context.endpoint
+    console.print(
+        f"{plan.rows:,} rows in, {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {parts.by}"
+    )
+    if endpoint is None or not isinstance(parts.answerer, Model):
+        console.print(f"{len(plan.owed):,} modules to analyse; no call is made and nothing is paid")
+        return Estimate(plan.asked)
+    counter = token_counter()
+    tokens_in = sum(
+        counter.count(message["content"])
+        for _, item in batch.owed_items(plan)
+        for message in parts.answerer.messages(item)
+    )
+    console.print(f"calls: {len(plan.owed):,} to {endpoint.model} at {endpoint.name}")
+    first = next(batch.items(), None)
+    prompt = parts.answerer.messages(first) if first is not None else None
+    each, price = parts.expected_output_tokens, endpoint.price
+    estimate = estimated(plan.asked, len(plan.owed), tokens_in, each, price)
+    say_estimate(console, estimate, each, prompt)
+    return estimate
+
+
+def estimated(rows: int, calls: int, tokens_in: int, each: int, price: Price | None) -> Estimate:
+    """What so many calls take, `each` being the tokens of an answer."""
+    tokens_out = calls * each
+    cost = (tokens_in * price.input + tokens_out * price.output) / 1e6 if price is not None else None
+    return Estimate(rows, calls, tokens_in, tokens_out, cost if calls else 0.0)
+
+
+def say_estimate(console: Console, estimate: Estimate, each: int, prompt: Messages | None) -> None:
+    """What a dry run says of tokens and cost, and the first prompt as it would be."""
+    tokens_in, tokens_out, cost = estimate.tokens_in, estimate.tokens_out, estimate.cost
+    most = "at most " if estimate.at_most else ""
+    console.print(
+        f"estimated tokens: {most}{count(tokens_in)} in ({token_counter().how}), {count(tokens_out)} out ({each} an answer)"
+    )
+    hint = "" if cost is not None else " (give --price INPUT,OUTPUT, or [prices] in the config)"
+    console.print(f"estimated cost: {most}{money(cost)}{hint}")
+    if prompt is not None:
+        console.print("the first prompt, whole:\n")
+        for message in prompt:
+            console.print(f"--- {message['role']} ---")
+            console.print(message["content"])
+
+
+def usage(stats: Stats) -> dict[str, Any]:
+    return {
+        "requests": stats.requests,
+        "calls": stats.calls,
+        "unusable_answers": stats.unusable,
+        "seconds_asking": round(stats.seconds, 3),
+        "tokens_in": stats.tokens_in,
+        "tokens_out": stats.tokens_out,
+        "tokens_reasoning": stats.tokens_reasoning,
+        "calls_without_token_counts": stats.uncounted_calls,
+        "cost_usd": stats.cost,
+        "cost_of_earlier_runs_usd": stats.spent_before,
+        "retries": dict(stats.retries.most_common()),
+    }
+
+
+def usage_lines(stats: Stats) -> list[tuple[str, str]]:
+    """What a summary says of the calls."""
+    reasoning = f" ({count(stats.tokens_reasoning)} reasoning)" if stats.tokens_reasoning else ""
+    earlier = f" (+ {money(stats.spent_before)} in earlier runs)" if stats.spent_before else ""
+    answered = "" if stats.requests == stats.calls else f", {stats.calls:,} answered"
+    unusable = f", {stats.unusable:,} unusable" if stats.unusable else ""
+    return [
+        ("calls", f"{stats.requests:,}, {stats.retries.total():,} retries{answered}{unusable}"),
+        ("tokens", f"{count(stats.tokens_in)} in, {count(stats.tokens_out)} out{reasoning}"),
+        ("cost", f"{money(stats.cost if stats.calls else 0.0)}{earlier}"),
+    ]
+
+
+def _summary(
+    name: str, manifest: dict[str, Any], parts: Parts[Any], context: Context, output: Output, seconds: float
+) -> None:
+    rows, stats = manifest["rows"], context.stats
+    lines = [("rows in", f"{rows['in']:,}"), ("kept", f"{rows['out']:,}")]
+    lines += [("rejected", f"{number:,}  {kind}") for kind, number in output.reasons.most_common()]
+    lines += parts.summary()
+    lines += usage_lines(stats) if context.endpoint is not None else []
+    lines += [("time", duration(seconds)), *output.listing()]
+    # Plain lines, not a table: a path must not be cut at the width of the terminal.
+    print(f"{name} by {parts.by}")
+    for label, value in lines:
+        print(f"{label:<12}{value}")

@@ -1,0 +1,397 @@
+"""What the cross-compiler promises: the real compiler's answer for GPUs that are not here, from a confined process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelmill.evaluate.compile import compiling
+from kernelmill.evaluate.compile.compiling import (
+    CompileReport,
+    KernelReport,
+    blame,
+    clean,
+    diagnostics,
+    usage,
+)
+from kernelmill.evaluate.evaluator import Options, Pair, Work
+from kernelmill.sandbox import Isolate
+from kernelmill.sandbox.parent import make_reply
+from tests.evaluate.compile.kernels_to_compile import CANDIDATE, GOOD, REFUSED, launch, tiles
+
+pytest.importorskip("triton")
+ALL = ["sm_80", "sm_90", "sm_100"]
+XO = "x:*fp32 o:*fp32"
+
+
+@pytest.fixture(scope="module")
+def isolate() -> Iterator[Isolate]:
+    with Isolate(compiling.WORKER, workers=1, timeout=30, programs=compiling.programs()) as isolate:
+        yield isolate
+
+
+def compiled(
+    isolate: Isolate,
+    *launches: dict[str, Any],
+    candidate: str = CANDIDATE,
+    targets: list[str] | None = None,
+    seconds: float = 25,
+) -> CompileReport:
+    run = compiling.cross_compile(isolate, candidate, list(launches), targets or ["sm_90"], seconds)
+    return asyncio.run(run)
+
+
+def only(report: CompileReport, target: str = "sm_90") -> KernelReport:
+    (kernel,) = report["targets"][target]["kernels"].values()
+    return kernel
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_a_gpu_compiles_is_compiled_for_every_target(isolate: Isolate, name: str) -> None:
+    report = compiled(isolate, GOOD[name], targets=ALL)
+    assert list(report["targets"]) == ALL
+    for target in ALL:
+        kernel = only(report, target)
+        assert (kernel["status"], kernel["error"]) == (None, None)
+        assert report["targets"][target]["ok"]
+        assert 0 < (kernel["regs"] or 0) <= 255
+        assert kernel["spills"] == 0
+        assert kernel["shared"] is not None
+    assert report["replaced"] == []
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_gpu_refuses_is_refused_in_the_compilers_words(isolate: Isolate, name: str) -> None:
+    asked, status, words = REFUSED[name]
+    report = compiled(isolate, asked)
+    kernel = only(report)
+    assert kernel["status"] == status
+    assert words in (kernel["error"] or "")
+    assert not report["targets"]["sm_90"]["ok"]
+
+
+def test_a_tile_that_fits_hopper_and_not_ampere(isolate: Isolate) -> None:
+    signature = "a:*fp16 b:*fp16 c:*fp16 M:i32 N:i32 K:i32"
+    names = [pair.split(":")[0] for pair in signature.split()]
+    asked = launch("matmul", signature, tiles(32, 256, 64), num_warps=8, num_stages=6, attrs=names)
+    report = compiled(isolate, asked, targets=["sm_80", "sm_90"])
+    assert only(report, "sm_80")["status"] == "OUT_OF_RESOURCES"
+    assert only(report, "sm_90")["status"] is None
+    assert 163 << 10 < (only(report)["shared"] or 0) <= 227 << 10
+
+
+def test_a_type_that_hopper_has_and_ampere_has_not(isolate: Isolate) -> None:
+    asked = launch("dot", "a:*fp8e4nv b:*fp8e4nv c:*fp32", {"N": 32})
+    report = compiled(isolate, asked, targets=["sm_80", "sm_90"])
+    assert only(report, "sm_80")["status"] == "COMPILE_ERROR"
+    assert only(report, "sm_90")["status"] is None
+
+
+def test_an_error_names_the_line_of_the_candidate(isolate: Isolate) -> None:
+    error = only(compiled(isolate, REFUSED["error in a helper"][0]))["error"] or ""
+    line = int(re.match(r"line (\d+) of the candidate:", error).group(1))  # type: ignore[union-attr]
+    assert CANDIDATE.splitlines()[line - 1].strip() == "return v + undefined_name"
+    assert CANDIDATE.splitlines()[line - 1] in error
+
+
+@pytest.mark.parametrize("name", ["assembly", "huge tensor", "comprehension"])
+def test_an_error_tells_nothing_of_this_machine(isolate: Isolate, name: str) -> None:
+    error = only(compiled(isolate, REFUSED[name][0]))["error"] or ""
+    assert len(error) <= compiling.MAX_ERROR
+    assert not [part for part in (sys.prefix, "site-packages", "kernelmill-", "/tmp") if part in error]
+    assert error == only(compiled(isolate, REFUSED[name][0]))["error"]
+
+
+def test_a_kernel_that_kills_the_compiler_is_blamed_alone(isolate: Isolate) -> None:
+    report = compiled(
+        isolate, launch("deadly_assembly", XO), launch("any_size", XO), targets=["sm_80", "sm_90"]
+    )
+    for target in ("sm_80", "sm_90"):
+        kernels = report["targets"][target]["kernels"]
+        assert kernels["any_size"]["status"] is None
+        assert kernels["deadly_assembly"]["status"] == "COMPILE_ERROR"
+        assert "SIGABRT" in (kernels["deadly_assembly"]["error"] or "")
+        assert "UNREACHABLE" in (kernels["deadly_assembly"]["error"] or "")
+
+
+def statuses(report: CompileReport, target: str) -> list[str | None]:
+    return [kernel["status"] for kernel in report["targets"][target]["kernels"].values()]
+
+
+def test_a_kernel_that_takes_all_of_its_time_is_late_and_the_next_has_its_own(isolate: Isolate) -> None:
+    report = compiled(isolate, launch("endless", XO), launch("any_size", XO), seconds=1.5)
+    assert statuses(report, "sm_90") == ["TIMEOUT", None]
+
+
+def test_who_comes_when_the_time_of_all_is_over_is_not_called_late(isolate: Isolate) -> None:
+    first = [launch("endless", XO), launch("endless", XO, {"B": 32})]
+    report = compiled(isolate, *first, launch("any_size", XO), targets=["sm_90", "sm_80"], seconds=1.5)
+    assert statuses(report, "sm_90")[0] == "TIMEOUT"
+    assert statuses(report, "sm_80") == ["UNSUPPORTED", "UNSUPPORTED"]
+
+
+def test_a_child_that_never_comes_back_is_late_once_and_the_rest_is_not_tried() -> None:
+    with Isolate(compiling.WORKER, workers=1, timeout=2, programs=compiling.programs()) as isolate:
+        hang = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF])\nwhile True: pass\n"
+        report = compiled(isolate, launch("any_size", XO), candidate=hang, targets=ALL, seconds=1)
+    assert [only(report, target)["status"] for target in ALL] == ["TIMEOUT", "UNSUPPORTED", "UNSUPPORTED"]
+
+
+def test_an_autotuned_configuration_that_does_not_fit_is_skipped_as_on_a_gpu(isolate: Isolate) -> None:
+    big = launch("dot", "a:*fp32 b:*fp32 c:*fp32", {"N": 256}, num_warps=8, config=0)
+    small = launch("dot", "a:*fp32 b:*fp32 c:*fp32", {"N": 32}, config=1)
+    wrong = launch("dot", "a:*fp32 b:*fp32 c:*fp32", {"N": 3}, config=2)
+    assert only(compiled(isolate, big, small))["status"] is None
+    assert only(compiled(isolate, big))["status"] == "OUT_OF_RESOURCES"
+    assert only(compiled(isolate, big, small, wrong))["status"] == "COMPILE_ERROR"
+    assert (
+        only(compiled(isolate, big | {"config": None}, small | {"config": None}))["status"]
+        == "OUT_OF_RESOURCES"
+    )
+
+
+def test_of_several_launches_the_largest_is_shown(isolate: Isolate) -> None:
+    small, large = (launch("dot", "a:*fp32 b:*fp32 c:*fp32", {"N": n}) for n in (16, 64))
+    shown = only(compiled(isolate, small, large))
+    assert shown["shared"] == only(compiled(isolate, large))["shared"]
+    assert (shown["shared"] or 0) > (only(compiled(isolate, small))["shared"] or 0)
+
+
+def test_a_module_that_asks_for_its_gpu_and_launches_at_import_can_be_compiled(isolate: Isolate) -> None:
+    head = textwrap.dedent("""
+        import torch, triton
+        DEVICE = triton.runtime.driver.active.get_active_torch_device()
+        SMS = torch.cuda.get_device_properties(0).multi_processor_count
+        MAJOR = torch.cuda.get_device_capability()[0]
+        SHARED = triton.runtime.driver.active.utils.get_device_properties(0)["max_shared_mem"]
+        assert torch.cuda.is_available() and SMS > 0 and MAJOR >= 8 and SHARED > 0
+        HERE = torch.zeros(4, device="cuda")
+    """)
+    tail = "\nany_size[(1,)](HERE, HERE, 4)\nmatmul[(1, 1)](HERE, HERE, HERE, 2, 2, 2)\n"
+    report = compiled(isolate, launch("any_size", XO), candidate=head + CANDIDATE + tail)
+    assert only(report)["error"] is None
+
+
+@pytest.mark.parametrize("kind", ["RuntimeError", "SystemExit", "KeyboardInterrupt"])
+def test_a_module_that_cannot_be_executed_here_is_unsupported_not_wrong(isolate: Isolate, kind: str) -> None:
+    report = compiled(isolate, launch("any_size", XO), candidate=f"raise {kind}('no H200 found')\n")
+    assert only(report)["status"] == "UNSUPPORTED"
+    assert "no H200 found" in (only(report)["error"] or "")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "result"),
+    [
+        ([None, None], "pass"),
+        ([None, "UNSUPPORTED"], "pass"),
+        (["UNSUPPORTED", "UNSUPPORTED"], "skip"),
+        (["UNSUPPORTED", "COMPILE_ERROR"], "fail"),
+    ],
+)
+def test_a_check_in_which_nothing_could_be_compiled_is_not_passed_but_skipped(
+    statuses: list[str | None], result: str
+) -> None:
+    kernels = {
+        f"k{n}": compiling.report(status, f"why {n}" if status else None) for n, status in enumerate(statuses)
+    }
+    work = Work(Pair("1", "", ""), Options())
+    targets = {"sm_90": compiling.target_report(kernels)}
+    work.compiled(compiling.CompileReport(targets=targets, replaced=[], seconds=0.1, cpu=0.1))
+    (check,) = work.verdict.checks
+    assert (check.name, check.result) == ("compile:sm_90", result)
+    if result == "skip":
+        assert check.detail == "no kernel could be compiled: why 0"
+        assert work.verdict.status == "PASSED"
+
+
+def test_what_inductor_writes_around_its_kernels_is_compiled_and_its_heuristics_are_not(
+    isolate: Isolate,
+) -> None:
+    head = "import torch\nfrom torch._inductor.runtime import triton_helpers\n"
+    helped = CANDIDATE + textwrap.dedent("""
+        @triton.jit
+        def helped(x, o, B: tl.constexpr):
+            i = tl.arange(0, B)
+            tl.store(o + i, triton_helpers.maximum(tl.load(x + i), 0.0))
+    """)
+    report = compiled(isolate, launch("helped", XO), candidate=head + helped)
+    assert only(report)["error"] is None
+    tuned = textwrap.dedent("""
+        from torch._inductor.runtime import triton_heuristics
+        @triton_heuristics.cached_autotune(None, [], {}, None)
+        @triton.jit
+        def tuned(x, o, B: tl.constexpr):
+            pass
+    """)
+    report = compiled(isolate, launch("tuned", XO), candidate=CANDIDATE + tuned)
+    assert only(report)["status"] == "UNSUPPORTED"
+    assert "heuristics" in (only(report)["error"] or "")
+
+
+def test_a_kernel_that_asks_for_its_target_gets_the_one_it_is_compiled_for(isolate: Isolate) -> None:
+    candidate = textwrap.dedent("""
+        import triton
+        import triton.language as tl
+        from triton.language.target_info import cuda_capability_geq
+
+        @triton.jit
+        def hopper_only(x, o, B: tl.constexpr):
+            tl.static_assert(cuda_capability_geq(9, 0))
+            tl.store(o + tl.arange(0, B), tl.load(x + tl.arange(0, B)))
+    """)
+    report = compiled(isolate, launch("hopper_only", XO), candidate=candidate, targets=ALL)
+    assert [report["targets"][target]["ok"] for target in ALL] == [False, True, True]
+
+
+def test_what_a_module_replaces_in_the_compiler_is_named(isolate: Isolate) -> None:
+    lie = "\nimport triton.compiler.compiler as c\nc.compile = lambda *a, **k: None\nc.ASTSource.hash = lambda s: 'x'\n"
+    report = compiled(isolate, launch("any_size", XO), candidate=CANDIDATE + lie)
+    assert report["replaced"] == [
+        "triton.compiler.compiler.ASTSource.hash",
+        "triton.compiler.compiler.compile",
+    ]
+
+
+def test_a_candidate_starts_no_program_but_the_assembler(isolate: Isolate) -> None:
+    shell = "import subprocess\nsubprocess.run(['/bin/sh', '-c', 'true'], check=True)\n"
+    error = only(compiled(isolate, launch("any_size", XO), candidate=shell))["error"] or ""
+    assert "PermissionError" in error
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "{'targets': {'sm_90': 'fine'}}",
+        "{'targets': {}, 'replaced': [], 'seconds': 0}",
+        "{'targets': {'sm_90': {'ok': True, 'kernels': {}}}, 'replaced': [], 'seconds': 0}",
+        "{'targets': {'sm_90': {'kernels': {'any_size': {'shared': 0, 'regs': 0, 'spills': 0, 's': 0, 'error': 'e', "
+        "'status': 'PASSED'}}}}, 'replaced': []}",
+    ],
+)
+def test_a_forged_answer_is_no_success_and_is_told(isolate: Isolate, answer: str) -> None:
+    forged = f"import sys\nsys.modules['kernelmill.evaluate.compile.worker'].CompileReport = lambda **k: {answer}\n"
+    report = compiled(isolate, launch("any_size", XO), candidate=CANDIDATE + forged)
+    assert report["replaced"] == [compiling.FORGED]
+    assert only(report)["status"] == "COMPILE_ERROR"
+
+
+def test_what_a_module_replaces_in_the_worker_is_named(isolate: Isolate) -> None:
+    lie = "\nimport sys\nworker = sys.modules['kernelmill.evaluate.compile.worker']\nold = worker._merged\n"
+    lie += "worker._merged = lambda a: {**old(a), 'status': None, 'error': None}\n"
+    report = compiled(isolate, REFUSED["comprehension"][0], candidate=CANDIDATE + lie)
+    assert report["replaced"] == ["kernelmill.evaluate.compile.worker._merged"]
+
+
+def test_an_unknown_target_is_our_mistake(isolate: Isolate) -> None:
+    report = compiled(isolate, launch("any_size", XO), targets=["sm_1"])
+    assert only(report, "sm_1")["status"] == "INFRA_ERROR"
+
+
+def test_a_launch_finds_what_was_compiled_here_in_the_cache(tmp_path: Any) -> None:
+    """The key of a source built from a record is that of Triton's own launch with such arguments."""
+    script = textwrap.dedent("""
+        import json, sys
+        import torch, triton
+        from triton.backends.compiler import GPUTarget
+        from kernelmill.evaluate.compile.source import Candidate, source_of
+        candidate = Candidate(open(sys.argv[1]).read())
+        kernel, = candidate.kernels("add")
+        x = torch.empty(4096)
+        gpu = GPUTarget("cuda", 90, 32)
+        for n, launch in json.loads(sys.argv[2]):
+            with candidate.on(gpu):
+                launched = kernel.warmup(x, x, x, n, B=1024, num_warps=8, grid=(1,))
+            source, options = source_of(kernel, launch, candidate, gpu)
+            assert triton.compile(source, gpu, options).hash == launched.hash, n
+    """)
+    source = tmp_path / "source.py"
+    source.write_text(CANDIDATE)
+    plain = GOOD["add"] | {"attrs": ["x", "y", "o"]}
+    one = launch("add", "x:*fp32 y:*fp32 o:*fp32", {"n": 1, "B": 1024}, attrs=["x", "y", "o"])
+    asked = json.dumps(
+        [(n, launch | {"num_warps": 8}) for n, launch in ((4096, GOOD["add"]), (4095, plain), (1, one))]
+    )
+    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    environment.pop("TRITON_INTERPRET", None)
+    subprocess.run([sys.executable, "-c", script, str(source), asked], check=True, env=environment)
+
+
+def test_a_compile_needs_only_programs_that_come_with_triton() -> None:
+    found = compiling.programs()
+    assert {os.path.basename(path) for path in found} <= {"ptxas", "ptxas-blackwell"}
+    assert found
+    assert all(os.access(path, os.X_OK) for path in found)
+    assert set(found) <= set(compiling.programs(host_compiler=True))
+
+
+def test_the_module_for_the_orchestrator_imports_neither_torch_nor_triton() -> None:
+    code = "import sys, kernelmill.evaluate.compile.compiling as c; c.programs(); assert not {'torch', 'triton'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_registers_and_spills_are_those_of_the_last_kernel_in_the_log() -> None:
+    log = (
+        "Used 7 registers\n    8 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads\n"
+        "ptxas info    : Used 140 registers, used 1 barriers\n    0 bytes stack frame, 4 bytes spill stores, 0 bytes"
+    )
+    assert usage(log) == (140, 4)
+    assert usage("nothing of the kind") == (None, None)
+
+
+def test_paths_are_cut_and_divisions_are_not() -> None:
+    assert clean("at /opt/build/llvm/Error.h:779! x = a /b/ c / d") == "at Error.h:779! x = a /b/ c / d"
+    assert clean(f"in {sys.prefix}/lib/python3/site-packages/triton/core.py") == "in core.py"
+    assert len(clean("x" * 5000)) == compiling.MAX_ERROR
+
+
+@given(st.text(), st.text(alphabet="abcxyz_0123456789", min_size=1, max_size=9), st.text())
+def test_no_path_below_a_folder_of_ours_is_left(before: str, name: str, after: str) -> None:
+    text = clean(f"{before}{sys.prefix}/{name}/{name}.py{after}")
+    assert f"{sys.prefix}/{name}" not in text
+    assert len(text) <= compiling.MAX_ERROR
+
+
+def test_of_what_a_compiler_prints_only_the_errors_are_kept() -> None:
+    printed = "module {\n  tt.func @k() {\n}\ncandidate.py:3:1: error: 'ttg.dot' op no\n" + "note\n" * 1000
+    assert diagnostics(printed) == "candidate.py:3:1: error: 'ttg.dot' op no"
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("timeout", "TIMEOUT"),
+        ("error", "INFRA_ERROR"),
+        ("out_of_memory", "COMPILE_ERROR"),
+        ("crashed", "COMPILE_ERROR"),
+    ],
+)
+def test_a_child_without_a_report_is_no_success(kind: Any, status: str) -> None:
+    reply = make_reply(kind, type="OSError", message="m", seconds=1.0)
+    found = blame(reply)
+    assert found["status"] == status
+    assert found["error"]
+
+
+def test_a_warm_server_compiles_a_small_kernel_in_a_fraction_of_what_a_new_one_takes(
+    isolate: Isolate,
+) -> None:
+    def seconds(server: Isolate) -> float:
+        start = time.monotonic()
+        assert only(compiled(server, GOOD["add"]))["status"] is None
+        return time.monotonic() - start
+
+    with Isolate(compiling.WORKER, workers=1, timeout=30, programs=compiling.programs()) as fresh:
+        cold = seconds(fresh)
+    assert min(seconds(isolate) for _ in range(5)) < cold / 3

@@ -1,0 +1,59 @@
+"""Which regime the reward goes by, on a GPU that is not there (see test_clock)."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from kernelmill.evaluate.gpu import stopwatch as module
+from kernelmill.evaluate.gpu.clock import Clock
+from tests.evaluate.gpu.test_clock import FakeGpu, call, installed
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, kernel: float, python: float, waits: bool = False) -> str:
+    """The regime for a reference and a candidate whose calls take the GPU and Python so long, in seconds."""
+    gpu: FakeGpu = installed(monkeypatch)
+    monkeypatch.setattr(module, "bandwidth", lambda: 1e12)
+    one, theirs = call(gpu, kernel, python, waits), Clock()
+
+    def ask(
+        do: str, seconds: float, fields: dict[str, Any], **options: Any
+    ) -> tuple[dict[str, Any], list[Any]]:
+        if do == "waits":
+            return {"waits": theirs.waits(one)}, []
+        return {"times": theirs.block([one] * len(fields["order"]), fields["regime"])}, []
+
+    watch = module.Stopwatch.__new__(module.Stopwatch)
+    watch.__dict__.update(
+        _trial=SimpleNamespace(random=random.Random(1)),
+        _session=SimpleNamespace(ask=ask),
+        _calls=[one],
+        _clock=Clock(),
+        _kept=4,
+        _most_kept=0,
+        _blocks={},
+        _sent=[],
+    )
+    watch.measure(0.0)
+    return str(watch._found["regime"])
+
+
+@pytest.mark.parametrize("python", [10e-6, 60e-6, 300e-6, 2e-3])
+def test_a_busy_machine_does_not_change_the_regime_of_a_short_kernel(
+    monkeypatch: pytest.MonkeyPatch, python: float
+) -> None:
+    assert chosen(monkeypatch, 20e-6, python) == "device"
+
+
+@pytest.mark.parametrize("python", [10e-6, 60e-6, 300e-6])
+def test_a_long_kernel_is_timed_as_a_caller_sees_it(monkeypatch: pytest.MonkeyPatch, python: float) -> None:
+    assert chosen(monkeypatch, 400e-6, python) == "latency"
+
+
+def test_who_waits_is_timed_as_a_caller_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen(monkeypatch, 20e-6, 10e-6, waits=True) == "latency"
