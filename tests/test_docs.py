@@ -16,9 +16,9 @@ import pytest
 
 from kernelmill.cli import stage_parser
 from kernelmill.flow import COMMANDS
+from kernelmill.pipeline.command import parser as run_parser
 from kernelmill.settings.fields import BASE
-from kernelmill.stages.pipeline import parser as run_parser
-from kernelmill.stages.registry import STAGES
+from kernelmill.settings.registry import stage_classes
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from kernelmill.testing.fake_hub import FakeHub
 from tests.conftest import ROOT
@@ -55,12 +55,12 @@ def test_every_command_of_a_page_runs_in_the_order_it_stands(
             assert done.returncode == 0, f"{page.name}: {line}\n{done.stderr}"
 
 
-@pytest.mark.parametrize("stage", [*STAGES, "run"])
+@pytest.mark.parametrize("stage", [*stage_classes(), "run"])
 def test_the_option_list_in_the_docs_is_the_programs_own(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "110")
     page = ROOT / "docs" / f"{stage}.md"
     text = page.read_text(encoding="utf-8")
-    parser = run_parser() if stage == "run" else stage_parser(COMMANDS[stage], STAGES[stage])
+    parser = run_parser() if stage == "run" else stage_parser(COMMANDS[stage], stage_classes()[stage])
     block = f"<!-- help: {stage} -->\n```\n{parser.format_help()}```\n<!-- /help -->"
     new = re.sub(rf"<!-- help: {stage} -->.*?<!-- /help -->", lambda _: block, text, flags=re.DOTALL)
     if os.environ.get("UPDATE_DOCS"):

@@ -25,7 +25,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from kernelmill.stages.registry import STAGES
+from kernelmill.settings.registry import stage_classes
 from kernelmill.testing.example_rows import MODULE
 from kernelmill.testing.fake_endpoint import FakeEndpoint, rate_reply
 from kernelmill.testing.fake_hub import TOKEN, FakeHub
@@ -476,7 +476,7 @@ def test_the_constants_of_the_old_scripts_are_flags_with_the_same_defaults() -> 
     for name, value, flag, default in told:
         stage, field = CONSTANTS[name]
         assert (flag, default) == (field, value)
-        assert str(STAGES[stage].model_fields[field].default) == value
+        assert str(stage_classes()[stage].model_fields[field].default) == value
 
 
 def test_step_0_makes_as_many_rows_as_the_table_of_differences_says() -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import io
 import os
 import signal
@@ -16,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from kernelmill import __version__
-from kernelmill.base.terminal import say, tell
+from kernelmill.base.terminal import say
 from kernelmill.errors import ConfigError, MillError, disk_fault
-from kernelmill.flow import COMMANDS, STAGES, TOOLS, Command, Made
+from kernelmill.flow import COMMANDS, STAGES, TOOLS, Command
 from kernelmill.settings.arguments import Parser, config_file, nearest
+from kernelmill.settings.registry import referenced, stage_classes
 
 if TYPE_CHECKING:
     from kernelmill.settings.fields import Settings
@@ -76,37 +76,16 @@ def _run(arguments: list[str]) -> int:
         raise ConfigError(f"unknown command {arguments[0]} ({nearest(arguments[0], COMMANDS)})")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing half-made stays behind
     if command in TOOLS:
-        code: int = _function(command)(arguments[1:])
+        code: int = referenced(command.run)(arguments[1:])
         return code
     return _run_stage(command, arguments[1:])
 
 
-def _function(command: Command) -> Any:
-    module, _, function = command.run.partition(":")
-    return getattr(importlib.import_module(module), function)
-
-
-def call_stage(command: Command, settings: Settings) -> Made:
-    """Say what a stage reads, and run it to its end, whether it is a coroutine or not."""
-    from kernelmill.stages.source_choice import source_lines
-
-    for line in source_lines(settings):
-        tell(line)
-    made = _function(command)(settings)
-    if not isinstance(made, Made):
-        import asyncio
-
-        made = asyncio.run(made)
-    assert isinstance(made, Made)
-    return made
-
-
 def _run_stage(command: Command, arguments: list[str]) -> int:
-    from kernelmill.stages.registry import STAGES as SETTINGS
-    from kernelmill.stages.registry import stage_settings
+    from kernelmill.stages.call import call_stage, stage_settings
 
     file, arguments = config_file(arguments)
-    flags = vars(stage_parser(command, SETTINGS[command.name]).parse_args(arguments))
+    flags = vars(stage_parser(command, stage_classes()[command.name]).parse_args(arguments))
     if "sampling" in flags:
         flags["sampling"] = dict(flags["sampling"])
     call_stage(command, stage_settings(command.name, flags, file))

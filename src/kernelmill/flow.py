@@ -46,6 +46,10 @@ class Command(NamedTuple):
     writes: str
     run: str
     """`module:function`, imported only when the command is called."""
+    settings: str = ""
+    """`module:class` of a stage's settings; flags and the keys of its table in a config come from it."""
+    load: str = ""
+    """`module:function` that reads a stage's settings, where its config file has keys of other people's."""
 
 
 STAGES = [
@@ -53,35 +57,36 @@ STAGES = [
         "synthesize", "have a model or the compiler write Triton versions, and judge them",
         "KernelBook rows, KernelBench rows or problem files", "outputs/evals.jsonl",
         "kernelmill.generate.rollouts.command:synthesize",
+        "kernelmill.generate.rollouts.settings:SynthesizeSettings", "kernelmill.generate.rollouts.synth_file:resolve",
     ),
     Command(
         "rate", "keep the rows with a good reward and say how hard each task is",
-        "evals rows", "outputs/filtered_dataset.jsonl", "kernelmill.curate.rate:rate",
+        "evals rows", "outputs/filtered_dataset.jsonl", "kernelmill.curate.rate:rate", "kernelmill.settings.fields:RateSettings",
     ),
     Command(
         "specs", "write a task specification for each module",
-        "KernelBook rows, evals rows or problem files", "outputs/synthetic_prompts.jsonl", "kernelmill.curate.specs.stage:specs",
+        "KernelBook rows, evals rows or problem files", "outputs/synthetic_prompts.jsonl", "kernelmill.curate.specs.stage:specs", "kernelmill.settings.fields:SpecsSettings",
     ),
     Command(
         "unique", "keep the best row of each module",
-        "evals rows", "outputs/filtered_dataset-filtered.jsonl", "kernelmill.curate.unique:unique",
+        "evals rows", "outputs/filtered_dataset-filtered.jsonl", "kernelmill.curate.unique:unique", "kernelmill.settings.fields:UniqueSettings",
     ),
     Command(
         "decontaminate", "mark or drop the rows that hold a problem of a benchmark",
         "evals, KernelBook or synthetic rows", "outputs/filtered_dataset-decontaminated.jsonl",
-        "kernelmill.curate.decontaminate:decontaminate",
+        "kernelmill.curate.decontaminate:decontaminate", "kernelmill.settings.fields:DecontaminateSettings",
     ),
     Command(
         "strip", "reduce every assistant message to its answer",
-        "evals rows", "the source's name + -no-reasoning", "kernelmill.curate.strip:strip",
+        "evals rows", "the source's name + -no-reasoning", "kernelmill.curate.strip:strip", "kernelmill.settings.fields:StripSettings",
     ),
     Command(
         "lengths", "count tokens under a chat template and say which seq_len cuts nothing",
-        "rows with chats", "a report", "kernelmill.curate.lengths:lengths",
+        "rows with chats", "a report", "kernelmill.curate.lengths:lengths", "kernelmill.settings.fields:LengthsSettings",
     ),
     Command(
         "publish", "make a dataset that others can load, in a folder or on the Hub",
-        "any rows", "a folder, or a dataset on the Hub", "kernelmill.publish.command:publish",
+        "any rows", "a folder, or a dataset on the Hub", "kernelmill.publish.command:publish", "kernelmill.settings.fields:PublishSettings",
     ),
 ]  # fmt: skip
 
@@ -91,7 +96,7 @@ TOOLS = [
         "go through the stages that a config names, skipping what is done",
         "a config",
         "outputs/run.json",
-        "kernelmill.stages.pipeline:main",
+        "kernelmill.pipeline.command:main",
     ),
     Command(
         "evaluate",

@@ -17,7 +17,7 @@ from kernelmill.settings.fields import (
     StripSettings,
     UniqueSettings,
 )
-from kernelmill.stages.registry import STAGES
+from kernelmill.settings.registry import stage_classes
 
 
 def rate(flags: dict[str, Any] | None = None, file: Path | None = None) -> RateSettings:
@@ -61,7 +61,7 @@ def test_the_variables_of_the_old_pipeline_keep_their_names(monkeypatch: pytest.
 
 def test_dataset_path_is_what_lengths_reads_and_no_other_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATASET_PATH", "siro1/kernelbook-glm4_7-evals-filtered")
-    for stage, kind in STAGES.items():
+    for stage, kind in stage_classes().items():
         said = load(stage, kind, {}).model_dump_json()
         without = kind().model_dump_json()
         assert (said == without) == (stage != "lengths"), stage

@@ -16,7 +16,7 @@ from kernelmill.decompose.command import levels_of
 from kernelmill.errors import ConfigError
 from kernelmill.flow import COMMANDS
 from kernelmill.settings.arguments import Parser
-from kernelmill.stages.registry import stage_settings
+from kernelmill.stages.call import stage_settings
 from tests.conftest import evals_row, write_rows
 
 MEANINGS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from kernelmill.errors import OutputError
 
@@ -23,3 +24,10 @@ def write_whole(path: Path, content: bytes) -> None:
         if isinstance(error, OSError):
             raise OutputError(f"{path} cannot be written ({error.strerror})") from None
         raise
+
+
+def encoded(value: Any) -> bytes:
+    """JSON for people."""
+    import msgspec  # not where the evaluator runs alone
+
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

@@ -23,9 +23,10 @@ from msgspec import Raw, Struct
 from kernelmill.base.answers import Answer, NoAnswer, read_answer
 from kernelmill.base.rows import Drop, Row, RowReader
 from kernelmill.errors import BadRow, SourceError
-from kernelmill.flow import Made
+from kernelmill.flow import COMMANDS, Made
 from kernelmill.settings.config import load
 from kernelmill.settings.fields import MAKERS, NO_REASONING, PublishSettings, StripSettings
+from kernelmill.stages.call import call_stage
 from kernelmill.stages.row_stage import RowStage, run_row_stage
 
 _THOUGHTS = ("reasoning", "reasoning_content", "thinking")
@@ -189,9 +190,7 @@ def _strip_to(output: Path, settings: StripSettings) -> Made:
     if settings.test_mode:
         print(f"test mode uploads nothing: {settings.hub_target} is as it was")
         return made
-    from kernelmill.publish.command import publish  # it knows strip, and only here strip knows it
-
-    results = publish(_publishing(output, settings.hub_target, settings)).results
+    results = call_stage(COMMANDS["publish"], _publishing(output, settings.hub_target, settings)).results
     # What is on the Hub may be changed there by others, so there is no file to go by.
     return made._replace(outputs=(), results=results)
 

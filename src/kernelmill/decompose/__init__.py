@@ -1,1 +1,15 @@
-"""Take a model apart into layers, fusions and kernels, each a problem of its own, and prove that they make the model."""
+"""Decompose a model into layers, fusions and kernels, each a problem of its own, and prove the result.
+
+In: models (files, importable classes, transformers configurations). Out: one folder per model with its parts,
+the tree, and the proof that the parts compute what the model computes. The stages, in the order data flows:
+
+    sources   which models to decompose, and their source text
+    record    one run of the model, recorded call by call
+    cut       the record partitioned into a tree of parts
+    write     the parts as source files, with the tree, its analysis and its picture
+    prove     the proof, from the files alone
+
+`command`, `prove.command` and `collect` are the command line. Other packages use only `collect`,
+`prove.command.model_folders` and `prove.tree.TREE`. Run `worker` and `batch_worker` only in a sandboxed
+process.
+"""

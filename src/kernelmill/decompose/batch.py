@@ -1,7 +1,8 @@
-"""Many models decomposed and proven, each by itself: one that fails is a line, and the others go on.
+"""Decompose and prove many models independently: a model that fails does not stop the others.
 
-A model's folder is made under another name, proven there, and renamed when it is complete; one that cannot be decomposed has none.
-Where the proof of readable sizes (`hidden // 4`) fails and they may be why, the model is decomposed once more with all sizes as numbers.
+Each model is built in a temporary folder, proven there, and renamed once complete. A model that cannot be
+decomposed has no folder, and one line says why. If the proof fails and symbolic sizes (`hidden // 4`) may be
+the cause, the model is decomposed once more with all sizes as literal numbers.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kernelmill.base.counting import Counting
 from kernelmill.base.locks import take_lock
 from kernelmill.base.python_text import parse_module
 from kernelmill.base.terminal import size
+from kernelmill.base.tidy import NoFormatter, ruff_format
 from kernelmill.base.whole_file import write_whole
 from kernelmill.decompose.model_folder import (
     Unusable,
@@ -45,7 +47,6 @@ from kernelmill.decompose.write.picture import svg
 from kernelmill.decompose.write.tree_file import LEVELS, Level, TreeFile
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.evaluate.task import offline_models
-from kernelmill.generate.inductor.tidy import NoFormatter, ruff_format
 from kernelmill.sandbox import Isolate, Reply
 from kernelmill.sandbox.threads import threads
 
@@ -58,26 +59,33 @@ _NOT_INSTALLED = re.compile(r"(?:.*: )?ModuleNotFoundError: No module named '([\
 
 @dataclass
 class Outcome:
-    """What became of a model. Without a tree it could not be decomposed, and `reason` says why; else the proof does."""
+    """The result for one model.
+
+    Without a tree, decomposition failed and `reason` says why; else see the proof.
+    """
 
     model: ModelFile
     status: Literal["PASS", "FAIL", "ERROR"]
     reason: str = ""
     tree: TreeFile | None = None
     raw: dict[str, Any] | None = None
-    """The tree as it stands in its file."""
+    """The tree as it is stored in its file."""
     proof: Proof | None = None
     seconds: float = 0.0
     before: bool = False
-    """By an earlier run."""
+    """Whether an earlier run produced it."""
 
 
 class Stop(Exception):
-    """The command was interrupted: what is not complete goes."""
+    """The command was interrupted: incomplete output is removed."""
 
 
 class Decomposer:
-    """`workers` models at once. A confined process has `timeout` seconds and `memory_mb`, one a model and one a claim of its proof."""
+    """Decompose `workers` models at a time.
+
+    Each model, and each claim of its proof, gets one sandboxed process with `timeout` seconds and
+    `memory_mb`.
+    """
 
     def __init__(
         self,
@@ -88,7 +96,7 @@ class Decomposer:
         memory_mb: int = MEMORY_MB,
         force: bool = False,
     ) -> None:
-        """What an earlier run has done is taken as it is, unless `force`."""
+        """Reuse the results of earlier runs, unless `force`."""
         self._out, self._workers, self._timeout, self._levels = out, workers, timeout, levels
         self._memory_mb, self._force = memory_mb, force
         self._stack = ExitStack()
@@ -123,7 +131,11 @@ class Decomposer:
         done: Callable[[Outcome], None],
         counting: Counting | None = None,
     ) -> list[Outcome]:
-        """All of them, in the order given; `done` hears of each as soon as it is, and `counting` of those that are worked on. Raises `OutputError` where nothing can be written."""
+        """Decompose all models and return the outcomes in input order.
+
+        `done` is called with each outcome as soon as it is known; `counting` tracks the models in progress.
+        Raises `OutputError` if nothing can be written.
+        """
         found: dict[ModelFile, Outcome] = {}
         owed: list[tuple[ModelFile, str]] = []
         places: dict[str, ModelFile] = {}
@@ -154,14 +166,14 @@ class Decomposer:
         return [found[model] for model in models]
 
     def _start(self, codes: list[str]) -> None:
-        """Servers for all that comes, before there are threads."""
+        """Start the servers that all models need, before any thread exists."""
         self._prover = self._stack.enter_context(Prover(self._workers, self._timeout, self._memory_mb))
         for hub in sorted({offline_models.used_by(code) for code in codes}):
             self._prover.start(next(code for code in codes if offline_models.used_by(code) is hub))
             isolate = _isolate(self._workers, self._timeout, self._memory_mb, hub)
             self._isolates[hub] = self._stack.enter_context(isolate)
         for isolate in self._isolates.values():
-            isolate.what_is_missing()  # waits until it is ready: what that takes is no model's time
+            isolate.what_is_missing()  # wait: startup time does not count against a model's timeout
 
     def _run(
         self,
@@ -183,7 +195,7 @@ class Decomposer:
                     found[outcome.model] = outcome
                     done(outcome)
             except BaseException:
-                self._stopped.set()  # each thread removes what it has not completed
+                self._stopped.set()  # each thread removes its incomplete output
                 raise
 
     def _one(self, model: ModelFile, code: str) -> Outcome:
@@ -201,9 +213,7 @@ class Decomposer:
             if self._stopped.is_set():
                 raise Stop
             if outcome.tree is None:
-                shutil.rmtree(
-                    target, ignore_errors=True
-                )  # what an earlier run made of it does not hold any more
+                shutil.rmtree(target, ignore_errors=True)  # an earlier run's result is no longer valid
             else:
                 put_in_place(temporary, target)
                 if outcome.status == "PASS" and outcome.proof is not None:
@@ -216,14 +226,15 @@ class Decomposer:
         return outcome
 
     def _decomposed(self, model: ModelFile, code: str, folder: Path) -> Outcome:
-        """In its temporary folder, with its proof."""
+        """Decompose and prove a model in its temporary folder."""
         files = self._files(model, code, guess=True)
         proof = self._proven(folder, files, code)
         failed = failed_texts(folder) if proof.status != "PASS" else []
         if failed and not self._stopped.is_set():
             plain = self._files(model, code, guess=False)
             other = [path for path, text in plain.items() if files.get(path) != text]
-            # A claim whose texts are the same would fail again, and so would the proof.
+            # Retry only if the files of every failed claim changed: a claim with the same files would fail
+            # again.
             if all(any(path.startswith(texts) for path in other) for texts in failed):
                 proof = self._proven(folder, plain, code)
         try:
@@ -261,7 +272,7 @@ class Decomposer:
 
 
 def graph(model: ModelFile, timeout: float, memory_mb: int = MEMORY_MB) -> dict[str, Any]:
-    """What a model calls, recorded and not taken apart. Raises `Unusable`."""
+    """Record what a model calls, without decomposing it. Raises `Unusable`."""
     code = source_of(model)
     with _isolate(1, timeout, memory_mb, offline_models.used_by(code)) as isolate:
         isolate.what_is_missing()
@@ -279,7 +290,7 @@ def _isolate(workers: int, timeout: float, memory_mb: int, hub: bool) -> Isolate
 
 
 def source_of(model: ModelFile) -> str:
-    """The text of a model: that of its file, with what that imports from beside it."""
+    """The source text of a model: its file, with the local modules that it imports."""
     if model.code is not None:
         return model.code
     return with_local_modules(_read(model.path), model.path.parent, model.path.name)
@@ -319,19 +330,22 @@ def _why(reply: Reply, memory_mb: int) -> str:
 
 
 def ours(out: Path) -> bool:
-    """Whether a folder may hold results: a set of problems has a manifest too, of files."""
+    """Whether a folder may hold our results.
+
+    A set of problems has a manifest too, but one that lists files.
+    """
     try:
         return not any(
             line.endswith(".py") for line in (out / MANIFEST).read_text(encoding="utf-8").splitlines()
         )
     except (FileNotFoundError, NotADirectoryError):
-        return True  # whether it can be made is for the lock to say
+        return True  # the lock reports whether the folder can be created
     except (OSError, UnicodeDecodeError):
         return False
 
 
 def left_behind(out: Path) -> list[Path]:
-    """Folders of a process that was killed: of models that were not complete, or were being replaced."""
+    """Folders that a killed process left: models that were incomplete, or were being replaced."""
     return [
         folder
         for ending in ("tmp", "old")
@@ -341,8 +355,11 @@ def left_behind(out: Path) -> list[Path]:
 
 
 def failed_texts(folder: Path) -> list[tuple[str, ...]]:
-    """For each claim of a proof that does not hold, how the paths of its texts begin. Empty where other texts would not help: a claim
-    was not even begun or did not end (time, memory), or the tree is wrong."""
+    """For each claim that does not hold, the path prefixes of its files.
+
+    Empty where other files would not help: a claim did not start or did not finish (time, memory), the tree
+    is wrong, or it could not be read.
+    """
     verification = folder / "verification"
     if not (verification / SUMMARIES[1]).exists():
         return []  # the tree could not be read
@@ -358,7 +375,8 @@ def failed_texts(folder: Path) -> list[tuple[str, ...]]:
             return []
         if result["status"] != "PASS":
             failed.append(texts)
-    # "level_0_kernel/gelu_fp32.py does not run: …", "level_0_kernel/gelu_fp32.py: its outputs are …"
+    # A fault starts with its file: "level_0_kernel/gelu_fp32.py does not run: …",
+    # "level_0_kernel/gelu_fp32.py: its outputs are …"
     failed += [(re.split("[ :]", fault)[0],) for fault in summary["level_files"]["faults"]]
     return [] if summary["tree_faults"] else failed
 
@@ -368,15 +386,15 @@ def write_manifest(out: Path) -> None:
 
 
 def proven(out: Path) -> list[str]:
-    """The models in a result whose proof holds, as `level3/5_AlexNet`."""
+    """The models in an output folder whose proof holds, as `level3/5_AlexNet`."""
     found = []
     for file in out.glob(f"*/*/{TREE}"):
         if file.parent.name.startswith("."):
-            continue  # left by a process that was killed
+            continue  # left by a killed process
         try:
             tree, _ = read_tree(file.parent)
         except ValueError:
-            continue  # marked by nobody as proven
+            continue  # an unreadable tree is not marked as proven
         if tree.metadata.verification_status == "PASS":
             found.append(f"{file.parent.parent.name}/{file.parent.name}")
     return sorted(found, key=natural)

@@ -1,6 +1,7 @@
-"""`worker` for batches: the files of a large model come packed, because a reply may have 8 MB and they say everything several times.
+"""`worker` for batches, with compressed replies.
 
-`batch_files.unpacked` is the other side. It executes a stranger's code: call `handle` in a confined process and nowhere else.
+A reply is limited to 8 MB, and the files of a large model are highly repetitive. `model_folder.unpacked` is
+the other end. This executes untrusted code: call `handle` only in a sandboxed process.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ def prepare() -> None:
 
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
-    """As `worker.handle`, with `assumptions` for the tree; `graph` asks for the record alone."""
+    """Like `worker.handle`, plus `assumptions` to add to the tree.
+
+    With `graph`, return only the recorded graph.
+    """
     if request.get("graph"):
         warnings.simplefilter("ignore")
         return _packed(graph_of(capture(request["code"], request["entry_point"])))

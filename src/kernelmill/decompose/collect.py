@@ -1,10 +1,11 @@
-"""`kernelmill collect`: the different pieces of work in many decomposed models, as one set of problems.
+"""`kernelmill collect`: gather the distinct parts of many decomposed models into one set of problems.
 
-Two files are the same work where class `Model`, `get_inputs` and `get_init_inputs` are the same code, whatever they are called and
-whatever comments say. Only proven parts are taken: all of a model whose proof holds, and of another one those that its proven steps lead
-to. The layout is KernelBench's (kernels in level1/, fusions in level2/, layers
-in level3/, models in level4/), the most frequent first, so that `problems import` and `synthesize --problems` take it as it is;
-`collected.json` says how often each occurs and where.
+Two files are the same work if class `Model`, `get_inputs` and `get_init_inputs` have the same code; file
+names and comments do not matter. Only proven parts are collected: every part of a model whose proof holds,
+and of any other model the parts that its proven steps lead to. The layout is KernelBench's (kernels in
+level1/, fusions in level2/, layers in level3/, models in level4/), most frequent first, so `problems import`
+and `synthesize --problems` can read it directly. `collected.json` records how often each part occurs and
+where.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from kernelmill.base.missing import KERNELBENCH
 from kernelmill.base.python_text import parse_module
 from kernelmill.base.terminal import plain
+from kernelmill.base.whole_file import encoded
 from kernelmill.decompose.command import LEVELS_HELP, levels_of
 from kernelmill.decompose.model_folder import put_in_place, read_tree
 from kernelmill.decompose.prove.command import model_folders
@@ -30,7 +32,6 @@ from kernelmill.decompose.prove.tree import FOLDERS
 from kernelmill.decompose.sources.problem_files import natural
 from kernelmill.decompose.write.tree_file import LEVELS, Level, Node, TreeFile
 from kernelmill.errors import OutputError, SourceError
-from kernelmill.problems.sets.problem import encoded
 from kernelmill.settings.arguments import Parser
 
 RECORD = "collected.json"
@@ -40,7 +41,7 @@ _VARIANT = re.compile(r"_v\d+$")
 
 @dataclass
 class Work:
-    """One piece of work, with the text of the first file that has it."""
+    """One distinct piece of work, with the text of the first file that contains it."""
 
     level: Level
     name: str
@@ -48,7 +49,7 @@ class Work:
     sha256: str
     node: Node
     models: Counter[str] = field(default_factory=Counter)
-    """How often it occurs, by model."""
+    """Number of occurrences, by model."""
 
     @property
     def instance_count(self) -> int:
@@ -58,15 +59,15 @@ class Work:
 @dataclass
 class Collected:
     works: list[Work] = field(default_factory=list)
-    """In order: by level, the most frequent first."""
+    """Sorted by level, most frequent first."""
     models: dict[str, str] = field(default_factory=dict)
-    """The source file of each model that was taken."""
+    """The source file of each collected model."""
     left_out: list[str] = field(default_factory=list)
-    """Models that were not, a line each."""
+    """Models that were not collected, one line each."""
     in_part: list[str] = field(default_factory=list)
-    """Models of which some parts were, a line each."""
+    """Models that were collected in part, one line each."""
     not_written: Counter[Level] = field(default_factory=Counter)
-    """Models that were decomposed without files of a level (`--levels`)."""
+    """Number of models decomposed without files of a level (`--levels`)."""
 
 
 def parser() -> Parser:
@@ -187,13 +188,13 @@ def _works(folder: Path, tree: TreeFile, levels: tuple[Level, ...]) -> Iterable[
             raise ValueError(f"{node.path} is no place of a {node.level}")
         file = folder / node.path
         if not file.exists() and tree.metadata.levels is not None and node.level not in tree.metadata.levels:
-            continue  # it was decomposed with --levels
+            continue  # the model was decomposed with --levels
         code = file.read_bytes().decode("utf-8")
         yield Work(node.level, _VARIANT.sub("", node.stem), code, key_of(code), node)
 
 
 def proven_parts(folder: Path) -> set[str]:
-    """Files of a model that its proof holds for; none where there is no proof."""
+    """The files of a model that its proof covers; empty if there is no proof."""
     try:
         summary = json.loads((folder / "verification/step_verification_summary.json").read_bytes())
         return {str(name) for name in summary["proven_parts"]}
@@ -202,7 +203,10 @@ def proven_parts(folder: Path) -> set[str]:
 
 
 def key_of(code: str) -> str:
-    """The work that a file is: its code without docstrings, comments and its own test. Raises `ValueError` where it is no Python."""
+    """Hash what a file computes: its code without docstrings, comments and its own test.
+
+    Raises `ValueError` if the file is not valid Python.
+    """
     try:
         tree = parse_module(code)
     except (SyntaxError, RecursionError, MemoryError) as error:
@@ -224,7 +228,7 @@ def key_of(code: str) -> str:
 
 
 def write(found: Collected, target: Path) -> None:
-    """Lay the set out, whole or not at all; what an earlier collect left there is replaced."""
+    """Write the set atomically, replacing the output of an earlier collect."""
     temporary = target.with_name(f".{target.name}.tmp")
     numbers: Counter[Level] = Counter()
     record = []

@@ -1,6 +1,8 @@
-"""`kernelmill decompose`: models into trees of problems, each proven. Flags and printing only; `batch` does the work.
+"""`kernelmill decompose`: turn models into trees of problems, each proven.
 
-The exit code is 1 where a model could not be decomposed or its proof failed; every such model has one line.
+Flags and output only; `batch` does the work.
+
+The exit code is 1 if a model could not be decomposed or its proof failed. Each such model gets one line.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ TIMEOUT = 300
 OUTPUT = Path("output")
 LEVELS_HELP = "levels of parts, " + ", ".join(f"{number} {level}" for number, level in enumerate(LEVELS, 1))
 _WIDE = 1000
-"""Letters in a line of a file: nothing is cut there."""
+"""Columns when the output is not a terminal: nothing is truncated there."""
 
 
 def parser() -> Parser:
@@ -131,7 +133,7 @@ def parser() -> Parser:
 
 
 def levels_of(text: str) -> tuple[Level, ...]:
-    """Levels of parts, by number or by name: 1 is a kernel, as in `level1/` of a problem set."""
+    """Parse levels of parts, by number or by name: 1 is a kernel, as in `level1/` of a problem set."""
     numbers: dict[str, str] = {str(number): level for number, level in enumerate(LEVELS, 1)}
     asked = [numbers.get(word.strip(), word.strip()) for word in text.split(",")]
     if unknown := [word for word in asked if word not in LEVELS]:
@@ -140,7 +142,7 @@ def levels_of(text: str) -> tuple[Level, ...]:
 
 
 def main(arguments: list[str]) -> int:
-    """Raises `MillError` where there is nothing to read, or nothing can be written."""
+    """Run the command. Raises `MillError` if there is nothing to read or nothing can be written."""
     given = parser().parse_args(arguments)
     require("decompose", "torch", "ruff", extra="eval")
     started = time.monotonic()
@@ -173,7 +175,7 @@ def main(arguments: list[str]) -> int:
 
 
 def show(tree: RichTree) -> None:
-    """Long lines are wrapped in a terminal, and whole in a file."""
+    """Print a tree: long lines wrap in a terminal and stay whole in a file."""
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = _WIDE
@@ -181,7 +183,7 @@ def show(tree: RichTree) -> None:
 
 
 def _models(given: argparse.Namespace) -> list[ModelFile]:
-    """Files, or the one model that was named otherwise."""
+    """The models to decompose: from files, or the single one named by --module or --hf-config."""
     ways = [bool(given.sources), given.module is not None, given.hf_config is not None]
     if sum(ways) != 1:
         parser().error("name files or folders, or one of --module and --hf-config")
@@ -222,7 +224,7 @@ def _asked(models: list[ModelFile], level: int | None, start: int, count: int | 
 
 
 def line(outcome: Outcome) -> str:
-    """What became of one model."""
+    """The result of one model as a line of text."""
     if outcome.tree is None:
         return plain(f"{outcome.model.path}: {outcome.reason}")
     tree, proof = outcome.tree, outcome.proof
@@ -242,13 +244,13 @@ def line(outcome: Outcome) -> str:
 
 
 def _first(outcome: Outcome) -> str:
-    """Why it failed: the first line, and how many more its files have."""
+    """Why the proof failed: its first line, and how many more there are."""
     lines = outcome.proof.lines if outcome.proof is not None else []
     return f"{lines[0][:300]}{f' (and {len(lines) - 1} more)' if len(lines) > 1 else ''}" if lines else ""
 
 
 def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
-    """A line a level of sources: how many, how many proven, their parts, and how long one takes."""
+    """A table with a row per source level: models given, proven, failed, their parts, and the median time."""
     rows = [("level", "given", "proven", "failed", *(f"{level}s" for level in reversed(LEVELS)), "median s")]
     groups: dict[str, list[Outcome]] = {}
     for outcome in outcomes:

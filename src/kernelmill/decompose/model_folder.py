@@ -1,6 +1,6 @@
-"""The folder of one decomposed model: what a confined process sent becomes files, whole or not at all.
+"""The folder of one decomposed model: write a sandboxed process's reply as files, atomically.
 
-A stranger's code ran in that process, so a reply may hold anything: names of files are checked before anything is written.
+Untrusted code ran in that process, so a reply may contain anything: file names are checked before any write.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from kernelmill.base.tidy import ruff_format
 from kernelmill.decompose.prove.tree import FOLDERS, TREE
 from kernelmill.decompose.write.tree_file import Level, NotATree, TreeFile, typed
 from kernelmill.errors import OutputError
-from kernelmill.generate.inductor.tidy import ruff_format
 
 MAX_FILES = 256 << 20
-"""Bytes of one model's files."""
+"""Maximum total bytes of one model's files."""
 ORIGINAL = "verification/original.py"
 _PLACES = re.compile(
     rf"(?:{TREE}|(?:{'|'.join(FOLDERS.values())})/\w+\.py|verification/\w+\.(?:py|json)"
@@ -30,11 +30,11 @@ _PLACES = re.compile(
 
 
 class Unusable(Exception):
-    """What came back is no decomposed model; the message is one line."""
+    """The reply is not a decomposed model, or the source cannot be used; the message is one line."""
 
 
 def unpacked(result: dict[str, Any]) -> dict[str, str]:
-    """The files of a reply of `batch_worker`."""
+    """Extract and check the files in a `batch_worker` reply."""
     found = opened(result)
     if not all(isinstance(text, str) for text in found.values()):
         raise Unusable("what came back are no files")
@@ -47,7 +47,7 @@ def unpacked(result: dict[str, Any]) -> dict[str, str]:
 
 
 def opened(result: dict[str, Any]) -> dict[str, Any]:
-    """What a reply of `batch_worker` holds."""
+    """Decompress a `batch_worker` reply."""
     unpack = zlib.decompressobj()
     try:
         text = unpack.decompress(base64.b64decode(str(result.get("packed")), validate=True), MAX_FILES)
@@ -62,7 +62,7 @@ def opened(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_model(folder: Path, files: dict[str, str], source: str) -> None:
-    """Write the files into an empty folder. The source and its copies stay as they are, all other Python is formatted."""
+    """Write the files into an empty folder. Python files are formatted, except the source and its copies."""
     first: dict[str, str] = {}
     for path, text in files.items():
         place = folder / path
@@ -71,7 +71,7 @@ def write_model(folder: Path, files: dict[str, str], source: str) -> None:
         if path.endswith(".py") and text != source:
             first.setdefault(text, path)
     if not first:
-        return  # without files it would format all that is there
+        return  # without arguments, ruff would format the whole folder
     command = [*ruff_format(), "--no-cache", "--quiet", "--", *first.values()]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode != 0:
@@ -82,7 +82,7 @@ def write_model(folder: Path, files: dict[str, str], source: str) -> None:
 
 
 def read_tree(folder: Path) -> tuple[TreeFile, dict[str, Any]]:
-    """With types, and as it stands. Raises `OSError`, or `NotATree`."""
+    """Read a model's tree, typed and as raw JSON. Raises `OSError` or `NotATree`."""
     try:
         raw = json.loads((folder / TREE).read_bytes())
     except (ValueError, RecursionError) as error:
@@ -91,8 +91,11 @@ def read_tree(folder: Path) -> tuple[TreeFile, dict[str, Any]]:
 
 
 def keep_levels(folder: Path, levels: tuple[Level, ...]) -> None:
-    """Remove the problems of other levels, and say so in the tree. Kernels and the root stay: the proof is made of them; a step has
-    the text of each other one."""
+    """Remove the problems of other levels, and record that in the tree.
+
+    Kernels and the root stay, because the proof needs them. For every other node, its step keeps a copy of
+    the text.
+    """
     tree, raw = read_tree(folder)
     for node in tree.nodes.values():
         if node.level not in levels and node.level != "kernel" and node.id != tree.metadata.root:
@@ -105,7 +108,7 @@ def keep_levels(folder: Path, levels: tuple[Level, ...]) -> None:
 
 
 def may_replace(target: Path, source: Path, code: str) -> str | None:
-    """Why a folder may not be replaced by a new decomposition of the source; None where it may, or is not there."""
+    """Why a new decomposition of the source may not replace a folder; None if it may, or there is none."""
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return None
     try:
@@ -119,7 +122,7 @@ def may_replace(target: Path, source: Path, code: str) -> str | None:
 
 
 def put_in_place(temporary: Path, target: Path) -> None:
-    """Rename; what was there goes when the new one is there."""
+    """Rename `temporary` to `target`; the previous folder is deleted after the new one is in place."""
     old = target.with_name(f".{target.name}.old")
     try:
         shutil.rmtree(old, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""What an earlier run has decomposed and proven is not done again, so a batch of hours goes on where it was interrupted.
+"""Resume an interrupted batch: skip models that an earlier run decomposed and proved.
 
-A line a model in OUT/.decomposed.jsonl: what it was made from (source, options, this program, torch) and a digest of its files. A folder
-counts as done only if both are still so; what failed is tried again.
+OUT/.decomposed.jsonl has one line per model: a hash of what it was made from (source, options, this program,
+torch) and a digest of its files. A folder counts as done only if both still match. Failed models are retried.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Kept:
                 found = json.loads(line)
                 self._known[str(found["place"])] = found
             except (ValueError, LookupError, TypeError):
-                continue  # torn by a crash: that model is done again
+                continue  # torn by a crash: that model is decomposed again
         self._torn = bool(lines) and not self._file.read_bytes().endswith(b"\n")
 
     def find(self, model: ModelFile, code: str, folder: Path) -> Proof | None:
-        """The proof of this very model, if its folder is as it was then."""
+        """The stored proof of exactly this model, if its folder is unchanged."""
         known = self._known.get(model.place)
         if known is None or known["made_from"] != self._made_from(model, code):
             return None
@@ -71,7 +71,10 @@ class Kept:
 
 
 def digest(folder: Path) -> str:
-    """Of all that was proven, so not of results. Another proof changes nothing in it as long as it passes."""
+    """Digest everything that was proven, without the results.
+
+    Proving again keeps the digest if the proof passes.
+    """
     _, tree = read_tree(folder)
     tree["metadata"].pop("timestamp", None)
     found = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
@@ -91,7 +94,7 @@ def _version(package: str) -> str:
 
 @cache
 def _own_text() -> str:
-    """Of the program that decomposes and proves: another one may do it otherwise."""
+    """Digest the code that decomposes and proves: another version may give other results."""
     found = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         found.update(path.read_bytes())

@@ -1,5 +1,6 @@
-"""Decomposes one model: a worker for `kernelmill.sandbox`. It executes a stranger's code, so call `handle` in a confined process and
-nowhere else.
+"""Decompose one model: a worker for `kernelmill.sandbox`.
+
+This executes untrusted code: call `handle` only in a sandboxed process.
 """
 
 from __future__ import annotations
@@ -33,12 +34,16 @@ def get_init_inputs():
 
 
 def prepare() -> None:
-    """What torch does only once, before there are children."""
+    """Trigger torch's one-time initialisation before the server forks children."""
     handle({"code": _WARM_UP, "name": "warm_up", "source_file": "", "source_level": None})
 
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
-    """`code`, `name`, `source_file`, `source_level`, and `guess` (of sizes, see `emit`); gives the texts of all files."""
+    """Decompose a model and return the texts of all files.
+
+    The request has `code`, `name`, `source_file`, `source_level` and optionally `entry_point` and `guess`
+    (whether to derive sizes symbolically, see `write.emit`; true by default).
+    """
     warnings.simplefilter("ignore")
     code = request["code"]
     entry_point = request.get("entry_point") or "Model"
@@ -55,7 +60,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _weights(record: Record, code: str) -> dict[str, Weight]:
-    """How each tensor that functions use is made."""
+    """How to create each tensor that functions use directly."""
     used = {value.name for op in record.root.ops() for value in op.inputs() if value.kind == "weight"}
     real: dict[str, torch.Tensor] = {}
     if used:

@@ -1,1 +1,10 @@
-"""Asking a model many things, and never losing an answer: client, limiter, journal, engine."""
+"""Model calls: ask an OpenAI-compatible endpoint many questions and never lose a paid answer.
+
+In: a stage's questions (`engine.Asking`) and the LLM settings. Out: answers in a journal, and an outcome per question.
+
+    engine      answers a stage's questions: retries, unusable answers, the circuit breaker
+    client      builds, hashes and sends one request, and classifies its failure
+    journal     stores every answer durably; only `Journal` writes the file
+    limiter, retry, budget, unusable    calls in flight, pauses, `--max-cost`, and a model that cannot do the job
+    prompts, command    prompt templates, and `kernelmill journal`
+"""

@@ -1,4 +1,4 @@
-"""Keeping `--max-cost`: whether one call more fits, before anybody knows what it will cost."""
+"""Enforce `--max-cost`: decide whether one more call fits before its cost is known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KNOWN_AFTER = 8
 
 
 class Budget:
-    """What calls cost so far, and whether the next may be made."""
+    """Tracks what calls cost and decides whether the next one may be made."""
 
     def __init__(self, settings: LLMSettings, price: Price | None, stats: Stats, control: Control) -> None:
         self._settings = settings
@@ -26,10 +26,11 @@ class Budget:
         self._dearest = max(self._dearest, cost or 0.0)
 
     def affordable(self, body: bytes) -> bool:
-        """Whether one call more fits `max_cost`, with all that are in flight as dear as the dearest so far.
+        """Return whether one more call fits `max_cost`.
 
-        Before the first answers the length of one is not known: then it is taken to be long, but for a call that would be
-        alone in flight. So the budget is passed at the most by what one call is dearer than all before it.
+        Every call in flight is assumed to cost as much as the most expensive one so far. Until enough answers have
+        arrived, answers are assumed to be long, except for a call that would be alone in flight. A run can therefore
+        exceed the budget at most by the amount by which one call costs more than all calls before it.
         """
         most, price, stats = self._settings.max_cost, self._price, self._stats
         if most is None or price is None:
@@ -45,7 +46,7 @@ class Budget:
             sampling = self._settings.sampling
             limit = sampling.max_completion_tokens or sampling.max_tokens or _LONG_ANSWER
             dearest = self._dearest if self._priced >= _KNOWN_AFTER else question + limit * price.output / 1e6
-            # If not, what is in flight may still turn out cheap enough for one more.
+            # Do not stop on False: the calls in flight may turn out cheap enough for one more.
             return spent + dearest * (stats.in_flight + 1) <= most
         if spent + max(self._dearest, question) <= most:
             return True

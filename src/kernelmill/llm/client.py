@@ -1,9 +1,13 @@
-"""One call to an OpenAI-compatible endpoint, and what its failure means.
+"""One call to an OpenAI-compatible endpoint, and the classification of its failures.
 
-The request is built and hashed here, sent byte for byte over aiohttp, and the response handed on as the server sent it. The
-`openai` package would add nothing to that, and the release that it has to be is pinned by other people's servers and trainers.
-Retries are the engine's business: here a failure is only told apart as one that may pass (`TransientError`), one that concerns
-this request alone (`RequestRefused`), and one that no retry will mend (`EndpointError`).
+This module builds and hashes the request, sends those bytes over aiohttp, and returns the response as the server
+sent it. The `openai` package would add nothing to that, and other people's servers and trainers pin its version.
+
+Does not retry: that is the engine's job. A failure is one of three kinds:
+
+    TransientError    a retry may help
+    RequestRefused    the server rejects this request only
+    EndpointError     no retry will help
 """
 
 from __future__ import annotations
@@ -32,18 +36,21 @@ _TOO_LONG = re.compile(
     r"context.?(length|window|size)|(prompt|input)s? (\(.{0,40}\) )?is (too (long|large)|longer than)|maximum.{0,40}(tokens|model length)|must have less than \d+ tokens",
     re.I,
 )
-"""How OpenAI, vLLM, SGLang, llama.cpp and others say that a request is too long."""
+"""Error texts of OpenAI, vLLM, SGLang, llama.cpp and others for a request that is too long."""
 
 
 class Request(NamedTuple):
-    """A question. `key` is the hash of all of it: endpoint, model, messages, sampling."""
+    """A question. `key` hashes all of it: endpoint, model, messages, sampling, sample number."""
 
     key: str
     body: bytes
 
 
 class TransientError(Exception):
-    """Asking again may help. `pushed_back` says that the server wants fewer calls; `exhausted`, that it takes none at all now."""
+    """A failure that a retry may fix.
+
+    `pushed_back`: the server wants fewer calls. `exhausted`: the server accepts no calls at all for now.
+    """
 
     def __init__(
         self,
@@ -59,10 +66,10 @@ class TransientError(Exception):
 
 
 class RequestRefused(Exception):
-    """The server will not answer this request, however often it is asked; others may be fine.
+    """The server rejects this request and would reject every retry; other requests may succeed.
 
-    `too_long` says that it is too long for the model; `about_size`, that this tells nothing about the others: where the
-    server names the limit that we asked for, it may be that limit which is too large for all of them.
+    `too_long`: the request is too long for the model. `about_size`: the rejection says nothing about other requests.
+    It is false where the server names the token limit we sent, because that limit may be too large for all requests.
     """
 
     def __init__(self, reason: str, status: int) -> None:
@@ -73,13 +80,13 @@ class RequestRefused(Exception):
 
 
 class Reply(NamedTuple):
-    """A response, read. Tokens are None where the server did not count them."""
+    """A parsed response. Token counts are None where the server did not report them."""
 
     text: str
     finish: str | None
     refusal: str | None
     reasoning: str
-    """Thoughts that the server gave apart from the text."""
+    """Reasoning that the server returned separately from the text."""
     tokens_in: int | None
     tokens_out: int | None
     tokens_reasoning: int | None
@@ -87,10 +94,10 @@ class Reply(NamedTuple):
 
 
 def read_reply(response: str) -> Reply:
-    """Read a response. Raises `ValueError` for what is no chat completion.
+    """Parse a response. Raises `ValueError` where it is not a chat completion.
 
-    What was paid for must not be lost to a field that nobody needs: only the first choice is looked at, counts that make no
-    sense are taken as unknown, and NaN or half a surrogate pair somewhere in the body does not matter.
+    Tolerant, so that a field nobody needs cannot lose a paid answer: only the first choice is read, invalid token counts
+    become None, and NaN or a lone surrogate anywhere in the body is accepted.
     """
     body = _decode(response)
     choices = body.get("choices") if isinstance(body, dict) else None
@@ -104,7 +111,7 @@ def read_reply(response: str) -> Reply:
             part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
         )
     usage = body.get("usage")
-    # Some servers give both fields with the same text.
+    # Some servers send both fields with the same text.
     thoughts = dict.fromkeys(
         thought.strip()
         for name in ("reasoning", "reasoning_content")
@@ -133,7 +140,7 @@ def _decode(response: str) -> Any:
 
 
 def _count(usage: Any, *path: str) -> int | None:
-    """A number of tokens, or None where there is none that makes sense."""
+    """A token count, or None where it is missing or invalid."""
     for name in path:
         usage = usage.get(name) if isinstance(usage, dict) else None
     if isinstance(usage, str) and usage.isascii() and usage.isdigit() and len(usage) < 19:
@@ -148,7 +155,7 @@ def _utf8(text: str) -> str:
 
 
 def cost_of(reply: Reply, price: Price | None) -> float | None:
-    """US dollars, or None where the price or the tokens are not known."""
+    """The cost in US dollars, or None where the price or the token counts are unknown."""
     if price is None or reply.tokens_in is None or reply.tokens_out is None:
         return None
     cached = min(reply.tokens_cached or 0, reply.tokens_in) if price.cached_input is not None else 0
@@ -157,7 +164,7 @@ def cost_of(reply: Reply, price: Price | None) -> float | None:
 
 
 class Endpoint:
-    """An endpoint and a model, as the settings name them. Makes requests; sends them once opened."""
+    """An endpoint and a model from the settings. Builds requests; sends them inside `async with`."""
 
     def __init__(self, settings: LLMSettings) -> None:
         host = _host(settings.base_url)
@@ -175,7 +182,7 @@ class Endpoint:
         self._sampling |= settings.sampling.extra_body
 
     def check_key(self) -> None:
-        """Fail before any work is done when a key is needed and not there, or cannot be one."""
+        """Fail before any work is done where a required key is missing or malformed."""
         key = secret(self.key_variable) if self.key_variable else None
         if key is not None and (not key.isascii() or any(letter.isspace() for letter in key)):
             raise ConfigError(
@@ -188,7 +195,7 @@ class Endpoint:
             )
 
     def request(self, messages: list[dict[str, str]], sample: int = 0) -> Request:
-        """The request for these messages. `sample` tells apart several answers wanted to one question."""
+        """Build the request for these messages. `sample` distinguishes several samples of one question."""
         body = msgspec.json.encode({"model": self.model, "messages": messages, **self._sampling})
         asked = hashlib.sha256(f"{self.name}\n{sample}\n".encode())
         asked.update(body)
@@ -209,7 +216,7 @@ class Endpoint:
             connector=aiohttp.TCPConnector(limit=self.settings.concurrency, keepalive_timeout=60),
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
-            # `call` limits the whole. Waiting for a connection of the pool does not count as connecting.
+            # `call` enforces the total timeout. Waiting for a pooled connection must not count as connecting.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(30.0, self.settings.timeout)),
         )
         return self
@@ -218,7 +225,7 @@ class Endpoint:
         await self._session.close()
 
     async def call(self, body: bytes) -> str:
-        """Send one request; the response as text. Raises one of the three kinds of failure."""
+        """Send one request and return the response text. Raises one of the three kinds of failure."""
         import aiohttp
 
         try:
@@ -234,7 +241,7 @@ class Endpoint:
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:
             raise TransientError(f"connection failed ({_one_line(error)})") from None
         except (aiohttp.ClientError, ValueError, LookupError, AssertionError) as error:
-            # What the library lets through when a server does not speak HTTP: this call's trouble, not the run's.
+            # aiohttp raises these where a server does not speak HTTP. That fails this call, not the run.
             raise TransientError(f"the server's answer cannot be read ({_one_line(error)})") from None
         if response.status >= 300:
             raise self._failure(_Refusal.of(response.status, response.headers, text))
@@ -277,7 +284,7 @@ class Endpoint:
 
 
 class _Refusal(NamedTuple):
-    """A response that is no answer: what the server gave as its reason, on one line, and by which codes it calls it."""
+    """An error response: the server's reason on one line, and its error codes."""
 
     status: int
     headers: Mapping[str, str]
@@ -295,14 +302,14 @@ class _Refusal(NamedTuple):
             body = body.get("error", body)
         if isinstance(body, dict):
             codes = [str(body[name]) for name in ("code", "type") if body.get(name)]
-            # FastAPI, on which many servers are built, says `detail`: a text, or a list of what is wrong where.
+            # FastAPI, which many servers use, sends `detail`: a text, or a list of validation errors.
             body = body.get("message") or body.get("detail") or body
         said = body if isinstance(body, str) else json.dumps(body) if body else ""
         return cls(status, headers, _one_line(said or f"status {status}, and not why"), codes)
 
 
 def _host(base_url: str) -> str:
-    """The host of an endpoint's address. Refuses what would not work, or would put a secret where it can be read."""
+    """The host of a base URL. Rejects URLs that cannot work and URLs that would expose a secret."""
     try:
         parts = urlsplit(base_url)
         host = parts.hostname or ""
@@ -326,16 +333,17 @@ def _host(base_url: str) -> str:
 
 
 def _proxy(url: str) -> dict[str, Any]:
-    """The proxy that the environment names for this address, as aiohttp takes it.
+    """The environment's proxy for this URL, as keyword arguments for aiohttp.
 
-    aiohttp's own `trust_env` also looks for a password in .netrc before every call, and fails where it finds one beside the key.
+    aiohttp's own `trust_env` is not used: it also reads .netrc before every call, and fails where it finds a password
+    there in addition to the key.
     """
     parts, named = urlsplit(url), urllib.request.getproxies()
     proxy = named.get(parts.scheme) or named.get("all")
     if not proxy or urllib.request.proxy_bypass(parts.netloc):
         return {}
     found = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    # aiohttp wants the password apart from the address.
+    # The credentials are passed in a header, not in the URL.
     address = found._replace(netloc=found.netloc.rpartition("@")[2]).geturl()
     if found.scheme not in ("http", "https") or not found.hostname:
         raise ConfigError(
@@ -349,13 +357,13 @@ def _proxy(url: str) -> dict[str, Any]:
 
 
 def _one_line(text: object) -> str:
-    # Secrets are taken out first: half a key is one too.
+    # Redact before truncating: a truncated key would no longer match, and half a key is still a secret.
     line = " ".join(redact(str(text)).split()) or type(text).__name__
     return line if len(line) <= 300 else f"{line[:300]}…"
 
 
 def _exhausted(headers: Mapping[str, str]) -> bool:
-    """Whether the server says that nothing is left of an allowance of ours, of calls or of tokens."""
+    """Whether a rate-limit header says that no calls or no tokens remain."""
     return any(
         name.lower().startswith(("x-ratelimit-remaining", "ratelimit-remaining")) and value.strip() == "0"
         for name, value in headers.items()
@@ -363,7 +371,7 @@ def _exhausted(headers: Mapping[str, str]) -> bool:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """`Retry-After` in seconds, as a number or a date; None where there is none, or it makes no sense."""
+    """`Retry-After` in seconds, from a number or a date; None where it is missing or invalid."""
     value = headers.get("Retry-After")
     if value is None:
         return None

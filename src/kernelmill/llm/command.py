@@ -76,7 +76,7 @@ def _totals(path: Path, journal: JournalReader) -> Table:
 
 
 def _listed(journal: JournalReader, last: int) -> Iterator[str]:
-    """A line a call, for eyes and for grep. An answer that cannot be read is shown as it is."""
+    """One line per call, readable and greppable. An answer that cannot be parsed is shown raw."""
     for call in _sound(journal.calls(last)):
         try:
             reply = read_reply(call.response)
@@ -92,7 +92,7 @@ def _listed(journal: JournalReader, last: int) -> Iterator[str]:
 
 
 def _sound(calls: Iterator[Call]) -> Iterator[Call]:
-    """Calls whose fields have their types: SQLite lets anything stand in any column."""
+    """Check the field types of calls: SQLite allows any value in any column. Raises `SourceError`."""
     for call in calls:
         response: str | bytes = call.response
         text = response.decode("utf-8", "replace") if isinstance(response, bytes) else response
@@ -133,7 +133,7 @@ def _export(journals: list[Path], output: Path | None) -> None:
 
 
 def _check_output(journals: list[Path], output: Path) -> None:
-    """Refuse to write over what was paid for, and over what is not a file."""
+    """Refuse to overwrite a journal or anything that is not a plain file."""
     if output.is_dir():
         raise OutputError(f"{output} is a folder: name a file, such as {output / 'calls.jsonl'}")
     parts = [path.with_name(path.name + end) for path in journals for end in ("", "-wal", "-shm")]
@@ -158,7 +158,7 @@ def _lines(journals: list[Path]) -> Iterator[bytes]:
 
 
 def _body(body: bytes) -> Any:
-    """A request or response: as JSON, or as text where it is none."""
+    """A request or response body as JSON, or as text where it is not JSON."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

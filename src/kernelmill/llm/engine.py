@@ -1,10 +1,13 @@
-"""Asking a model, with everything that can go wrong on the way.
+"""The engine that asks a model a stage's questions and handles every failure.
 
-`Model` answers the questions of a stage. An answer is written to the journal before it is looked at. One that cannot be
-used (it does not parse, is empty, or ended for any reason but `stop`) is asked for again, up to `tries` times in all,
-over all runs; then the row is rejected and what the model said is kept. Many of those in a row stop the run (`usable`). A call that fails on the way (5xx, time-out,
-broken connection) is made again after a jittered, growing pause (`retry`); a 429 also lowers the number of calls in flight
-(`limiter`). Calls that failed are owed: the next run makes them.
+`Model` writes each answer to the journal before it looks at it.
+
+- An unusable answer (it does not parse, is empty, or its finish reason is not `stop`) is asked for again, up to `tries`
+  times over all runs. Then the row is rejected and the model's texts are kept. Many unusable answers in a row stop the
+  run (`unusable`).
+- A failed call (5xx, timeout, broken connection) is retried after a jittered, growing pause (`retry`).
+- A 429 also lowers the number of calls in flight (`limiter`).
+- Calls that still fail are owed: the next run makes them.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ I_contra = TypeVar("I_contra", contravariant=True)
 Messages = list[dict[str, str]]
 
 _CONNECT_GRACE = 60.0
-"""Seconds after which a server that was never reached is taken to be at another address."""
+"""Seconds after which a server that was never reached is assumed to be at another address."""
 
 
 _REFUSALS = 3
@@ -34,7 +37,7 @@ _KINDS_OF_RETRY = 50
 
 
 class BadAnswer(Exception):
-    """The answer cannot be used; the text says why, in words that a model understands too."""
+    """The answer cannot be used. The text says why, in words that can also be sent to the model."""
 
 
 class Done(NamedTuple):
@@ -42,7 +45,7 @@ class Done(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """No usable answer in all tries."""
+    """No usable answer: all tries are used up, or the item has a fault."""
 
     reason: str
     attempts: list[str]
@@ -56,37 +59,37 @@ Outcome = Done | Failed | Owed
 
 
 class CallFailed(Exception):
-    """This question was not answered in this run; it is owed."""
+    """This question was not answered in this run. It stays owed."""
 
 
 class TooLong(CallFailed):
-    """The server takes no question of this length: whoever asks again gets the same answer."""
+    """The question is too long for the server. A retry would fail in the same way."""
 
 
 class Asking(Protocol[I_contra]):
-    """What a stage tells the engine about its questions."""
+    """The interface through which a stage describes its questions to the engine."""
 
     def messages(self, item: I_contra) -> Messages: ...
 
     async def prepare(self, item: I_contra) -> None:
-        """Find out what `fault` and `judge` need, before anything is paid."""
+        """Collect what `fault` and `judge` need, before any call is paid for."""
         ...
 
     def fault(self, item: I_contra) -> str | None:
-        """Why there is no point in asking about this item, as far as it is known."""
+        """Why asking about this item is pointless; None where no reason is known."""
         ...
 
     async def judge(self, item: I_contra, text: str) -> dict[str, Any]:
-        """The columns that an answer gives. Raises `BadAnswer`."""
+        """Parse an answer into columns. Raises `BadAnswer`."""
         ...
 
     def again(self, messages: Messages, text: str, reason: str) -> Messages:
-        """What to ask after an unusable answer: the same again, or with a word about what was wrong."""
+        """The messages to send after an unusable answer: the same ones, or with a note on what was wrong."""
         ...
 
 
 class Model(Generic[Item]):
-    """A model as one who answers. Holds no row and no answer: both stand in the journal and the source."""
+    """An answerer backed by a model. Holds no rows and no answers: those stay in the source and the journal."""
 
     free = False
 
@@ -115,7 +118,7 @@ class Model(Generic[Item]):
         self._served = 0
         self._failed_in_a_row = 0
         self._pushed: set[str] = set()
-        """Questions that the server pushed back and has not answered since."""
+        """Keys of questions that the server pushed back and has not answered since."""
         self._usefulness = Usefulness(self.settings.max_unusable, stats, control)
         self._budget = Budget(self.settings, endpoint.price, stats, control)
         control.on_stop(self._limiter.let_go)
@@ -127,7 +130,7 @@ class Model(Generic[Item]):
         return self.endpoint.request(self.messages(item)).key
 
     async def settle(self, item: Item, key: str) -> Outcome:
-        """What the journal says of this question."""
+        """The outcome of this question according to the journal."""
         answers = self._journal.answers(key)
         attempts = []
         reason = ""
@@ -144,7 +147,7 @@ class Model(Generic[Item]):
         return Owed()
 
     def spent(self, item: Item, key: str) -> list[float | None]:
-        """What earlier answers to a question cost; at today's price where the price was not known then."""
+        """The cost of each earlier answer to a question; at the current price where none was recorded."""
         costs = []
         for answer in self._journal.answers(key):
             cost = (
@@ -157,7 +160,7 @@ class Model(Generic[Item]):
         return costs
 
     async def answer(self, item: Item, key: str) -> None:
-        """Ask until there is a usable answer or no try is left. Raises `CallFailed` where the question stays owed."""
+        """Ask until an answer is usable or no try is left. Raises `CallFailed` where the question stays owed."""
         await self._asking.prepare(item)
         if self._asking.fault(item):
             return
@@ -193,9 +196,10 @@ class Model(Generic[Item]):
         return await self._asking.judge(item, _usable(response).text)
 
     async def _call(self, body: bytes, key: str, attempt: int, why: str = "") -> str:
-        """One answer, journalled; `why` says why the question is asked again, where it is.
+        """Make one call, record the response in the journal and return it.
 
-        Failing calls are made again up to `server_retries` times; push-back does not count.
+        `why` is the reason for asking again, if any. A failing call is retried up to `server_retries` times;
+        push-back does not count.
         """
         trouble = Trouble(why)
         while True:
@@ -220,14 +224,14 @@ class Model(Generic[Item]):
             finally:
                 self._stats.in_flight -= 1
                 self._limiter.release()
-            # Outside the slot: a call that waits is not in flight, and another may be made instead.
+            # Pause after releasing the slot: a waiting call is not in flight, so another may use the slot.
             await self._control.pause(pause, replace=not self._outage)
 
     async def _start(self, body: bytes, again: bool) -> float:
-        """Wait until the call may be made, and count it as in flight. Returns the time at which it starts."""
+        """Wait until the call may be made and count it as in flight. Returns its start time."""
         while True:
             started = await self._limiter.acquire(first=again)
-            # No await from here to the count of calls in flight: otherwise many would pass the budget together.
+            # No await between this check and counting the call: otherwise many calls would pass the budget at once.
             if not self._control.stopping.is_set() and self._budget.affordable(body):
                 self._first_call = self._first_call or started
                 self._stats.in_flight += 1
@@ -239,7 +243,7 @@ class Model(Generic[Item]):
             await self._control.sleep(0.05)
 
     def _failed(self, error: TransientError, started: float, key: str, trouble: Trouble) -> float:
-        """Seconds after which the call is made again. Raises `CallFailed` where it is not."""
+        """Record a failure and return the seconds until the retry. Raises `CallFailed` where there is none."""
         self._stats.failing = str(error)
         self._failed_in_a_row += 1
         wait = self._obeyed(error.retry_after)
@@ -254,7 +258,7 @@ class Model(Generic[Item]):
         return trouble.pause(wait)
 
     def _obeyed(self, retry_after: float | None) -> float | None:
-        """No wait is longer than the run's patience with a server that does not answer."""
+        """`retry_after`, capped at `give_up_after`."""
         return None if retry_after is None else min(retry_after, self.settings.give_up_after * 60)
 
     def _count_retry(self, reason: str) -> None:
@@ -262,7 +266,7 @@ class Model(Generic[Item]):
         known[reason if reason in known or len(known) < _KINDS_OF_RETRY else "other reasons"] += 1
 
     def _refuse(self, error: RequestRefused) -> None:
-        """One refused request is a row's trouble; several, with nothing ever answered, are the settings'."""
+        """Stop the run after several refusals with no answer ever: then the settings are wrong, not a row."""
         self._refused += not error.about_size
         if not self._has_answered and self._refused >= min(_REFUSALS, self._stats.total):
             self._control.stop(
@@ -273,23 +277,23 @@ class Model(Generic[Item]):
 
     @property
     def _outage(self) -> bool:
-        """Whether as many calls have failed in a row as can be in flight together."""
+        """Whether as many calls have failed in a row as may be in flight at once."""
         return self._failed_in_a_row >= self.settings.concurrency
 
     @property
     def _has_answered(self) -> bool:
-        """Whether this server takes requests like ours, as far as it is known."""
+        """Whether the server has answered such a request before, in this run or an earlier one."""
         return self._last_success is not None or self._stats.answered_before > 0
 
     def check_breaker(self) -> None:
-        """Stop the run when the server has been failing for too long. Called on each failure and twice a second."""
+        """Stop the run where the server has failed for too long. Called on each failure and twice a second."""
         wait = self._limiter.held_back
         self._stats.waiting = f"the server asked to wait {wait:.0f} s" if wait >= 1 else ""
         if not self._stats.failing or self._first_call is None:
             return
         silent = time.monotonic() - (self._last_success or self._first_call)
         never_reached = self._last_success is None and self._stats.failing.startswith("connection failed")
-        # A call in flight may take its whole time and still be answered.
+        # A call in flight may use its whole timeout and still succeed.
         limit = max(self.settings.give_up_after * 60, self.settings.timeout)
         if never_reached:
             limit = min(limit, _CONNECT_GRACE)
@@ -326,7 +330,7 @@ class Model(Generic[Item]):
             key, attempt, time.time(), self._stage, self.endpoint.name, self.endpoint.model, seconds,
             reply.tokens_in, reply.tokens_out, reply.tokens_reasoning, cost, body, response,
         )  # fmt: skip
-        # No await between the response and this: a run that is cancelled here has its answer queued already.
+        # No await between the response and this one: if the run is cancelled here, the answer is already queued.
         await self._journal.append(call)
 
 
@@ -338,7 +342,7 @@ def _read(response: str) -> Reply:
 
 
 def _usable(response: str) -> Reply:
-    """The reply, if it is a whole one. What is in the journal has been read once, so it decodes."""
+    """The reply, if it is complete. Raises `BadAnswer`. Responses in the journal were parsed once, so they parse."""
     reply = read_reply(response)
     if reply.refusal:
         raise BadAnswer("the model refused to answer")

@@ -1,15 +1,15 @@
-"""The journal: every answer that was paid for, durable before it is used.
+"""The journal: stores every paid answer durably before it is used.
 
 One SQLite file (WAL, synchronous=FULL) with one writer process and one writer thread. `append` returns when the
-answer is on the disk; many answers that arrive together share one commit, so durability costs little. A process
-that is killed at any moment, or a machine that loses power, keeps every answer whose `append` returned.
+answer is on disk. Answers that arrive together share one commit, so durability costs little. Every answer whose
+`append` returned survives a kill of the process or a power loss.
 
-    calls   one line an answer of a model: key, attempt, request, response, tokens, cost
-    facts   what was found out otherwise (not paid for, but slow: traces, verdicts): key, value
+    calls   one row per model answer: key, attempt, request, response, tokens, cost
+    facts   results that are slow to compute but not paid for (traces, verdicts): key, value
 
-The key of a call is the hash of the whole request, so the same question is never asked twice. Answers are kept as
-the server sent them; whether one can be used is decided anew by whoever reads it. Headers, and with them keys, are
-never written. Does not expire or delete anything: remove the file to forget.
+The key of a call is the hash of the whole request, so the same question is never asked twice. Answers are stored as
+the server sent them; each reader decides anew whether one is usable. Headers, and therefore API keys, are never
+written. Does not expire or delete anything: to forget, remove the file.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ CREATE TABLE IF NOT EXISTS facts (
 """
 _VERSION = 1
 _APPLICATION = 0x4B6D696C
-"""SQLite's `application_id`: tells our files from other people's databases."""
+"""SQLite's `application_id`: identifies our journals among other databases."""
 _PATIENCE = 60.0
-"""Seconds for which an answer that was paid for is tried again where the disk is full, and anything where another process has the
-file: both can be mended. What cost nothing is not waited with."""
+"""Seconds of write retries: for any write while another process locks the file, and for paid answers after any other
+operational error, such as a full disk. Facts are not retried on a full disk, since they cost nothing."""
 
 
 class Call(NamedTuple):
-    """One answer of a model. `cost` in US dollars, None where the price is not known; tokens likewise."""
+    """One model answer. `cost` is in US dollars. Cost and token counts are None where unknown."""
 
     key: str
     attempt: int
@@ -81,12 +81,12 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a reader of the journal needs of a call."""
+    """The part of a call that readers of the journal need."""
 
     response: str
     cost: float | None
     seconds: float
-    """What the call took."""
+    """Duration of the call."""
 
 
 class Totals(NamedTuple):
@@ -114,9 +114,9 @@ class _Write(NamedTuple):
 
 
 class JournalReader:
-    """Looks into a journal, also while a run is writing it. Changes nothing.
+    """Reads a journal, also while a run is writing it. Changes nothing.
 
-    A path of None is an empty journal: what a dry run sees before the first real one.
+    A path of None is an empty journal, which is what a dry run sees before the first real run.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -127,8 +127,8 @@ class JournalReader:
             return
         if not path.is_file():
             raise SourceError(f"{path}: no such journal")
-        # A plain read-only connection leaves files beside a journal that nobody writes, so such a one is read as immutable;
-        # the shared lock keeps writers away as long, who would pull the pages from under us.
+        # A plain read-only connection leaves files beside a journal that nobody writes, so such a journal is opened as
+        # immutable. The shared lock keeps writers out meanwhile: they would change pages while we read them.
         self._held = share_lock(path)
         still = self._held is not None and not path.with_name(f"{path.name}-wal").exists()
         mode = "immutable=1" if still else "mode=ro"
@@ -153,7 +153,7 @@ class JournalReader:
             self._held.close()
 
     def answers(self, key: str) -> list[Answer]:
-        """All answers to a question, in the order of asking."""
+        """All answers to a question, in order of attempt."""
         query = "SELECT response, cost, seconds FROM calls WHERE key = ? ORDER BY attempt"
         return [Answer(*row) for row in self._select(query, key)]
 
@@ -174,7 +174,7 @@ class JournalReader:
             raise SourceError(f"the journal cannot be read ({error}): is it damaged?") from None
 
     def calls(self, last: int | None = None) -> Iterator[Call]:
-        """All calls, oldest first, or the `last` few."""
+        """All calls, or only the `last` ones; oldest first."""
         newest = "SELECT * FROM calls ORDER BY id DESC LIMIT ?"
         query = f"SELECT {_COLUMNS} FROM ({newest}) ORDER BY id"
         try:
@@ -194,13 +194,13 @@ class JournalReader:
 
 
 class Journal(JournalReader):
-    """The journal of a running stage: one process at a time. Use as a context manager."""
+    """The writable journal of a running stage, locked for one process. Use as a context manager."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._patience = _PATIENCE
-        """Used up once a run: answers that come after that are tried once each."""
+        """Set to 0 after it ran out once: later answers of the run get one try each."""
 
     def __enter__(self) -> Self:
         self._lock = take_lock(
@@ -214,7 +214,7 @@ class Journal(JournalReader):
         except BaseException:
             self._lock.close()
             raise
-        # In SQL, so that the work is done in the writer's thread and not in the event loop's.
+        # Compress in an SQL function, so that the work happens in the writer thread and not in the event loop.
         writer.create_function("deflate", 1, lambda content: zlib.compress(content, 1), deterministic=True)
         self._thread = threading.Thread(target=self._write, args=(writer,), name="journal", daemon=True)
         self._thread.start()
@@ -227,7 +227,7 @@ class Journal(JournalReader):
         self._lock.close()
 
     async def append(self, call: Call) -> None:
-        """Write an answer; returns when it is on the disk."""
+        """Write an answer. Returns when it is on disk."""
         await self._submit(_INSERT, call, paid=True)
 
     async def add_fact(self, key: str, value: str) -> None:
@@ -239,11 +239,11 @@ class Journal(JournalReader):
     async def _submit(self, statement: str, values: tuple[object, ...], paid: bool = False) -> None:
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.put(_Write(statement, values, written, paid))
-        # Shielded: a cancelled caller must not cancel what the writer thread is about to resolve.
+        # Shielded: cancelling the caller must not cancel the future that the writer thread is about to resolve.
         await asyncio.shield(written)
 
     def _write(self, connection: sqlite3.Connection) -> None:
-        """The writer thread: whatever has queued up goes into one commit."""
+        """Run the writer thread: everything in the queue goes into one commit."""
         last = False
         while not last:
             batch: list[_Write] = []
@@ -257,13 +257,13 @@ class Journal(JournalReader):
             last = item is None
             failure = self._commit(connection, batch)
             for write in batch:
-                # The loop is gone when a run was stopped hard; what was queued is on the disk all the same.
+                # After a hard stop the event loop is closed. The queued writes are on disk all the same.
                 with contextlib.suppress(RuntimeError):
                     write.written.get_loop().call_soon_threadsafe(_resolve, write.written, failure)
         connection.close()
 
     def _commit(self, connection: sqlite3.Connection, batch: list[_Write]) -> Exception | None:
-        """Write a batch; while it may be mended, keep it and try again for a minute. Returns what is to be raised."""
+        """Write a batch, retrying for up to `_PATIENCE` where that may help. Returns the error to raise, or None."""
         started, told = time.monotonic(), False
         while True:
             try:
@@ -276,8 +276,8 @@ class Journal(JournalReader):
                 return None
             except FileNotFoundError:
                 return OutputError(f"the journal {self.path} was removed while the run was going on")
-            except Exception as error:  # noqa: BLE001  whatever it is, those who wait for the write must hear of it
-                with contextlib.suppress(sqlite3.Error):  # what is wrong is told below
+            except Exception as error:  # noqa: BLE001  every waiter must be told of any error
+                with contextlib.suppress(sqlite3.Error):  # the original error is reported below
                     connection.rollback()
                 mendable = isinstance(error, sqlite3.OperationalError)
                 locked = getattr(error, "sqlite_errorname", "").startswith(_LOCKED)
@@ -300,18 +300,18 @@ def _resolve(written: asyncio.Future[None], failure: Exception | None) -> None:
             written.set_result(None)
         else:
             written.set_exception(failure)
-            written.exception()  # whoever waited may have been cancelled, and asyncio would tell of it as a bug
+            written.exception()  # a cancelled waiter never retrieves it, and asyncio would log that
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     try:
-        # Autocommit: transactions are begun by hand, in the writer thread only.
+        # Autocommit: only the writer thread begins transactions, explicitly.
         connection = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise OutputError(f"the journal {path} cannot be opened ({error})") from None
     try:
         if _is_empty(connection, path):
-            # One transaction: a journal whose making was interrupted is an empty file, not somebody else's database.
+            # One transaction: an interrupted creation leaves an empty file, not one that looks like a foreign database.
             connection.executescript(
                 f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id={_APPLICATION}; PRAGMA user_version={_VERSION}; COMMIT;"
             )
@@ -350,7 +350,10 @@ def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _not_usable(path: Path, error: sqlite3.Error) -> MillError:
-    """A full disk is not a foreign file: whoever reads the message must not delete what was paid for."""
+    """The error for a journal that cannot be opened.
+
+    A full disk must not read like a foreign file: a user could then delete paid answers.
+    """
     if error.sqlite_errorname in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
         return SourceError(f"{path} is not a journal ({error})")
     return OutputError(f"the journal {path} cannot be used now ({error})")

@@ -1,15 +1,20 @@
-"""How many calls may be in flight and how closely they follow each other: as the server takes them, never more than the user said.
+"""Adaptive limit on calls in flight and on call rate, never above the user's concurrency.
 
-A 429 (or 503, 529) usually concerns the call that got it. That call waits (the engine sees to it), the limit falls by its
-slot, but not below half for calls that were in flight together, and everybody else goes on. Each success gives a slot back up
-to the level at which the server last complained, and a twentieth of one above it, so a server with a limit refuses about one
-call in twenty, and one that refuses fewer at random is asked at full speed.
+Push-back (429, 503 or 529) usually concerns one call. That call waits (the engine handles this) and the others go on.
+The limit falls by one slot, but calls that were in flight together lower it to half at most. Each success adds a whole
+slot up to the level at which the server last pushed back, and a twentieth of a slot above it. A server with a limit
+therefore refuses about one call in twenty, and a server that refuses fewer at random is called at full speed.
 
-The server's whole allowance is used up where it says so (`x-ratelimit-remaining…: 0`), where it refuses a call with nothing
-else in flight, or where it has refused as many in a row as were in flight. Then nobody starts before `Retry-After` (or a
-pause that doubles). In the first two cases its limit is not on calls in flight: from there on calls are spaced at the rate at
-which it served them, a little closer with each success.
-Does not count tokens a minute: a server that limits those says so with a 429.
+The server's allowance counts as used up in three cases:
+
+1. A header says so (`x-ratelimit-remaining…: 0`).
+2. The server refuses a call with nothing else in flight.
+3. The server has refused as many calls in a row as were in flight.
+
+Then no call starts before `Retry-After`, or before a doubling pause. In cases 1 and 2 the limit is not on calls in
+flight: from then on calls are spaced at the rate at which the server served them, slightly closer after each success.
+
+Does not count tokens per minute: a server that limits those answers 429.
 """
 
 from __future__ import annotations
@@ -21,58 +26,58 @@ from collections import deque
 _LONGEST_HOLD = 30.0
 _FIRST_HOLD = 0.25
 _PROBE = 0.05
-"""Slots that a success adds above the level at which the server last complained."""
+"""Slots that a success adds above the level of the last push-back."""
 _SETTLED = 50
-"""Successes without complaint after which probing is twice as fast, after twice as many three times, and so on."""
+"""Successes without push-back after which the probe step has doubled; after twice as many it has tripled, and so on."""
 _CLOSER = 0.0004
-"""Share by which the first success after a complaint brings paced calls closer; the tenth, ten times as much."""
+"""Share by which the first success after push-back shortens the gap of paced calls; the tenth, ten times as much."""
 _SHORTEST_GAP = 0.001
 _ENOUGH = 3
-"""Calls that have to be served before their rate says anything."""
+"""Served calls needed to estimate the server's rate."""
 
 
 class Limiter:
-    """Hands out slots. `acquire` waits for one, `release` gives it back."""
+    """Hands out slots: `acquire` waits for one, `release` returns it."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.limit = float(most)
         self.in_flight = 0
         self._calm = float(most)
-        """Below this level a success adds a whole slot; set where the server last complained."""
+        """Level of the last push-back. Below it a success adds a whole slot."""
         self._floor = 1.0
         self._shrunk_at = 0.0
-        """Calls that started before this were in flight together when the limit last fell."""
+        """Time of the last change of `_floor`. Calls that started earlier were in flight together then."""
         self._in_a_row = 0
         self._together = 1
-        """Refusals since the last success, and how many calls were in flight when the first of them came."""
+        """Refusals since the last success, and the calls in flight at the first of them."""
         self._since_complaint = 0
         self._not_before = 0.0
         self._held_at = 0.0
         self._hold = 0.0
         self._gap = 0.0
-        """Seconds between the starts of two calls, where the server has a limit on calls a second."""
+        """Seconds between the starts of two calls where the server limits the call rate; else 0."""
         self._next_start = 0.0
         self._counting_from: float | None = None
         self._served = 0
-        """When the server's allowance was last new, and how many calls it has served since."""
+        """When the server's allowance was last renewed, and the calls served since."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._open = False
 
     async def acquire(self, first: bool = False) -> float:
-        """Wait for a slot, before all others if `first`; returns the time at which the call starts."""
+        """Wait for a slot, at the head of the queue if `first`. Returns the call's start time."""
         while not self._free():
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             (self._waiting.appendleft if first else self._waiting.append)(turn)
-            self._wake()  # held back with nothing in flight, only a timer can wake us: set it
+            self._wake()  # set the timer: with nothing in flight, nothing else would wake us
             try:
                 await turn
             except asyncio.CancelledError:
                 if turn.done() and not turn.cancelled():
                     self._wake()
                 raise
-            first = True  # who was woken and finds the slot taken does not go to the end of the queue
+            first = True  # woken but the slot is taken: keep the place at the head of the queue
         self.in_flight += 1
         now = time.monotonic()
         if self._counting_from is None:
@@ -100,7 +105,10 @@ class Limiter:
             self._wake()
 
     def pushed_back(self, started: float, retry_after: float | None, exhausted: bool = False) -> None:
-        """The server refused a call that had started at `started`; `exhausted` where it says that nothing is left for others."""
+        """Record that the server refused a call started at `started`.
+
+        `exhausted`: the server says that its allowance is used up.
+        """
         now = time.monotonic()
         level = min(self.limit, float(self.in_flight))
         if started >= self._shrunk_at:
@@ -124,14 +132,14 @@ class Limiter:
         self._calm = max(self.limit, 0.75 * self._together)
         if retry_after is None:
             if started < self._held_at:
-                return  # in flight when the others were told already
+                return  # was already in flight when the current hold began
             self._hold = min(_LONGEST_HOLD, max(_FIRST_HOLD, self._hold * 2))
             retry_after = self._hold
         self._held_at = now
         self._not_before = max(self._not_before, now + retry_after)
 
     def let_go(self) -> None:
-        """Hold nobody back any more: the run is stopping, and who waits here must learn of it."""
+        """Let every waiter through: the run is stopping, and each of them has to see that."""
         self._open = True
         while self._waiting:
             turn = self._waiting.popleft()
@@ -140,11 +148,11 @@ class Limiter:
 
     @property
     def held_back(self) -> float:
-        """Seconds until the server wants to hear from us again."""
+        """Seconds until the server accepts calls again."""
         return max(0.0, self._not_before - time.monotonic())
 
     def _wait(self) -> float:
-        """Seconds until a call may start, as far as time is concerned."""
+        """Seconds until a call may start, apart from slots."""
         return max(0.0, max(self._not_before, self._next_start if self._gap else 0.0) - time.monotonic())
 
     def _free(self) -> bool:
@@ -157,7 +165,7 @@ class Limiter:
             return
         free = int(self.limit) - self.in_flight
         if self._gap:
-            free = min(free, 1)  # the one that starts wakes the next, when its time has come
+            free = min(free, 1)  # each call that starts schedules the next one
         while self._waiting and free > 0:
             turn = self._waiting.popleft()
             if not turn.done():

@@ -1,7 +1,7 @@
 """Prompt templates: files in `prompts/`, or the user's own, rendered with Jinja.
 
-What is rendered is what is sent: nothing is ever cut. A template that names something unknown is an error, not an empty
-place. The hash of the template's text is recorded with the output; the rendered text is part of every call's key.
+The rendered text is sent as it is and never truncated. An undefined variable is an error, not an empty string. The hash
+of the template is recorded with the output. The rendered text is part of every call's key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _environment = jinja2.Environment(
 
 
 class Prompt:
-    """A template. `name` is a bundled one, `path` the user's own instead of it."""
+    """A prompt template: the bundled one called `name`, or the user's file `path` instead."""
 
     def __init__(self, name: str, path: Path | None = None) -> None:
         file = path or bundled(f"prompts/{name}.md")
@@ -34,7 +34,7 @@ class Prompt:
             self._template = _environment.from_string(text)
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(f"{file}:{error.lineno}: not a Jinja template ({error.message})") from None
-        except Exception as error:  # noqa: BLE001  constants are computed here: see render
+        except Exception as error:  # noqa: BLE001  Jinja evaluates constants here; see render
             raise _fault(file, error) from None
         self.file = file
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
@@ -45,7 +45,7 @@ class Prompt:
         except jinja2.UndefinedError as error:
             known = ", ".join(values)
             raise ConfigError(f"{self.file}: {error.message} (a template can use: {known})") from None
-        except Exception as error:  # noqa: BLE001  a template is a program of the user's: whatever it raises is its fault
+        except Exception as error:  # noqa: BLE001  a template is user code: any error is the template's
             raise _fault(self.file, error) from None
 
 

@@ -1,8 +1,8 @@
-"""What a call has been through, and how long it waits before it is made again.
+"""Retry state of one call: its failures so far, and the pause before the next try.
 
-A pause grows with each failure of the call: quickly while nobody is served, for then the server is in trouble; slowly where
-others are, for then it is chance or this call. A call that the server pushes back is not given up, unless it is this one that
-the server does not want.
+The pause grows with each failure of the call: exponentially during an outage, when no call succeeds, and linearly while
+other calls succeed, since then the failure is chance or specific to this call. Push-back alone does not fail a call,
+unless the server keeps rejecting this one while it serves others.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from kernelmill.llm.client import TransientError
 
 PAUSES = (0.5, 60.0)
-"""Seconds: the first pause at most, half of it while others are served; and the longest."""
+"""Seconds: upper bound of the first pause (half of it while other calls succeed), and of the longest."""
 _OTHERS = 8
-"""Calls served in the meantime that show that a server which pushes this one back serves others."""
+"""Calls served between two push-backs that show that the server rejects only this call."""
 
 
 @dataclass
@@ -23,17 +23,20 @@ class Trouble:
     """The failures of one call."""
 
     reason: str = ""
-    """Why the call is made again."""
+    """Why the call is retried."""
     failures: int = 0
     pushes: int = 0
     _strikes: int = 0
     _unserved: int = 0
-    """Failures in a row while nobody was served."""
+    """Consecutive failures during an outage."""
     _served: int = 0
 
     def note(self, error: TransientError, served: int, outage: bool, alone: bool) -> None:
-        """One failure more. `served` counts all calls so far; `outage` says that nobody is served now, `alone` that only
-        calls like this one are left."""
+        """Record one more failure.
+
+        `served`: calls that succeeded so far. `outage`: no call succeeds at the moment. `alone`: only pushed-back calls
+        are left.
+        """
         self.reason = str(error)[:80]
         self._unserved = self._unserved + 1 if outage else 0
         if error.pushed_back:
@@ -51,9 +54,9 @@ class Trouble:
         return self.failures + self.pushes
 
     def pause(self, retry_after: float | None) -> float:
-        """Seconds to wait: jittered, never less than the server asked for.
+        """Seconds to wait, jittered, never less than the server asked for.
 
-        Push-back alone does not make it grow: the limiter slows the run as a whole.
+        Push-back alone does not lengthen the pause: the limiter already slows the whole run.
         """
         first, longest = PAUSES
         slowly = (first / 2) * (1.0 + max(0, self.failures - 1) / 2)

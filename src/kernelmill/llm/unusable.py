@@ -1,7 +1,7 @@
-"""Noticing a model that cannot do the job, before all rows have been paid for.
+"""Detect a model that cannot do the job before all rows have been paid for.
 
-Answers that cannot be used come now and then from any model. Many in a row mean that it is the wrong model, a prompt that it
-does not follow, or a token limit that cuts every answer. Does not judge: whoever asked says which answers were of use.
+Any model gives an unusable answer now and then. Many in a row mean the wrong model, a prompt that it does not follow, or
+a token limit that truncates every answer. Does not judge answers: the caller reports which were usable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LENGTH = 100
 
 
 class Usefulness:
-    """Stops the run after `most` unusable answers in a row; 0 never does."""
+    """Stops the run after `most` unusable answers in a row; 0 means never."""
 
     def __init__(self, most: int, stats: Stats, control: Control) -> None:
         self._most = most
@@ -48,6 +48,6 @@ class Usefulness:
 
 
 def _short(text: str) -> str:
-    # Secrets are taken out first: half a key is one too.
+    # Redact before truncating: a truncated key would no longer match, and half a key is still a secret.
     line = plain(" ".join(redact(text).split()))
     return line if len(line) <= _LENGTH else f"{line[:_LENGTH]}…"

@@ -14,7 +14,7 @@ from kernelmill.base.rows import TEST_ROWS
 from kernelmill.base.terminal import duration, size, tell
 from kernelmill.errors import ConfigError, OutputError, SourceError
 from kernelmill.flow import Made
-from kernelmill.publish.benchmark_rows import NoBenchmark
+from kernelmill.problems.benchmark_rows import NoBenchmark
 from kernelmill.publish.changes import compare
 from kernelmill.publish.dataset import Built, Wanted, build
 from kernelmill.publish.folder import FolderTarget

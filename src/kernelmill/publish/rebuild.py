@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kernelmill.publish.card.markdown import one_line
-from kernelmill.stages.registry import STAGES
+from kernelmill.settings.registry import stage_classes
 
 _NOT_THE_ROWS = {
     "source", "output", "concurrency", "timeout", "server_retries", "max_unusable", "give_up_after", "price", "prices",
@@ -85,7 +85,7 @@ def _toml(value: Any) -> str:
 
 def _changed(stage: str, config: Mapping[str, Any], model: bool) -> Iterator[tuple[str, Any]]:
     """The settings that differ from their defaults, in their order; of sampling, those that were set at all."""
-    kind = STAGES.get(stage)
+    kind = stage_classes().get(stage)
     fields = kind.model_fields if kind else {}
     for name, value in config.items():
         if name in _NOT_THE_ROWS or name.endswith(("_path", "_to")) or (name in _OF_THE_MODEL and not model):

@@ -1,41 +1,41 @@
-"""Run a stranger's code in a process that has no secrets, no network and little else.
+"""Run untrusted code in a confined process without secrets, network or other privileges.
 
     with Isolate() as isolate:
         reply = await isolate.run({"code": code, "entry_point": "Model"})
 
-The parent (`parent`) starts one *server* with an environment made from scratch. The server (`server`) imports
-the worker module once (for torch that takes seconds) and forks one *child* a request, which takes
-milliseconds. The child gives up what it does not need (`confine`), then calls the worker's `handle(request)`
-and writes its reply to a private pipe, behind a nonce, so that nothing it prints can pass for a reply. What it
-gives up:
+The parent (`parent`) starts one *server* with a minimal environment. The server (`server`) imports the worker
+module once, which takes seconds for torch. It then forks one *child* per request, which takes milliseconds.
+The child drops its privileges (`confine`), calls the worker's `handle(request)` and writes the reply to a
+private pipe behind a nonce, so nothing it prints can pass for a reply. The restrictions:
 
     environment   PATH, LANG, HOME and TMPDIR in a scratch folder of its own, OMP_NUM_THREADS
-    files         landlock: reads Python, its packages and the system's libraries; writes its scratch folder
-    network       a network namespace of the server's own; seccomp refuses sockets as well
-    processes     seccomp: no new process, no program but those named (`programs`), no signal to another process
-    resources     rlimits: processor time, memory, file size, open files; no core dump
-    disk          its scratch folder is a file system of its own, in memory and of limited size; where that cannot be
-                  had, the server looks every 0.2 s at what was written and kills who wrote too much
-    privileges    no capabilities, and none to be had (no_new_privs)
-    life          a time-out, the server's end or the parent's end (also by kill -9) kills it
+    files         landlock: read Python, its packages and the system libraries; write the scratch folder
+    network       a network namespace of the server's own; seccomp also refuses sockets
+    processes     seccomp: no new process, no program except `programs`, no signal to another process
+    resources     rlimits: CPU time, memory, file size, open files; no core dump
+    disk          the scratch folder is a tmpfs of limited size; where it cannot be mounted, the server checks
+                  every 0.2 s how much was written and kills a child over the limit
+    privileges    no capabilities, and no way to gain any (no_new_privs)
+    lifetime      killed on timeout, and when the server or the parent ends (also by kill -9)
 
-A request may have *companions*: further children, each confined in the same way, each with a socket to the child
-alone. The worker's `handle(request, sockets)` then talks to its `companion(socket)`, which is how code that nobody
-trusts is kept out of the process that judges it. They end with the request.
+A request may have *companions*: further children, confined in the same way, each with a socket to the
+request's child only. The worker's `handle(request, sockets)` talks to its `companion(socket)`. This keeps
+untrusted code out of the process that judges it. Companions end with the request.
 
-A child serves one request. With `reuse` it serves several, for work whose start is dear (a CUDA context): until the
-worker's `reusable()` says no, a request fails, or it has served enough. What an earlier request left in the process is then
-there for the next one, so this is for children that keep strangers' code to their companions, or can tell that nothing
-was changed.
+A child serves one request. With `reuse` it serves several, for work with an expensive start-up (a CUDA
+context): until the worker's `reusable()` returns False, a request fails, or the limit is reached. State left
+in the process by one request is visible to the next. Use it only for children that run untrusted code in
+their companions, or that can detect whether anything was changed.
 
-What a machine cannot give is not silently missing: `what_is_missing` names it. A child in which a protection
-fails that the server has found to work runs nothing.
+`what_is_missing` lists the protections that the machine does not support. A child runs nothing if a
+protection fails that the server has found to work.
 
-Not covered: a child can lie about the code it ran, for that code shares its process; and flaws of the kernel or the
-processor are what they are.
+Not covered: a child can lie about the code it ran, because that code shares its process. Kernel and CPU
+vulnerabilities are out of scope.
 
-The server imports this package before its worker: only the standard library and `kernelmill.errors` may be
-imported here.
+From outside, import only the names below, `threads` and `own_time`, and in a worker `inside`. The server imports
+this package before its worker, so it may import only the standard library, `kernelmill.base.extras` and
+`kernelmill.errors`.
 """
 
 from kernelmill.sandbox.parent import (

@@ -1,6 +1,6 @@
-"""What happens in a process that the server has forked: it gives up what it does not need, works, and replies.
+"""The code of a process that the server has forked: drop privileges, do the work, reply.
 
-A child serves requests that it is handed over a socket of its own; a companion talks to a child alone.
+A child serves requests that arrive over its own socket. A companion talks only to its child.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from kernelmill.sandbox.wire import MAX_REPLY, TOO_MUCH, Config, pack
 
 NONCE_BYTES = 16
 AGAIN, LAST = b"+", b"."
-"""After the nonce of a reply: whether the child takes another request."""
+"""The byte after a reply's nonce: whether the child takes another request."""
 HEAD_BYTES = NONCE_BYTES + 1
 
 
 class Worker:
-    """The worker module's functions, and how a process is confined that runs them."""
+    """The worker module's functions, and how to confine a process that runs them."""
 
     def __init__(self, config: Config, module: ModuleType) -> None:
         self.config = config
@@ -38,7 +38,7 @@ class Worker:
         self._readable: list[str] = readable_paths() + getattr(module, "readable", list)()
         self._server = os.getpid()
         self.expected: list[str] = []
-        """What this machine is known not to give."""
+        """The protections this machine is known not to support."""
 
     def confine(self, scratch: str, requests: int) -> list[str]:
         config = self.config
@@ -53,7 +53,7 @@ class Worker:
         )
 
     def be_companion(self, output_fd: int, theirs: socket.socket, scratch: str) -> NoReturn:
-        """A companion: confine, and talk to the child alone."""
+        """Run as a companion: drop privileges, then talk to the child only."""
         try:
             self._enter(scratch, output_fd, [theirs.fileno()], None)
             assert self._companion is not None, "the worker has no function companion"
@@ -66,13 +66,16 @@ class Worker:
             os._exit(1)
 
     def be_child(self, tasks: socket.socket, reply_fd: int, output_fd: int, scratch: str) -> NoReturn:
-        """The child: confine, then work and reply until it has served enough. It never returns into the server's code."""
+        """Run as a child: drop privileges, then serve requests up to the limit.
+
+        Never returns to the server's code.
+        """
         try:
             kept, most = [reply_fd, tasks.fileno()], self.config["reuse"]
             trouble: BaseException | None = None
             try:
                 self._enter(scratch, output_fd, kept, tasks, most)
-            except BaseException as error:  # noqa: BLE001  it is the reply to the first request
+            except BaseException as error:  # noqa: BLE001  it becomes the reply to the first request
                 trouble = error
             for served in range(1, most + 1):
                 nonce, request, companions, clocks = _take_over(tasks, self.config["companions"])
@@ -85,7 +88,7 @@ class Worker:
                     if len(body) > MAX_REPLY:
                         raise ValueError(f"the reply has {len(body)} bytes, the limit is {MAX_REPLY}")
                     again = served < most and self._reusable()
-                except BaseException as error:  # noqa: BLE001  SystemExit too: the exception is the reply
+                except BaseException as error:  # noqa: BLE001  also SystemExit: the exception is the reply
                     again, body = False, _trouble(error)
                 for end in companions:
                     end.close()
@@ -102,7 +105,7 @@ class Worker:
     def _enter(
         self, scratch: str, output_fd: int, keep: list[int], line: socket.socket | None, requests: int = 1
     ) -> None:
-        """In a new process: give up every file but these, and what `confine` takes."""
+        """In a new process: close all files except these, and confine it."""
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (output_fd, 1), (output_fd, 2)):
             os.dup2(source, target)
@@ -122,7 +125,10 @@ def hand_over(
     sockets: list[socket.socket],
     clocks: list[OwnTime],
 ) -> None:
-    """Give a child its next request. The request itself is in a file in memory: a child that does not read blocks nobody."""
+    """Send a child its next request.
+
+    The request is passed as a memfd, so a child that does not read blocks nobody.
+    """
     with open(os.memfd_create("request"), "wb") as file:
         file.write(json.dumps(request | {"clocks": [len(clock.fds) for clock in clocks]}).encode())
         file.flush()
@@ -138,7 +144,10 @@ def hand_over(
 def _take_over(
     tasks: socket.socket, companions: int
 ) -> tuple[bytes, dict[str, Any], list[socket.socket], list[OwnTime]]:
-    """In a child: wait for a request. It gets the nonce, the request, and of each companion the socket and the clock."""
+    """In a child: wait for a request.
+
+    Returns the nonce, the request, and each companion's socket and clock.
+    """
     nonce, fds, _, _ = socket.recv_fds(tasks, NONCE_BYTES, 1 + 3 * companions)
     if not fds:
         os._exit(1)  # the server is gone
@@ -153,7 +162,7 @@ def _take_over(
 
 
 def _trouble(error: BaseException) -> bytes:
-    """An exception as a reply."""
+    """Encode an exception as a reply."""
     message = message_of(error)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         message = TOO_MUCH
@@ -165,6 +174,6 @@ def _trouble(error: BaseException) -> bytes:
 def message_of(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception as unprintable:  # noqa: BLE001  a stranger's __str__ may raise anything
+    except Exception as unprintable:  # noqa: BLE001  an untrusted __str__ may raise anything
         text = f"(no message: its __str__ raised {type(unprintable).__name__})"
     return " ".join(text.split())[:2000].encode("utf-8", "replace").decode()

@@ -1,6 +1,6 @@
-"""What a child gives up before it runs a stranger's code, and the server before it imports its worker.
+"""Drop privileges: a child before it runs untrusted code, the server before it imports its worker.
 
-Every step raises OSError, with what it means as its text, where the machine cannot give the protection.
+Every step raises OSError, with an explanation as its text, if the machine does not support the protection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from typing import Any
 from kernelmill.sandbox.wire import MAX_SCRATCH, MAX_SCRATCH_FILES
 
 SCRATCH_LIMIT = "scratch limit"
-"""The protection that `confine` names where a child cannot have a file system of its own: the server then watches."""
+"""The protection that `confine` reports missing if a child cannot mount its own tmpfs.
+
+The server then watches the folder.
+"""
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWUSER, _CLONE_NEWNET, _CLONE_NEWNS, _CLONE_THREAD = 0x10000000, 0x40000000, 0x00020000, 0x00010000
 _CLONE_VFORK = 0x00004000
@@ -33,7 +36,7 @@ _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
 
 
 def _call(function: str, *arguments: Any) -> int:
-    """A libc call, its integers as longs; raises OSError."""
+    """Call a libc function, passing integers as longs. Raises OSError on failure."""
     values = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     result: int = getattr(_libc, function)(*values)
     if result < 0:
@@ -43,7 +46,7 @@ def _call(function: str, *arguments: Any) -> int:
 
 
 def leave_network() -> list[str]:
-    """Move this process, still without threads, to a network namespace with nothing in it."""
+    """Move this process, which must have no threads yet, to an empty network namespace."""
     uid, gid = os.getuid(), os.getgid()
     try:
         try:
@@ -67,11 +70,11 @@ def confine(
     programs: list[str],
     gpu: bool = False,
 ) -> list[str]:
-    """Give up everything a child of `server` does not need; names what could not be given up.
+    """Drop everything a child of `server` does not need, and return what could not be dropped.
 
-    `programs` are the files that it may execute: with none it makes no process, with some it makes only
-    processes that become one of them. With `gpu` it may use NVIDIA's devices, for which the driver needs a local
-    socket, and to name its threads.
+    `programs` are the files the child may execute. Without any, it cannot create a process. With some, every
+    process it creates must become one of them. With `gpu` it may use NVIDIA devices; the driver needs a local
+    socket for them and the right to name its threads.
     """
     os.setsid()
     missing = []
@@ -84,7 +87,7 @@ def confine(
     tempfile.tempdir = scratch
     steps: list[tuple[str, Callable[[], object]]] = [
         ("end with the server", lambda: end_with(server)),
-        # Where memory runs out, let the kernel take this process and not the user's.
+        # When memory runs out, the OOM killer should take this process and not one of the user's.
         ("first to go without memory", lambda: Path("/proc/self/oom_score_adj").write_text("1000")),
         ("resource limits", lambda: _limit_resources(timeout, memory_mb, gpu)),
         ("no new privileges", lambda: _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)),
@@ -97,15 +100,15 @@ def confine(
             step()
         except OSError as error:
             missing.append(f"{name}: {error.strerror}")
-            if name == "seccomp":  # the next best: no thread either, and no bound on root
+            if name == "seccomp":  # fallback: it also forbids threads, and does not bind root
                 resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
     return missing
 
 
 def _own_scratch(scratch: str) -> None:
-    """Lay a file system of limited size over the scratch folder, seen by this process only and gone with it."""
+    """Mount a tmpfs of limited size on the scratch folder, visible to this process only and gone with it."""
     _call("unshare", _CLONE_NEWNS)
-    # Without this, a mount on a shared tree would be seen by the whole machine.
+    # Without this, a mount on a shared tree would be visible to the whole machine.
     _call("mount", None, ctypes.c_char_p(b"/"), None, _MS_REC | _MS_PRIVATE, None)
     size = f"size={MAX_SCRATCH},nr_inodes={MAX_SCRATCH_FILES},mode=0700".encode()
     kind, target = ctypes.c_char_p(b"tmpfs"), ctypes.c_char_p(os.fsencode(scratch))
@@ -113,10 +116,10 @@ def _own_scratch(scratch: str) -> None:
 
 
 def end_with(server: int) -> None:
-    """Have the kernel kill this process, a child of `server`, when that ends."""
+    """Have the kernel kill this process, a child of `server`, when the server ends."""
     _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != server:
-        os._exit(1)  # it died before the line above
+        os._exit(1)  # the server died before the prctl call
 
 
 def _limit_resources(timeout: float, memory_mb: int, gpu: bool) -> None:
@@ -124,8 +127,9 @@ def _limit_resources(timeout: float, memory_mb: int, gpu: bool) -> None:
     seconds = (int(timeout) + 1) * len(os.sched_getaffinity(0))  # of all threads together
     for which, limit in (
         (resource.RLIMIT_CPU, seconds),
-        # On top of what is mapped already: a CUDA build of torch maps gigabytes that nobody touches. CUDA itself
-        # reserves more addresses than there is memory, so there only what can be written counts.
+        # The limit is added to what is mapped already: a CUDA build of torch maps gigabytes that are never
+        # touched. CUDA itself reserves more address space than there is memory, so with a GPU only writable
+        # data counts.
         (
             resource.RLIMIT_DATA if gpu else resource.RLIMIT_AS,
             pages * resource.getpagesize() + (memory_mb << 20),
@@ -134,7 +138,8 @@ def _limit_resources(timeout: float, memory_mb: int, gpu: bool) -> None:
         (resource.RLIMIT_NOFILE, 256),
         (resource.RLIMIT_CORE, 0),
     ):
-        # The soft limit on time sends SIGXCPU, which tells it from a plain kill; the hard one is certain.
+        # The soft CPU limit sends SIGXCPU, which distinguishes it from a plain kill. The hard limit always
+        # kills.
         soft, hard = limit, limit + (which == resource.RLIMIT_CPU)
         allowed = resource.getrlimit(which)[1]
         if allowed != resource.RLIM_INFINITY:
@@ -148,7 +153,7 @@ def _drop_capabilities() -> None:
 
 
 def readable_paths() -> list[str]:
-    """What a child may read: Python, the packages, the system's libraries. Not a folder above them."""
+    """Return what a child may read: Python, the packages, the system libraries. No parent folder of these."""
     paths = sysconfig.get_paths()
     found = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     found += [os.path.join(prefix, "lib") for prefix in (sys.base_prefix, sys.base_exec_prefix)]
@@ -164,7 +169,7 @@ def readable_paths() -> list[str]:
     found += ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"]
     found += ["/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu"]
     found.append(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # kernelmill
-    # What was imported from elsewhere (a PYTHONPATH) by package, for that folder may hold anything.
+    # Modules imported from elsewhere (a PYTHONPATH) are added per package: their folder may contain anything.
     for name, module in list(sys.modules.items()):
         if "." not in name:
             inner = list(getattr(module, "__path__", ())) or [getattr(module, "__file__", None)]
@@ -178,7 +183,7 @@ def readable_paths() -> list[str]:
 
 
 def _gpu_paths() -> tuple[list[str], list[str]]:
-    """What CUDA reads, and what it opens for writing: seen by tracing its first call."""
+    """Return the paths that CUDA reads and those it opens for writing, found by tracing its first call."""
     reads = [
         "/proc/devices",
         "/proc/driver/nvidia",
@@ -187,14 +192,17 @@ def _gpu_paths() -> tuple[list[str], list[str]]:
         "/sys/bus/pci",
     ]
     reads += ["/sys/devices", "/usr/local/nvidia", "/usr/local/cuda", "/dev/nvidia-caps"]
-    # What a C compiler reads: Triton builds a launcher for each kind of kernel.
+    # Paths that a C compiler reads: Triton builds a launcher for each kind of kernel.
     reads += ["/usr/include", "/usr/libexec", sysconfig.get_paths()["include"]]
     writes = [*glob.glob("/dev/nvidia[0-9]*"), "/dev/nvidiactl", "/dev/nvidia-uvm", "/proc/self/task"]
     return [p for p in reads if os.path.exists(p)], [p for p in writes if os.path.exists(p)]
 
 
 def _restrict_files(readable: list[str], scratch: str, programs: list[str], gpu: bool) -> None:
-    """landlock(7): rights are bits, in the order of the kernel's header; more of them in every version."""
+    """Restrict file access with landlock(7).
+
+    Rights are bits in the order of the kernel header; each version adds some.
+    """
     create, add, restrict = 444, 445, 446  # the same on every architecture
     try:
         version = _call("syscall", create, None, 0, 1)
@@ -205,12 +213,13 @@ def _restrict_files(readable: list[str], scratch: str, programs: list[str], gpu:
     execute, write, read, read_folder, truncate = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
     make_char, make_socket, make_block, control = 1 << 6, 1 << 9, 1 << 11, 1 << 15
     handled = (1 << rights) - 1
-    # Next to files: no TCP (4 and newer); no signal and no abstract socket out of here (6 and newer).
+    # Beyond files: no TCP (version 4 and newer); no signals and no abstract sockets to the outside (6 and
+    # newer).
     attributes = struct.pack("=QQQ", handled, 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
     ruleset = _call("syscall", create, ctypes.c_char_p(attributes), len(attributes), 0)
     everything = handled & ~(execute | make_char | make_socket | make_block)
     try:
-        # The kernel opens a program's loader for execution, too.
+        # The kernel also opens a program's loader for execution.
         run = [*programs, *(path for path in _LOADERS if os.path.exists(path))] if programs else []
         reads, writes = _gpu_paths() if gpu else ([], [])
         for path in [*readable, scratch, *run, *reads, *writes]:
@@ -236,15 +245,15 @@ def _restrict_files(readable: list[str], scratch: str, programs: list[str], gpu:
         raise OSError(errno.ENOSYS, f"version {version} lets any file of the user be truncated")
 
 
-# Numbers of the system calls refused, on x86_64 and aarch64. None: it does not exist there.
+# System call numbers to refuse, on x86_64 and aarch64. None: the call does not exist there.
 _REFUSED: tuple[tuple[int | None, int | None], ...] = (
     (57, None),  # fork
-    (112, 157), (109, 154),  # setsid, setpgid: what a child starts stays in its group, and dies with it
+    (112, 157), (109, 154),  # setsid, setpgid: a child's processes stay in its group and die with it
     (200, 130), (424, 424), (434, 434), (438, 438),  # tkill, pidfd_send_signal, pidfd_open, pidfd_getfd
     (425, 425),  # io_uring_setup
     (101, 117), (310, 270), (311, 271), (440, 440), (312, 272),  # ptrace, process_vm_*, process_madvise, kcmp
     (141, 140), (251, 30), (144, 119), (142, 118), (314, 274),  # setpriority, ioprio_set, sched_set*
-    # chmod, chown, utime and xattr in all their forms: landlock does not know them.
+    # chmod, chown, utime and xattr in all their forms: landlock does not cover them.
     (90, None), (91, 52), (268, 53), (452, 452), (92, None), (94, None), (93, 55), (260, 54),
     (132, None), (235, None), (280, 88), (261, None), (188, 5), (189, 6), (190, 7), (197, 14), (198, 15),
     (199, 16), (463, 463), (466, 466), (469, 469),
@@ -253,21 +262,22 @@ _REFUSED: tuple[tuple[int | None, int | None], ...] = (
     (250, 219), (248, 217), (249, 218),  # keyctl, add_key, request_key
     (321, 280), (298, 241), (323, 282), (304, 265),  # bpf, perf_event_open, userfaultfd, open_by_handle_at
 )  # fmt: skip
-# Allowed on the process itself only: kill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo, prlimit64, setaffinity.
+# Allowed only on the process itself: kill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo, prlimit64,
+# setaffinity.
 _OWN = ((62, 129), (234, 131), (129, 138), (297, 240), (302, 261), (203, 122))
-# Refused to a child that may execute nothing: vfork, execve, execveat.
+# Refused to a child that may execute no program: vfork, execve, execveat.
 _EXECUTING = ((58, None), (59, 221), (322, 281))
 _CLONE, _CLONE3, _SOCKET = (56, 220), (435, 435), (41, 198)
-_NONE = 0xFFFFFFFF  # no family of addresses
+_NONE = 0xFFFFFFFF  # not an address family
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
 def _filter_system_calls(executing: bool, gpu: bool = False) -> None:
-    """seccomp(2), by a program for the kernel's packet filter: what is not refused below is allowed.
+    """Install a seccomp(2) BPF filter that allows every system call except those refused below.
 
-    With `executing`, a new process may be made whose maker waits until it has become another program, which
-    landlock chooses; a plain copy of this one never. With `gpu`, a socket to processes of the same network
-    namespace may be made, in which there are only such children.
+    With `executing`, the child may create a process with vfork, which must then execute a program that
+    landlock allows. A plain fork is never allowed. With `gpu`, the child may create a Unix socket. Its peers
+    are limited to the same network namespace, which contains only such children.
     """
     machine = os.uname().machine
     if machine not in _ARCHITECTURES or sys.maxsize < 1 << 32:
@@ -276,13 +286,14 @@ def _filter_system_calls(executing: bool, gpu: bool = False) -> None:
     clone_flags = _CLONE_THREAD | (_CLONE_VFORK if executing else 0)
     load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, kill, refuse, absent = 0x7FFF0000, 0x80000000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
-    # Each step: code, how many to jump over if true, if false, operand. Offsets: 0 number, 4 machine, 16 argument.
+    # Each step: opcode, jump offset if true, if false, operand. Data offsets: 0 number, 4 machine, 16
+    # argument.
     steps = [(load, 0, 0, 4), (equal, 1, 0, architecture), (answer, 0, 0, kill), (load, 0, 0, 0)]
-    steps += [(at_least, 0, 1, 0x40000000), (answer, 0, 0, kill)]  # x86's second set of numbers
+    steps += [(at_least, 0, 1, 0x40000000), (answer, 0, 0, kill)]  # the x32 system call numbers
     for numbers in _REFUSED if executing else (*_REFUSED, *_EXECUTING):
         if (number := numbers[column]) is not None:
             steps += [(equal, 0, 1, number), (answer, 0, 0, refuse)]
-    steps += [(equal, 0, 1, _CLONE3[column]), (answer, 0, 0, absent)]  # libc then turns to clone
+    steps += [(equal, 0, 1, _CLONE3[column]), (answer, 0, 0, absent)]  # libc then falls back to clone
     steps += [(equal, 0, 4, _CLONE[column]), (load, 0, 0, 16), (any_bit, 0, 1, clone_flags)]
     steps += [(answer, 0, 0, allow), (answer, 0, 0, refuse)]
     steps += [

@@ -1,4 +1,4 @@
-"""Ending processes without waiting for any one of them: one with a GPU's context takes a tenth of a second to die."""
+"""End processes without blocking on any one of them: a process with a CUDA context takes 0.1 s to die."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelmill.sandbox.confine import end_with
 from kernelmill.sandbox.scratch import remove_tree
 
 _PATIENCE = 10.0
-"""Seconds after which nobody waits any more for a process that was killed: a driver may hold it for ever."""
+"""Seconds after which to stop waiting for a killed process: a driver may block it forever."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class _Group:
 
 
 class Endings:
-    """`look` often while `busy`."""
+    """Killed processes that have not been reaped yet. Call `look` often while `busy`."""
 
     def __init__(self) -> None:
         self._server = os.getpid()
@@ -45,9 +45,12 @@ class Endings:
         return bool(self._groups)
 
     def end(self, processes: list[Process], then: Callable[[list[int], str], None]) -> None:
-        """Kill them with all of their groups; when all have ended and their folders are gone, say how each ended."""
+        """Kill the processes and their groups.
+
+        Calls `then` with the exit statuses once all have ended and their folders are removed.
+        """
         for process in processes:
-            for kill in (os.killpg, os.kill):  # both: it may not have come to setsid yet
+            for kill in (os.killpg, os.kill):  # both: the process may not have called setsid yet
                 with contextlib.suppress(ProcessLookupError):
                     kill(process.pid, signal.SIGKILL)
         self._groups.append(_Group(processes, then))
@@ -69,7 +72,7 @@ class Endings:
             group.then([group.statuses.get(p.pid, -signal.SIGKILL) for p in group.processes], group.trouble)
 
     def close(self) -> None:
-        """Wait for those that still end, as long as for any."""
+        """Wait for the processes that are still ending, for up to the usual limit."""
         while self.busy:
             self.look()
             time.sleep(0.002)
@@ -92,7 +95,7 @@ class Endings:
                 group.trouble += f"\n(its scratch folder is left: {error})"
 
     def _remove_aside(self, folder: str) -> None:
-        """Have a process of its own remove a folder with very much in it, for other requests are waiting."""
+        """Remove a folder with very many entries in a separate process: other requests are waiting."""
         pid = os.fork()
         if pid == 0:
             try:

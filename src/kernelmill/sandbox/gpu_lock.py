@@ -1,13 +1,14 @@
-"""Turns at what the children of a server share: many beside each other, or one alone.
+"""A shared/exclusive lock for a resource that the children of a server share, such as the GPU.
 
-The server grants them, so it knows who has one and since when, and nobody keeps one for longer than its cap, whatever
-happens in the process that has it.
+The server grants the lock, so it knows who holds it and since when. No child holds it for longer than its
+cap, whatever happens in that process.
 
-Each change from many to one waits until everybody has left, so there are few of them: who wants to be alone lets others
-begin before it for `PATIENCE` seconds as long as somebody is at work, and those who then wait to be alone follow each
-other. Otherwise first come, first served.
+A switch from shared to exclusive has to wait until all holders have left, so switches are kept rare. A child
+that waits for exclusive use lets shared requests pass for `PATIENCE` seconds while somebody holds the lock.
+Exclusive requests that are waiting at that point then run one after the other. Otherwise the order is first
+come, first served.
 
-No input or output here, and the clock is given.
+This module does no I/O, and the clock is passed in.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Turn:
     cap: float
     """Seconds."""
     since: float
-    """When it was asked for; once it is granted, when that was."""
+    """When it was requested; once granted, when it was granted."""
 
 
 @dataclass
@@ -36,27 +37,27 @@ class Turns:
     holding: dict[int, Turn] = field(default_factory=dict)
     waiting: list[Turn] = field(default_factory=list)
     _in_a_row: bool = False
-    """The last one to begin was alone: who comes now to be alone does not overtake."""
+    """The last grant was exclusive: new exclusive requests no longer jump the queue."""
 
     def ask(self, who: int, alone: bool, cap: float) -> None:
         self.leave(who)
         self.waiting.append(Turn(who, alone, cap, self.clock()))
 
     def leave(self, who: int) -> None:
-        """It is done, does not want a turn any more, or is dead."""
+        """Release the lock or drop the request: the child is done, no longer wants it, or is dead."""
         self.holding.pop(who, None)
         self.waiting = [turn for turn in self.waiting if turn.who != who]
 
     def has(self, who: int) -> bool:
-        """Whether it has a turn, or waits for one."""
+        """Whether it holds the lock or waits for it."""
         return who in self.holding or any(turn.who == who for turn in self.waiting)
 
     def linger(self, who: int) -> None:
-        """It is beside others until it leaves, and asks nobody: processes that are ending."""
+        """Hold a shared lock at once and without a cap until `leave`: for processes that are ending."""
         self.holding[who] = Turn(who, False, math.inf, self.clock())
 
     def grant(self) -> list[Turn]:
-        """Those who may begin now."""
+        """Grant the lock to all who may have it now, and return their turns."""
         begun: list[Turn] = []
         while (turn := self._next()) is not None:
             self.waiting.remove(turn)
@@ -64,7 +65,7 @@ class Turns:
             self.holding[turn.who] = turn
             begun.append(turn)
             if turn.alone and not self._in_a_row:
-                self.waiting.sort(key=lambda one: not one.alone)  # stable: otherwise as they came
+                self.waiting.sort(key=lambda one: not one.alone)  # stable: otherwise first come, first served
             self._in_a_row = turn.alone
         return begun
 
@@ -79,10 +80,10 @@ class Turns:
         return next((turn for turn in self.waiting if not turn.alone), None)
 
     def overdue(self) -> list[Turn]:
-        """Those who have had a turn for longer than they may."""
+        """The turns held for longer than their cap."""
         now = self.clock()
         return [turn for turn in self.holding.values() if now >= turn.since + turn.cap]
 
     def next_due(self) -> float | None:
-        """When the next one will have had its time."""
+        """When the next turn reaches its cap."""
         return min((turn.since + turn.cap for turn in self.holding.values()), default=None)

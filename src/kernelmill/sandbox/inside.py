@@ -1,7 +1,7 @@
-"""What a confined process has of its place: its own clock, and for a child a line to the server.
+"""What a confined process can use: its own clock, and in a child a line to the server.
 
-The server believes nothing that comes over the line but what costs only the child itself: that it wants a turn or is
-done with one, what it is doing (for people to see), and a draft of its reply.
+The server trusts nothing that arrives over the line except what affects only the child itself: a request for
+or release of a turn, a status text for display, and a draft of its reply.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernelmill.sandbox.own_time import OwnTime
 from kernelmill.sandbox.wire import pack
 
 GO = b"g"
-"""What the server answers when a turn begins."""
+"""The server's answer when a turn begins."""
 
 
 class Line:
@@ -26,7 +26,10 @@ class Line:
 
     @contextmanager
     def turn(self, alone: bool, cap: float) -> Iterator[None]:
-        """Wait for a turn and have it, `cap` seconds at most: who keeps it for longer is ended. Waiting costs no time."""
+        """Wait for a turn and hold it for at most `cap` seconds.
+
+        A child that holds it longer is killed. Waiting does not count towards the timeout.
+        """
         self.take(alone, cap)
         try:
             yield
@@ -45,7 +48,10 @@ class Line:
         self._say({"doing": what})
 
     def draft(self, result: dict[str, Any] | None) -> None:
-        """The reply as it stands. If the child is ended from outside, this is its reply; None: no more."""
+        """Send the reply as it stands.
+
+        If the child is killed by the server, this is its reply. None withdraws it.
+        """
         self._say({"draft": result})
 
     def _say(self, message: dict[str, Any]) -> None:
@@ -54,14 +60,14 @@ class Line:
 
 
 line = Line()
-"""To nobody in a process that no server has made: turns are then granted at once."""
+"""Not connected in a process that no server has forked: turns are then granted at once."""
 clock = OwnTime(())
-"""This process's own time; the wall clock in a process that no server has made."""
+"""This process's own time; wall-clock time in a process that no server has forked."""
 companions: list[OwnTime] = []
-"""Of a child's request: each companion's own time, seen from outside it."""
+"""Each companion's own time, for the current request of a child."""
 
 
 def enter(end: socket.socket | None) -> None:
-    """In a new child or companion, before it is confined."""
+    """Set up a new child or companion, before it is confined."""
     global line, clock
     line, clock = Line(end), OwnTime.of()

@@ -1,13 +1,14 @@
-"""How long a process has run by itself: the wall clock, less the time in which it waited for a processor.
+"""Measure a process's own time: wall-clock time minus the time spent waiting for a CPU.
 
-A limit in wall-clock time convicts a process for what its neighbours do. The kernel counts, for each thread, how long
-it was ready to run and did not (`/proc/PID/schedstat`). A process that sleeps, or waits for a device, is not waiting for a
-processor: its time goes on.
+A wall-clock limit penalises a process for the load of its neighbours. The kernel counts, per thread, how long
+it was runnable but not running (`/proc/PID/schedstat`). A process that sleeps or waits for a device is not
+waiting for a CPU, so that time counts.
 
-What a process's other threads and the programs that it runs use of the processors is no reason to wait: a process cannot
-hide in the queue behind its own work. And however busy a machine is, a fiftieth of the wall clock counts.
+CPU time used by the process's other threads and by the programs it runs is subtracted from the wait: a
+process cannot hide in the run queue behind its own work. However busy the machine is, at least a fiftieth of
+the wall clock counts.
 
-Where the kernel does not count (`counted` is False), own time is the wall clock.
+If the kernel does not keep this count (`counted` is False), own time is wall-clock time.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ _LEAST = 0.02
 
 
 class Mark(NamedTuple):
-    """A moment in a process's life, in seconds."""
+    """A snapshot of a process's times, in seconds."""
 
     wall: float
     waited: float
-    """For a processor, by its first thread."""
+    """Time its first thread waited for a CPU."""
     ran: float
-    """Processor time of its first thread."""
+    """CPU time of its first thread."""
     busy: float
-    """Processor time of all threads, and of the processes that it has waited for."""
+    """CPU time of all threads, and of the child processes it has waited for."""
 
 
 def counted() -> bool:
-    """Whether this kernel counts: where it does not, the file is missing or full of zeros."""
+    """Whether this kernel counts: if not, the file is missing or all zeros."""
     try:
         with open("/proc/self/schedstat", "rb") as file:
             return int(file.read().split()[0]) > 0
@@ -44,7 +45,7 @@ def counted() -> bool:
 
 
 class OwnTime:
-    """Looks at a process through two open files, so that a confined process may look, too."""
+    """Reads a process's times through two open files, so that a confined process can read them too."""
 
     def __init__(self, fds: Sequence[int]) -> None:
         self.fds = tuple(fds)
@@ -52,12 +53,12 @@ class OwnTime:
 
     @classmethod
     def of(cls, pid: int | None = None) -> OwnTime:
-        """Of this process, if no other is named."""
+        """Open the clock of a process, by default of this one."""
         fds: list[int] = []
         try:
             for name in _FILES:
                 fds.append(os.open(f"/proc/{pid or 'self'}/{name}", os.O_RDONLY | os.O_CLOEXEC))
-        except OSError:  # it is gone, or nothing is counted here: then only the wall clock goes
+        except OSError:  # the process is gone, or nothing is counted here: use wall-clock time only
             for fd in fds:
                 os.close(fd)
             fds = []
@@ -74,10 +75,11 @@ class OwnTime:
             try:
                 schedstat, stat = (os.pread(fd, 4096, 0) for fd in self.fds)
                 ran, waited = (int(number) / 1e9 for number in schedstat.split()[:2])
-                # After the name, which may hold anything: user, system, and both of children.
+                # The fields after the name, which may contain anything: user and system time, then both of
+                # children.
                 busy = sum(map(int, stat.rpartition(b")")[2].split()[11:15])) / _TICK
             except (OSError, LookupError, ValueError):
-                pass  # it has ended: what it had run then stays
+                pass  # the process has ended: keep its last values
         self._last = Mark(time.monotonic(), waited, ran, busy)
         return self._last
 
@@ -86,18 +88,21 @@ class OwnTime:
 
 
 def processor_time(processes: Sequence[tuple[OwnTime, Mark]]) -> float:
-    """Of all of them, since their marks, in seconds."""
+    """Total CPU time of all processes since their marks, in seconds."""
     return sum(process.mark().busy - start.busy for process, start in processes)
 
 
 def together(processes: Sequence[tuple[OwnTime, Mark]]) -> float:
-    """Of processes that work in turn, since the earliest mark: while one is in the queue, the others wait for it."""
+    """Own time of processes that work in turn, since the earliest mark.
+
+    While one is in the run queue, the others wait for it.
+    """
     wall = time.monotonic() - min(start.wall for _, start in processes)
     waited = sum(_waited(start, process.mark()) for process, start in processes)
     return max(wall - waited, _LEAST * wall)
 
 
 def _waited(start: Mark, now: Mark) -> float:
-    """For a processor that others had."""
+    """Time spent waiting for a CPU that other processes held."""
     own = (now.busy - start.busy) - (now.ran - start.ran)
     return max(0.0, now.waited - start.waited - max(0.0, own))

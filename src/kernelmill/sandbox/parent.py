@@ -1,4 +1,4 @@
-"""The parent's side: start a server, send it requests, and say what became of them."""
+"""The parent's side: start a server, send it requests, and turn the outcomes into replies."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from kernelmill.sandbox.server import serve
 serve(config)
 """
 OVERDUE = "overdue"
-"""The type of a time-out by which a turn was ended, and how a draft was cut by it."""
+"""The `type` of a timeout that ended a turn, and the `cut` of a draft ended by it."""
 _Kind = Literal["ok", "error", "timeout", "crashed", "out_of_memory"]
 
 
 class Reply(TypedDict):
-    """What became of a request. `output` is the end of what the child printed."""
+    """The outcome of a request. `output` is the tail of what the child printed."""
 
     kind: _Kind
     result: dict[str, Any]
@@ -50,16 +50,17 @@ class Reply(TypedDict):
     message: str
     seconds: float
     cpu: float
-    """Processor seconds of the child and its companions."""
+    """CPU seconds of the child and its companions."""
     output: str
     companions: list[str]
-    """How each companion ended: `SIGKILL` is ours, when the request was done."""
+    """How each companion ended. `SIGKILL` is the server's, at the end of the request."""
     cut: str
-    """Why `result` is only a draft that the child had left, where it is: `timeout`, or `overdue` (it kept a turn)."""
+    """Why `result` is only a draft that the child had left: `timeout`, or `overdue` (it kept a turn too
+    long). Empty for a full reply."""
 
 
 class Doing(TypedDict):
-    """What a request that runs does now. Times are of `time.monotonic`, which all processes of a machine share."""
+    """What a running request is doing. Times are `time.monotonic`, which all processes of a machine share."""
 
     label: str
     doing: str
@@ -71,12 +72,13 @@ class Doing(TypedDict):
 class Isolate:
     """A warm server for one worker module. Safe to use from several threads and event loops.
 
-    `workers` requests run at once, the others wait. `timeout` counts a request's own time (`own_time`): not what it waits
-    for a worker, for a processor or for a turn. A
-    server that died is started again by the next request. `companions` is how many further processes each
-    request gets, `programs` what the children may execute, `environment` what the server's environment has
-    beside the little that it always has. `gpu` lets children use NVIDIA devices; the server must not have.
-    `reuse` is how many requests a child may serve, one after the other; its companions are new each time.
+    `workers` requests run at once, the others wait. `timeout` limits a request's own time (`own_time`):
+    waiting for a worker, a CPU or a turn does not count. If the server dies, the next request restarts it.
+
+    `companions` is the number of further processes per request. `programs` are the files that children may
+    execute. `environment` is added to the server's minimal environment. `gpu` lets children use NVIDIA
+    devices; the server itself must not use them. `reuse` is the number of requests a child may serve, one
+    after the other; its companions are new for each request.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class Isolate:
         self.close()
 
     async def run(self, request: dict[str, Any], timeout: float | None = None) -> Reply:  # noqa: ASYNC109
-        """Run one request, for as long as any or for `timeout`. Cancelling this kills the child."""
+        """Run one request, with the default timeout or with `timeout`. Cancelling this kills the child."""
         submission = _Submission()
         try:
             future = await asyncio.to_thread(self._submit, request, timeout, submission)
@@ -130,12 +132,12 @@ class Isolate:
         return self._submit(request, None, _Submission()).result()
 
     def doing(self) -> list[Doing]:
-        """What each request that runs now does. `label` is the one that the request was given."""
+        """What each running request is doing. `label` is the one passed in the request."""
         connection = self._connection
         return [] if connection is None else connection.doing()
 
     def what_is_missing(self) -> list[str]:
-        """The protections that this machine could not give; empty when all of them hold."""
+        """The protections that this machine does not support; empty if all of them hold."""
         return list(self._connect().wait_until_ready())
 
     def close(self) -> None:
@@ -146,7 +148,7 @@ class Isolate:
             connection.close()
 
     def _connect(self) -> _Connection:
-        if self._process != os.getpid():  # the parent would get the replies
+        if self._process != os.getpid():  # replies would go to the parent process
             raise RuntimeError("made in the process that this one was forked from: make one in each process")
         with self._lock:
             if self._closed:
@@ -171,8 +173,8 @@ class Isolate:
 class _Submission:
     """A request on its way to the server. It may be cancelled at any moment, also before it is sent.
 
-    The thread that sends it goes on when its event loop does not: whoever comes second, sender or canceller, tells the
-    server.
+    The sending thread continues even if its event loop is cancelled. Whichever of sender and canceller comes
+    second tells the server.
     """
 
     def __init__(self) -> None:
@@ -195,7 +197,7 @@ class _Submission:
 
 
 def what_is_missing() -> list[str]:
-    """`Isolate.what_is_missing` without a worker, hence in a moment: for `doctor`."""
+    """`Isolate.what_is_missing` without a worker, which takes only a moment: for `doctor`."""
     with Isolate(worker="json") as isolate:
         return isolate.what_is_missing()
 
@@ -230,7 +232,7 @@ class _Connection:
         while left > 0:
             try:
                 return self._ready.result(left)
-            except FutureTimeout:  # perhaps it had no processor to run on
+            except FutureTimeout:  # it may have been waiting for a CPU
                 left = START_SECONDS - self._clock.since(self._started)
         raise ConfigError(f"the isolated worker did not start in {START_SECONDS:.0f} s")
 
@@ -269,7 +271,7 @@ class _Connection:
 
     def close(self) -> None:
         if not self._ready.done():
-            self._process.kill()  # it is importing, and has no child to end
+            self._process.kill()  # it is still importing, and has no child to end
         with contextlib.suppress(OSError):  # not connected: the server is gone already
             self._socket.shutdown(socket.SHUT_RDWR)
         try:
@@ -280,12 +282,12 @@ class _Connection:
         self._reader.join()
         self._socket.close()
         self._clock.close()
-        if os.path.exists(self._scratch):  # the server was killed, and removed nothing
+        if os.path.exists(self._scratch):  # the server was killed before it could remove it
             with contextlib.suppress(OSError):  # its children may still be dying
                 remove_tree(self._scratch)
 
     def _send(self, frame: bytes) -> None:
-        with self._lock, contextlib.suppress(OSError):  # a dead server: the reading thread tells everybody
+        with self._lock, contextlib.suppress(OSError):  # a dead server: the reader thread reports it
             self._socket.sendall(pack(frame))
 
     def _read(self) -> None:
@@ -294,7 +296,7 @@ class _Connection:
                 for frame in read_frames(stream):
                     self._dispatch(frame)
         except (OSError, ValueError):
-            pass  # cut in the middle of a frame: the server died, which is what comes next
+            pass  # cut in the middle of a frame: the server died, which is handled below
         finally:
             self.ended = True
             code = self._process.wait()
@@ -323,9 +325,9 @@ class _Connection:
 
 
 def _start_server(settings: Settings, scratch: str, fd: int) -> subprocess.Popen[bytes]:
-    # The current folder is on a script's path as '': the server shall not import from there.
+    # A script has the current folder on its path as '': the server must not import from there.
     path = [entry for entry in sys.path if os.path.isabs(entry)]
-    path.append(str(Path(__file__).resolve().parents[2]))  # where this kernelmill is
+    path.append(str(Path(__file__).resolve().parents[2]))  # where this kernelmill is installed
     config = Config(**settings, path=path, scratch=scratch, parent=os.getpid(), fd=fd)
     environment = {
         "PATH": CHILD_PATH,
@@ -334,8 +336,8 @@ def _start_server(settings: Settings, scratch: str, fd: int) -> subprocess.Popen
         "TMPDIR": scratch,
         "OMP_NUM_THREADS": "1",
     } | settings["environment"]
-    # Not PR_SET_PDEATHSIG: it would fire at the end of the thread that happens to start the server. The server
-    # ends when the socket or this process does.
+    # Not PR_SET_PDEATHSIG: it would fire when the thread that started the server ends. The server ends when
+    # the socket closes or this process ends.
     return subprocess.Popen(
         [sys.executable, "-I", "-u", "-c", _BOOT, json.dumps(config)],
         env=environment,
@@ -344,17 +346,17 @@ def _start_server(settings: Settings, scratch: str, fd: int) -> subprocess.Popen
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for the parent to act on
+        start_new_session=True,  # the parent handles Ctrl-C
     )
 
 
 def _resolve(future: Future[Reply], reply: Reply) -> None:
-    with contextlib.suppress(InvalidStateError):  # nobody waits for it any more
+    with contextlib.suppress(InvalidStateError):  # cancelled
         future.set_result(reply)
 
 
 def make_reply(kind: _Kind, **rest: Any) -> Reply:
-    """A reply with what is given, and nothing in the other fields."""
+    """Build a reply with the given fields, and the others empty."""
     reply = Reply(
         kind=kind, result={}, type="", message="", seconds=0.0, cpu=0.0, output="", companions=[], cut=""
     )
@@ -363,7 +365,7 @@ def make_reply(kind: _Kind, **rest: Any) -> Reply:
 
 
 def _judge(event: dict[str, Any], body: bytes) -> Reply:
-    """What the server saw, as a reply."""
+    """Turn the server's event into a reply."""
     ends = [_signal_name(-end) if end < 0 else f"status {end}" for end in event.get("companions", ())]
     rest = {
         "seconds": event["seconds"],
@@ -381,7 +383,7 @@ def _judge(event: dict[str, Any], body: bytes) -> Reply:
             if said["kind"] in ("error", "out_of_memory"):
                 return make_reply(said["kind"], type=str(said["type"]), message=str(said["message"]), **rest)
         except (ValueError, RecursionError, TypeError, LookupError):
-            pass  # not what our child writes
+            pass  # not written by our child code
         how = "torn"
     if how == "torn":
         return make_reply("crashed", message="the reply was torn or forged", **rest)
@@ -395,14 +397,14 @@ def _judge(event: dict[str, Any], body: bytes) -> Reply:
     if how == "timeout" or status == -signal.SIGXCPU:
         return make_reply("timeout", message=f"timed out after {event['limit']:.1f} s", **rest)
     if status < 0:
-        # C++ aborts where Python raises.
+        # C++ aborts with bad_alloc where Python raises MemoryError.
         kind: _Kind = "out_of_memory" if "bad_alloc" in event["output"] else "crashed"
         return make_reply(kind, message=f"killed by {_signal_name(-status)}", **rest)
     return make_reply("crashed", message=f"exited with status {status} and no reply", **rest)
 
 
 def _no_start(why: str) -> str:
-    """Why the server cannot start, and what to install if it is for want of torch."""
+    """Say why the server cannot start, and what to install if torch is missing."""
     if why.startswith("ModuleNotFoundError: No module named 'torch'"):
         return f"running modules needs torch: {install('eval')}"
     return f"the isolated worker cannot start: {why}"

@@ -1,4 +1,4 @@
-"""Measure and remove what a stranger writes in a scratch folder."""
+"""Measure and remove what untrusted code writes to its scratch folder."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 
 def remove_tree(top: str, budget: float = float("inf")) -> bool:
-    """Remove a folder that a stranger filled: of any depth (no recursion, no long path) and any mode.
+    """Remove a folder filled by untrusted code: any depth (no recursion, no long path) and any file mode.
 
-    False when more than `budget` seconds have gone and something is left.
+    Returns False if `budget` seconds have passed and something is left.
     """
     end = time.monotonic() + budget
     names = (os.path.join(top, f"{secrets.token_hex(8)}-{n}") for n in itertools.count())
@@ -28,7 +28,7 @@ def remove_tree(top: str, budget: float = float("inf")) -> bool:
 
 
 def _unlink_files(folder: str) -> Iterator[str]:
-    """Remove the files of a folder, and give its folders, open to us."""
+    """Remove the files of a folder, and yield its subfolders with their mode set to 0700."""
     os.chmod(folder, 0o700)
     with os.scandir(folder) as entries:
         for entry in list(entries):
@@ -40,7 +40,10 @@ def _unlink_files(folder: str) -> Iterator[str]:
 
 
 def holds_too_much(top: str, most_bytes: int, most_files: int) -> bool:
-    """Whether a folder, which may be changing, holds more than that. Looks at so many files at the most."""
+    """Whether a folder, which may be changing, exceeds these limits.
+
+    Examines at most `most_files` entries.
+    """
     folders, total, files = [top], 0, 0
     while folders:
         try:
@@ -54,12 +57,16 @@ def holds_too_much(top: str, most_bytes: int, most_files: int) -> bool:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
         except OSError:
-            continue  # removed or closed meanwhile, or a path too long for the kernel: `bytes_written` sees those
+            # removed or unreadable by now, or a path too long for the kernel: `bytes_written` covers those
+            continue
     return False
 
 
 def bytes_written(pid: int) -> int:
-    """What a process has sent to disks so far, into files removed since too; 0 where the kernel does not say."""
+    """Bytes a process has written to disk so far, also into files removed since.
+
+    Returns 0 if the kernel does not say.
+    """
     try:
         with open(f"/proc/{pid}/io", "rb") as lines:
             return next((int(line.split()[1]) for line in lines if line.startswith(b"write_bytes:")), 0)

@@ -1,10 +1,10 @@
-"""The server, which forks children and hands them requests.
+"""The server: fork children and pass them requests.
 
-The server trusts the parent and its worker module. It believes nothing of a child but a reply behind the
-nonce that it gave it, and it outlives no parent.
+The server trusts the parent and its worker module. From a child it trusts only a reply behind the nonce that
+it gave that child. It ends when its parent ends.
 
-A request has a limit on its own time (`own_time`), which leaves out its waiting for a turn (`turns`); and each turn has a
-cap. Whoever is over either is ended, and its draft, if it left one, is its reply.
+Each request has a limit on its own time (`own_time`), which excludes waiting for a turn (`gpu_lock`). Each
+turn has a cap. A request over either limit is killed; its draft, if it left one, is its reply.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _WATCH_SECONDS = 0.2
 _POLL_SECONDS = 0.002
 _MOST_HEARD = 50_000
 _TELL_SECONDS = 0.2
-"""The parent is told no more often than this who does what."""
+"""Minimum interval between status updates to the parent."""
 _WALL_CLOCK = "count of the time that a process waits for a processor: limits go by the wall clock"
 
 
 @dataclass
 class _Request:
-    """One request in a child's hands."""
+    """A request that a child is serving."""
 
     number: int
     nonce: bytes
@@ -61,18 +61,18 @@ class _Request:
     timeout: float
     companions: list[Process]
     clocks: list[tuple[OwnTime, Mark]]
-    """The child's and its companions', as they stood when it started."""
+    """The clocks of the child and its companions, with their marks at the start."""
     waited: float = 0.0
-    """For turns that it has had."""
+    """Seconds spent waiting for the turns it has had."""
     doing: tuple[str, float] = ("", 0.0)
-    """What it says that it does, and since when."""
+    """The child's status text, and since when."""
     draft: bytes | None = None
     heard: int = 0
-    """Messages over the child's line."""
+    """Number of messages received over the child's line."""
 
     def __post_init__(self) -> None:
         self.look_at = self.started + self.timeout
-        """When its own time may be over at the earliest."""
+        """The earliest time at which its own time may be used up."""
 
 
 @dataclass
@@ -80,23 +80,23 @@ class _Child:
     pid: int
     scratch: str
     tasks: socket.socket
-    """Our end of what it gets its requests by."""
+    """The server's end of the socket that carries requests to the child."""
     reply: int
     output: int
     output_end: int
-    """Open as long as the child lives: the companions of its next request print to it, too."""
+    """Stays open while the child lives: the companions of its next request also print to it."""
     request: _Request | None = None
     served: int = 0
     data: bytearray = field(default_factory=bytearray)
     said: bytearray = field(default_factory=bytearray)
-    """Over its line, and not yet read."""
+    """Received over its line and not yet parsed."""
     line_is_open: bool = True
     printed: bytes = b""
     clock: OwnTime = field(default_factory=lambda: OwnTime(()))
 
 
 def serve(config: Config) -> None:
-    """The server: import the worker, say what is missing, then fork a child a request until the parent ends."""
+    """Import the worker, report what is missing, then serve requests until the parent ends."""
     control = socket.socket(fileno=config["fd"])
     missing = leave_network()
     try:
@@ -105,10 +105,11 @@ def serve(config: Config) -> None:
         if prepare is not None:
             prepare()
         worker = Worker(config, module)
-    except BaseException as error:  # noqa: BLE001  whatever it is, the parent is to say it
+    except BaseException as error:  # noqa: BLE001  the parent reports it, whatever it is
         _write_frame(control, {"failed": f"{type(error).__name__}: {message_of(error)}"})
         return
-    # What is here now lives as long as the server: keep the collector from copying its pages in every child.
+    # These objects live as long as the server. Freezing them stops the garbage collector from copying their
+    # pages in every child.
     gc.collect()
     gc.freeze()
     server = _Server(config, control, worker)
@@ -125,20 +126,20 @@ class _Server:
     def __init__(self, config: Config, control: socket.socket, worker: Worker) -> None:
         self.config, self.control, self.worker = config, control, worker
         self.watching = False
-        """Whether children write to the disk, so that how much they write must be watched."""
+        """Whether children write to disk, so that the amount must be watched."""
         self.watched = 0.0
         self.children: dict[int, _Child] = {}
         self.queue: collections.deque[tuple[int, dict[str, Any], float]] = collections.deque()
         self.endings = Endings()
         self.turns = Turns()
         self.told: tuple[float, list[dict[str, Any]]] = (0.0, [])
-        """When the parent was last told who does what, and what it was told."""
+        """When the parent was last sent a status update, and its content."""
         self.received = bytearray()
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ, self._on_control)
 
     def probe(self, missing: list[str]) -> None:
-        """Let a child try every protection, and tell the parent which failed."""
+        """Try every protection in a child, and report those that failed to the parent."""
         read, write = os.pipe()
         scratch = os.path.join(self.config["scratch"], "probe")
         os.mkdir(scratch, 0o700)
@@ -166,7 +167,7 @@ class _Server:
 
     def loop(self) -> None:
         while os.getppid() == self.config["parent"]:
-            self.endings.look()  # before turns are granted: who has ended is in nobody's way
+            self.endings.look()  # before turns are granted: ended processes block nobody
             for child in list(self.children.values()):
                 if child.request is not None and child.request.look_at <= time.monotonic():
                     self._look_at_time(child, child.request)
@@ -186,17 +187,17 @@ class _Server:
                     return
 
     def _pause(self) -> float:
-        """How long nothing has to be looked at unasked."""
+        """How long the loop may sleep until the next deadline or check."""
         ends = [child.request.look_at for child in self.children.values() if child.request is not None]
         due = self.turns.next_due()
         ends += [] if due is None else [due]
-        # At least once a second, to see that the parent lives: a copy of its socket may outlive it.
+        # Wake at least once a second to check that the parent is alive: a copy of its socket may outlive it.
         longest = _WATCH_SECONDS if self.watching and self.children else 1.0
         longest = _POLL_SECONDS if self.endings.busy else longest
         return max(0.0, min([longest, *(end - time.monotonic() for end in ends)]))
 
     def _look_at_time(self, child: _Child, request: _Request) -> None:
-        """End it if its own time is over; otherwise look again when it may be."""
+        """Kill the request if its own time is used up; otherwise set when to check again."""
         now = time.monotonic()
         waiting = next((now - turn.since for turn in self.turns.waiting if turn.who == child.pid), 0.0)
         left = request.timeout - (together(request.clocks) - request.waited - waiting)
@@ -206,17 +207,20 @@ class _Server:
             request.look_at = now + max(left, _POLL_SECONDS)
 
     def _grant(self) -> None:
-        """Tell those whose turn begins."""
+        """Notify the children whose turn begins."""
         asked = {turn.who: turn.since for turn in self.turns.waiting}
         for turn in self.turns.grant():
             child = self.children[turn.who]
             if child.request is not None:
                 child.request.waited += turn.since - asked[turn.who]
-            with contextlib.suppress(OSError):  # it has ended, which is seen by its reply
+            with contextlib.suppress(OSError):  # it has ended, which the reply handler will see
                 child.tasks.send(GO, socket.MSG_DONTWAIT)
 
     def _tell(self) -> None:
-        """Who does what, for people to see. Times are of the clock that all processes of a machine share."""
+        """Send the parent a status update for display.
+
+        Times are of the clock that all processes of a machine share.
+        """
         when, before = self.told
         if time.monotonic() < when + _TELL_SECONDS:
             return
@@ -268,7 +272,7 @@ class _Server:
         return bool(data)
 
     def _start(self, number: int, request: dict[str, Any], timeout: float) -> None:
-        """Give a request to a child that waits for one, or to a new one."""
+        """Give a request to an idle child, or to a new one."""
         pairs: list[tuple[socket.socket, socket.socket]] = []
         companions: list[Process] = []
         clocks: list[OwnTime] = []
@@ -324,11 +328,11 @@ class _Server:
         return child
 
     def _on_child(self, child: _Child, action: Callable[[_Child], None], fd: int) -> None:
-        if child.pid in self.children:  # else it was reaped earlier in the same round
+        if child.pid in self.children:  # otherwise it was let go earlier in this iteration
             action(child)
 
     def _fork(self, be: Callable[[str], NoReturn]) -> Process:
-        """A new process with a scratch folder of its own, which is `be`'s argument."""
+        """Fork a process with its own scratch folder, which is passed to `be`."""
         scratch = os.path.join(self.config["scratch"], secrets.token_hex(16))
         os.mkdir(scratch, 0o700)
         try:
@@ -344,14 +348,14 @@ class _Server:
         return Process(pid, scratch)
 
     def _on_reply(self, child: _Child) -> None:
-        self._on_line(child)  # what it said before it replied
+        self._on_line(child)  # first what it said before it replied
         if child.pid not in self.children:
             return
         data = os.read(child.reply, 1 << 20)
         child.data += data
         head, request = HEAD_BYTES + LENGTH.size, child.request
         if request is None:
-            if child.data or not data:  # it speaks unasked, or has ended: nobody waits for it
+            if child.data or not data:  # unsolicited data, or it has ended: no request is waiting
                 self._let_go(child)
             return
         if len(child.data) >= head:
@@ -367,7 +371,10 @@ class _Server:
             self._finish(child, request, "torn" if child.data else "ended")
 
     def _on_line(self, child: _Child) -> None:
-        """What a child says beside its reply. All of it is read at once: nothing is left for its next request."""
+        """Handle what a child sends besides its reply.
+
+        Reads all of it, so that nothing is left for its next request.
+        """
         if not child.line_is_open:
             return
         with contextlib.suppress(BlockingIOError, ConnectionResetError):
@@ -376,13 +383,13 @@ class _Server:
                 if len(child.said) > MAX_REPLY + LENGTH.size:
                     break
             else:
-                self.selector.unregister(child.tasks)  # it has ended, which is seen by its reply
+                self.selector.unregister(child.tasks)  # it has ended, which the reply handler will see
                 child.line_is_open = False
         try:
             for frame in take_frames(child.said):
                 self._heard(child, json.loads(frame))
             trouble = len(child.said) > MAX_REPLY
-        except Exception:  # noqa: BLE001  whatever a child says costs the child alone
+        except Exception:  # noqa: BLE001  a child's bad message affects only that child
             trouble = True
         if trouble and child.request is not None:
             self._finish(child, child.request, "torn")
@@ -415,11 +422,11 @@ class _Server:
     def _finish(
         self, child: _Child, request: _Request, how: str, body: bytes = b"", again: bool = False
     ) -> None:
-        """Tell the parent, as soon as the processes that are no longer needed have ended."""
+        """Report the result to the parent, once the processes that are no longer needed have ended."""
         seconds, cut = time.monotonic() - request.started, ""
         if how in ("timeout", "overdue") and request.draft is not None:
             how, body, cut = "reply", request.draft, how
-        # Who left something behind on its line, or a turn, would leave it to the next request.
+        # Unread data on the line, or a turn, would carry over to the next request.
         again = again and not child.said and not self.turns.has(child.pid) and child.line_is_open
         cpu = processor_time(request.clocks)
 
@@ -448,13 +455,14 @@ class _Server:
     def _let_go(
         self, child: _Child, then: Callable[[list[int], str, bytes], None] = lambda *ignored: None
     ) -> None:
-        """End a child and its companions, and leave nothing of them."""
+        """End a child and its companions, and clean up everything of theirs."""
         del self.children[child.pid]
         request = child.request
         if request is not None:
             _close_clocks(request)
             self.turns.leave(child.pid)
-            # Until its processes have ended, what they began on a device may still run: nobody is alone there.
+            # Work they started on a device may run until the processes have ended: grant nobody exclusive use
+            # before that.
             self.turns.linger(-1 - request.number)
         child.clock.close()
         for fd in (child.reply, child.output):
@@ -480,7 +488,7 @@ class _Server:
 
 
 def _close_clocks(request: _Request) -> None:
-    """Those of a request's companions."""
+    """Close the clocks of a request's companions."""
     for clock, _ in request.clocks[1:]:
         clock.close()
 

@@ -1,4 +1,4 @@
-"""Threads that wait for the replies of servers, and that an interrupt does not wait for."""
+"""A thread pool for blocking calls to servers that does not delay an interrupt."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Closes(Protocol):
 
 @contextmanager
 def threads(workers: int, *servers: Closes) -> Iterator[ThreadPoolExecutor]:
-    """A pool whose work asks these servers. Whatever ends the block early, Ctrl-C above all, closes them.
+    """Yield a pool whose tasks call these servers. Closes them if the block ends early, mainly on Ctrl-C.
 
-    A thread cannot be ended, and a pool waits for its threads: without their servers, whose requests end with them, they come
-    back at once.
+    A thread cannot be killed, and a pool waits for its threads. Closing the servers ends their requests, so
+    the threads return at once.
     """
     with ThreadPoolExecutor(workers) as pool:
         try:

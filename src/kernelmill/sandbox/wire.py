@@ -1,7 +1,7 @@
-"""What the parent and the server say to each other: frames, each a length and that many bytes.
+"""The protocol between the parent and the server: frames, each a length and that many bytes.
 
 A frame to the server is one JSON object, a request or a cancellation. A frame to the parent is one JSON
-object, a line end, and the bytes that the child sent as its reply.
+object, a newline, and the bytes that the child sent as its reply.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LENGTH = struct.Struct(">I")
 
 
 class Settings(TypedDict):
-    """What the user of an `Isolate` chooses."""
+    """The settings chosen by the user of an `Isolate`."""
 
     worker: str
     workers: int
@@ -35,7 +35,7 @@ class Settings(TypedDict):
 
 
 class Config(Settings):
-    """What a server is started with: `fd` is its end of the socket, `parent` the process at the other end."""
+    """The configuration of a server. `fd` is its end of the socket, `parent` the process at the other end."""
 
     path: list[str]
     scratch: str
@@ -48,13 +48,13 @@ def pack(data: bytes) -> bytes:
 
 
 def read_frames(stream: BinaryIO) -> Iterator[bytes]:
-    """The frames of a stream to its end. The last one is short where the stream was cut."""
+    """Yield the frames of a stream up to its end. The last one is short if the stream was cut."""
     while len(head := stream.read(LENGTH.size)) == LENGTH.size:
         yield stream.read(LENGTH.unpack(head)[0])
 
 
 def take_frames(received: bytearray) -> Iterator[bytearray]:
-    """Remove the whole frames that stand at the start of `received`, and give them."""
+    """Remove the complete frames from the start of `received`, and yield them."""
     while len(received) >= LENGTH.size:
         end = LENGTH.size + LENGTH.unpack_from(received)[0]
         if len(received) < end:

@@ -29,7 +29,7 @@ from kernelmill.errors import ConfigError
 from kernelmill.settings.arguments import check_tables, nearest
 from kernelmill.settings.environment import SECRETS, environment, names_secret, redact, secret
 from kernelmill.settings.fields import LLMSettings, NamedDatasets, RunSettings, Settings
-from kernelmill.stages.registry import STAGES
+from kernelmill.settings.registry import stage_classes
 
 __all__ = ["OTHER_VARIABLES", "SECRETS", "environment", "load", "public", "redact", "secret"]
 
@@ -102,7 +102,7 @@ def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
             f"{file}: not valid {file.suffix.lstrip('.').upper() or 'TOML'} ({error})"
         ) from None
     check_tables(file, content)
-    tables: dict[str, type[Settings]] = {"llm": LLMSettings, "run": RunSettings, **STAGES}
+    tables: dict[str, type[Settings]] = {"llm": LLMSettings, "run": RunSettings, **stage_classes()}
     for table, values in content.items():
         known = list(tables[table].model_fields) if table in tables else list(values)
         for key in values:
@@ -134,7 +134,7 @@ def _from_manifest(file: Path, stage: str, manifest: Any) -> dict[str, Any]:
 def _from_environment(kind: type[Settings]) -> dict[str, str]:
     """The fields that a variable sets, each with the variable's name."""
     variables = environment()
-    known = {name for stage in STAGES.values() for name in stage.model_fields}
+    known = {name for stage in stage_classes().values() for name in stage.model_fields}
     for variable in variables:
         key = variable.removeprefix("KERNELMILL_").lower()
         if variable.startswith("KERNELMILL_") and not names_secret(variable) and key not in known:

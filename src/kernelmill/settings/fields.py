@@ -49,6 +49,10 @@ class Settings(BaseModel):
         self._origins |= origins
         self._file = file
 
+    def sources(self) -> list[tuple[str, str]]:
+        """What the stage reads, each with where that was said."""
+        return [(str(getattr(self, "source", "")), self.origin("source"))]
+
     @property
     def file(self) -> Path | None:
         """The config file that was given, for a stage that runs another one."""
@@ -375,6 +379,10 @@ class PublishSettings(NamedDatasets):
     test_mode: bool = setting(
         False, "first 5 rows only, to a folder beside the real one; never to the Hub", env="TEST_MODE"
     )
+
+    def sources(self) -> list[tuple[str, str]]:
+        """None: it has several, and says them itself."""
+        return []
 
     @model_validator(mode="before")
     @classmethod

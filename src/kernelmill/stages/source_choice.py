@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
-from kernelmill.generate.rollouts.settings import SynthesizeSettings
 from kernelmill.settings.config import GIVEN, redact, secret
 from kernelmill.settings.fields import PublishSettings, Settings, StripSettings
 from kernelmill.store.output import test_path
@@ -59,12 +58,8 @@ def as_tested(settings: S) -> S:
 
 
 def source_lines(settings: Settings) -> list[str]:
-    """What a stage says of its source before it opens it. `publish` has several, and says them itself."""
-    if isinstance(settings, PublishSettings):
-        return []
-    if isinstance(settings, SynthesizeSettings) and settings.env:
-        return [source_line(one.id, f"[[env]] in {settings.origin('env')}") for one in settings.sets()]
-    return [source_line(str(getattr(settings, "source", "")), settings.origin("source"))]
+    """What a stage says of its sources before it opens them."""
+    return [source_line(spec, why) for spec, why in settings.sources()]
 
 
 def source_line(spec: str, why: str) -> str:

@@ -8,100 +8,34 @@ files. Every specification passes `spec_checks`, whoever wrote it; a model is to
 from __future__ import annotations
 
 import contextlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from kernelmill.base.extras import require
-from kernelmill.base.rows import Drop, Info, KernelBookRow, Label, Row, RowReader, SyntheticRow, read_info
+from kernelmill.base.rows import Drop, Row, SyntheticRow
 from kernelmill.curate.specs.checks import check_spec, clean_spec
 from kernelmill.curate.specs.writer import write_spec
-from kernelmill.errors import BadRow, ConfigError, SourceError
+from kernelmill.errors import ConfigError, SourceError
 from kernelmill.flow import Made
 from kernelmill.llm.engine import BadAnswer, Messages
 from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.analysis import Analysis, FactStore
 from kernelmill.problems.facts import ModuleFacts
-from kernelmill.problems.source import read_source
+from kernelmill.problems.module_rows import Module, ModuleReader
 from kernelmill.settings.fields import SpecsSettings
 from kernelmill.stages.answering import Answerer
 from kernelmill.stages.run_stage import Context, Parts, run_stage
-
-
-class Module(NamedTuple):
-    """A module to specify, and what its row knows of it."""
-
-    module_name: str
-    python_code: str
-    given: _AnyRow
-
-    @property
-    def entry_point(self) -> str:
-        return self.module_name
-
-    @property
-    def problem_name(self) -> str:
-        """What people call it: in KernelBench's style every class is `Model`."""
-        return self.given.name or self.module_name
-
-    @property
-    def class_name(self) -> str:
-        return f"{self.module_name}New"
-
-
-class _AnyRow(KernelBookRow, kw_only=True):
-    """Any of the row kinds that hold a module: KernelBook's, KernelBench's (`code`), an evals row (`info`)."""
-
-    python_code: str | None = None  # type: ignore[assignment]
-    code: str | None = None
-    info: Info | str | None = None
-    reward: float | None = None
-    name: str | UnsetType | None = UNSET
-    level: Label | UnsetType = UNSET
-    problem_id: Label | UnsetType = UNSET
-    problem_name: Any = UNSET
-    problem_level: Any = UNSET
-    problem_uuid: Any = UNSET
-
-    def __post_init__(self) -> None:
-        """Evals rows have the names of their problem under names of their own."""
-        if self.name is UNSET and isinstance(self.problem_name, str):
-            self.name = self.problem_name
-        if self.level is UNSET and isinstance(self.problem_level, int | float | str):
-            self.level = self.problem_level
-        if self.uuid is UNSET and isinstance(self.problem_uuid, int | float | str):
-            self.uuid = self.problem_uuid
 
 
 class Specs:
     """The stage: find the module in the row before, make the output row after."""
 
     def __init__(self, threshold: float | None) -> None:
-        self._threshold = threshold
-        self._read = RowReader(_AnyRow)
+        self._modules = ModuleReader(threshold)
 
     def take(self, row: Row) -> Module | Drop:
-        given = self._read(row)
-        info = read_info(row.where, given.info) if given.info is not None else None
-        code = given.python_code or given.code or (info.python_code if info else None)
-        if not code:
-            raise BadRow(
-                row.where, "the column is missing, and so are code and info.python_code", "$.python_code"
-            )
-        if self._threshold is not None and given.reward is not None and not given.reward > self._threshold:
-            return Drop(
-                f"reward {given.reward:g} is not above {self._threshold:g}", "reward not above the threshold"
-            )
-        name = given.entry_point or given.module_name or (info.module_name if info else None)
-        if name is None:
-            try:
-                name = read_source(code).entry_point
-            except SourceError as error:
-                return Drop(f"the module cannot be read: {error}", "the module cannot be read")
-        if given.triton_code is UNSET and info is not None and info.triton_code is not None:
-            given.triton_code = info.triton_code
-        return Module(name, code, given)
+        return self._modules.take(row)
 
     def name(self, item: Module) -> str:
         return item.problem_name

@@ -1,20 +1,20 @@
-"""What cross-compilation needs outside the process that compiles: limits, programs, texts, and who is to blame.
+"""The orchestrator's side of cross-compilation: limits, programs, error texts, and who is to blame.
 
-`cross_compile` asks an `Isolate` of `compile_worker` and gives, for every target, what the real compiler said of
-every kernel:
+`cross_compile` sends a request to an `Isolate` running `compile.worker`. It returns, for every target, what
+the real compiler said about every kernel:
 
     {"targets": {"sm_90": {"ok": True, "kernels": {"add_kernel": {"shared": 0, "regs": 30, "spills": 0, "s": 0.05,
      "error": None, "status": None}}}}, "replaced": [], "seconds": 0.06}
 
-`status` is a verdict's status, or None where the kernel compiles and fits: COMPILE_ERROR, OUT_OF_RESOURCES, TIMEOUT
-(this kernel alone took all of its time), UNSUPPORTED (the kernel cannot be built apart from the run, or others took the
-time, so nobody knows).
+`status` is a verdict's status, or None if the kernel compiles and fits: COMPILE_ERROR, OUT_OF_RESOURCES,
+TIMEOUT (this kernel alone took all of its time), UNSUPPORTED (the result is unknown: the kernel cannot be
+built apart from the run, or others took the time).
 
-The candidate's module is executed in the process that compiles it, so the answer is evidence and no proof: `replaced`
-names the functions of the compiler that the module put others in place of, and `FORGED` where the child's answer is none
-that the worker gives.
+The candidate's module is executed in the process that compiles it, so the answer is evidence, not proof.
+`replaced` names the compiler functions that the module replaced. It is `FORGED` if the child's answer is not
+one that the worker gives.
 
-Standard library only.
+Standard library and `kernelmill.sandbox` only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SHARED_LIMIT = {
 """The shared memory, in bytes, that one block may opt in to."""
 MAX_THREADS = 1024
 MAX_REGISTERS = 64 << 10
-"""In a block; the same for every target above."""
+"""Per block; the same for every target above."""
 MAX_TENSOR_MEMORY = 512
 """In columns."""
 MAX_ERROR = 2000
@@ -59,11 +59,11 @@ _WAYS_TO_RUN_OUT = (
 
 class KernelReport(TypedDict):
     shared: int | None
-    """Bytes of shared memory a block."""
+    """Bytes of shared memory per block."""
     regs: int | None
-    """Registers a thread."""
+    """Registers per thread."""
     spills: int | None
-    """Bytes a thread stores because registers ran out."""
+    """Bytes per thread stored because registers ran out."""
     s: float
     error: str | None
     status: str | None
@@ -79,7 +79,7 @@ class CompileReport(TypedDict):
     replaced: list[str]
     seconds: float
     cpu: float
-    """Processor seconds."""
+    """CPU seconds."""
 
 
 def report(status: str | None = None, error: str | None = None, seconds: float = 0.0) -> KernelReport:
@@ -91,11 +91,11 @@ def target_report(kernels: dict[str, KernelReport]) -> TargetReport:
 
 
 ALTOGETHER = 2
-"""Times what one kernel may take, for all kernels and targets of a candidate."""
+"""CPU time for all kernels and targets of a candidate, as a multiple of that for one kernel."""
 
 
 def most_seconds(one: float) -> float:
-    """For a child that compiles, where one kernel may take so long."""
+    """The timeout of a child that compiles, given the time for one kernel."""
     return ALTOGETHER * one + 30
 
 
@@ -107,9 +107,9 @@ async def cross_compile(
     seconds: float,
     label: str = "",
 ) -> CompileReport:
-    """Compile what was launched, each kernel for each target within `seconds` of processor time.
+    """Compile what was launched, each kernel for each target within `seconds` of CPU time.
 
-    A kernel that takes the compiler down with it, or never gives it back, is found by trying one at a time.
+    If a kernel crashes the compiler or never returns, the kernels are retried one at a time to find it.
     """
     request = {"candidate": candidate, "launches": launches, "targets": targets, "seconds": seconds}
     request["label"] = label
@@ -122,7 +122,7 @@ async def cross_compile(
     for target in targets:
         kernels: dict[str, KernelReport] = {}
         for name in names:
-            if late:  # one is enough to know, and each takes long
+            if late:  # one timeout is enough to know, and each takes long
                 kernels[name] = report("UNSUPPORTED", "not tried: another kernel took all of the time")
                 continue
             its_own = [launch for launch in launches if launch["kernel"] == name]
@@ -142,14 +142,14 @@ async def cross_compile(
 
 
 def blame(reply: Reply) -> KernelReport:
-    """What a child that gave no report says about the one kernel it was compiling."""
-    if reply["kind"] == "crashed" and reply["message"].startswith("the server"):  # somebody else's doing
+    """Blame the kernel that a child was compiling when it gave no report."""
+    if reply["kind"] == "crashed" and reply["message"].startswith("the server"):  # not the kernel's fault
         return report("INFRA_ERROR", clean(reply["message"]), reply["seconds"])
     if reply["kind"] == "timeout":
         return report("TIMEOUT", "the compiler took all of the time for one kernel", reply["seconds"])
     if (
         reply["kind"] == "error"
-    ):  # ours, or what was asked: the worker turns every error of the candidate into a report
+    ):  # our fault or the request's: the worker turns every error of the candidate into a report
         return report("INFRA_ERROR", clean(f"{reply['type']}: {reply['message']}"), reply["seconds"])
     if reply["kind"] == "out_of_memory":
         return report("COMPILE_ERROR", "the compiler ran out of memory", reply["seconds"])
@@ -160,7 +160,7 @@ def blame(reply: Reply) -> KernelReport:
 
 
 def _checked(reply: Reply, targets: list[str], names: list[str]) -> CompileReport:
-    """A child's answer, which a stranger's code may have written, if it is one to what was asked."""
+    """Validate a child's answer, which untrusted code may have written, against the request."""
     try:
         result = reply["result"]
         found = {
@@ -198,10 +198,10 @@ def _number(value: Any) -> int | None:
 
 
 def programs(host_compiler: bool = False) -> list[str]:
-    """The programs that a compile runs, for `Isolate(programs=...)`: the PTX assemblers that come with Triton.
+    """The programs that a compile runs, for `Isolate(programs=...)`: the PTX assemblers bundled with Triton.
 
-    With `host_compiler`, also what is run on a machine with a GPU: the C compiler and what it runs in turn, with which
-    Triton builds its launchers, and the assembler that comes with torch, which torch.compile prefers.
+    With `host_compiler`, also those needed on a machine with a GPU: the C compiler and the programs it runs,
+    with which Triton builds its launchers, and the assembler bundled with torch, which torch.compile prefers.
     """
     found = [
         _folder("triton") / "backends" / "nvidia" / "bin" / name for name in ("ptxas", "ptxas-blackwell")
@@ -220,7 +220,7 @@ def _folder(package: str) -> Path:
 
 def _host_compiler() -> list[str]:
     for name in ("gcc", "cc", "clang"):
-        # Where a child looks for it, which has no other path.
+        # Search where a child would: it has no other path.
         if (compiler := shutil.which(name, path=CHILD_PATH)) is not None:
             break
     else:
@@ -234,7 +234,7 @@ def _host_compiler() -> list[str]:
 
 
 def usage(log: str) -> tuple[int | None, int | None]:
-    """Registers and bytes spilled, from what `ptxas -v` says of the last kernel in `log`."""
+    """Registers and bytes spilled, from the output of `ptxas -v` for the last kernel in `log`."""
     registers = re.findall(r"Used (\d+) registers", log)
     spills = re.findall(r"(\d+) bytes spill stores", log)
     return (int(registers[-1]) if registers else None, int(spills[-1]) if spills else None)
@@ -243,7 +243,7 @@ def usage(log: str) -> tuple[int | None, int | None]:
 def over_limit(
     target: str, shared: int, threads: int, registers: int | None, tensor_memory: int | None
 ) -> str | None:
-    """Why a compiled kernel cannot be launched, in Triton's own words; None where it can."""
+    """Why a compiled kernel cannot be launched, in Triton's wording; None if it can."""
     for what, needed, limit in (
         ("shared memory", shared, SHARED_LIMIT[target]),
         ("threads", threads, MAX_THREADS),
@@ -256,12 +256,12 @@ def over_limit(
 
 
 def ran_out(ptxas_error: str) -> bool:
-    """Whether the assembler refused a kernel because it is too big, not because it is wrong."""
+    """Whether the assembler rejected a kernel because it is too big, not because it is wrong."""
     return any(way in ptxas_error for way in _WAYS_TO_RUN_OUT)
 
 
 def diagnostics(text: str) -> str:
-    """The lines that say what is wrong, of what a compiler printed: it prints the whole program beside them."""
+    """The lines of a compiler's output that say what is wrong. It prints the whole program beside them."""
     lines = [
         line for line in text.splitlines() if re.search(r"\b(error|fatal|assertion)\b", line, re.IGNORECASE)
     ]
@@ -269,12 +269,13 @@ def diagnostics(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """A compiler's words without the paths of this machine and the names of passing files, cut to `MAX_ERROR`."""
+    """A compiler's message without this machine's paths and temporary file names, cut to `MAX_ERROR`."""
     text = re.sub(r"\n*Repro command:.*", "", text)
     roots = {sys.prefix, sys.base_prefix, tempfile.gettempdir(), os.path.expanduser("~"), os.getcwd()}
     roots |= {os.path.realpath(root) for root in roots}
     known = "|".join(re.escape(root) for root in sorted(roots - {"/"}, key=len, reverse=True))
-    # Ours, and those of the machine that built the compiler: at least two folders, or it may be a division.
+    # Paths of this machine and of the one that built the compiler. At least two folders, or it may be a
+    # division.
     text = re.sub(rf"(?:{known})(?:/[\w.@+-]+)*/(?=[\w.@+-])", "", text)
     text = re.sub(r"(?<![^\s\"'`(=])/(?:[\w.@+-]+/){2,}(?=[\w.@+-])", "", text)
     text = re.sub(r"\btmp\w{8}\.ptx", "kernel.ptx", text).strip()

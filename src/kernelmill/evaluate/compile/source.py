@@ -1,7 +1,7 @@
-"""A candidate's kernels as sources for Triton's compiler, built as a launch would build them.
+"""Turn a candidate's kernels into sources for Triton's compiler, built as a launch would build them.
 
-`Candidate` executes the module, on a pretended GPU that launches nothing, and finds its kernels by their qualified
-names; `source_of` turns one of them and the record of a launch into what `triton.compile` takes.
+`Candidate` executes the module on a fake GPU that launches nothing, and finds its kernels by their qualified
+names. `source_of` turns a kernel and the record of a launch into what `triton.compile` takes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from triton.compiler import ASTSource, code_generator, compiler, make_backend
 from triton.runtime import autotuner, cache, jit
 from triton.runtime.jit import JITFunction
 
-# The interpreter's package refuses to be imported without its variable. Its pretended GPU serves the compiler as well;
-# what Triton decorates by that variable has been imported above.
+# The interpreter package cannot be imported without this variable. Its fake GPU also serves the compiler. The
+# Triton modules that depend on the variable have been imported above.
 with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
     from kernelmill.evaluate.interpreter import cuda, driver
 
@@ -42,7 +42,7 @@ class Unsupported(Exception):
 
 
 class Candidate:
-    """An executed module. `replaced` names the functions of the compiler that it put others in place of."""
+    """An executed module. `replaced` names the compiler functions that it has replaced."""
 
     def __init__(self, code: str) -> None:
         file = os.path.join(tempfile.gettempdir(), "candidate.py")
@@ -62,14 +62,14 @@ class Candidate:
 
     @contextlib.contextmanager
     def on(self, target: GPUTarget) -> Iterator[None]:
-        """What Triton's own library asks for its GPU gets this one."""
+        """Make Triton's library see `target` as the current GPU."""
         with mock.patch.object(_gpu(), "get_current_target", return_value=target):
             yield
 
     def kernels(self, name: str) -> list[JITFunction[Any]]:
-        """The functions that `name` may mean: more than one where a function made several of them.
+        """The functions that `name` may mean. There are several if one function made several kernels.
 
-        Of several definitions the last counts, as in Python.
+        If there are several definitions, the last one counts, as in Python.
         """
         found = [kernel for kernel in self._made if kernel.fn.__qualname__ == name]
         if not found:
@@ -81,7 +81,7 @@ class Candidate:
         return [kernel for kernel in found if kernel.fn.__code__.co_firstlineno == line][-_MOST_FUNCTIONS:]
 
     def line_of(self, source: str) -> int | None:
-        """Where the candidate defines the function of this source, if it does."""
+        """The line where the candidate defines the function with this source, if it does."""
         for kernel in self._made:
             if kernel.src == source:
                 lines = enumerate(kernel.raw_src, kernel.starting_line_number)
@@ -89,7 +89,10 @@ class Candidate:
         return None
 
     def _made_later(self, name: str) -> JITFunction[Any]:
-        """A kernel defined in a function that has not run. It can be built where it takes nothing from there."""
+        """Build a kernel defined in a function that has not run.
+
+        This requires that it has no free variables.
+        """
         codes = [self._code]
         while codes:
             code = codes.pop()
@@ -107,14 +110,14 @@ class Candidate:
 def source_of(
     kernel: JITFunction[Any], launch: dict[str, Any], candidate: Candidate, target: GPUTarget
 ) -> tuple[ASTSource, dict[str, Any]]:
-    """What a launch would compile, and with which options; raises what Triton does for options that it has not."""
+    """Return what a launch would compile, and its options. Raises what Triton raises for unknown options."""
     given, values, divisible = launch["signature"], launch.get("constexprs") or {}, launch.get("attrs") or ()
     if set(given) != set(kernel.arg_names):
         raise Unsupported(f"launched with {sorted(given)}, defined with {sorted(kernel.arg_names)}")
 
     def argument(param: Any, kind: Any, name: str) -> tuple[Any, Any, Any]:
-        """The type, what the launch is specialised on, and the value, where it is a constant."""
-        if isinstance(kind, list):  # a tuple, whose parts are named by their places: `sizes.0`
+        """The type, what the launch is specialised on, and the value if it is a constant."""
+        if isinstance(kind, list):  # a tuple, whose parts are named by their index: `sizes.0`
             parts = [argument(param, one, f"{name}.{number}") for number, one in enumerate(kind)]
             kinds, marks, inner = zip(*parts, strict=True) if parts else ((), (), ())
             return kinds, marks, inner
@@ -132,7 +135,7 @@ def source_of(
     options["debug"] = options.get("debug", kernel.debug) or knobs.runtime.debug
     bound = {param.name: value for param, (_, _, value) in zip(kernel.params, found, strict=True)}
     specialization = [(kind, mark) for kind, mark, _ in found]
-    # Triton's own, for it differs between versions.
+    # Triton's own method, because it differs between versions.
     parsed, signature, constants, attributes = kernel._pack_args(
         make_backend(target), options, bound, specialization, {}
     )
@@ -140,7 +143,7 @@ def source_of(
 
 
 def _constant(value: Any, candidate: Candidate) -> Any:
-    """A constant from the form that JSON can hold."""
+    """Convert a constant from its JSON form."""
     if isinstance(value, str) and value.startswith("tl."):
         name = value.removeprefix("tl.")
         return getattr(tl, name) if hasattr(tl, name) else tl.dtype(name)
@@ -156,7 +159,7 @@ def _constant(value: Any, candidate: Candidate) -> Any:
 
 
 def _functions() -> dict[str, Any]:
-    """What the compiler consists of, and what asks it, as far as a module can reach it by name."""
+    """The functions of the compiler and of its callers, as far as a module can reach them by name."""
     found: dict[str, Any] = {}
     ours = [module for name, module in sys.modules.items() if name.startswith("kernelmill.evaluate.compil")]
     for module in [*_GUARDED, *ours]:
@@ -175,7 +178,7 @@ def _functions() -> dict[str, Any]:
 
 @functools.cache
 def _gpu() -> Any:
-    """The pretended GPU, put in place once in a process and inherited by those it forks."""
+    """The fake GPU, installed once per process and inherited by its forks."""
     cuda.install()
     driver.install()
     return triton.runtime.driver.active
@@ -183,7 +186,7 @@ def _gpu() -> Any:
 
 @contextlib.contextmanager
 def _nothing_is_launched() -> Iterator[list[JITFunction[Any]]]:
-    """Collect the kernels that are made, and take every launch without doing it."""
+    """Collect the kernels that are made, and turn every launch into a no-op."""
     made: list[JITFunction[Any]] = []
     real = JITFunction.__init__
 

@@ -1,7 +1,8 @@
-"""Memory of a GPU that the judge and a candidate's process both see: how large tensors cross in microseconds.
+"""GPU memory shared by the judge and a candidate's process, to pass large tensors in microseconds.
 
-The judge allocates two arenas, one for what it sends and one for what it gets, and the candidate's process opens them
-by CUDA IPC handles. Each side copies out of an arena what it wants to keep: the candidate works on memory of its own.
+The judge allocates two arenas, one for what it sends and one for what it receives. The candidate's process
+opens them by CUDA IPC handles. Each side copies what it wants to keep out of an arena, so the candidate works
+on its own memory.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class _Handle(ctypes.Structure):
 
 
 class Arena:
-    """Give `handle` on the other side of an arena that `allocate` made."""
+    """A block of GPU memory. Pass the `handle` of an arena made by `allocate` to `open` on the other side."""
 
     def __init__(self, size: int, pointer: int, handle: str) -> None:
         self.size, self.handle = size, handle
@@ -49,12 +50,12 @@ class Arena:
         return cls(size, pointer.value, handle)
 
     def free(self) -> None:
-        """Give the memory back, on the side that allocated it. Nothing that was got from here may be used afterwards."""
+        """Free the memory, on the side that allocated it. Views returned by `get` are invalid afterwards."""
         del self._memory
         _check(_cudart().cudaFree(ctypes.c_void_p(self._pointer)), "cudaFree")
 
     def empty(self) -> Arena:
-        """Begin again at its start."""
+        """Reset the write position to the start."""
         self._used = 0
         return self
 
@@ -70,7 +71,7 @@ class Arena:
         return {"at": start}
 
     def get(self, packed: dict[str, Any], shape: list[int], dtype: torch.dtype) -> torch.Tensor:
-        """A view: clone what is to stay."""
+        """Return a view. Clone it to keep the data."""
         start, size = packed.get("at"), math.prod(shape) * dtype.itemsize
         if type(start) is not int or start < 0 or start % ALIGNMENT or start + size > self.size:
             raise BadFrame(f"{size} bytes at {start} of an arena of {self.size}")
@@ -80,7 +81,7 @@ class Arena:
 
 
 def _cudart() -> Any:
-    """The run-time library that torch has loaded."""
+    """The CUDA runtime library that torch has loaded."""
     torch.cuda.init()
     with open("/proc/self/maps") as maps:
         paths = [line.split()[-1] for line in maps if "libcudart" in line]

@@ -1,4 +1,4 @@
-"""What a candidate is compared with beside eager: the reference compiled by torch, timed against eager itself."""
+"""Baselines other than eager: the reference compiled by torch, timed against eager."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def measure_baselines(
     alone: Callable[[], AbstractContextManager[None]],
     kept: int,
 ) -> dict[str, Any]:
-    """How many times as fast as eager each way of compiling the reference is, by regime. `kept`: results, by the clock."""
+    """Measure the speed-up over eager of each compile mode, by regime.
+
+    `kept` is how many results the clock keeps.
+    """
     found: dict[str, Any] = {}
     clock = Clock(kept)
     eager = [functools.partial(call.on, model) for call in calls]
@@ -47,7 +50,10 @@ _Calls = Sequence[Callable[[], Any]]
 
 
 def _against(clock: Clock, eager: _Calls, fast: _Calls) -> dict[str, float]:
-    """How many times as fast, by regime; as in a candidate's timing there is one only where a side waits, or calls are slow."""
+    """The speed-up by regime.
+
+    As for candidates, only latency is timed if a side waits for the GPU or calls are slow.
+    """
     slowest = max(clock.block([side[0]], "latency")[0] for side in (eager, fast))
     both = slowest < LAUNCHES_MATTER_BELOW_US and not any(clock.waits(side[0]) for side in (eager, fast))
     regimes: tuple[Regime, ...] = ("latency", "device") if both else ("latency",)

@@ -1,12 +1,13 @@
-"""How long calls take on a GPU, by events on the current stream; the same loop for a candidate and for a baseline.
+"""Time calls on a GPU by events on the current stream; candidates and baselines use the same loop.
 
-Before each call the L2 cache is written over and the inputs change; results are kept for some calls, so that the memory
-which they are written to changes, too. In the `device` regime everything is queued behind a kernel that spins, so that the
-GPU never waits for Python: the time is the kernels' own. In the `latency` regime it is what a caller sees, Python's launch
-included.
+Before each call the L2 cache is overwritten and the inputs change. Results are kept for some calls, so that
+the output memory changes too. In the `device` regime, all calls are queued behind a spinning kernel, so the
+GPU never waits for Python: the time is the kernels' own. In the `latency` regime, the time is what a caller
+sees, including Python's launch overhead.
 
-Code that waits for the GPU (`.item()`, `torch.cuda.synchronize()`) would wait for the spin as well, and nothing could be
-queued behind it: `waits` tells, and such code has a latency only. A spin never lasts longer than `MOST_SPIN_S`.
+Code that waits for the GPU (`.item()`, `torch.cuda.synchronize()`) would also wait for the spin, and nothing
+could be queued behind it. `waits` detects this; such code has only a latency. A spin never lasts longer than
+`MOST_SPIN_S`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ import torch
 
 Regime = Literal["device", "latency"]
 FLUSH = 2.0
-"""Times the L2 cache's size are written between calls."""
+"""Bytes overwritten between calls, as a multiple of the L2 cache size."""
 KEPT_RESULTS = 4
 MOST_SPIN_S = 0.02
 _LEAST_SPIN_S = 0.0005
 _PATIENT_SPIN_S = 0.002
 _AHEAD = 1.5
-"""A spin lasts so many times as long as Python takes to queue what comes behind it."""
+"""Length of a spin, as a multiple of the time Python takes to queue the calls behind it."""
 _TRIES = 3
 _COUNTED_CYCLES = 500_000
 _COPIED_BYTES, _COPIES = 256 << 20, 6
@@ -39,7 +40,7 @@ class Clock:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         size = int(FLUSH * getattr(properties, "L2_cache_size", 50 << 20))
         self._flush = torch.empty(size, dtype=torch.uint8, device="cuda")
-        # Bound here: what a candidate does to torch.cuda.Event later does not matter.
+        # Bound here, so that later changes a candidate makes to torch.cuda.Event have no effect.
         self._event, self._sleep = torch.cuda.Event, torch.cuda._sleep
         self._synchronize, self._query = torch.cuda.synchronize, torch.cuda.Event.query
         self._record, self._elapsed = torch.cuda.Event.record, torch.cuda.Event.elapsed_time
@@ -47,13 +48,14 @@ class Clock:
         self._mhz = 1.0
         self.mhz()
         self._queueing = 0.0001
-        """Seconds that Python took to queue a call, the last time that it was seen."""
+        """Seconds that Python last took to queue a call."""
 
     def waits(self, call: Callable[[], Any]) -> bool:
-        """Whether a call does not return before the GPU has done what was queued earlier; or takes as long to be queued.
+        """Whether a call waits for work queued earlier on the GPU, or takes too long to queue.
 
-        A spin is queued that lasts several times as long as the call takes on an idle GPU. Who is back when it is over has
-        waited for it, three times out of three: once may be chance.
+        Queues a spin that lasts several times as long as the call takes on an idle GPU. If the spin is over
+        when the call returns, the call has waited for it. This must happen three times out of three, because
+        once may be chance.
         """
         took = []
         for _ in range(_TRIES):
@@ -86,12 +88,15 @@ class Clock:
         regime: Regime,
         after: Callable[[int, Any], None] | None = None,
     ) -> list[float]:
-        """Microseconds of each call. `after` gets each result at once, on the same stream, before anything waits."""
+        """Return the microseconds of each call.
+
+        `after` gets each result at once, on the same stream, before any wait.
+        """
         if regime == "latency":
             return self._queued(calls, 0.0, after, 0)[0]
         times: list[float] = []
         while len(times) < len(calls):
-            # As many at a time as can be queued while a spin lasts.
+            # As many calls at a time as can be queued during one spin.
             size = max(1, int(MOST_SPIN_S / _AHEAD / self._queueing))
             part = calls[len(times) : len(times) + size]
             times += self._behind_a_spin(part, after, len(times))
@@ -105,7 +110,7 @@ class Clock:
             times, drained = self._queued(calls, min(spin, MOST_SPIN_S), after, first)
             if not drained:
                 break
-            spin *= 2  # Python was slower this time: what was measured holds its pauses
+            spin *= 2  # Python was slower this time: the measured times include its pauses
         return times
 
     def _queued(
@@ -115,7 +120,10 @@ class Clock:
         after: Callable[[int, Any], None] | None,
         first: int,
     ) -> tuple[list[float], bool]:
-        """The times, and whether the GPU began before all was queued. `first` is the number of the first call."""
+        """Return the times, and whether the GPU started before all was queued.
+
+        `first` is the first call's number.
+        """
         starts, ends = ([self._event(enable_timing=True) for _ in calls] for _ in range(2))
         begun, kept = self._event(), deque[Any](maxlen=self._kept)
         self._synchronize()
@@ -141,9 +149,9 @@ class Clock:
         self._sleep(int(seconds * self._mhz * 1e6))
 
     def mhz(self) -> float:
-        """The processors' clock now, by a kernel that counts its cycles. Spins go by it."""
+        """The current SM clock, measured by a kernel that counts its cycles. Spin lengths depend on it."""
         start, end = (self._event(enable_timing=True) for _ in range(2))
-        self._sleep(_COUNTED_CYCLES)  # a first one: clocks rise under load
+        self._sleep(_COUNTED_CYCLES)  # warm-up: clocks rise under load
         self._record(start)
         self._sleep(_COUNTED_CYCLES)
         self._record(end)
@@ -154,7 +162,7 @@ class Clock:
 
 @functools.cache
 def bandwidth() -> float:
-    """Bytes a second that this GPU's memory was seen to move, at best, with nothing else on it."""
+    """The highest memory bandwidth seen on this GPU, in bytes per second, with nothing else running."""
     clock = Clock()
     source, target = (torch.empty(_COPIED_BYTES, dtype=torch.uint8, device="cuda") for _ in range(2))
     copies = [functools.partial(target.copy_, source)] * _COPIES

@@ -1,4 +1,7 @@
-"""Room on a GPU: who uses little of it is there with others, who needs all of it is there alone. First come, first served."""
+"""Share out a GPU's memory: small tasks run together, large tasks get exclusive use.
+
+First come, first served.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +13,32 @@ from contextlib import asynccontextmanager
 _WORDS = (
     "out of memory",
     "cudaMalloc",
-    "NVML_SUCCESS",  # of torch's allocator, on its way to say that memory is short
+    "NVML_SUCCESS",  # from torch's allocator when memory is short
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
 )
 ALL = 1.0
 _JUDGING = 9
-"""Times the bytes of a task's inputs, weights and outputs that judging and timing it takes at most (docs/evaluate.md)."""
+"""Upper bound on the memory for judging and timing, as a multiple of the bytes of a task's inputs, weights
+and outputs (docs/evaluate.md)."""
 _MOST_BESIDE = 0.6
 _ROUNDING = 1e-9
 
 
 def memory_was_short(text: str) -> bool:
-    """Whether an error says that the GPU had no memory left. Torch and CUDA say so in words alone."""
+    """Whether an error says that the GPU ran out of memory.
+
+    Torch and CUDA report this only in the message text.
+    """
     return any(words in text for words in _WORDS)
 
 
 def share_of(task: int, memory: int) -> float:
-    """How much of a GPU's memory a task of so many bytes needs: a part, or `ALL`, for who needs most of it is alone."""
+    """The share of a GPU's memory that a task of this many bytes needs.
+
+    A task that needs most of it gets `ALL`, which means exclusive use.
+    """
     share = _JUDGING * task / memory
     return ALL if share > _MOST_BESIDE else share
 
@@ -42,7 +52,7 @@ class Room:
 
     @asynccontextmanager
     async def taking(self, share: float) -> AsyncIterator[None]:
-        """A part of the memory, from 0 (not known, or next to nothing) to `ALL`: nobody else is there then."""
+        """Hold a share of the memory, from 0 (unknown or negligible) to `ALL` (exclusive use)."""
         ticket = object()
         async with self._changed:
             self._queue.append(ticket)
@@ -56,7 +66,7 @@ class Room:
         try:
             yield
         finally:
-            # Shielded: who is cancelled leaves, too.
+            # Shielded, so that a cancelled task also releases its share.
             await asyncio.shield(asyncio.ensure_future(self._left(share)))
 
     def _fits(self, share: float) -> bool:

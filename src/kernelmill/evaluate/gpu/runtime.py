@@ -1,4 +1,4 @@
-"""A GPU as a candidate's runtime: real launches, counted; tensors through arenas; timed blocks of calls."""
+"""The candidate's runtime on a GPU: real, counted launches; tensors in arenas; timed blocks of calls."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from kernelmill.evaluate.judge.channel import Bytes, Carrier, pack, unpack
 _run, _tune, _do_compile = JITFunction.run, Autotuner.run, JITFunction._do_compile
 _init_handles = CompiledKernel._init_handles
 _UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
-"""What a tuner puts up with in one of its configurations."""
+"""Errors that a tuner tolerates in one of its configurations."""
 _MOST_PROFILED = 500
 _TUNE_MS, _MOST_LAUNCHES = 4.0, 12
-"""A tuner tries a configuration for so long, and no more often."""
+"""Limits for timing one configuration in a tuner: milliseconds, and number of launches."""
 _synchronize, _event = torch.cuda.synchronize, torch.cuda.Event
 _set_deterministic = torch._C._set_deterministic_algorithms
 _set_fill = torch._C._set_deterministic_fill_uninitialized_memory
@@ -47,7 +47,7 @@ class Launch:
 
 @dataclass
 class Observed:
-    """As the interpreter's, with what can be seen on a GPU."""
+    """Like the interpreter's, with what can be observed on a GPU."""
 
     launches: list[Launch] = field(default_factory=list)
     signatures: list[dict[str, Any]] = field(default_factory=list)
@@ -56,14 +56,14 @@ class Observed:
     autotuned: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     configurations: int = 0
-    """Among which tuners are to choose."""
+    """How many configurations tuners have to choose from."""
 
 
 def start_cuda() -> None:
-    """Make this process's context.
+    """Create this process's CUDA context.
 
-    Torch asks NVML how many GPUs there are until it has been told. The server has asked before it forked this process,
-    with files that are closed here or are others by now: what NVML says then is anything.
+    Until the device count is cached, torch asks NVML for it. The server has asked NVML before it forked this
+    process, with file descriptors that are closed or reused here, so NVML's answer is unreliable.
     """
     torch.cuda._cached_device_count = torch._C._cuda_getDeviceCount()
     torch.cuda.init()
@@ -74,10 +74,10 @@ class OnGpu:
         self.down: Arena | None = None
         self.up: Arena | None = None
         self.lean = False
-        """The task is large: what is not in use is given back to the GPU."""
+        """The task is large: release unused memory to the GPU."""
         self._seen = Observed()
         self.pausing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
-        """Around what does not count as the candidate's running time."""
+        """Wraps work that does not count as the candidate's running time."""
 
     def install(self, request: dict[str, Any]) -> None:
         start_cuda()
@@ -93,7 +93,7 @@ class OnGpu:
         def load_apart(kernel: Any) -> None:
             if kernel.module is not None:
                 return
-            with self.pausing():  # some versions of Triton's compile a launcher for each signature
+            with self.pausing():  # some versions of Triton compile a launcher for each signature
                 _init_handles(kernel)
 
         JITFunction._do_compile, CompiledKernel._init_handles = compile_apart, load_apart
@@ -119,7 +119,7 @@ class OnGpu:
 
         JITFunction.run = _compile if request.get("compile_only") else run
         Autotuner.run = compile_all if request.get("compile_only") else _tune
-        # Memory that nobody wrote reads as NaN.
+        # Uninitialised memory reads as NaN.
         _set_deterministic(True, warn_only=True)
         _set_fill(True)
 
@@ -153,15 +153,18 @@ class OnGpu:
 
 
 def _compile(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-    """In place of a launch: compile what it needs, and load it onto the GPU."""
+    """Replace a launch: compile the kernel and load it onto the GPU."""
     kernel = _run(self, *args, grid=grid, warmup=True, **kwargs)
     if kernel is not None:
-        kernel.run  # noqa: B018  a property, which loads it
+        kernel.run  # noqa: B018  a property that loads it
     return kernel
 
 
 def _compile_all(self: Any, *args: Any, **kwargs: Any) -> int:
-    """In place of a tuner's choice: compile every configuration that it would try. Gives how many there are to choose from."""
+    """Replace a tuner's run: compile every configuration it would try.
+
+    Returns how many there are to choose from.
+    """
     self.nargs = dict(zip(self.arg_names, args, strict=False))
     configurations = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
     for config in configurations:
@@ -172,16 +175,19 @@ def _compile_all(self: Any, *args: Any, **kwargs: Any) -> int:
 
 
 def _benchmark(tuner: Any) -> Any:
-    """What a tuner times its configurations with: Triton's own takes an eighth of a second for each, for any kernel.
+    """The function a tuner times its configurations with. Triton's own takes 1/8 s for each, for any kernel.
 
-    Who brings a function of its own has its way.
+    A benchmark function set by the candidate is used as it is.
     """
     own = None if tuner.use_cuda_graph or tuner.num_warmups or tuner.num_reps else tuner._do_bench
     return own or _quick_bench
 
 
 def _quick_bench(kernel_call: Callable[[], Any], quantiles: Any = None, **ignored: Any) -> list[float]:
-    """Milliseconds of a launch: the median, the shortest, the longest. The cache is written over before each."""
+    """Time a launch.
+
+    Returns the median, minimum and maximum in milliseconds. The cache is overwritten before each.
+    """
     flush = _flush_buffer()
     kernel_call()
 
@@ -221,21 +227,21 @@ class GpuCandidate(Candidate):
     _clock: Clock | None = None
     _sets: tuple[Any, ...] | list[Any] = ()
     _captured: tuple[torch.cuda.CUDAGraph, list[Any], Any] | None = None
-    """A graph, the tensors that it reads, and what it gives."""
+    """A graph, the tensors it reads, and its outputs."""
 
     def answer(self, request: dict[str, Any], blobs: list[memoryview]) -> tuple[dict[str, Any], list[bytes]]:
         answer, out = super().answer(request, blobs)
-        if self.runtime.lean and request["do"] != "time":  # who is timed keeps the memory that it has
+        if self.runtime.lean and request["do"] != "time":  # a timed candidate keeps its memory
             try:
                 _empty_cache()
                 answer["memory"] = _most_allocated()
             except RuntimeError:
-                if "error" not in answer:  # the GPU's fault was told already
+                if "error" not in answer:  # the GPU's error was reported already
                     raise
         return answer, out
 
     def do_sets(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Inputs for timing, each set in memory of its own. What earlier calls left has served."""
+        """Store inputs for timing, each set in its own memory. Data of earlier calls is dropped."""
         self.slots.clear()
         self.last = None
         self._sets = [(self._unpacked(args), self._unpacked(kwargs)) for args, kwargs in request["sets"]]
@@ -253,12 +259,15 @@ class GpuCandidate(Candidate):
         return self._clock
 
     def do_time(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One block of timed calls. The result with the number `send` goes to the judge, as it was at once."""
+        """Time one block of calls.
+
+        The result of call number `send` goes to the judge, copied right after the call.
+        """
         sent: list[Any] = [None]
 
         def after(number: int, result: Any) -> None:
             if number == request["send"]:
-                self.outgoing = self.runtime.carriers([])[1]  # a call that is tried again begins anew
+                self.outgoing = self.runtime.carriers([])[1]  # a repeated block starts over
                 sent[0] = pack(result, self.outgoing)
 
         model, clock = self.model, self._timer(request["kept"])
@@ -270,7 +279,7 @@ class GpuCandidate(Candidate):
         return {"times": times, "result": sent[0]}
 
     def do_graph(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Capture a call as a graph. Comes after timing."""
+        """Capture a call as a CUDA graph. Runs after timing."""
         self._sets = ()
         args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
         if self.runtime.lean:
@@ -282,7 +291,7 @@ class GpuCandidate(Candidate):
         return {}
 
     def do_replay(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Write other numbers into the memory of a captured call's inputs, and replay it."""
+        """Copy other values into the memory of a captured call's inputs, and replay it."""
         assert self._captured is not None
         graph, given, result = self._captured
         self._captured = None
@@ -294,7 +303,7 @@ class GpuCandidate(Candidate):
         return {"output": pack(result, self.outgoing)}
 
     def do_profile(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What ran on the GPU during a call, by the driver's own account: name and microseconds."""
+        """Return what ran on the GPU during a call, as reported by the driver: name and microseconds."""
         args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
         _synchronize()
         with (

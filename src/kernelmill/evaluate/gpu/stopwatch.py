@@ -1,10 +1,10 @@
-"""Timing on a GPU: the candidate in its process and the reference in the judge's, in turn, until the ratio is known.
+"""Time a candidate in its process against the reference in the judge's, alternating until the ratio is known.
 
-The judge's own clock looks from outside: the time that a block of calls took for it must fit what the events in the
-candidate's process say. Some of the timed results are compared with what is right. A block without the candidate's
-launches tells how much of the time is not its kernels' own.
+The judge's own clock is a check from outside: the time it saw for a block of calls must fit what the events
+in the candidate's process say. Some of the timed results are compared with the correct ones. A block without
+the candidate's launches shows how much of the time is not spent in its own kernels.
 
-Where either side waits for the GPU during a call, both are timed in the latency regime alone.
+If either side waits for the GPU during a call, both are timed only in the latency regime.
 """
 
 from __future__ import annotations
@@ -28,29 +28,33 @@ from kernelmill.evaluate.task.values import Call, Outputs, flatten
 
 SETS = 8
 DEVICE_REGIME_BELOW_US = 100.0
-"""Where eager's kernels take less, launching is most of what a caller sees: the reward goes by the kernels' own time."""
+"""If eager's kernels take less than this, launch overhead dominates what a caller sees, and the reward uses
+the kernels' own time."""
 MOST_PAIRS = 60
 PAIRS_OF_THE_OTHER = 6
-"""In the regime that the reward does not go by."""
+"""Number of pairs in the regime that the reward does not use."""
 GOOD_ENOUGH = 0.008
 BETWEEN_PROCESSES = 0.012
-"""What a kernel was seen to differ by from itself in another process, relative, in 95 of 100 cases and however long it was
-timed: its memory lies elsewhere."""
+"""Relative difference of a kernel from itself in another process, in 95 of 100 cases, however long it is
+timed: its memory is at another address."""
 WALL_S = 0.02
-"""About what the judge's own clock looks at, in `FEW_FOR_THE_WALL` to `MOST_FOR_THE_WALL` calls."""
+"""About how much time the judge's clock measures, in `FEW_FOR_THE_WALL` to `MOST_FOR_THE_WALL` calls."""
 FEW_FOR_THE_WALL, MOST_FOR_THE_WALL = 3, 100
 BEYOND_PHYSICS = 0.9
-"""Of the time that moving the task's bytes takes: who is faster has not moved them."""
+"""Fraction of the time it takes to move the task's bytes: a faster candidate has not moved them."""
 _ASK_S = TURN_S / 2
-"""For one block: who takes longer is noticed by the judge before its turn is ended."""
+"""Timeout for one block: the judge notices a slow block before the server ends its turn."""
 _KEPT_RESULTS = 12
 _ROOM = 4 << 30
-"""Bytes that the inputs, answers and kept results of timing may take together, where they are several."""
+"""Bytes that the inputs, answers and kept results of timing may take together, if there are several."""
 _Blocks = tuple[list[list[float]], list[list[float]]]
 
 
 class Stopwatch:
-    """Times one candidate against its reference. Make it before the turn, `measure` in it, `results` after."""
+    """Times one candidate against its reference.
+
+    Create it before the turn, `measure` in it, call `results` after it.
+    """
 
     def __init__(self, trial: Trial) -> None:
         self._trial, self._session = trial, trial.session
@@ -69,17 +73,20 @@ class Stopwatch:
         self._found: dict[str, Any] = {}
         with trial.session.computing():
             self._clock = Clock(self._kept)
-            self._pair("latency", 1)  # what is made at a first call is made now
+            self._pair("latency", 1)  # do first-call work now
 
     def measure(self, budget: float) -> None:
-        """Nothing else runs on the GPU meanwhile. `budget` is in seconds, for the regime that the reward goes by."""
+        """Measure during exclusive use of the GPU.
+
+        `budget` is the seconds for the regime that the reward uses.
+        """
         first = self._clock.mhz()
         eager, ours = (statistics.median(side) for side in self._pair("latency", 2))  # clocks rise under load
         slowest = max(eager, ours, 1.0)
         waits = self._waits() if slowest < LAUNCHES_MATTER_BELOW_US else []
         one_regime = bool(waits) or slowest >= LAUNCHES_MATTER_BELOW_US
         regimes: tuple[Regime, ...] = ("latency",) if one_regime else ("latency", "device")
-        # By the kernels' own time, where it is known: how long launching takes depends on how busy the machine is.
+        # Use the kernels' own time if it is known: launch overhead depends on how busy the machine is.
         eager, _ = (statistics.median(side) for side in self._pair(regimes[-1], Plan.of(slowest).calls))
         chosen = regimes[-1] if eager < DEVICE_REGIME_BELOW_US else "latency"
         for regime in regimes:
@@ -94,8 +101,8 @@ class Stopwatch:
         }
 
     def results(self) -> dict[str, Any]:
-        """Times by regime, and what they say about the candidate; timed results that are wrong are a hack."""
-        self._session.ask("look", 10.0, {}, counts=False)  # nobody looked while the clock ran
+        """Times by regime, and what they say about the candidate. Wrong timed results count as a hack."""
+        self._session.ask("look", 10.0, {}, counts=False)  # no check ran during timing
         with self._session.computing():
             self._compare()
         found = self._found | {"sets": len(self._calls), "bytes": self._moved}
@@ -108,7 +115,7 @@ class Stopwatch:
     # ------------------------------------------------------------------------------------------ measuring
 
     def _waits(self) -> list[str]:
-        """Which sides wait for the GPU during a call: then both are timed as a caller sees them."""
+        """Which sides wait for the GPU during a call. If any does, both are timed as a caller sees them."""
         said, _ = self._session.ask("waits", _ASK_S, {"kept": self._kept}, counts=False)
         found = {"candidate": said["waits"] is True, "reference": self._clock.waits(self._calls[0])}
         return [side for side, waits in found.items() if waits]
@@ -132,7 +139,7 @@ class Stopwatch:
     def _pair(
         self, regime: Regime, size: int, candidate_first: bool = False, check: bool = False
     ) -> tuple[list[float], list[float]]:
-        """A block of eager's and one of the candidate's, on the same inputs in the same order."""
+        """Time one block of eager's and one of the candidate's, on the same inputs in the same order."""
         dice = self._trial.random
         order = [dice.randrange(len(self._calls)) for _ in range(size)]
         send = dice.randrange(size) if check else None
@@ -144,7 +151,7 @@ class Stopwatch:
         return self._clock.block([self._calls[place] for place in order], regime)
 
     def _ours(self, regime: Regime, order: list[int], send: int | None = None) -> list[float]:
-        """One block of the candidate's calls; the result of the call with the number `send` is kept."""
+        """Time one block of the candidate's calls. The result of call number `send` is kept."""
         fields = {"regime": regime, "order": order, "send": send, "kept": self._kept}
         said, _ = self._session.ask("time", _ASK_S, fields, counts=False)
         times = _times(said, order)
@@ -155,14 +162,14 @@ class Stopwatch:
         return times
 
     def _without_launches(self, regime: Regime) -> float | None:
-        """Microseconds of a call in which nothing of the candidate's own is launched; None where it fails then."""
+        """Microseconds of a call that launches none of the candidate's kernels; None if it then fails."""
         order = [place % len(self._calls) for place in range(LEAST_CALLS)]
         fields = {"regime": regime, "order": order, "send": None, "kept": self._kept, "suppress_all": True}
         said, _ = self._session.ask("time", _ASK_S, fields, tolerate=True, counts=False)
         return None if "error" in said else statistics.median(_times(said, order))
 
     def _wall(self, slowest_us: float) -> dict[str, float]:
-        """By the judge's clock, from outside the candidate's process."""
+        """Time a call by the judge's clock, from outside the candidate's process."""
         count = max(FEW_FOR_THE_WALL, min(MOST_FOR_THE_WALL, int(WALL_S * 1e6 / slowest_us)))
         claimed = statistics.median(t for block in self._blocks["latency"][1] for t in block)
         return by_the_judge(
@@ -185,7 +192,7 @@ class Stopwatch:
         self._trial.record.check("digest", "pass", f"{len(self._sent)} timed results")
 
     def _share(self, found: dict[str, Any]) -> None:
-        """How much of the time is the candidate's own kernels'."""
+        """Record how much of the time is spent in the candidate's own kernels."""
         record, others, all_of_it = self._trial.record, found["others_us"], _kernels(found)["median_us"]
         if others is None:
             why = "it fails without its launches" if not found["waits"] else "a call waits for the GPU"
@@ -198,13 +205,16 @@ class Stopwatch:
             record.flag("A4.torch_does_most", "soft", share=round(1 - share, 3), measured=True)
 
     def _physics(self, found: dict[str, Any]) -> None:
-        """Nobody moves bytes faster than the memory does. What fits into the cache may still be there unwritten."""
+        """Check that no bytes move faster than memory allows.
+
+        Data that fits into the cache may not have been written yet.
+        """
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         must = max(0, self._moved - getattr(properties, "L2_cache_size", 50 << 20))
         floor = must / found["bandwidth"] * 1e6
         ours, eager = _kernels(found)["median_us"], _kernels(found)["eager_us"]
         found["roofline_frac"] = self._moved / found["bandwidth"] * 1e6 / ours
-        # A reference that is faster itself does not need all of its bytes: an embedding, a slice.
+        # A reference that is itself faster does not need all of its bytes: an embedding, a slice.
         beyond = ours < BEYOND_PHYSICS * floor <= eager
         text = f"{ours:.1f} us; to move its bytes takes {floor:.1f} us"
         self._trial.record.check("physics", "fail" if beyond else "pass", text)
@@ -213,7 +223,10 @@ class Stopwatch:
 
 
 def _sets(trial: Trial) -> list[Call]:
-    """Several, so that what one call left in a cache does not help the next; large ones do not fit there anyway."""
+    """Make several input sets, so that cached data of one call does not help the next.
+
+    Large inputs exceed the cache anyway, so one set may do.
+    """
     first = trial.session.reference.inputs(trial.seed())
     given = bytes_of(first.tensors()) + 4096
     answer = trial.session.expected(first, 0)
@@ -224,13 +237,13 @@ def _sets(trial: Trial) -> list[Call]:
 
 
 def _kernels(found: dict[str, Any]) -> dict[str, Any]:
-    """The times that are nearest to the kernels' own."""
+    """The times that are closest to the kernels' own."""
     nearest: dict[str, Any] = found.get("device") or found["latency"]
     return nearest
 
 
 def most_kept(most: int, size: int) -> int:
-    """Of results of this size, so many may be kept at a time."""
+    """How many results of this size may be kept at a time."""
     return max(1, min(most, _ROOM // (size + 1)))
 
 

@@ -1,4 +1,7 @@
-"""The judge's own clock against the candidate's events. No torch, no numpy: the orchestrator asks, too."""
+"""Check the candidate's CUDA events against the judge's own clock.
+
+No torch, no numpy: the orchestrator imports it.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,34 @@ import statistics
 from collections.abc import Callable
 
 SLACK, SLACK_US = 1.5, 60.0
-"""How far the judge's clock may be from the candidate's events, which do not hold all of the wait for a launch."""
+"""Tolerance between the judge's clock and the candidate's events, which do not include all of the launch
+latency."""
 LEAST_TRIES = 2
-"""One alone may have had a pause in its few calls, which makes the many look fast."""
+"""A single try may have had a pause in its short block, which makes the long block look fast."""
 MOST_S, MOST_TRIES = 0.5, 3
-"""So long, and so often, blocks are timed while the clocks do not agree: the machine may be busy."""
+"""Keep timing blocks for at least this many seconds and tries while the clocks disagree: the machine may be
+busy."""
 ASKING_US = 3000.0
-"""What may pass between a question and the first call, and between the last call and the answer. Half of it was seen beside 11 other
-candidates; more is the candidate's own."""
+"""Allowance for the time between a request and the first call, and between the last call and the answer. Half
+of it was seen with 11 other candidates running; anything above it counts as the candidate's own."""
 
 Block = Callable[[int], list[float]]
-"""Runs so many calls and gives the microseconds of each by events."""
+"""Runs this many calls and returns the microseconds of each, by events."""
 
 
 def clocks_agree(wall: dict[str, float]) -> bool:
-    """Whether the candidate's events hold about what the judge waited for a call."""
+    """Whether the candidate's events account for about as long as the judge waited for a call."""
     return wall["candidate"] <= SLACK * wall["events"] + SLACK_US
 
 
 def by_the_judge(
     eager: Block, ours: Block, count: int, claimed: float, now: Callable[[], float]
 ) -> dict[str, float]:
-    """Microseconds of a candidate's call: how much longer many calls take than few, less what eager's shows that the loop takes.
+    """Measure a candidate's call by the judge's clock, in microseconds.
 
-    Of all blocks the least counts: a pause of the machine only adds. `claimed` is what the candidate's events say in the blocks
-    that its speed-up comes from: it may not say more here.
+    A call's time is the difference between a long and a short block, less the loop overhead that eager shows.
+    The minimum over all blocks counts, because a pause of the machine only adds time. `claimed` is what the
+    candidate's events say in the blocks that its speed-up comes from; its events here may not count for more.
     """
     began, sizes = now(), (max(1, count // 5), count)
     loop, outside = _Least(eager, sizes, now), _Least(ours, sizes, now)
@@ -52,7 +58,7 @@ def by_the_judge(
 
 
 class _Least:
-    """What blocks of both sizes took at the least, in microseconds."""
+    """The shortest time that blocks of either size took, in microseconds."""
 
     def __init__(self, block: Block, sizes: tuple[int, int], now: Callable[[], float]) -> None:
         self._block, self._sizes, self._now = block, sizes, now

@@ -1,10 +1,11 @@
-"""The candidate's process: loads a stranger's code, calls it when the judge says so, sends back what it returned.
+"""The candidate process: loads untrusted code, calls it on the judge's request, and sends back what it returned.
 
-One request at a time, over a `Channel`: `load`, `build`, `call`, `weights`, `resend`, `look`. An answer repeats the request's
-nonce. It holds output bytes and what was observed; never a verdict, for the code in this process could forge that.
+It handles one request at a time, over a `Channel`: `load`, `build`, `call`, `weights`, `resend`, `look`. An answer
+repeats the request's nonce. It holds output bytes and what was observed. It never holds a verdict, because the code
+in this process could forge one.
 
-Runs in a confined child, and is written for two devices: under the interpreter everything is in ordinary memory and
-only looks like CUDA.
+Runs in a confined child. A `Runtime` hides the device: a GPU, or the interpreter, under which everything is in
+ordinary memory that only looks like CUDA.
 """
 
 from __future__ import annotations
@@ -43,45 +44,48 @@ _SOON = 0.01
 
 
 class TooSlow(BaseException):
-    """The time for this step is over, and Python still runs."""
+    """Raised in the main thread when a step exceeds its time limit."""
 
 
 class Runtime(Protocol):
     """What differs between the interpreter and a GPU."""
 
     pausing: Callable[[], AbstractContextManager[None]]
-    """Around compiling, which has a budget of its own."""
+    """Context manager around compiling, which has its own time limit."""
 
     def install(self, request: dict[str, Any]) -> None:
-        """Before the candidate's code is loaded."""
+        """Prepare the process before the candidate's code is loaded."""
 
     def begin(self, request: dict[str, Any]) -> None:
-        """Before a call: watch it, and do what the request asks for."""
+        """Start observing a call, and apply what the request asks for."""
 
     def end(self) -> Any:
-        """After a call: an `Observed`."""
+        """Stop observing after a call; returns an `Observed`."""
 
     def carriers(self, blobs: list[memoryview]) -> tuple[Carrier, Carrier]:
-        """How tensors come in and go out."""
+        """The carriers for incoming and outgoing tensors."""
 
     def settle(self) -> None:
-        """Before an answer: wait until all that was begun is done, also what reads or writes the carriers' memory."""
+        """Wait before an answer until all pending work is done, including access to the carriers' memory."""
 
     def building(self) -> AbstractContextManager[Any]:
-        """Around the construction of the model: where the reference was made, so that equal seeds give equal weights."""
+        """Context manager around building the model: selects the device on which the reference was built.
+
+        Equal seeds then give equal weights.
+        """
 
     def placed(self, model: Any) -> Any:
-        """The model where it is to run."""
+        """Move the model to where it runs."""
 
     def unsupported(self, error: BaseException) -> str | None:
-        """Why this device cannot say whether the candidate is right."""
+        """Why this device cannot judge the candidate; None if it can."""
 
     def progress(self, error: BaseException) -> str:
-        """How far a kernel came that a time-out cut off."""
+        """How far a kernel got before its timeout."""
 
 
 def serve(end: socket.socket, runtime: Runtime, kind: type[Candidate] | None = None) -> None:
-    """Answer the judge until it closes the socket."""
+    """Answer the judge's requests until it closes the socket."""
     channel, candidate = Channel(end), (kind or Candidate)(runtime)
     while True:
         try:
@@ -95,8 +99,8 @@ def serve(end: socket.socket, runtime: Runtime, kind: type[Candidate] | None = N
 
 @contextmanager
 def _pausing(channel: Channel, nonce: str) -> Iterator[None]:
-    """Inside, what is done is no part of the step's time: the judge is told, and has another limit for it."""
-    if not _alarm.pause():  # one is compiled while another is, or in a thread
+    """Exclude the enclosed work from the step's time. The judge is notified, and applies a separate limit to it."""
+    if not _alarm.pause():  # already paused by another compilation, or not in the main thread
         yield
         return
     try:
@@ -105,20 +109,20 @@ def _pausing(channel: Channel, nonce: str) -> Iterator[None]:
             yield
         finally:
             channel.send({"nonce": nonce, "pause": False})
-            channel.receive()  # others may have a turn before this goes on
+            channel.receive()  # the judge answers once the device is free again
     finally:
         _alarm.resume()
 
 
 def warm_up(code: str) -> Any:
-    """In the server: execute a module with a kernel, so that no child pays for what torch and triton do only once."""
+    """Execute a module with a kernel in the server, so that children skip the one-time setup of torch and triton."""
     with Recorder():
         torch.softmax(torch.ones(2, 2) @ torch.ones(2, 2), -1)
     return _execute(code, os.path.abspath("warm_up.py"))
 
 
 def _execute(code: str, file: str) -> Any:
-    """The code as a module in a file of its own: triton reads a kernel's source from there."""
+    """Execute the code as a module from a file: triton reads a kernel's source from there."""
     with open(file, "w", encoding="utf-8", errors="surrogatepass") as opened:
         opened.write(code)
     spec = importlib.util.spec_from_file_location(_MODULE, file)
@@ -131,6 +135,8 @@ def _execute(code: str, file: str) -> Any:
 
 
 class Candidate:
+    """Handles requests: each method `do_NAME` answers the request `NAME`."""
+
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.kind: Any = None
@@ -138,11 +144,13 @@ class Candidate:
         self.guard: Guard | None = None
         self.file = os.path.abspath(FILE)
         self.built: list[tuple[Any, bool]] = []
-        """The model's parts, and whether each is built in training: one that was loaded is not."""
+        """The model's submodules, and whether each was built in training mode: a loaded one was not."""
         self.slots: dict[str, tuple[list[Any], dict[str, Any]]] = {}
         self.last: Any = None
-        """What the last call returned: kept, so that its memory is not used again. Where memory is short (`lean`), only
-        what the judge wants to see again (`hold`)."""
+        """The last call's result, kept so that its memory is not reused.
+
+        Where memory is short (`lean`), only a result that the judge asks for again is kept (`hold`).
+        """
 
     def answer(self, request: dict[str, Any], blobs: list[memoryview]) -> tuple[dict[str, Any], list[bytes]]:
         self.incoming, self.outgoing = self.runtime.carriers(blobs)
@@ -152,7 +160,7 @@ class Candidate:
         try:
             answer = step(request)
             self.runtime.settle()
-        except BaseException as error:  # noqa: BLE001  SystemExit and the time-out too: the error is the answer
+        except BaseException as error:  # noqa: BLE001  any error is the answer, including SystemExit and TooSlow
             _alarm.stop()
             self.outgoing = self.runtime.carriers([])[1]
             answer = {"error": self._error(error)}
@@ -176,7 +184,7 @@ class Candidate:
         return {}
 
     def do_build(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Construct the model and give it the reference's weights, by the strictest way that fits."""
+        """Build the model and copy the reference's weights, by the strictest method that fits."""
         args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
         state = {name: self._unpacked(packed) for name, packed in request["state"]}
         self.slots.clear()
@@ -191,7 +199,7 @@ class Candidate:
         return {"drop_in": way}
 
     def do_weights(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Write other weights into the model, in place and as an optimiser would: versions go up."""
+        """Write new weights into the model in place, as an optimiser would: tensor versions increase."""
         state = {name: self._unpacked(packed) for name, packed in request["state"]}
         with torch.no_grad():
             return {"drop_in": _give_weights(self.model, state)}
@@ -210,9 +218,9 @@ class Candidate:
         try:
             with torch.set_grad_enabled(bool(request.get("grad"))), recorder:
                 result = self.model(*args, **kwargs)
-        except BaseException as raised:  # noqa: BLE001  it is told what was seen up to here
+        except BaseException as raised:  # noqa: BLE001  reported with what was observed so far
             error = raised
-        # Bytes first: whatever still runs in the background comes too late for them.
+        # Copy the bytes first: work that still runs in the background cannot change them any more.
         answer: dict[str, Any] = {}
         try:
             if error is None:
@@ -254,24 +262,24 @@ class Candidate:
         return answer
 
     def _enter(self, mode: str) -> None:
-        """`train`, `eval`, or `built`: each part of the model as it was made."""
+        """Set the mode: `train`, `eval`, or `built`, which restores each submodule's mode at construction."""
         self.model.train(mode != "eval")
         for part, training in self.built if mode == "built" else ():
             part.training = training
 
     def do_resend(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send the last result once more, as it is now."""
+        """Send the last result again, with its current values."""
         return {"output": pack(self.last, self.outgoing)}
 
     def do_look(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Nothing: what is asked for is the guard's word, which comes with every answer."""
+        """Do nothing: the judge only wants the guard's report, which comes with every answer."""
         return {}
 
     def _arguments(self, request: dict[str, Any]) -> tuple[list[Any], dict[str, Any], list[Any]]:
-        """New tensors; or, with `into`, the tensors of an earlier call with other numbers written into their memory.
+        """The call's arguments: new tensors or, with `into`, those of an earlier call, overwritten in place.
 
-        With them the tensors as they came, in the memory that they crossed in: whether the call changes its inputs is
-        seen by these.
+        The third value is the list of tensors as received, in the carrier's memory. Comparing with them shows
+        whether the call changes its inputs.
         """
         came_args, came_kwargs = (unpack(request[name], self.incoming) for name in ("args", "kwargs"))
         came = tensors_in([came_args, came_kwargs])
@@ -279,7 +287,7 @@ class Candidate:
         if into is not None:
             args, kwargs = self.slots[into]
             for old, new in zip(tensors_in([args, kwargs]), came, strict=True):
-                old.data.copy_(new)  # not the tensor's own copy_: its version stays what it was
+                old.data.copy_(new)  # through .data, so that the tensor's version does not change
             return args, kwargs, came
         args, kwargs = _owned(request["args"], came_args), _owned(request["kwargs"], came_kwargs)
         if request.get("keep") is not None:
@@ -287,13 +295,13 @@ class Candidate:
         return args, kwargs, came
 
     def _unpacked(self, packed: dict[str, Any]) -> Any:
-        """As the judge sent it, with memory of its own and the strides that it had."""
+        """Unpack a value from the judge into its own memory, with the original strides."""
         return _owned(packed, unpack(packed, self.incoming))
 
     def _error(self, error: BaseException) -> dict[str, Any]:
         try:
             message = str(error)[:4000]
-        except Exception:  # noqa: BLE001  a stranger's __str__ may raise anything
+        except Exception:  # noqa: BLE001  an untrusted __str__ may raise anything
             message = "(its message cannot be read)"
         frames, slow = traceback.extract_tb(error.__traceback__), _too_slow(error)
         own = [f"line {f.lineno}, in {f.name}: {f.line}" for f in frames if f.filename == self.file]
@@ -309,7 +317,7 @@ class Candidate:
 
 
 def _too_slow(error: BaseException) -> TooSlow | None:
-    """What an error comes from, if that is a time-out: what was cut off may have failed at tidying up."""
+    """Find a timeout in the error's context chain: interrupted code may have failed in its clean-up."""
     looked_at: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in looked_at and not isinstance(found, TooSlow):
@@ -319,7 +327,7 @@ def _too_slow(error: BaseException) -> TooSlow | None:
 
 
 def _seen(observed: Any, file: str) -> dict[str, Any]:
-    """As JSON. A launch is the candidate's own if its kernel stands in the candidate's file."""
+    """Observations as plain values. A launch is the candidate's own if its kernel is in the candidate's file."""
     seen = dataclasses.asdict(observed)
     seen["launches"] = [
         {
@@ -335,7 +343,7 @@ def _seen(observed: Any, file: str) -> dict[str, Any]:
 
 
 class _Alarm:
-    """Raises `TooSlow` when this process has run for so long by itself. The judge looks from outside, too."""
+    """Raises `TooSlow` when this process's own time exceeds a limit. The judge checks from outside, too."""
 
     def __init__(self) -> None:
         self._end = math.inf
@@ -351,7 +359,7 @@ class _Alarm:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def pause(self) -> bool:
-        """False where it pauses already."""
+        """Pause the limit. Return False if it is paused already, or if this is not the main thread."""
         if self._paused_at is not None or threading.current_thread() is not threading.main_thread():
             return False
         self._paused_at = self._clock.since(self._start)

@@ -1,7 +1,7 @@
-"""Questions to put to a candidate, with the right answers: calls of a reference under several kinds of inputs.
+"""Test cases for a candidate, with the right answers: calls of a reference with several kinds of inputs.
 
-A question that cannot tell right from wrong is not put (`Skipped` says why): the reference raises, the oracle is not
-finite, eager overflows, or one rounding of the inputs moves the answer by more than a candidate is allowed.
+A case that cannot tell right from wrong is skipped, and `Skipped` says why: the reference raises, the oracle is not
+finite, eager overflows, or one rounding of the inputs moves the answer by far more than a candidate is allowed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kernelmill.evaluate.task.reference import Answer, BadReference, Reference
 from kernelmill.evaluate.task.values import Call
 
 DRAWS = 4
-"""So many of the task's own inputs are looked at to tell the roles."""
+"""Number of the task's own draws from which the roles are inferred."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Case:
     name: str
     seed: int
     model: Any
-    """The reference that gives the answer: with other weights in the case `weights`."""
+    """The reference model that gives the answer. In the case `weights` it has other weights."""
     call: Call
     answer: Answer
 
@@ -46,7 +46,7 @@ class Skipped:
 
 
 class Questions:
-    """All questions about one model of a reference. `model` is in the mode to judge in."""
+    """The cases for one model of a reference. `model` is in the mode to judge in."""
 
     def __init__(self, reference: Reference, model: Any, seed: int, policy: Policy = IEEE) -> None:
         self.reference = reference
@@ -62,7 +62,7 @@ class Questions:
         return self._case("own", seed, self.model, self._wide, self.reference.inputs(seed))
 
     def other(self, name: str, seed: int) -> Case | Skipped:
-        """One of `DISTRIBUTIONS`."""
+        """The case for one of `DISTRIBUTIONS`."""
         generator = torch.Generator().manual_seed(seed)
         call = distribution(name, self.reference.inputs(seed), self.roles, generator)
         if call is None:
@@ -70,7 +70,7 @@ class Questions:
         return self._case(name, seed, self.model, self._wide, call)
 
     def weights(self, seed: int) -> Case | Skipped:
-        """Own inputs (zero-mean, where they may be) and other weights."""
+        """The case with other weights, on the task's own inputs, made zero-mean if the reference accepts that."""
         generator = torch.Generator().manual_seed(seed)
         state = other_weights(self.model, generator)
         if not state:

@@ -1,8 +1,8 @@
 """Frames between the judge and a candidate: a length, a JSON header, the raw bytes of tensors. Never pickle.
 
-The judge reads what a stranger's process wrote: every length, type and shape is checked before memory is taken for it,
-and whatever is wrong is a `BadFrame`. A header carries a nonce that the judge chose for the request; the answer must
-repeat it.
+The judge reads what an untrusted process wrote. It checks every length, type and shape before it allocates memory,
+and raises `BadFrame` for anything malformed. A header carries a nonce that the judge chose for the request; the
+answer must repeat it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DTYPES: dict[str, torch.dtype] = {
 
 
 class BadFrame(Exception):
-    """The other side did not keep to the protocol."""
+    """The other side violated the protocol."""
 
 
 class Closed(Exception):
@@ -62,7 +62,7 @@ class Channel:
         blobs: list[bytes] | None = None,
         left: Callable[[], float] | None = None,
     ) -> None:
-        """A frame. Who does not read it has as much time as `left` says."""
+        """Send a frame. `left` returns how many seconds the other side still has to read it."""
         blobs = blobs or []
         head = json.dumps(header | {"sizes": [len(blob) for blob in blobs]}).encode()
         for part in (_HEAD.pack(len(head), sum(map(len, blobs))) + head, *blobs):
@@ -77,7 +77,11 @@ class Channel:
                     raise Closed(str(error)) from None
 
     def receive(self, left: Callable[[], float] | None = None) -> tuple[dict[str, Any], list[memoryview]]:
-        """The next frame. `left` says how many seconds the other side still has; it is asked again when they are over."""
+        """Receive the next frame.
+
+        `left` returns how many seconds the other side still has. It is called again while waiting, because own time
+        can pass more slowly than the wall clock.
+        """
         size, rest = _HEAD.unpack(self._exactly(_HEAD.size, left))
         if size > MAX_HEADER or rest > MAX_BYTES:
             raise BadFrame(f"a frame of {size} and {rest} bytes")
@@ -106,7 +110,7 @@ class Channel:
         view, got = memoryview(data), 0
         while got < size:
             try:
-                # What has come is taken, however late it is looked at.
+                # Read without waiting first: data that has already arrived counts, however late it is read.
                 self._end.settimeout(0.0 if left is not None else None)
                 count = self._end.recv_into(view[got:], min(size - got, 1 << 22))
             except BlockingIOError:
@@ -121,7 +125,7 @@ class Channel:
 
 
 def _patience(left: Callable[[], float] | None) -> float | None:
-    """How long to wait before `left` is asked again: it may have had no processor to run on."""
+    """How long to wait before calling `left` again: the other side may have had no processor to run on."""
     if left is None:
         return None
     seconds = left()
@@ -131,16 +135,16 @@ def _patience(left: Callable[[], float] | None) -> float | None:
 
 
 class Carrier(Protocol):
-    """How a tensor's numbers cross: beside the frame, or in memory of a GPU that both sides see (`arena`)."""
+    """Transport for a tensor's data: in the frame, or in GPU memory that both sides map (`gpu.arena`)."""
 
     def put(self, tensor: torch.Tensor) -> dict[str, Any]:
-        """Take a contiguous tensor; what it gives is added to the tensor's form."""
+        """Take a contiguous tensor. The result is merged into the tensor's packed form."""
 
     def get(self, packed: dict[str, Any], shape: list[int], dtype: torch.dtype) -> torch.Tensor: ...
 
 
 class Bytes:
-    """In the frame, in order."""
+    """Carries tensors as bytes in the frame, in order."""
 
     def __init__(self, blobs: list[memoryview] | None = None) -> None:
         self.sent: list[bytes] = []
@@ -162,7 +166,10 @@ class Bytes:
 
 
 def pack(value: Any, carrier: Carrier) -> dict[str, Any]:
-    """A value as JSON, its tensors given to the carrier. Only exact types: nothing of a stranger's is called."""
+    """Convert a value to JSON, with its tensors given to the carrier.
+
+    Tensors must be of an exact type, and no untrusted method on them is called.
+    """
     kind = type(value)
     if (fields := offline_models.plain(value)) is not None:
         return {"config": json.dumps(fields)}
@@ -196,14 +203,14 @@ def pack(value: Any, carrier: Carrier) -> dict[str, Any]:
 
 
 class Other:
-    """Stands for a value that does not cross."""
+    """Placeholder for a value that cannot be sent."""
 
     def __init__(self, what: str) -> None:
         self.what = what
 
 
 class Config(Other):
-    """A configuration of `transformers` as it crosses. The candidate's side makes one of it, the judge's does not."""
+    """A serialised `transformers` configuration. The candidate's side rebuilds it; the judge's side does not."""
 
     def __init__(self, text: str) -> None:
         super().__init__("a configuration of transformers")
@@ -211,7 +218,7 @@ class Config(Other):
 
 
 def unpack(packed: Any, carrier: Carrier, depth: int = 0) -> Any:
-    """The other way round; anything odd is a `BadFrame`."""
+    """Rebuild a value from its packed form. Raise `BadFrame` for anything malformed."""
     if not isinstance(packed, dict) or not packed or depth > MAX_DEPTH:
         raise BadFrame("not a packed value")
     if "shape" in packed:
@@ -243,7 +250,7 @@ def unpack(packed: Any, carrier: Carrier, depth: int = 0) -> Any:
 
 
 def strided(packed: dict[str, Any], tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with the strides that it had. For the candidate's side, which trusts the judge."""
+    """The tensor with its original strides. Only for the candidate's side, which trusts the judge."""
     if "stride" not in packed or 0 in packed["stride"]:
         return tensor
     return torch.empty_strided(
@@ -258,7 +265,7 @@ def _tensor(packed: dict[str, Any], carrier: Carrier) -> torch.Tensor:
     return carrier.get(packed, shape, dtype)
 
 
-# Bound before a stranger's code runs: what it puts on a tensor or on torch.Tensor is not called.
+# Bound before untrusted code runs, so that its replacements on a tensor or on torch.Tensor are not called.
 _detach, _contiguous, _view, _numpy = (
     torch.Tensor.detach,
     torch.Tensor.contiguous,

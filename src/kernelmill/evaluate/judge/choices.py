@@ -1,15 +1,15 @@
-"""Outputs that say which elements were chosen: the indices of a top-k, a sort, an argmax.
+"""Compare outputs that are indices of chosen elements: of a top-k, a sort, an argmax.
 
-Where elements are equal, which of them is chosen is nobody's to say. So such an index is judged by the value at the
-place that it names: it is right if that value is the one that the reference chose there, in eager's numbers or in the
-oracle's, and if no place is named twice in a row. Any other index is wrong.
+Where elements are equal, any of them is a right choice. So an index is judged by the value that it points to. It is
+right if that value equals the one that the reference chose there, in eager's or in the oracle's numbers, and if no
+position appears twice in a row. Any other index is wrong.
 
-`Choosing` sees the reference choose, and remembers what from; `compare_leaf` judges one output with that. Values that a
-computation has rounded are equal if they are as close as rounding makes them; values that nothing has rounded (an input)
-are equal only if they are the same.
+`Choosing` records what the reference chose from; `compare_leaf` judges one output with that. Values that a computation
+has rounded are equal if they are within rounding error. Values that nothing has rounded (an input) are equal only if
+they are identical.
 
 Not covered, and compared exactly: a stable sort, which has one answer; indices of pooling and of running maxima, where
-the value alone does not make a place right; indices that are computed further.
+an equal value does not make a position right; indices that are used in further computation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kernelmill.evaluate.task.values import Outputs
 
 _aten = torch.ops.aten
 _WHOLE = {_aten.argmax.default: 1, _aten.argmin.default: 1}
-"""Which argument is the axis; none given: over everything. Their only result is the index."""
+"""The position of the axis argument; without it, the choice is over all elements. The only result is the index."""
 _ALONG = {
     _aten.topk.default: 2,
     _aten.sort.default: 1,
@@ -39,14 +39,14 @@ _ALONG = {
     _aten.nanmedian.dim: 1,
     _aten.mode.default: 1,
 }
-"""Which argument is the axis, the last one if none is given. The second result is the index."""
+"""The position of the axis argument; without it, the last axis. The second result is the index."""
 _SEVERAL = {_aten.topk.default, _aten.sort.default, _aten.sort.stable}
-"""Name several places of a row, each once. The others name one."""
+"""Operations that choose several positions of a row, each once. The others choose one."""
 
 
 @dataclass
 class Choice:
-    """Places along the axis `dim` of `source`; None: in all of it."""
+    """Positions along the axis `dim` of `source`, or in all of it if `dim` is None."""
 
     source: torch.Tensor
     dim: int | None
@@ -54,7 +54,7 @@ class Choice:
     index: torch.Tensor
 
     def rows(self, index: torch.Tensor) -> torch.Tensor:
-        """Indices of this choice's shape as (row, place)."""
+        """Reshape indices of this choice's shape to (row, position)."""
         index = index.reshape(self.index.shape)
         if self.several and self.dim is not None:
             index = index.movedim(self.dim, -1)
@@ -62,7 +62,7 @@ class Choice:
         return index.reshape(-1, 1)
 
     def back(self, rows: torch.Tensor) -> torch.Tensor:
-        """What `rows` made, flat and in the order of the indices."""
+        """Undo `rows`: a flat tensor in the order of the indices."""
         if self.several and self.dim is not None:
             moved = self.index.movedim(self.dim, -1).shape
             return rows.reshape(moved).movedim(-1, self.dim).reshape(-1)
@@ -77,7 +77,7 @@ class Choice:
 
 
 class Choosing(TorchDispatchMode):  # type: ignore[misc]
-    """Remembers every choice that is made inside."""
+    """Records every choice that torch makes inside the context."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,23 +94,23 @@ class Choosing(TorchDispatchMode):  # type: ignore[misc]
 
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], made: Any) -> None:
         source = args[0] if args else kwargs["self"]
-        if source.is_inference() or not source.numel():  # nobody counts what is written to such a tensor
+        if source.is_inference() or not source.numel():  # inference tensors have no version counter
             return
         at = (_WHOLE | _ALONG)[func]
         dim = args[at] if len(args) > at else kwargs.get("dim", None if func in _WHOLE else -1)
         index = made if func in _WHOLE else made[1]
         dim = None if dim is None or not source.dim() else dim % source.dim()
-        # The tensors themselves: a view that is made in here does not see that its base is written to.
+        # Keep the tensors themselves: a view made in here does not notice writes to its base.
         self._seen.append((Choice(source, dim, func in _SEVERAL, index), source._version))
 
     def of(self, leaves: list[torch.Tensor]) -> dict[int, Choice]:
-        """By an output's place, the choice that it is: the same numbers, whatever their shape and type."""
+        """Map each output's position to the choice with the same numbers, whatever their shape and type."""
         found = {}
         for place, leaf in enumerate(leaves):
             if leaf.is_floating_point() or leaf.is_complex() or leaf.dtype == torch.bool or not leaf.numel():
                 continue
             for choice, version in self._seen:
-                # A source that was written to since is not what was chosen from.
+                # If the source was written to since, it no longer holds what was chosen from.
                 if choice.source._version == version and _same_numbers(leaf, choice.index):
                     found[place] = choice
         return found
@@ -125,7 +125,7 @@ def _same_numbers(leaf: torch.Tensor, index: torch.Tensor) -> bool:
 def compare_leaf(
     candidate: Any, exact: Outputs, eager: Outputs, place: int, policy: Policy = IEEE
 ) -> Comparison:
-    """`tolerance.compare` for one output, which may be a choice."""
+    """Run `tolerance.compare` for one output; if it is a choice and differs, judge it by value."""
     found = compare(candidate, exact.leaves[place], eager.leaves[place], policy)
     chosen = [outputs.choices[place] for outputs in (eager, exact) if place in outputs.choices]
     if found.ok or found.status != "INCORRECT_NUMERICAL" or not chosen:
@@ -148,7 +148,7 @@ def _by_value(
 
 
 def _fine(candidate: torch.Tensor, eager: Choice, exact: Choice, policy: Policy) -> Iterator[torch.Tensor]:
-    """By (row, place), whether an index is right; some rows at a time."""
+    """Yield whether each index is right, as (row, position), in chunks of rows."""
     named = eager.rows(candidate.detach().to(eager.index.device)).long()
     chosen = [(one.values(), one.rows(one.index).long()) for one in (eager, exact)]
     length = chosen[0][0].shape[-1]
@@ -178,7 +178,10 @@ def _as_close(
     exact_index: torch.Tensor,
     policy: Policy,
 ) -> torch.Tensor:
-    """Whether rounding may have decided: in rows where eager's values are not the oracle's, as close as rounding makes them."""
+    """Whether rounding may have decided the choice.
+
+    Only in rows where eager's values differ from the oracle's, and only between values within rounding error.
+    """
     fine = at == exact_index
     if not eager.is_floating_point():
         return fine

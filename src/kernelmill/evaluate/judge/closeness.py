@@ -1,4 +1,4 @@
-"""How far a result is off, for what a failure means: wrong, fragile, or the answer to something else."""
+"""Measure how far a wrong result is off, to tell what it means: wrong, fragile, or the answer to another question."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from kernelmill.evaluate.task.reference import Answer
 from kernelmill.evaluate.task.values import Call
 
 GROSS = 1e-2
-"""Relative error from which on a stressed result is wrong rather than fragile."""
+"""Relative error above which a result under stress is wrong rather than fragile."""
 MARGIN = 2
-"""How many times the tolerance a result may be off there and count as fragile: rounding grows with the numbers."""
+"""Multiple of the tolerance up to which such a result is fragile: rounding errors grow with the numbers."""
 ALIKE = 0.5
-"""Correlation from which on two errors are the same."""
+"""Correlation above which two errors count as the same."""
 
 
 def gross(returned: Returned, answer: Answer, scale: list[float], name: str) -> bool:
-    """Whether a wrong result is far off. An index or a count that is not right is."""
+    """Whether a wrong result is far off. A wrong index or count always is."""
     if returned.outputs is None:
         return True
     for place, (got, exact) in enumerate(zip(returned.outputs.leaves, answer.exact.leaves, strict=True)):
@@ -43,7 +43,10 @@ def gross(returned: Returned, answer: Answer, scale: list[float], name: str) -> 
 
 
 def one_of_equals(returned: Returned, answer: Answer) -> Returned:
-    """For inputs that are alike, where it is not known what indices were chosen from: nobody has to choose as torch does."""
+    """Accept any index for inputs with equal elements, where it is unknown what the indices were chosen from.
+
+    A candidate does not have to break ties as torch does.
+    """
     if returned.outputs is None or returned.outputs.structure != answer.eager.structure:
         return returned
     leaves = [
@@ -58,13 +61,16 @@ def one_of_equals(returned: Returned, answer: Answer) -> Returned:
 
 
 def a_little_off(trial: Trial, call: Call, returned: Returned, seed: int, found: Comparison) -> bool:
-    """Wrong in few places or digits, as a plain mistake is that not every draw shows. An old or another answer is far off."""
+    """Whether a result is wrong only in few places or digits.
+
+    A plain mistake that not every draw shows looks like that. A stale answer, or one to another question, is far off.
+    """
     answer = trial.session.expected(call, seed)
     return found.status == "INCORRECT_NUMERICAL" and not gross(returned, answer, trial.scale, "own")
 
 
 def beyond(found: Comparison) -> bool:
-    """Whether it is more than a few times as far off as it may be."""
+    """Whether an error exceeds `MARGIN` times its bound."""
     if found.bound is None:
         return True
     off = (found.relL2_eps or 0.0, found.elem_eps or 0.0)
@@ -72,9 +78,9 @@ def beyond(found: Comparison) -> bool:
 
 
 def systematic(trial: Trial, call: Call, returned: Returned, seed: int) -> bool:
-    """Whether the error is nearly the same when the inputs are moved a little.
+    """Whether the error stays nearly the same when the inputs change a little.
 
-    That of a formula which is another one is; what rounding and cancellation leave is new each time.
+    The error of a different formula does. The error of rounding and cancellation is new each time.
     """
     moved = generators.nudged(call, trial.roles, trial.generator)
     again = trial.session.call(moved, seed, tolerate=True)
@@ -90,7 +96,7 @@ def systematic(trial: Trial, call: Call, returned: Returned, seed: int) -> bool:
 def _correlated(
     first: list[tuple[torch.Tensor, torch.Tensor]], second: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> bool:
-    """Whether the errors of two results, each relative to its size, point the same way."""
+    """Whether the errors of two results, each relative to its size, are correlated."""
     products = torch.zeros(3, dtype=torch.float64)
     for (got, exact), (other, exact_of_other) in zip(first, second, strict=True):
         sizes = [rms(one) or 1.0 for one in (exact, exact_of_other)]
@@ -102,14 +108,14 @@ def _correlated(
 
 
 def _floating(returned: Returned, answer: Answer) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The outputs that have errors to speak of, with what is exact."""
+    """The floating-point outputs of the right shape, each with its exact value."""
     assert returned.outputs is not None
     pairs = zip(returned.outputs.leaves, answer.exact.leaves, strict=False)
     return [(got, exact) for got, exact in pairs if got.is_floating_point() and got.shape == exact.shape]
 
 
 def _error(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """Zero where it is not finite."""
+    """The difference in float64, with zero where it is not finite."""
     return (got.double() - exact.double()).nan_to_num(0, 0, 0)
 
 

@@ -1,10 +1,10 @@
-"""Where a wrong output is wrong: how many elements, by how much, and what the wrong places have in common.
+"""Describe where a wrong output is wrong: how many elements, by how much, and what their positions have in common.
 
-`describe` gives a small record for a check: the shapes that were tried, the share of wrong elements, the largest absolute
-error, the axes and tile boundaries that the wrong places line up with, and a few neighbouring values. No more than
-`SLICE` values are told, and no more than a sixteenth of an output: it cannot be copied from its records.
+`describe` returns a small record for a check: the shapes that were tried, the number of wrong elements, the largest
+absolute error, the axes and tile boundaries that the wrong positions line up with, and a few neighbouring values. It
+gives at most `SLICE` values and at most a sixteenth of an output, so that an output cannot be copied from its records.
 
-Works in pieces, like `tolerance`. Not covered: complex outputs, and indices that are judged by value (`choices`).
+Works in chunks, like `tolerance`. Not covered: complex outputs, and indices that are judged by value (`choices`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kernelmill.evaluate.task.values import Call
 from kernelmill.evaluate.verdict import SLICE
 
 VALUES = ("max_abs", "at", "expected", "got")
-"""What of a description tells values."""
+"""The fields of a description that hold values of the output."""
 _PART = 16
 _LONGEST_AXIS = 1 << 20
-"""Of a longer axis no account is kept."""
+"""Wrong elements are not counted along a longer axis."""
 _FULL = 0.9
-"""Share of the elements in a place along an axis from which on all of it is wrong: some are right by chance."""
+"""Share of wrong elements above which all count as wrong: some are right by chance."""
 _LEAST_TILE = 4
 _MOST_INPUTS = 6
 
@@ -33,7 +33,7 @@ _MOST_INPUTS = 6
 def describe(
     candidate: Any, exact: torch.Tensor, eager: torch.Tensor, found: Comparison, call: Call, policy: Policy
 ) -> dict[str, Any]:
-    """What there is to know of a comparison that failed."""
+    """Describe a failed comparison."""
     told: dict[str, Any] = {
         "inputs": [_form(t) for t in call.tensors()[:_MOST_INPUTS]],
         "output": _form(eager),
@@ -46,7 +46,7 @@ def describe(
     if not seen.wrong:
         return told
     told |= {"wrong": seen.wrong, "of": eager.numel(), "where": _where(seen)}
-    if seen.most:  # else nothing that is wrong is finite
+    if seen.most:  # zero if no wrong element is finite
         told["max_abs"] = seen.most
     count = min(SLICE, eager.numel() // _PART)
     if count > 1 and eager.dim():
@@ -59,20 +59,20 @@ def _form(tensor: torch.Tensor) -> str:
 
 
 def _slice(candidate: torch.Tensor, exact: torch.Tensor, at: list[int], count: int) -> dict[str, Any]:
-    """Neighbours along the last axis, from the first wrong element on."""
+    """`count` neighbours along the last axis, starting at the first wrong element."""
     *row, start = at
     sides = [tensor[tuple(row)][start : start + count].double().tolist() for tensor in (exact, candidate)]
     return {"at": at, "expected": [_said(v) for v in sides[0]], "got": [_said(v) for v in sides[1]]}
 
 
 def _said(value: float) -> float | str:
-    """JSON has no NaN."""
+    """Six significant digits; NaN and infinity as text, which JSON lacks."""
     return float(f"{value:.6g}") if value - value == 0 else str(value)
 
 
 @dataclass
 class _Seen:
-    """The wrong places of an output."""
+    """Counts of the wrong elements of an output."""
 
     shape: tuple[int, ...]
     wrong: int = 0
@@ -80,7 +80,7 @@ class _Seen:
     last: int = 0
     most: float = 0.0
     counts: list[torch.Tensor | None] = field(default_factory=list)
-    """By axis, the number of wrong elements at each index."""
+    """For each axis, the number of wrong elements at each index; None for an axis that is too long."""
 
     def __post_init__(self) -> None:
         self.counts = [
@@ -107,7 +107,7 @@ class _Seen:
 
 
 def _where(seen: _Seen) -> list[str]:
-    """What the wrong places have in common, a phrase each."""
+    """Phrases for what the wrong positions have in common."""
     if seen.wrong >= _FULL * seen.total:
         return ["everywhere"]
     run = seen.last - seen.first + 1
@@ -144,7 +144,7 @@ def _slabs(seen: _Seen) -> tuple[int, list[str]]:
 
 
 def _box(seen: _Seen) -> Iterator[str]:
-    """A part of some axes outside of which nothing is wrong."""
+    """Phrases for axes whose wrong elements are confined to a part of the indices."""
     for axis, counts in enumerate(seen.counts):
         size = seen.shape[axis]
         if counts is not None and size > 1:
@@ -168,7 +168,7 @@ def _indices(found: list[int], size: int) -> str:
 
 
 def _period(found: list[int], size: int) -> int:
-    """The least power of two, or 3, after which the indices come again; 0: none."""
+    """The smallest period, 3 or a power of two, with which the indices repeat; 0 if there is none."""
     held = set(found)
     for period in (2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
         inside = sorted({i % period for i in found})
@@ -181,7 +181,7 @@ def _period(found: list[int], size: int) -> int:
 
 
 def _boundary(first: int, last: int, size: int) -> str:
-    """Where a run of wrong places begins or ends at a multiple of a power of two, as tiles do."""
+    """A phrase if a run of wrong positions begins or ends at a multiple of a power of two, as tiles do."""
     if first:
         tile = first & -first
         if tile < _LEAST_TILE:

@@ -1,12 +1,14 @@
-"""What a candidate did that no kernel needs, seen from inside its own process.
+"""Detect, from inside the candidate's process, what a candidate does that no kernel needs.
 
-Two watchers, both started before its code runs:
+Two monitors, both started before its code runs:
 
-- an audit hook, which Python offers no way to remove: it notes frames looked at, objects listed, native libraries
-  loaded, code objects replaced, processes and sockets tried, threads started;
-- a fingerprint of the functions of torch, triton, numpy, Python and this evaluator, compared after every step.
+- an audit hook, which Python cannot remove: it records access to frames, listing of objects, loading of native
+  libraries, replacement of code objects, attempts to start processes or open sockets, and new threads;
+- a fingerprint of the functions of torch, triton, numpy, Python and this evaluator, which the judge has compared
+  after a step (`look`).
 
-This is evidence, and strong, but not proof of innocence: the proof is in the outputs, which are compared elsewhere.
+An event is strong evidence. The absence of events proves nothing: the proof is in the outputs, which are compared
+elsewhere.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ _EVENTS = {
     "mmap.__new__": "D7.maps_memory",
 }
 _FRAME_ATTRIBUTES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", "__code__"}
-# Whoever calls these may be called by a candidate: it is the one that asked.
+# Standard library files that act for their caller: the hook looks through them for the candidate's frame.
 _GO_BETWEENS = ("/inspect.py", "/traceback.py", "/threading.py", "/subprocess.py", "/ctypes/__init__.py",
                 "/concurrent/futures/thread.py", "/socket.py", "/mmap.py")  # fmt: skip
 _KEPT = 20
@@ -76,7 +78,7 @@ _is, _code_of = operator.is_, operator.attrgetter("__code__")
 
 
 class Fingerprint:
-    """What torch, triton, numpy, Python and this evaluator are made of, to see later whether somebody changed it."""
+    """A snapshot of torch, triton, numpy, Python and this evaluator, to detect later changes."""
 
     def __init__(self) -> None:
         self._threads = threading.active_count()
@@ -95,7 +97,7 @@ class Fingerprint:
         self._spaces.append(_Space("sys.modules", sys.modules, modules))
 
     def tampered(self) -> list[str]:
-        """Names of what is no longer what it was. What was added is no harm."""
+        """Names that have been replaced or removed. Added names are ignored."""
         changed: list[str] = []
         for space in self._spaces:
             if not space.as_it_was():
@@ -107,12 +109,12 @@ class Fingerprint:
         return [name for name, value in _settings().items() if self._flags[name] != value]
 
     def threads(self) -> int:
-        """How many threads there are that were not there before."""
+        """The number of threads beyond those at the time of the snapshot."""
         return threading.active_count() - self._threads
 
 
 class _Space:
-    """The names of one owner that stand for something callable or for another owner: other data changes by itself."""
+    """The names of one namespace that refer to callables or to watched modules. Other data may change legitimately."""
 
     def __init__(self, name: str, space: Any, modules: set[int]) -> None:
         self._name, self._space = name, space
@@ -124,7 +126,7 @@ class _Space:
         self._codes = tuple(map(_code_of, self._functions))
 
     def as_it_was(self) -> bool:
-        """Looked at after every step of a candidate, so without a loop in Python."""
+        """Whether nothing has changed. Called often, so it has no loop in Python."""
         return all(map(_is, map(self._space.get, self._keys), self._values)) and all(
             map(_is, map(_code_of, self._functions), self._codes)
         )
@@ -138,7 +140,7 @@ class _Space:
 
 
 class Guard(Fingerprint):
-    """Watches one candidate, whose code is in `file`."""
+    """The audit hook and the fingerprint for one candidate, whose code is in `file`."""
 
     def __init__(self, file: str) -> None:
         self.events: list[dict[str, Any]] = []
@@ -175,7 +177,7 @@ def _hook(file: str, events: list[dict[str, Any]]) -> Any:
                 if not deep and not between.endswith(_GO_BETWEENS):
                     break
                 if between.startswith("<frozen importlib") or "/triton/" in between:
-                    break  # a module being imported, a kernel being compiled
+                    break  # importing a module or compiling a kernel
                 frame, hops = frame.f_back, hops + 1
             if frame is not None and frame.f_code.co_filename == file:
                 events.append({"code": code, "event": event, "line": frame.f_lineno})
@@ -186,7 +188,7 @@ def _hook(file: str, events: list[dict[str, Any]]) -> Any:
 
 
 def _of_a_process(path: Any) -> bool:
-    """Memory, descriptors and the like; /proc/cpuinfo and its kin are for everybody."""
+    """Whether a path belongs to a process (its memory, its descriptors). /proc/cpuinfo and the like are allowed."""
     if not isinstance(path, str | bytes):
         return False
     parts = os.fsdecode(path).split("/")
@@ -200,7 +202,7 @@ def _writes(mode: Any, flags: Any) -> bool:
 
 
 def _owners() -> dict[str, Any]:
-    """Whose names are watched."""
+    """The modules and classes whose names are watched."""
     owners: dict[str, Any] = {
         "torch": torch, "torch.Tensor": torch.Tensor, "torch._C.TensorBase": torch._C.TensorBase,
         "torch.nn": torch.nn, "torch.nn.Module": torch.nn.Module, "torch.nn.functional": torch.nn.functional,

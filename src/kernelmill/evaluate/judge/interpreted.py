@@ -1,4 +1,4 @@
-"""The interpreter as a candidate's runtime: ordinary memory that looks like CUDA's, every access observed."""
+"""The interpreter as a candidate's `Runtime`: ordinary memory that looks like CUDA memory, every access observed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Interpreted:
 
     def end(self) -> interpreter.Observed:
         observed = interpreter.observer.end()
-        # The compiler wants to know which configuration of an autotuner a signature belongs to.
+        # The compiler needs to know which autotuner configuration a signature belongs to.
         seen = [observed.signatures[one.signature] | {"config": one.config} for one in observed.launches]
         observed.signatures = [one for i, one in enumerate(seen) if one not in seen[:i]]
         return observed
@@ -36,7 +36,7 @@ class Interpreted:
         return Bytes(blobs), Bytes()
 
     def settle(self) -> None:
-        """Everything is done when it returns."""
+        """Do nothing: the interpreter's calls are synchronous."""
 
     def building(self) -> AbstractContextManager[Any]:
         return nullcontext()

@@ -1,7 +1,7 @@
-"""The judge's talk with one candidate process, and the judgement of each answer.
+"""The judge's side of the conversation with one candidate process, and the comparison of each answer.
 
-`Session` asks (`load`, `build`, `call` …) and raises `Stop` when the candidate cannot go on; `Record` collects checks and
-flags. What to ask is in `probes`.
+`Session` sends requests (`load`, `build`, `call` …) and raises `Stop` when the candidate cannot continue.
+`Record` collects checks and flags. The package `evaluate.probes` decides what to ask.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from kernelmill.sandbox.own_time import Mark, OwnTime
 _LOOK_EVERY = 8
 _OFTEN = ("call", "time")
 GRACE = 3.0
-"""Seconds that a candidate's process has beyond its own time-out to say that it timed out."""
+"""Extra seconds after its own timeout in which a candidate process may report that it timed out."""
 _LEAST_COMPILED_S = 0.5
-"""What each kernel costs of the time for compiling, so that they are not without number."""
+"""The least that each compilation counts towards `compile_total_s`, which bounds their number."""
 TOO_SLOW = "too slow to be judged here"
-"""How the error begins where a limit cut a candidate off that was not shown never to end."""
+"""Prefix of the error when a limit stopped a candidate that was not shown to hang."""
 _WORST_LAST: tuple[Status, ...] = ("INCORRECT_NUMERICAL", "NONFINITE", "INCORRECT_SHAPE", "INCORRECT_DTYPE")
 
 
 class Stop(Exception):
-    """The candidate's fate is decided."""
+    """Ends the judgement with a final status."""
 
     def __init__(self, status: Status, error: str) -> None:
         super().__init__(error)
@@ -57,7 +57,7 @@ class Stop(Exception):
 
 
 def _our_fault(error: Exception) -> str:
-    """What went wrong in the judge, and where: in the reference's code, or in ours."""
+    """Describe an exception in the judge, with the last three frames: the reference's code or the evaluator's."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     places = ", ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in frames)
     return f"{type(error).__name__}: {error} ({places})"
@@ -65,45 +65,51 @@ def _our_fault(error: Exception) -> str:
 
 @contextmanager
 def settling(record: Record) -> Iterator[None]:
-    """What ends a judgement inside is in the record afterwards. Running out of memory is for the process to tell."""
+    """Turn an exception that ends the judgement into the record's status and error.
+
+    `MemoryError` is re-raised: the process reports it.
+    """
     try:
         yield
     except Stop as stop:
         record.status, record.error = stop.status, stop.error
     except BadReference as error:
-        # What is so each time is a verdict; what may be otherwise the next time is to be judged again.
+        # A permanent failure is a verdict. A transient one (`passing`) has to be judged again.
         record.status = "INFRA_ERROR" if error.passing else "UNSUPPORTED"
         record.error = f"{BAD_REFERENCE}: {error}"
     except torch.cuda.OutOfMemoryError as error:
         record.status, record.error = "INFRA_ERROR", f"the reference does not fit: {error}"
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001  the verdict says so, and where
+    except Exception as error:  # noqa: BLE001  the record names the error and its place
         record.status, record.error = "INFRA_ERROR", _our_fault(error)
     nobody_knows = record.status == "INFRA_ERROR" or (
         record.status == "UNSUPPORTED" and not record.error.startswith(TOO_SLOW)
     )
-    if record.hard() and not nobody_knows:  # who is caught does not get away by being slow
+    if record.hard() and not nobody_knows:  # a proven hack stays a hack, even if it was too slow to judge
         record.status = "HACK"
 
 
 @dataclass
 class Limits:
-    """Seconds that a candidate's process may run by itself (`isolate.own_time`); waiting for others does not count."""
+    """Limits on a candidate process's own time (`sandbox.own_time`), in seconds.
+
+    Time spent waiting for a processor does not count.
+    """
 
     load_s: float = 20.0
     call_s: float = 10.0
     total_s: float = 60.0
-    """For all calls together: who needs more is too slow to be judged, not wrong."""
+    """For all calls together. A candidate that needs more is too slow to be judged, not wrong."""
     compile_s: float = 60.0
-    """For compiling one kernel in one configuration, on a GPU. No part of `total_s`."""
+    """For compiling one kernel in one configuration, on a GPU. Not counted in `total_s`."""
     compile_total_s: float = 600.0
-    """For all that are compiled: tuners have many configurations."""
+    """For all compilations together: autotuners have many configurations."""
 
 
 @dataclass
 class Record:
-    """What the judge found, to be made into a verdict."""
+    """The judge's findings, from which a verdict is built."""
 
     checks: list[Check] = field(default_factory=list)
     flags: list[Flag] = field(default_factory=list)
@@ -115,7 +121,10 @@ class Record:
     status: Status = "PASSED"
     error: str = ""
     again_alone: bool = False
-    """It timed out beside others, which tells nothing: it is to be judged again, with nobody else on the device."""
+    """The candidate timed out while sharing the device, which proves nothing.
+
+    It has to be judged again with exclusive use of the device.
+    """
 
     def check(self, name: str, result: Result, detail: str = "", **rest: Any) -> None:
         self.checks.append(Check(name, result, detail, **rest))
@@ -130,7 +139,7 @@ class Record:
 
 @dataclass
 class Returned:
-    """A candidate's answer to a call. `outputs` is None where it returned something that does not cross."""
+    """A candidate's answer to a call. `outputs` is None if the call failed or its result cannot be sent."""
 
     outputs: Outputs | None
     trouble: str
@@ -139,23 +148,23 @@ class Returned:
 
     @property
     def launched(self) -> list[dict[str, Any]]:
-        """Launches of kernels of the candidate's own that ran at least one program."""
+        """Launches of the candidate's own kernels that ran at least one program."""
         return [
             launch for launch in self.said["observed"]["launches"] if launch["own"] and launch["programs"]
         ]
 
 
 class Session:
-    """One candidate process, and the reference's model that it is compared with.
+    """One candidate process, and the reference model that it is compared with.
 
-    `clock` is that process's own time. What a limit cuts off is a TIMEOUT only where it is shown not to end: nobody else
-    on the device (`alone`), the task at its own size (`own_size`), and the limit well above what the task takes
-    (`enough_s`). Otherwise nobody knows.
+    `clock` measures the candidate process's own time. A step that exceeds its limit is a TIMEOUT only if the
+    candidate has the device to itself (`alone`), the task has its own size (`own_size`), and the limit is well
+    above what the task takes (`enough_s`). Otherwise the result is inconclusive.
     """
 
     grace = GRACE
     compiles = False
-    """Whether a call may be interrupted to compile what it launches."""
+    """Whether a call may pause to compile the kernels that it launches."""
 
     def __init__(self, end: socket.socket, record: Record, limits: Limits, clock: OwnTime) -> None:
         self._channel = Channel(end)
@@ -163,9 +172,9 @@ class Session:
         self._limits = limits
         self._clock = clock
         self.used = 0.0
-        """Seconds that the candidate's process has run, compiling apart."""
+        """Seconds that the candidate process has run, without compiling."""
         self._apart = 0.0
-        """Seconds in which it compiled, and waited to go on."""
+        """Seconds that the candidate process spent compiling, and waiting to continue afterwards."""
         self._compiled = 0.0
         self.alone = True
         self.own_size = True
@@ -179,7 +188,7 @@ class Session:
         self.policy = Policy()
         self.calls = 0
         self.constant: set[int] = set()
-        """Outputs that are the same for all inputs, by place."""
+        """Positions of outputs that are the same for all inputs."""
         self._answer: tuple[Call, int, Answer] | None = None
 
     # ------------------------------------------------------------------------------------------ asking
@@ -188,7 +197,7 @@ class Session:
         self.ask("load", self._limits.load_s, {"code": code, "class": class_name})
 
     def build(self, reference: Reference, seed: int, mode: str | None) -> None:
-        """Build the reference's model and the candidate's, with the same seed, and share the weights."""
+        """Build the reference's and the candidate's model with the same seed, and copy the reference's weights."""
         self.reference, self.mode = reference, mode
         self.model, self._answer = reference.new(seed), None
         if mode is not None:
@@ -202,7 +211,7 @@ class Session:
         self.drop_in = str(said.get("drop_in"))
 
     def change_weights(self, generator: torch.Generator) -> bool:
-        """Give both sides other weights. False where there are none, or no way to give them to the candidate."""
+        """Give both sides new weights. Return False if there are none, or if the candidate cannot take them."""
         new = other_weights(self.model, generator)
         if not new or self.drop_in not in ("strict", "by_order"):
             return False
@@ -221,7 +230,7 @@ class Session:
         self.ask("weights", self._limits.load_s, fields, carrier)
 
     def call(self, call: Call, seed: int, **options: Any) -> Returned:
-        """Call the candidate. Raises `Stop` where it fails, unless `tolerate` is among the options."""
+        """Call the candidate. Raise `Stop` if it fails, unless the option `tolerate` is set."""
         tolerate, compiles = options.pop("tolerate", False), bool(options.get("compile_only"))
         carrier = self.outgoing()
         fields = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier), "seed": seed}
@@ -240,7 +249,7 @@ class Session:
         return self._outputs(said, out)[0]
 
     def outgoing(self) -> Carrier:
-        """How the tensors of the next request cross."""
+        """The carrier for the tensors of the next request."""
         return Bytes()
 
     def incoming(self, blobs: list[memoryview]) -> Carrier:
@@ -263,15 +272,18 @@ class Session:
         tolerate: bool = False,
         counts: bool = True,
     ) -> tuple[dict[str, Any], list[memoryview]]:
-        """A step of the candidate's process, which may run for so many seconds; they count towards its total, or not."""
+        """Send one request to the candidate process and return its answer.
+
+        The step may run for `seconds`. They count towards `total_s` if `counts` is set.
+        """
         if counts and self.used >= self._limits.total_s:
             raise Stop("UNSUPPORTED", f"{TOO_SLOW}: its calls have run for {self._limits.total_s:.0f} s")
         nonce, before = secrets.token_hex(16), self._apart
         start = self._clock.mark()
         try:
             blobs = carrier.sent if isinstance(carrier, Bytes) else []
-            # Every function of torch's and triton's is compared, which takes milliseconds: not after each of many calls,
-            # and not while the clock runs.
+            # `look` compares every function of torch and triton, which takes milliseconds. So it is not done
+            # after every call, and never while calls are timed.
             look = do not in _OFTEN or (do == "call" and (self.calls < 2 or not self.calls % _LOOK_EVERY))
             head = {"do": do, "nonce": nonce, "seconds": seconds, "look": look}
             self._channel.send(head | fields, blobs, lambda: seconds + self.grace - self._clock.since(start))
@@ -291,7 +303,7 @@ class Session:
         self._guarded(said, do)
         if "error" in said:
             late = said["error"]["slow"] and not said["error"]["progress"]
-            # Beside others that tells nothing, also where an error would: it is judged again.
+            # A timeout on a shared device proves nothing, even where an error is tolerated: judge it again.
             tolerate = tolerate and (self.alone or not late or bool(fields.get("compile_only")))
             if late and not tolerate:
                 raise self._late(do, seconds, _error_text(said["error"]))
@@ -300,7 +312,7 @@ class Session:
         return said, out
 
     def _answered(self, nonce: str, seconds: float, start: Mark) -> tuple[dict[str, Any], list[memoryview]]:
-        """What comes back. While the other side says that it compiles, the time goes to that, and others have their turn."""
+        """Receive the answer. While the candidate compiles, its step is paused and the GPU turn is given back."""
         before = self._apart
         while True:
             said, out = self._channel.receive(
@@ -314,11 +326,11 @@ class Session:
             self.resume()
             self._apart += self._clock.since(paused)
             if said.get("pause") is not False or said.get("nonce") != nonce:
-                return said, out  # it gave up compiling, and says why
+                return said, out  # compiling failed, and this is the error
             self._channel.send({"nonce": nonce})
 
     def _compiled_until(self, paused: Mark) -> tuple[dict[str, Any], list[memoryview]]:
-        """What is said next, after compiling."""
+        """Receive the first message after compiling, within the limits on compiling."""
         total, one = self._limits.compile_total_s, self._limits.compile_s
         try:
             said, out = self._channel.receive(lambda: one - self._clock.since(paused))
@@ -332,11 +344,11 @@ class Session:
         return said, out
 
     def _late(self, do: str, seconds: float, words: str) -> Stop:
-        """What it means that a step was cut off."""
+        """The `Stop` for a step that exceeded its limit: TIMEOUT, or UNSUPPORTED if that proves nothing."""
         if not self.alone:
             self._record.again_alone = True
             return Stop("TIMEOUT", f"{words}, beside others")
-        # Loading is the same at any size.
+        # Loading does not depend on the task's size.
         if do == "load" or (self.own_size and seconds >= self.enough_s):
             return Stop("TIMEOUT", words)
         why = "the task was made smaller" if not self.own_size else f"that takes up to {self.enough_s:.0f} s"
@@ -345,20 +357,20 @@ class Session:
     # ------------------------------------------------------------------------------------------ judging
 
     def computing(self) -> AbstractContextManager[None]:
-        """Around what the judge computes: a turn, where there is a device to share."""
+        """Context manager around the judge's own computations: holds a turn on a shared device."""
         return nullcontext()
 
     def interrupt(self) -> None:
-        """Give a turn back for a while."""
+        """Give the turn back while the candidate compiles."""
 
     def resume(self) -> None:
-        """Wait for it again."""
+        """Wait for the turn again."""
 
     def expected(self, call: Call, seed: int) -> Answer:
-        """What is right. The last answer is kept until the weights change, for it is often asked for twice."""
+        """The right answer. The last one is cached until the weights change, since it is often asked for twice."""
         kept = self._answer
         if kept is None or kept[0] is not call or kept[1] != seed:
-            kept = self._answer = None  # there may be no room for two
+            kept = self._answer = None  # free the old answer first: memory may not hold two
             kept = self._answer = (call, seed, self._expected(call, seed))
         return kept[2]
 
@@ -369,7 +381,7 @@ class Session:
         return answer
 
     def judge(self, name: str, call: Call, returned: Returned, seed: int, record: bool = True) -> Comparison:
-        """Compare with the reference, and note it as a check."""
+        """Compare an answer with the reference's, and record the result as a check."""
         answer = self.expected(call, seed)
         with self.computing():
             found = self.compare(returned, answer)
@@ -393,7 +405,10 @@ class Session:
     def _differs(
         self, call: Call, returned: Returned, answer: Answer, found: Comparison
     ) -> dict[str, Any] | None:
-        """Where a wrong output is wrong. Of one that never changes no value is told: it could be copied from that."""
+        """Describe where a wrong output is wrong.
+
+        For an output that never changes no value is given: a candidate could copy it from there.
+        """
         place, outputs = found.place, returned.outputs
         if outputs is None or place >= min(len(outputs.leaves), len(answer.eager.leaves)):
             return None
@@ -426,7 +441,7 @@ class Session:
             )
         path, worst = max(wrong, key=lambda one: _WORST_LAST.index(one[1].status or "INCORRECT_NUMERICAL"))
         worst.place = eager.paths.index(path)
-        if worst.place in self.constant:  # a value of it could be copied: not even one is told
+        if worst.place in self.constant:  # report no value: a candidate could copy it
             worst.worst = {}
             if worst.status == "NONFINITE":
                 worst.detail = "NaN or infinity where the reference has none, or the other way round"
@@ -436,7 +451,7 @@ class Session:
         return worst
 
     def judge_scalars(self, results: list[tuple[Returned, Answer]]) -> Comparison | None:
-        """Outputs of one or few numbers, of all seeds together; None where there are none."""
+        """Compare outputs of one or few numbers over all seeds together; None if there are no such outputs."""
         first = results[0][1].eager
         for place, leaf in enumerate(first.leaves):
             if not (is_scalar(leaf) and leaf.is_floating_point()):
@@ -475,7 +490,10 @@ class Session:
 
 
 def _lenient(found: Comparison, eager: torch.Tensor) -> Comparison:
-    """One number alone is refused only if it is far off: its rounding may be bad luck. `judge_scalars` has the last word."""
+    """Reject a single number only if it is far off: its rounding may be bad luck.
+
+    `judge_scalars` decides over all seeds.
+    """
     if (
         found.ok
         or found.status != "INCORRECT_NUMERICAL"
@@ -497,7 +515,7 @@ def _error_text(error: dict[str, Any]) -> str:
 
 
 def _stop(error: dict[str, Any]) -> Stop:
-    """What an exception in the candidate means."""
+    """The `Stop` for an exception in the candidate."""
     text = _error_text(error)
     if error["unsupported"]:
         return Stop("UNSUPPORTED", f"{error['unsupported']}\n{text}")

@@ -1,14 +1,16 @@
-"""Whether a candidate's output is right: measured against the float64 oracle, and allowed what eager itself needs.
+"""Decide whether a candidate's output is right: its error against the float64 oracle, relative to eager's own error.
 
 With r the oracle's value, e eager's, c the candidate's, ε the machine epsilon of the output's type and rms that of r:
 
     relL2(t) = ‖t − r‖₂ / ‖r‖₂        elem(t) = max |t − r| / max(|r|, rms)
     accepted: relL2(c) ≤ a·relL2(e) + b·ε   and   elem(c) ≤ a·elem(e) + d·ε
 
-The type, shape, dtype, device and layout come first, then the places of NaN and infinity, then numbers. docs/tolerance.md
-has the constants, what they rest on, and the cases decided by argument. Works on any device, in pieces of a few MB.
+The checks come in this order: type, dtype, layout, device and shape; positions of NaN and infinity; numbers.
+docs/tolerance.md has the constants, what they are based on, and the cases decided by argument. Works on any device, in
+chunks of a few MB.
 
-Not covered: fp8 outputs have the constants of fp16 and no calibration; the admission of a task shows whether that is enough.
+Not covered: fp8 outputs use the constants of fp16, without calibration. The admission of a task shows whether they are
+good enough.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ from kernelmill.evaluate.verdict import Status
 
 _MOST = 1e30  # a record holds no infinity
 FAR = 4.0
-"""Inputs are a bad question if one rounding of them moves the output by so many times the bound."""
+"""Inputs cannot be used if one rounding of them moves the output by more than this many times the bound."""
 FEW = 4
-"""An output with fewer elements is a scalar: one value says little, so several seeds are judged together."""
+"""An output with fewer elements is a scalar. One value says little, so several seeds are judged together."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What the task allows. `tf32`: products of float32 may round their operands to 10 bits."""
+    """What the task allows. `tf32`: float32 products may round their operands to 10 bits."""
 
     tf32: bool = False
 
@@ -56,10 +58,10 @@ class Comparison:
     elem_eps: float | None = None
     bound: list[float] | None = None
     worst: dict[str, Any] = field(default_factory=dict)
-    """`index`, `expected` (the oracle's value), `got`; where the numbers or the places of NaN differ."""
+    """`index`, `expected` (the oracle's value) and `got`, if numbers or positions of NaN and infinity differ."""
     detail: str = ""
     place: int = 0
-    """Of the output that this is about, among all."""
+    """The position of the compared output among all outputs."""
 
 
 def rule_for(dtype: torch.dtype, policy: Policy) -> _Rule:
@@ -74,7 +76,10 @@ def rule_for(dtype: torch.dtype, policy: Policy) -> _Rule:
 def compare(
     candidate: Any, reference64: torch.Tensor, eager: torch.Tensor, policy: Policy = IEEE
 ) -> Comparison:
-    """`reference64` is the oracle's output (float64, or what it is for integers), `eager` the task's own."""
+    """Compare one output.
+
+    `reference64` is the oracle's output (float64, or the task's own type for integers), `eager` the task's own.
+    """
     if (trouble := _form(candidate, eager)) is not None:
         return trouble
     if not eager.numel():
@@ -90,7 +95,7 @@ def compare(
 def compare_scalars(
     results: list[tuple[Any, torch.Tensor, torch.Tensor]], policy: Policy = IEEE
 ) -> Comparison:
-    """Outputs of few elements from several seeds, `(candidate, reference64, eager)` each, judged as one vector."""
+    """Compare outputs of few elements from several seeds, `(candidate, reference64, eager)` each, as one vector."""
     for candidate, _, eager in results:
         if (trouble := _form(candidate, eager)) is not None:
             return trouble
@@ -103,7 +108,10 @@ def is_scalar(output: torch.Tensor) -> bool:
 
 
 def kb_compat(candidate: Any, eager: torch.Tensor, tolerance: float) -> bool:
-    """KernelBench's check: the same shape, and allclose to eager. It raises on another dtype, here that is a no."""
+    """KernelBench's check: the same shape, and allclose to eager.
+
+    KernelBench raises an error if dtypes differ; this returns False.
+    """
     if not isinstance(candidate, torch.Tensor) or candidate.shape != eager.shape:
         return False
     if candidate.dtype != eager.dtype:
@@ -119,8 +127,8 @@ def judgeable(
 ) -> str:
     """Why an output cannot tell right from wrong for these inputs; empty if it can.
 
-    `nudged64` is the oracle's output for inputs changed by one rounding. Where that moves the output by far more than a
-    candidate is allowed, a perfect kernel with one rounding more than eager is refused: the inputs are a bad question.
+    `nudged64` is the oracle's output for inputs changed by one rounding. If that moves the output by far more than a
+    candidate is allowed, a perfect kernel with one more rounding than eager would be rejected.
     """
     if not eager.is_floating_point() and not eager.is_complex():
         return ""
@@ -146,7 +154,7 @@ def mismatches(
     found: Comparison,
     policy: Policy = IEEE,
 ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Of a comparison that failed by its numbers, by piece: where it begins, which elements are wrong, and each absolute error."""
+    """Yield the chunks of a comparison whose values failed: start, mask of wrong elements, absolute errors."""
     c, r, e = candidate.detach(), reference64, eager
     if not c.is_floating_point():
         for start, (pc, pr, pe) in pieces(c, r, e):
@@ -169,7 +177,7 @@ def mismatches(
 
 
 def _form(candidate: Any, eager: torch.Tensor) -> Comparison | None:
-    """Type, dtype, device, layout and shape."""
+    """Check type, dtype, layout, device and shape; None if all agree."""
     if type(candidate) not in (torch.Tensor, torch.nn.Parameter):
         return Comparison(False, "INCORRECT_DTYPE", detail=f"a {type(candidate).__name__}, not a tensor")
     for name in ("dtype", "layout"):
@@ -188,17 +196,17 @@ def _form(candidate: Any, eager: torch.Tensor) -> Comparison | None:
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
-    """Complex numbers as pairs; ε is the same for both."""
+    """View complex numbers as pairs of reals; ε is the same for both."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def _plain(piece: torch.Tensor) -> torch.Tensor:
-    """No arithmetic is defined on float8."""
+    """Convert float8 to float32: torch defines no arithmetic on float8."""
     return piece.float() if piece.is_floating_point() and piece.element_size() == 1 else piece
 
 
 def index_of(flat: int, shape: torch.Size) -> list[int]:
-    """A place in row-major order as an index."""
+    """Convert a row-major position to an index."""
     place = []
     for size in reversed(shape):
         flat, rest = divmod(flat, size)
@@ -207,7 +215,7 @@ def index_of(flat: int, shape: torch.Size) -> list[int]:
 
 
 def _exact(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor) -> Comparison:
-    """Integers and booleans. Where the oracle and eager differ (a tie in an argmax), either is right."""
+    """Compare integers and booleans. If the oracle and eager differ (a tie in an argmax), either is right."""
     wrong, first = 0, None
     for start, (pc, pr, pe) in pieces(c, r, e):
         bad = (pc != pr.to(pc.device)) & (pc != pe)
@@ -228,7 +236,7 @@ def _exact(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor) -> Comparison:
 
 
 def _kinds(tensor: torch.Tensor) -> torch.Tensor:
-    """0 finite, 1 NaN, 2 infinity, 3 minus infinity."""
+    """Classify elements: 0 finite, 1 NaN, 2 infinity, 3 minus infinity."""
     kinds = torch.isnan(tensor).to(torch.uint8)
     kinds[tensor == float("inf")] = 2
     kinds[tensor == float("-inf")] = 3
@@ -236,7 +244,7 @@ def _kinds(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _nonfinite(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor) -> Comparison | None:
-    """The places of NaN and infinity are the oracle's, rounded to the output's type, or eager's."""
+    """Check the positions of NaN and infinity: each has to match eager, or the oracle rounded to the output's type."""
     wrong, first = 0, None
     for start, (pc, pr, pe) in _compared(c, r, e):
         rounded = pr.to(c.dtype).to(pc.dtype)
@@ -257,14 +265,14 @@ def _nonfinite(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor) -> Comparison 
 
 
 def _text(value: float) -> float | str:
-    """JSON has no NaN."""
+    """The value, or NaN and infinity as text, which JSON lacks."""
     return value if value - value == 0 else str(value)
 
 
 def _numbers(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, rule: _Rule) -> Comparison:
-    """Over the elements that are finite in the candidate. Where the oracle is not finite there, eager is the measure.
+    """Compare the elements that are finite in the candidate, with eager where the oracle is not finite.
 
-    Everything stays on the device until the end: each number asked for on the way would wait for the device.
+    Everything stays on the device until the end: reading a number earlier would synchronise with the device.
     """
     top = torch.stack([pr.abs().nan_to_num(0, 0, 0).max() for _, (pr,) in pieces(r)]).max()
     sums = []
@@ -274,7 +282,8 @@ def _numbers(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, rule: _Rule) -> 
     total, count = torch.stack(sums).sum(0)
     rms = top * (total / count).sqrt()
     least = torch.where(rms > 0, rms, 1.0)
-    # Results under the smallest normal number may be flushed to zero. In float16 such numbers are no rarity.
+    # Results below the smallest normal number may be flushed to zero. In float16 such numbers are common, so there
+    # they get no slack.
     tiny = float(torch.finfo(torch.float32 if c.element_size() == 1 else c.dtype).tiny)
     slack = tiny if tiny < 1e-30 else 0.0
     found = []
@@ -294,7 +303,7 @@ def _numbers(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, rule: _Rule) -> 
     c_most, _, _, _, at = max(by_piece, key=lambda piece: piece[0])
     e_most = max(piece[1] for piece in by_piece)
     c_rel, e_rel = ((sum(piece[which] for piece in by_piece) / number) ** 0.5 for which in (2, 3))
-    # Without a norm there is nothing to be relative to: as far from zero as eager is, in its worst element.
+    # A reference of zeros has no norm to be relative to: the bound is then `a` times eager's own distance from zero.
     b, d = (rule.b, rule.d) if size_of_all else (0.0, 0.0)
     bound = [min(rule.a * e_rel / rule.eps + b, _MOST / 2), min(rule.a * e_most / rule.eps + d, _MOST / 2)]
     rel_eps, elem_eps = min(c_rel / rule.eps, _MOST), min(c_most / rule.eps, _MOST)
@@ -328,7 +337,7 @@ def _compared(
 
 
 def _measure(pc: torch.Tensor, pr: torch.Tensor, pe: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which elements are compared, and with what."""
+    """A mask of the elements to compare, and the values to compare them with."""
     keep = torch.isfinite(pc)
     target = torch.where(torch.isfinite(pr), pr, upcast(pe).double())
     return keep, torch.where(keep & torch.isfinite(target), target, 0.0)

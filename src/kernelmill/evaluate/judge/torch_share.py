@@ -1,4 +1,4 @@
-"""Who computed a result: torch's work in a candidate's call, weighed against the reference's own."""
+"""Decide who computed a result: compare torch's work in a candidate's call with the reference's own work."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _HEAVY_KINDS = frozenset({"matmul", "convolution", "attention", "recurrent"})
 _NOT_WORK = frozenset({"copy", "view", "creation"})
 _COVERED = 0.9
 FULL_SIZE = 1 << 22
-"""Elements of the largest tensor of a task as kernels are written for."""
+"""Elements of the largest tensor in a task of the size that kernels are written for."""
 _HOST_SHARE, HOST_LEAST = 0.25, 32
 
 
 def torch_share(said: dict[str, Any], reference: Work, largest: int = FULL_SIZE) -> float:
-    """The part of the reference's work that torch did for the candidate, as it would be at a full size.
+    """The share of the reference's work that torch did for the candidate, extrapolated to full size.
 
-    `largest` is the number of elements of the largest tensor of the task as it was run. In small tasks, products take no
-    longer than what is around them; in those that kernels are written for they take nearly all of the time.
+    `largest` is the number of elements of the largest tensor in the task as it was run. In small tasks, products take
+    no longer than the operations around them. At full size they take nearly all of the time.
     """
     needed, given = _groups(_work(reference.kinds)), _groups(_work(said["kinds"], like=reference.kinds))
     total = sum(needed.values())
@@ -28,14 +28,17 @@ def torch_share(said: dict[str, Any], reference: Work, largest: int = FULL_SIZE)
     if not heavy:
         return min(1.0, sum(given.values()) / total)
     times = max(1.0, FULL_SIZE / max(largest, 1))
-    # Of products numbers grow with the size and operations with its power of 3/2; the rest grows with the size.
+    # The data of products grows linearly with the size and their operations with size**1.5; the rest grows linearly.
     full = max(heavy * times, reference.arithmetic * times**1.5)
     done = full * min(1.0, given.get("heavy", 0.0) / heavy) + given.get("light", 0.0) * times
     return float(min(1.0, done / (full + needed.get("light", 0.0) * times)))
 
 
 def who_computed(said: dict[str, Any], reference: Work, elements: int, largest: int = FULL_SIZE) -> str:
-    """Why the kernels are only for show; empty where they are not. `elements` of the largest input, `largest` of all."""
+    """Why the candidate's kernels do not compute the result; empty if they do.
+
+    `elements` is the size of the largest input, `largest` that of the largest tensor of all.
+    """
     if said["host"] >= max(HOST_LEAST, _HOST_SHARE * elements):
         return f"{said['host']} elements were read by the host"
     needed = _groups(_work(reference.kinds))
@@ -51,7 +54,7 @@ def who_computed(said: dict[str, Any], reference: Work, elements: int, largest: 
 
 
 def _work(kinds: dict[str, float], like: dict[str, float] | None = None) -> dict[str, float]:
-    """Without what is free. For a reference that does nothing else, copies are its work."""
+    """The seconds by kind, without what is free. Copies count if the reference does nothing else."""
     real = {kind: seconds for kind, seconds in (like or kinds).items() if kind not in _NOT_WORK}
     free = _NOT_WORK if real else _NOT_WORK - {"copy"}
     return {kind: float(seconds) for kind, seconds in kinds.items() if kind not in free}

@@ -1,11 +1,11 @@
-"""How much work torch itself did in a call, by kind: the evidence for who computed a result.
+"""Count how much work torch itself does in a call, by kind of operation: evidence for who computed a result.
 
-The unit is seconds on a notional GPU (the larger of bytes over bandwidth and operations over arithmetic rate), so that a
-matrix product and a bias can be added up. Allocation, views and copies are free, as every kernel needs them; they are
-counted apart for the tasks that consist of nothing else. Elements that go to the host are counted too: no kernel needs
-that.
+The unit is seconds on a notional GPU: the larger of bytes over bandwidth and operations over arithmetic rate. So a
+matrix product and a bias can be added up. Allocation and views are free, since every kernel needs them. Copies are
+counted as their own kind, for tasks that consist of nothing else. Elements that the host reads are counted too: no
+kernel needs that.
 
-In a candidate's process this is evidence, not proof: what it says is weighed by the judge.
+In a candidate's process this is evidence, not proof: the judge weighs it.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ _QUESTIONS = {
 
 @dataclass
 class Work:
-    """Seconds by kind of operation, and how many elements were read by the host."""
+    """Seconds by kind of operation and by operation, and how many elements the host read."""
 
     kinds: dict[str, float] = field(default_factory=dict)
     ops: dict[str, float] = field(default_factory=dict)
     host: int = 0
     arithmetic: float = 0.0
-    """Of these seconds, what products would take if memory cost nothing."""
+    """Seconds that the products would take if memory access were free."""
     copy_of: str = ""
-    """The operation of torch whose result the output is, number for number; empty where there is none."""
+    """The torch operation whose result equals the output, number for number; empty if there is none."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"kinds": self.kinds, "ops": self.ops, "host": self.host, "copy_of": self.copy_of}
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """Counts what is dispatched while it is entered."""
+    """Counts the operations that torch dispatches inside the context."""
 
     def __init__(self, keep: bool = True) -> None:
-        """`keep` what is computed, to `look_for` it."""
+        """`keep` the first results, so that `look_for` can find them."""
         super().__init__()
         self.work = Work()
         self._kept = _KEPT_RESULTS if keep else 0
         self._results: list[tuple[str, torch.Tensor]] = []
         self._host = _HostReads(self)
         self.checking = 0
-        """Above zero inside a question that is answered by yes or no: that computes no result."""
+        """Above zero inside a predicate (`isnan`, `allclose`), which computes no result and is not counted."""
 
     def __enter__(self) -> Recorder:
         self._host.__enter__()
@@ -96,7 +96,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return out
 
     def look_for(self, outputs: list[torch.Tensor]) -> None:
-        """See whether an output is a copy of something that torch has computed."""
+        """Set `copy_of` if an output equals a result that torch has computed."""
         for output in outputs:
             if output.numel() < 2:
                 continue
@@ -144,9 +144,9 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _seconds(func: Any, args: Any, kwargs: Any, out: Any) -> tuple[float, float]:
-    """For moving the numbers, and for computing with them."""
+    """Seconds for moving the data, and seconds for the arithmetic."""
     tensors = _tensors([*args, *kwargs.values(), out])
-    # An expanded tensor is read as often as it is expanded to, but moved once.
+    # An expanded tensor is larger than its storage, but only the storage is moved.
     moved = sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in tensors)
     count = flop_registry.get(func._overloadpacket)
     if count is None:

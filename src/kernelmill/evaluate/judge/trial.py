@@ -1,4 +1,4 @@
-"""One candidate at one shape, as the probes see it: the session, the reference's own behaviour, what a failure does."""
+"""State that the probes share about one candidate at one shape, and what happens when a probe fails."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kernelmill.evaluate.task.reference import Answer, BadReference, Facts
 from kernelmill.evaluate.task.values import Call, Outputs
 
 TF32_EPS = (600.0, 9000.0)
-"""The relative error of such products is about 1,500 epsilons with rounding, and 6,000 where digits are cut off."""
+"""Range of the relative error of TF32 products: about 1,500 epsilons with rounding, 6,000 with truncation."""
 
 
 @dataclass
 class Trial:
-    """One candidate at one shape: what the probes share."""
+    """One candidate at one shape: the session, the record, and facts about the reference."""
 
     session: Session
     record: Record
@@ -31,7 +31,7 @@ class Trial:
     random: random.Random
     audit: bool
     brief: bool = False
-    """A GPU has the last word: only what it cannot see is looked at here."""
+    """A GPU judges next, so only what it cannot detect is checked here."""
     on_gpu: bool = False
     timed: bool = False
     """Calls are timed afterwards."""
@@ -42,21 +42,21 @@ class Trial:
     largest: int = 1
     """Elements of the largest tensor among inputs, weights and outputs."""
     own: Call | None = None
-    """One of the task's own calls. Once it has been looked at, without its numbers: shapes and types."""
+    """One of the task's own calls. After `look_no_longer` it has only shapes and types."""
     first_seed: int | None = None
-    """Of the inputs that the candidate was called with first."""
+    """Seed of the inputs of the candidate's first call."""
     scale: list[float] = field(default_factory=list)
     """RMS of each output on the task's own inputs."""
     scalars: list[tuple[Returned, Answer]] = field(default_factory=list)
     autotuned: dict[str, int] = field(default_factory=dict)
     runs_muted: bool = False
-    """It returns something when its launches are left out."""
+    """The candidate returns something even if its launches are suppressed."""
 
     def seed(self) -> int:
         return self.random.getrandbits(62)
 
     def prepare(self) -> None:
-        """Look at the reference alone: its inputs' roles, its work."""
+        """Examine the reference: the roles of its inputs, its work, the scale of its outputs."""
         reference = self.session.reference
         self.generator = torch.Generator(reference.device)
         draws = [reference.inputs(self.seed()) for _ in range(3)]
@@ -74,18 +74,18 @@ class Trial:
         self.largest = max((tensor.numel() for tensor in tensors), default=1)
 
     def look_no_longer(self) -> None:
-        """Its own call has served."""
+        """Free the data of the task's own call."""
         assert self.own is not None
         self.own = self.own.to("meta")
 
     def keep_scalars(self, returned: Returned, answer: Answer) -> None:
-        """For `probes.scalars`: no more than the outputs of few numbers, for the others fill a GPU."""
+        """Keep the outputs of few numbers for `battery.scalars`. Large outputs would fill a GPU."""
         if returned.outputs is not None:
             returned = dataclasses.replace(returned, outputs=_few(returned.outputs))
         self.scalars.append((returned, Answer(_few(answer.exact), _few(answer.eager), answer.note)))
 
     def degenerate(self) -> bool:
-        """Whether the reference gives the same for other inputs, as far as a candidate could be told apart."""
+        """Whether the reference gives the same output for different inputs, within the tolerance."""
         calls = [self.session.reference.inputs(self.seed()) for _ in range(4)]
         first, *others = (self.session.expected(call, 0) for call in calls)
         leaves = zip(first.eager.leaves, *(other.eager.leaves for other in others), strict=True)
@@ -100,7 +100,7 @@ class Trial:
         return bool(calls[0].tensors()) and all(self.session.compare(given, other).ok for other in others)
 
     def _accepted(self, call: Call) -> bool:
-        """Whether the reference can take it, and its answer does not hang on one rounding of the inputs."""
+        """Whether the reference accepts the call, and one rounding of the inputs does not change its answer."""
         session, seed = self.session, self.seed()
         try:
             answer = session.expected(call, 0)
@@ -119,14 +119,14 @@ class Trial:
         return not any(judgeable(*pair, other) for pair, other in zip(leaves, others, strict=True))
 
     def draw(self, name: str) -> Call | None:
-        """Inputs of a named distribution that the reference can take; None where there are none."""
+        """Inputs of a named distribution that the reference accepts; None if there are none."""
         call = generators.distribution(
             name, self.session.reference.inputs(self.seed()), self.roles, self.generator
         )
         return call if call is not None and self._accepted(call) else None
 
     def refuse(self, found: Comparison) -> None:
-        """Stop at a wrong result; in an audit go on, and remember the first."""
+        """Stop at a wrong result. An audit records the first one and continues."""
         status = found.status or "INCORRECT_NUMERICAL"
         if status == "INCORRECT_NUMERICAL" and self._like_tf32(found):
             self.record.flag("C7.error_like_tf32", "soft", relL2_eps=round(found.relL2_eps or 0.0))
@@ -136,7 +136,7 @@ class Trial:
             self.record.status, self.record.error = status, found.detail
 
     def _like_tf32(self, found: Comparison) -> bool:
-        """Whether products of float32 are off by what ten bits of the operands make."""
+        """Whether the error of float32 products is what operands of ten bits cause."""
         floating = [t for t in (self.own.tensors() if self.own else ()) if t.is_floating_point()]
         return (
             self.work.arithmetic > 0
@@ -145,18 +145,21 @@ class Trial:
         )
 
     def hack(self, code: str, **evidence: Any) -> None:
-        """A hard flag; outside an audit it ends the trial."""
+        """Set a hard flag. Outside an audit this ends the trial."""
         self.record.flag(code, "hard", **evidence)
         if not self.audit:
             raise Stop("HACK", code)
 
     def hack_unless_wrong(self, code: str, **evidence: Any) -> None:
-        """The same for a proof that rests on wrong values: in an audit they are no proof where values are wrong anyway."""
+        """Like `hack`, for evidence that consists of wrong values.
+
+        In an audit they prove nothing if values were wrong before.
+        """
         if self.record.status == "PASSED":
             self.hack(code, **evidence)
 
     def policy(self, returned: Returned, code: str, where: str) -> None:
-        """Whether the candidate's own kernels did the work in this call."""
+        """Report a hack unless the candidate's own kernels did the work in this call."""
         if not returned.launched:
             self.hack(code, during=where, found="no kernel of its own was launched", torch=top(returned))
         elif covered := who_computed(returned.said["work"], self.work, _elements(self.own), self.largest):
@@ -177,7 +180,7 @@ def rms(leaf: torch.Tensor) -> float:
 
 
 def _few(outputs: Outputs) -> Outputs:
-    """Without the numbers of leaves that have many."""
-    # Cloned: one number may be all that is left of a large tensor whose memory it holds (smooth_l1_loss gives such).
+    """Outputs with only the shapes and types of large leaves."""
+    # Clone: a scalar may be a view that keeps a large tensor's memory alive (smooth_l1_loss returns such).
     leaves = [leaf.clone() if is_scalar(leaf) else leaf.to("meta") for leaf in outputs.leaves]
     return Outputs(leaves, outputs.paths, outputs.structure)

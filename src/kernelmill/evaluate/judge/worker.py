@@ -1,8 +1,8 @@
 """The judge of the interpreter tier: a worker for `kernelmill.sandbox` with two candidate processes as companions.
 
-It runs the reference, its float64 oracle and the comparisons; the candidate's code runs in the companions and nowhere
-else. What it returns is the record of what it found. Neither is trusted by the process that writes verdicts: both are
-strangers' code, so both are confined.
+It runs the reference, its float64 oracle and the comparisons. The candidate's code runs only in the companions. The
+result is a `Record`. Reference and candidate are both untrusted code, so both run confined, and the process that writes
+verdicts trusts neither.
 
 The environment must have TRITON_INTERPRET=1 before triton is imported.
 """
@@ -42,7 +42,7 @@ x = torch.ones(5, 7)
 double[(3,)](x, torch.empty_like(x), x.numel(), BLOCK=16)
 """
 _STEP_S = 3e-4
-"""What the interpreter takes for one number, where a kernel goes over them one at a time: about ten operations."""
+"""Seconds that the interpreter takes per number if a kernel loops over them one at a time: about ten operations."""
 _WARM_UP_REFERENCE = """
 import torch
 class Model(torch.nn.Module):
@@ -56,7 +56,7 @@ def get_init_inputs():
 
 
 def prepare() -> None:
-    """Do once, before there are children, what is slow the first time: imports, tables, first calls."""
+    """Warm up before forking children: imports, tables, first calls."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     offline_models.prepare()
@@ -72,7 +72,7 @@ def companion(end: socket.socket) -> None:
 
 
 def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, Any]:
-    """Judge `request["candidate"]` against `request["reference"]`; gives a `Record` as plain values."""
+    """Judge `request["candidate"]` against `request["reference"]`; returns a `Record` as plain values."""
     warnings.simplefilter("ignore")
     record = Record()
     with settling(record):
@@ -89,9 +89,8 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
         offline_models.shrunk(request["reference"]) if request.get("hub") else {}
     )
     record.task = _task(picked, facts, changes)
-    if picked.version.kind != "original" and request.get(
-        "brief"
-    ):  # a GPU is asked next, and has to have room
+    # A GPU judges next, and needs to know the memory for the task at its own size.
+    if picked.version.kind != "original" and request.get("brief"):
         size = own_bytes(request["reference"], request.get("entry_point"))
         record.task |= {} if size is None else {"own_bytes": size}
     if facts.random_in_eval:
@@ -113,7 +112,7 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
         battery.run(trial)
     except Stop as stop:
         failure, goes_on = stop, False
-    else:  # an audit goes on after a failure, and notes it
+    else:  # an audit continues after a failure, which is in the record
         failure, goes_on = Stop(record.status, record.error), True
     sizes = {old: new for old, new in changes.values() if old > 1}
     code = None
@@ -135,7 +134,7 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
         )
     if not goes_on:
         raise failure
-    if code is None:  # else the second process has been used
+    if code is None:  # otherwise the second process is already used
         _other_shapes(request, picked, sockets, record, limits, facts, mode, dice)
 
 
@@ -172,7 +171,7 @@ def _other_shapes(
     mode: str | None,
     dice: random.Random,
 ) -> None:
-    """The same in a fresh process at another shape: a grade, not a verdict."""
+    """Try the candidate at another shape, in a fresh process. This changes the grade, not the verdict."""
     inside.line.doing("probe odd_shape")
     room, code, entry = room_for(chosen.size), chosen.version.text, request.get("entry_point")
     picked = pick_other(code, entry, room, same_model=False, seed=dice.getrandbits(31))
@@ -193,7 +192,7 @@ def _other_shapes(
     try:
         session.load(request["candidate"], request["class"])
         together = answer(picked, "odd_shape")
-        if together != "right":  # which of the sizes is it?
+        if together != "right":  # find out which of the sizes fails
             for one in pick_each(code, entry, room, seed=dice.getrandbits(31)):
                 fits[one.version.told()] = answer(one, f"odd_shape:{one.version.told()}")
     except Stop as stop:
@@ -210,9 +209,9 @@ def _other_shapes(
 def _grade_shapes(
     record: Record, picked: Picked, together: battery.Fit, fits: dict[str, battery.Fit]
 ) -> None:
-    """Wrong at any other size, or failing at all of them, it is made for one shape. To refuse some sizes is no fault.
+    """Grade a candidate as shape-specialised if it is wrong at any other size, or fails at all of them.
 
-    A head dimension that has to be a power of two is such a refusal; a tail that is left out is wrong.
+    Rejecting some sizes is allowed: a head dimension may have to be a power of two. Leaving out a tail is wrong.
     """
     record.grade.shape_specialised = False
     if together == "right":
@@ -248,7 +247,7 @@ def _told(changes: dict[str, list[int]]) -> str:
 
 
 def _right(trial: Trial, code: str, class_name: str, picked: Picked, mode: str | None) -> bool:
-    """Whether a text computes the task by all probes."""
+    """Whether the code passes all probes."""
     try:
         trial.session.load(code, class_name)
         trial.session.build(picked.reference, trial.random.getrandbits(31), mode)

@@ -1,11 +1,14 @@
-"""Triton kernels without a model: torch's own compiler writes them, for a GPU that need not be here.
+"""Triton kernels without a model: torch's Inductor generates them, on a machine that needs no GPU.
 
-    capture    a problem's module as a graph in which every size is a symbol: of inputs, of weights, of the module's integers
-    pretend    makes Inductor generate code for an NVIDIA GPU on a machine without one
-    generate   the graph to the text that Inductor would run
-    rewrite    that text to plain kernels and launches
-    skeleton   the original's constructor, and what it needs, as `ModelNew`
-    worker     all of it in a confined process, one problem a request
+    teacher    the only entry point from outside: sends problems to a sandboxed worker, imports no torch
+    worker     the worker process: one problem a request, runs the steps below in this order
+    capture    export a problem's module as a graph; sizes and integer attributes are symbols
+    fake_gpu   make Inductor generate code for an NVIDIA GPU on a machine without one
+    generate   compile the graph to the source that Inductor would run
+    rewrite    turn that source into plain kernels and launches
+    skeleton   put them into `ModelNew`, with the original's constructor and what it needs
 
-Because sizes are symbols, the kernels hold for other shapes than the problem's own, as those that a person writes do.
+A problem's source comes in; the source of a `ModelNew`, or the reason why there is none, goes out. Because
+sizes are symbols, the kernels are not shape-specialised to the problem's own sizes. `fake_gpu` patches torch
+for the whole process, so nothing outside the worker may import it.
 """

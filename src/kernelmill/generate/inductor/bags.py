@@ -1,7 +1,8 @@
-"""Bags of embeddings as gathers and reductions, which Inductor has Triton for; torch's own is a kernel of its library.
+"""`embedding_bag` as gathers and reductions, for which Inductor generates Triton; torch's own is a library
+kernel.
 
-Each bag is reduced over all entries, those of other bags left out: no atomics, and the same sum each time. That is more work than
-there has to be where bags are many.
+Each bag is reduced over all entries, with those of other bags masked. This needs no atomics and is
+deterministic, but does more work than necessary when there are many bags.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ def embedding_bag(
     scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None,
     include_last_offset: bool = False, padding_idx: Any = None,
 ) -> Any:  # fmt: skip
-    """Stands in for torch's. The names are torch's too: it calls whatever has its name by keyword."""
+    """Replace torch's `embedding_bag`. Parameter names are torch's, because torch passes them by keyword."""
     plain = max_norm is None and padding_idx is None and not input.is_floating_point()
     if not plain or (input.dim() == 1) != (offsets is not None):
         return _of_torch(
@@ -34,7 +35,8 @@ def embedding_bag(
 
 
 def _reduced(found: Any, starts: Any, offsets: Any, mode: str) -> Any:
-    """Each bag of the rows `found`; bag n begins at `starts[n]` and ends where the next of `offsets` begins. An empty one is zero."""
+    """Reduce the rows `found` by bag. Bag n spans from `starts[n]` to the next of `offsets`; an empty bag is
+    zero."""
     places = torch.arange(found.shape[0], device=found.device)
     bag = (offsets.unsqueeze(0) <= places.unsqueeze(1)).sum(1) - 1
     inside = bag.unsqueeze(0) == torch.arange(starts.shape[0], device=found.device).unsqueeze(1)

@@ -1,7 +1,8 @@
-"""A problem's module as a graph of ATen operations in which sizes are symbols.
+"""Capture of a problem's module as a graph of ATen operations with symbolic sizes.
 
-Weights and buffers are inputs of the graph, and so are the integers that the module keeps (`self.heads`): what a caller can
-change without changing the code is a symbol. Where the code fixes a size, or a symbol cannot be had, it is a number.
+The graph's inputs are the arguments, the weights and buffers, and the integers that the module stores
+(`self.heads`). Whatever a caller can change without changing the code is a symbol. A size is a constant where
+the code fixes it or export accepts no symbol for it.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from kernelmill.generate.inductor.kernels import Unwritable
 
 _sqrt = math.sqrt
 _MOST_WITHOUT_WINDOW = 3
-"""A weight with more dimensions is taken for a convolution's, whoever owns it."""
+"""A weight with more dimensions than this is treated as a convolution's, whichever layer owns it."""
 _SIZES = frozenset({"embed_dim", "groups", "head_dim", "hidden_size", "in_features", "input_size", "kdim", "num_features",
                     "num_heads", "out_features", "vdim"})  # fmt: skip
-"""What torch's layers call sizes of theirs."""
+"""The attributes in which torch's layers store sizes."""
 
 
 @dataclass
 class Captured:
     program: ExportedProgram
     sources: list[str]
-    """For each input of the graph, in order, where `forward` has it from: `self.linear.weight`, `args[0]`."""
+    """The expression for each input of the graph, in order: `self.linear.weight`, `args[0]`."""
     contiguous: list[bool]
-    """Of each of these inputs, whether the code may take it to be."""
+    """Whether the code may assume that the input is contiguous, for each input."""
     mode: str | None
-    """The mode that the module was captured in, where it is not the one it is built in."""
+    """The mode that the module was captured in, if it differs from the mode it is built in."""
 
 
 class _Called(torch.nn.Module):  # type: ignore[misc]
@@ -58,17 +59,17 @@ class _Called(torch.nn.Module):  # type: ignore[misc]
 
 
 def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Reference]:
-    """Raises `BadReference`, `Unwritable`, or what torch.export raises."""
+    """Capture a problem. Raises `BadReference`, `Unwritable`, or what torch.export raises."""
     with fake_gpu.no_gpu():
         small, random = _small(code, entry_point)
-        try:  # at its own sizes, on tensors without memory
+        try:  # at the problem's own sizes, with fake tensors
             reference = load_reference(code, entry_point)
             with (
                 FakeTensorMode(allow_non_fake_inputs=True),
                 mock.patch.object(torch.nn.Module, "_apply", _applied),
             ):
                 model, call = reference.new(1), reference.inputs(2)
-        except BadReference:  # it looks at values: sizes are symbols anyway, so small ones do
+        except BadReference:  # the code reads values; small sizes serve as well, since sizes are symbols
             if small is None:
                 raise
             reference = small
@@ -107,16 +108,16 @@ def capture(code: str, entry_point: str | None = None) -> tuple[Captured, Refere
 
 
 def _small(code: str, entry_point: str | None) -> tuple[Reference | None, bool | None]:
-    """The problem at a size that runs here, and whether it is random; nothing where no size does."""
+    """Return the problem at a size that runs here and whether it is random; (None, None) if no size runs."""
     try:
         small = pick(code, entry_point).reference
-    except BadReference:  # too large, mostly; what is wrong otherwise shows where it is captured
+    except BadReference:  # usually too large; the capture reports any other error
         return None, None
     return small, small.examine(1).random
 
 
 def _applied(self: torch.nn.Module, change: Any, recurse: bool = True) -> torch.nn.Module:
-    """`Module._apply` for tensors without memory, which torch's own would swap and cannot."""
+    """Do what `Module._apply` does, for fake tensors: torch's own swaps tensors, which fails for these."""
     for child in self.children() if recurse else ():
         child._apply(change)
     for name, parameter in self._parameters.items():
@@ -129,8 +130,10 @@ def _applied(self: torch.nn.Module, change: Any, recurse: bool = True) -> torch.
 
 
 def _integers(model: torch.nn.Module, names: frozenset[str]) -> list[tuple[torch.nn.Module, str, str]]:
-    """The integers that modules of the problem's own classes keep, and those of torch's layers that have one of the names:
-    owner, name, and the path to it."""
+    """Find the integers stored by modules of the problem's own classes, and those of torch's layers named in
+    `names`.
+
+    Each is (owner, attribute, expression)."""
     return [
         (owner, name, _path(model, f"{path}.{name}" if path else name))
         for path, owner in model.named_modules()
@@ -141,7 +144,8 @@ def _integers(model: torch.nn.Module, names: frozenset[str]) -> list[tuple[torch
 
 
 def _floats(model: torch.nn.Module, small: torch.nn.Module) -> list[tuple[torch.nn.Module, str, str]]:
-    """The numbers that a constructor works out from sizes (`head_dim ** -0.5`): those which are others at other sizes."""
+    """Find the floats that a constructor derives from sizes (`head_dim ** -0.5`): they differ at other
+    sizes."""
     others = dict(small.named_modules())
     return [
         (owner, name, f"float:{_path(model, f'{path}.{name}' if path else name)}")
@@ -153,7 +157,7 @@ def _floats(model: torch.nn.Module, small: torch.nn.Module) -> list[tuple[torch.
 
 
 def _path(model: torch.nn.Module, name: str) -> str:
-    """`blocks.0.weight` as an expression."""
+    """Convert a dotted name (`blocks.0.weight`) to a Python expression."""
     text, owner = "self", model
     for part in name.split("."):
         if part.isidentifier():
@@ -193,7 +197,7 @@ def _exported(
 
 
 def _cells() -> dict[Any, Any]:
-    """On a GPU these are kernels of torch's library, elsewhere products and sums."""
+    """Decompose RNN cells into products and sums: on a GPU they are library kernels."""
     linear = torch.nn.functional.linear
 
     def gru(x: Any, h: Any, wi: Any, wh: Any, bi: Any = None, bh: Any = None) -> Any:
@@ -216,7 +220,7 @@ class _FloatKind(type):
 
 
 class _Float(metaclass=_FloatKind):
-    """`float` in torch's functions, which of a symbol makes a symbol."""
+    """A `float` for torch's functions that keeps a symbol symbolic."""
 
     def __new__(cls, value: Any = 0.0) -> Any:
         return torch.sym_float(value) if isinstance(value, torch.SymInt | torch.SymFloat) else float(value)
@@ -224,7 +228,8 @@ class _Float(metaclass=_FloatKind):
 
 @contextlib.contextmanager
 def _sizes_from_tensors() -> Iterator[None]:
-    """Torch's own layers that hold a size which their input has, too, take it from there; a root of a symbol is one."""
+    """Patch torch's layers to read sizes from their input instead of attributes, and `math.sqrt` to keep
+    symbols."""
 
     def layer_norm(self: Any, x: Any) -> Any:
         return torch.nn.functional.layer_norm(
@@ -265,7 +270,8 @@ def _sizes_from_tensors() -> Iterator[None]:
 
 
 def _dims(value: Any, window: bool = False) -> Any:
-    """Which sizes are symbols. A window's (the last ones of a convolution's weight) are not: code is made for it."""
+    """Choose which sizes are symbols. Window sizes (a convolution weight's last ones) are constants in the
+    code."""
     if not isinstance(value, torch.Tensor):
         return Dim.AUTO if type(value) is int else None
     count = 2 if window else value.dim()

@@ -1,7 +1,7 @@
-"""Convolutions that Inductor has no Triton for: transposed ones, those in groups or with gaps, those over one axis.
+"""Convolutions without a Triton template in Inductor: transposed, grouped, dilated, or over one axis.
 
-While a problem is captured they are an operation of our own, which Inductor calls and leaves alone; in its text the call
-becomes a launch of a kernel that is written here, for one, two or three axes.
+During capture they become a custom operation, which Inductor calls as it is. In Inductor's output the call is
+replaced by a launch of a kernel written here, for one, two or three axes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ torch.library.define(
     "(Tensor x, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, "
     "SymInt[] output_padding, SymInt groups, SymInt[] window, bool single) -> Tensor",
 )
-"""Never run: it is there to be compiled. `window` and `single` are for the text that comes of it."""
+"""Never executed, only compiled. `window` and `single` carry what the generated kernel needs to know."""
 
 
 @torch.library.register_fake("kernelmill::convolution")  # type: ignore[untyped-decorator]
@@ -67,7 +67,7 @@ def as_ours(
     output_padding: Any,
     groups: Any,
 ) -> Any:
-    """A decomposition of `aten.convolution`: `NotImplemented` where Inductor can do it."""
+    """Decompose `aten.convolution`; `NotImplemented` where Inductor has a template."""
     rank = x.dim() - 2
     has_template = (
         rank > 1 and not transposed and type(groups) is int and groups == 1 and set(dilation) == {1}
@@ -85,7 +85,7 @@ def as_ours(
 
 
 def decompositions() -> dict[Any, Any]:
-    """For what calls them as functions."""
+    """Return the decompositions for convolutions that are called as functions."""
     aten = torch.ops.aten
 
     def plain(
@@ -117,7 +117,7 @@ def decompositions() -> dict[Any, Any]:
 
 @contextlib.contextmanager
 def layers_in_groups() -> Iterator[None]:
-    """For layers whose groups are a symbol, which torch's own function makes a number of."""
+    """Patch the layers whose `groups` is a symbol: torch's own function would specialise it to a constant."""
 
     def with_symbol(original: Any) -> Any:
         def forward(self: _ConvNd, x: torch.Tensor, *rest: Any) -> torch.Tensor:
@@ -140,7 +140,8 @@ def layers_in_groups() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of the operation in Inductor's text; all but `transposed` and `single` are expressions."""
+    """A call of the operation in Inductor's output. Fields other than `transposed` and `single` are
+    expressions."""
 
     x: str
     weight: str
@@ -152,7 +153,7 @@ class Call:
     groups: str
     window: list[str]
     single: bool
-    """Whether a group has one input channel (where it is transposed: one output channel)."""
+    """Whether a group has one input channel (one output channel if transposed)."""
 
     @property
     def rank(self) -> int:
@@ -170,12 +171,12 @@ class Call:
 
 
 def kernel(call: Call) -> str:
-    """The text of the kernel that the call becomes."""
+    """Return the source of the kernel for this call."""
     return _depthwise(call) if call.depthwise else _dense(call)
 
 
 def launch(call: Call, out: str, variant: Variant) -> tuple[str, list[str]]:
-    """The grid and the arguments; `x`, `weight`, `bias` and `out` have to be names or attributes."""
+    """Return the grid and the arguments. `x`, `weight`, `bias` and `out` must be names or attributes."""
     axes = range(2, 2 + call.rank)
     tensors = [call.x, call.weight, *([call.bias] if call.bias else []), out]
     sizes = [f"{call.x}.shape[{axis}]" for axis in axes] + [f"{out}.shape[{axis}]" for axis in axes]
@@ -230,7 +231,7 @@ def _signature(call: Call, first: str, last: str) -> str:
 
 
 def _offset(parts: list[tuple[str, str]]) -> str:
-    """Row-major: `((a) * B + b) * C + c` of (index, size)."""
+    """Build a row-major offset from (index, size) pairs: `((a) * B + b) * C + c`."""
     text = parts[0][0]
     for index, size in parts[1:]:
         text = f"({text}) * {size} + {index}" if " " in text else f"{text} * {size} + {index}"
@@ -238,7 +239,7 @@ def _offset(parts: list[tuple[str, str]]) -> str:
 
 
 def _spots(letters: str, index: str, size: str) -> list[tuple[str, str]]:
-    """Each axis's own index out of one over all of them; the last axis is the fastest."""
+    """Split a flat index into one index an axis; the last axis varies fastest."""
     found, below = [], ""
     for place, letter in enumerate(reversed(letters)):
         text = index if not below else f"{index} // ({below})" if "*" in below else f"{index} // {below}"
@@ -250,7 +251,7 @@ def _spots(letters: str, index: str, size: str) -> list[tuple[str, str]]:
 
 
 def _taps(call: Call, innermost: list[str]) -> list[str]:
-    """A loop over the window for each axis, which knows where in the input it is and whether that is `inside`."""
+    """Write a loop over the window for each axis, with the input position and whether it is `inside`."""
     lines: list[str] = []
     indent, live = "", "live"
     for a in _letters(call):
@@ -276,7 +277,7 @@ def _taps(call: Call, innermost: list[str]) -> list[str]:
 
 
 def _place(letters: str, mark: str, size: str) -> str:
-    """The place in a plane, row-major."""
+    """Return the row-major position in a plane."""
     return _offset([(f"{mark}{letters[0]}", ""), *((f"{mark}{a}", f"{size}_{a}") for a in letters[1:])])
 
 
@@ -321,7 +322,8 @@ def _depthwise(call: Call) -> str:
 
 
 def _dense(call: Call) -> str:
-    """A product of matrices: rows are places in the output, columns its channels, and the input's channels are summed."""
+    """Write a matrix product: rows are output positions, columns output channels; input channels are
+    summed."""
     letters = _letters(call)
     if call.transposed:
         where = ["group = tl.program_id(2) % groups"]

@@ -1,7 +1,7 @@
-"""Makes Inductor generate code for an NVIDIA GPU that is not here. For a process that does nothing else.
+"""A fake NVIDIA GPU, for which Inductor generates code. It patches torch, so it needs a process of its own.
 
-Nothing is launched and nothing is allocated there: tensors are fake. What Inductor asks about the GPU is answered with an
-H100's properties; where it would time choices against each other it gets the one that `prefer` says.
+Nothing is launched or allocated: all tensors on this GPU are fake. Inductor's queries are answered with an
+H100's properties. Where Inductor would benchmark choices, it gets the one that `prefer` selects.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MOST_PARTS = 512
 _NODE_ALONE = (
     "return_choice" in inspect.signature(select_algorithm.AlgorithmSelectorCache.__call__).parameters
 )
-"""Torch before 2.12 gives the choice beside the node only if it is asked to."""
+"""Torch before 2.12 returns the choice beside the node only on request."""
 _real_is_available = torch.cuda.is_available
 
 
@@ -78,7 +78,7 @@ class _Nothing(contextlib.AbstractContextManager[None]):
 
 
 def install() -> None:
-    """Once a process, before anything is captured."""
+    """Patch torch and Triton. Call it once a process, before any capture."""
     triton.runtime.driver.set_active(_Driver())
     answers: dict[str, Any] = {
         "is_available": lambda: True,
@@ -113,17 +113,18 @@ def install() -> None:
     _pretend_interface()
     _choose_triton()
     torch._C._ensureCUDADeviceGuardSet()
-    # The operator's own binding asks for a guard of the device, which a build without CUDA has not.
+    # The operator's own binding requires a device guard, which a build without CUDA does not have.
     torch.Tensor.__invert__ = torch.Tensor.bitwise_not
     torch.Tensor.__getitem__ = indexing.getitem
     torch.Tensor.copy_ = indexing.copy_
     torch.Tensor.contiguous = indexing.contiguous
-    # It looks for the symbols among the inputs, where dynamo would have put them.
+    # This pass looks for symbols among the inputs, where dynamo would have put them.
     graph_compile._apply_tensorify_python_scalars = lambda module: None
-    # Sizes of layer upon layer have quotients in them, as powers of -1, of which torch does not expect to be asked.
+    # Sizes in stacked layers contain quotients, written as powers of -1, which torch's range analysis does
+    # not handle.
     ranges = value_ranges.SymPyValueRangeAnalysis
     ranges.pow_by_natural = staticmethod(_any_for_quotients(ranges.pow_by_natural))
-    # Their kernels are no Triton: with them off, attention is products and a softmax.
+    # Their kernels are not Triton. With them off, attention is products and a softmax.
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -155,15 +156,15 @@ def _pretend_interface() -> None:
 
 
 def _choose_triton() -> None:
-    """Products and convolutions from Triton's templates."""
+    """Configure Inductor to use Triton templates for products and convolutions."""
     config.compile_threads = 1
     config.fx_graph_cache = False
     config.max_autotune = config.max_autotune_gemm = True
     config.max_autotune_gemm_backends = config.max_autotune_conv_backends = "TRITON,ATEN"
     config.autotune_in_subproc = False
     config.shape_padding = False
-    config.allow_buffer_reuse = False  # memory of another shape that is done with is hard to read
-    config.prologue_fusion = False  # a constant as an operand is written as a vector, where a tile is needed
+    config.allow_buffer_reuse = False  # reusing a buffer of another shape makes the code hard to read
+    config.prologue_fusion = False  # it writes a constant operand as a vector where a tile is needed
     config.joint_graph_constant_folding = False
 
     sizevars.SizeVarAllocator.guard_int_seq = _symbols_stay(sizevars.SizeVarAllocator.guard_int_seq)
@@ -176,7 +177,7 @@ def _choose_triton() -> None:
 
 
 def prefer(variant: Variant) -> None:
-    """Of the templates' tiles, the one that is most like the variant's; no choice is timed."""
+    """Select the template whose tile is closest to the variant's, without benchmarking."""
 
     def unlike(choice: Any) -> float:
         rows, summed, columns = ast.literal_eval(choice.log_info["tile_shape"])
@@ -193,7 +194,8 @@ def prefer(variant: Variant) -> None:
 
 
 def _symbols_stay(function: Any) -> Any:
-    """A convolution's template needs no numbers for its channels, though the code that chooses it asks for them."""
+    """Keep channels symbolic: a convolution's template needs no constants, though the code that selects it
+    asks."""
 
     def called(self: Any, sizes: list[Any]) -> Any:
         if sys._getframe(1).f_code.co_filename != conv.__file__:
@@ -213,7 +215,7 @@ def _any_for_quotients(function: Any) -> Any:
 
 
 def _factored(function: Any) -> Any:
-    """Torch cannot say of a product that it is a multiple of one that is multiplied out, and raises."""
+    """Compare factored: torch cannot tell that a product is a multiple of an expanded one, and raises."""
 
     def called(left: Any, right: Any) -> bool:
         if left != 0 and right != 0:
@@ -226,7 +228,7 @@ def _factored(function: Any) -> Any:
 
 
 def _few(function: Any) -> Any:
-    """Parts of a reduction by the hundred: they fill a GPU, and more of them are no faster."""
+    """Limit the parts of a split reduction: this many fill a GPU, and more are no faster."""
 
     def called(*args: Any, **more: Any) -> int:
         return min(int(function(*args, **more)), _MOST_PARTS)
@@ -235,7 +237,7 @@ def _few(function: Any) -> Any:
 
 
 def _without_gpu(function: Any) -> Any:
-    """Patterns are traced on tensors, which there must be none of on the pretended GPU."""
+    """Trace patterns on the CPU: tracing allocates tensors, which the fake GPU cannot."""
 
     def called(*ignored: Any, **more: Any) -> Any:
         with no_gpu():
@@ -246,7 +248,7 @@ def _without_gpu(function: Any) -> Any:
 
 @contextlib.contextmanager
 def no_gpu() -> Iterator[None]:
-    """The truth, for a moment: for a problem's own code, and for what allocates."""
+    """Report the real GPU state for a while: for the problem's own code, and for code that allocates."""
     pretended, torch.cuda.is_available = torch.cuda.is_available, _real_is_available
     try:
         yield

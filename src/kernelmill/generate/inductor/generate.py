@@ -1,4 +1,4 @@
-"""A captured graph to the text that Inductor would run for it on a GPU."""
+"""Compilation of a captured graph to the source that Inductor would run for it on a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelmill.generate.inductor.variants import Variant
 
 
 class _Generated(Exception):
-    """Carries the text out of the compiler, which would go on to compile it."""
+    """Carries the source out of the compiler, which would otherwise go on to compile it."""
 
 
 def _give_text(self: GraphLowering) -> Any:
@@ -42,7 +42,7 @@ def generate(captured: Captured, variant: Variant) -> str:
 
 
 def _on_the_gpu(captured: Captured) -> tuple[torch.fx.GraphModule, list[Any], Any]:
-    """The graph with every tensor on the pretended GPU."""
+    """Return the graph with every tensor on the fake GPU."""
     graph = captured.program.graph_module
     places = [node for node in graph.graph.nodes if node.op == "placeholder"]
     mode = next(

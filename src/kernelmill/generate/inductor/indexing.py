@@ -1,6 +1,6 @@
-"""`x[...]`, `copy_` and `contiguous` for tensors on the pretended GPU.
+"""`x[...]`, `copy_` and `contiguous` for tensors on the fake GPU.
 
-Python's own bindings of these ask for a guard of the device, which a build without CUDA has not.
+The Python bindings of these require a device guard, which a build without CUDA does not have.
 """
 
 from __future__ import annotations

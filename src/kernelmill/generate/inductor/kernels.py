@@ -1,6 +1,6 @@
-"""The kernels of Inductor's text as plain Triton: no decorator of Inductor's, no import from torch.
+"""Inductor's kernels as plain Triton: without Inductor's decorators and without imports from torch.
 
-What they call of Inductor's helpers is taken along, as it stands in the torch that is installed.
+Inductor helpers that a kernel calls are copied from the installed torch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SAME_IN_TRITON = frozenset(
         "sqrt",
     )
 )
-"""Functions of libdevice that Triton's own language has under the same name."""
+"""Libdevice functions that Triton's language has under the same name."""
 _CALLED = {"addmm": "linear", "bmm": "batched_matmul", "mm": "matmul", "native_layer_norm": "layer_norm",
            "native_group_norm": "group_norm", "convolution": "conv", "prepare_softmax_online": "softmax",
            "max_pool2d_with_indices": "max_pool2d"}  # fmt: skip
@@ -62,7 +62,7 @@ _MOVES = (
     "functional",
     "native",
 )
-"""Operations that move nothing, which no kernel is called after."""
+"""Operations that only change views or layouts; they are left out of kernel names."""
 _LONGEST_NAME = 48
 _MANY, _SQUARE = 1 << 17, 1024
 
@@ -94,12 +94,14 @@ def welford(mean, m2, weight, dim):
     total = tl.sum(weight, dim)
     return tl.sum(mean * weight, dim) / tl.maximum(total, 1.0), spread, total
 """
-"""Where Inductor reduces by a function of its own, which an interpreter calls for every element: with Triton's reductions.
-They differ for inputs that are not a number."""
+"""Triton reductions for Inductor helpers that reduce by a function of their own, which the interpreter calls
+for every element.
+
+They differ from Inductor's for NaN inputs."""
 
 
 class Unwritable(Exception):
-    """The problem, or Inductor's text for it, has something in it that is not known here."""
+    """The problem, or Inductor's source for it, contains something that is not supported here."""
 
 
 @dataclass
@@ -111,15 +113,15 @@ class Kernel:
     """pointwise, reduction, persistent_reduction or template."""
     grid: str
     arguments: list[str]
-    """The names of its arguments that a launch gives, in order."""
+    """The arguments that a launch passes, in order."""
     blocks: dict[str, int] = field(default_factory=dict)
-    """Its other arguments: sizes of blocks."""
+    """Its other arguments: block sizes."""
     warps: int = 4
     stages: int | None = None
 
 
 def read_kernel(name: str, text: str, taken: set[str], variant: Variant) -> Kernel:
-    """`taken` are the names that others have; its own is added."""
+    """Parse one kernel. `taken` holds the names in use; the kernel's name is added."""
     functions = [node for node in parse_module(text).body if isinstance(node, ast.FunctionDef)]
     function = functions[-1]
     decorator = function.decorator_list[0]
@@ -155,7 +157,7 @@ def read_kernel(name: str, text: str, taken: set[str], variant: Variant) -> Kern
 
 
 def _entry(dictionary: ast.expr, key: str) -> Any:
-    """One entry of a dictionary that is written out, though others in it are no literals."""
+    """Return one entry of a dict display, whose other entries need not be literals."""
     if isinstance(dictionary, ast.Dict):
         for one, value in zip(dictionary.keys, dictionary.values, strict=True):
             if isinstance(one, ast.Constant) and one.value == key:
@@ -164,7 +166,7 @@ def _entry(dictionary: ast.expr, key: str) -> Any:
 
 
 def _blocks(kind: str, hints: dict[str, int], inner: bool, variant: Variant) -> dict[str, int]:
-    """Block sizes that do well for these sizes; every one is right."""
+    """Choose block sizes that perform well for these sizes; any choice is correct."""
     if kind == "pointwise":
         if len(hints) == 1:
             return {"XBLOCK": variant.elements if hints["x"] >= _MANY else min(256, variant.elements)}
@@ -182,7 +184,7 @@ def _blocks(kind: str, hints: dict[str, int], inner: bool, variant: Variant) -> 
 
 
 def _named(name: str, taken: set[str]) -> str:
-    """`triton_tem_fused_addmm_gelu_t_0` is `linear_gelu_kernel`."""
+    """Choose a readable name: `triton_tem_fused_addmm_gelu_t_0` becomes `linear_gelu_kernel`."""
     words = re.sub(r"^triton_(poi|red|per|tem|for)_fused_|_\d+$", "", name).strip("_")
     known = sorted([*_CALLED, *_MOVES], key=len, reverse=True)
     parts = re.findall("|".join([rf"(?<![^_])(?:{'|'.join(known)})(?![^_])", "[^_]+"]), words)
@@ -201,7 +203,8 @@ def _named(name: str, taken: set[str]) -> str:
 
 
 class _Plain(ast.NodeTransformer):
-    """Inductor's helpers by their own names, libdevice's functions by Triton's where it has them."""
+    """Calls Inductor's helpers by bare name, and Triton's functions instead of libdevice's where both
+    exist."""
 
     def __init__(self) -> None:
         self.helpers: dict[str, None] = {}
@@ -227,7 +230,8 @@ def helper_name(name: str) -> str:
 
 
 def made_plain(kernels: list[Kernel]) -> tuple[list[ast.FunctionDef], bool]:
-    """Rewrites the kernels in place; gives the helpers that they need, callees first, and whether libdevice is used."""
+    """Rewrite the kernels in place; return the helpers they need, callees first, and whether libdevice is
+    used."""
     plain = _Plain()
     own: dict[str, str] = {}
     found: list[ast.FunctionDef] = []

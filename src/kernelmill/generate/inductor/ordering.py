@@ -1,7 +1,7 @@
-"""Orders (sort, topk, median, kthvalue) as ranks: how many elements come before each.
+"""Sorting (sort, topk, median, kthvalue) as ranks: for each element, how many others come before it.
 
-Inductor calls torch's library for them where sizes are symbols. The work grows with the square of the axis: a long one is left
-to the library. Of elements that are alike, the one that comes first is first.
+Inductor calls torch's library for these where sizes are symbols. The work grows with the square of the axis,
+so long axes are left to the library. The sort is stable: among equal elements, the earlier one comes first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _argsort(x: Any, dim: int = -1, descending: bool = False) -> Any:
 
 
 def _too_long(x: Any, dim: int) -> bool:
-    """By the sizes that the problem has itself."""
+    """Whether the axis is too long at the problem's own sizes."""
     if x.dim() == 0:
         return True
     length = x.shape[dim]
@@ -65,7 +65,7 @@ def _sort(x: Any, dim: int = -1, descending: bool = False) -> Any:
     place = torch.arange(x.shape[-1], device=x.device)
     one, other = x.unsqueeze(-1), x.unsqueeze(-2)
     before = other > one if descending else other < one
-    if x.dtype.is_floating_point:  # what is not a number counts as the greatest
+    if x.dtype.is_floating_point:  # NaN counts as the greatest
         none, others = one != one, other != other
         before = before | (others & ~none if descending else none & ~others)
         same = (other == one) | (none & others)

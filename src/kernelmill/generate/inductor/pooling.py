@@ -1,4 +1,4 @@
-"""Pooling over windows that Inductor calls torch's library for: as a reduction over a view of the padded input."""
+"""Pooling for which Inductor would call torch's library, as a reduction over a view of the padded input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 _MOST_UNROLLED = 25
-"""Up to this many elements in a window, Inductor writes them out."""
+"""Inductor unrolls windows of up to this many elements."""
 
 
 def decompositions() -> dict[Any, Any]:
@@ -23,7 +23,7 @@ def decompositions() -> dict[Any, Any]:
 
 
 def _adaptive(x: Any, sizes: Any) -> Any:
-    """Windows of different sizes: a sum over the axis, with weights that are zero outside the window."""
+    """Pool over windows of different sizes: a sum over the axis, masked to the window."""
     if all(type(size) is int and size == 1 for size in sizes):
         return NotImplemented
     for axis, size in zip((-1, -2), reversed(sizes), strict=True):
@@ -83,7 +83,7 @@ def _lists(rank: int, *given: Any) -> tuple[list[int], list[int], list[int], boo
 def _windows(
     x: Any, window: list[int], stride: list[int], padding: list[int], dilation: list[int], outside: float
 ) -> Any:
-    """The last axes are those within a window."""
+    """Return a view of the padded input whose last axes are those within a window."""
     if any(padding):
         x = torch.nn.functional.pad(x, [pad for pad in reversed(padding) for _ in "ab"], value=outside)
     rank = len(window)

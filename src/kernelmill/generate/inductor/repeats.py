@@ -1,17 +1,18 @@
-"""Arithmetic that a kernel writes out several times, once: it gets a name where it is first used."""
+"""Common subexpressions: arithmetic that a kernel repeats gets a name where it is first used."""
 
 from __future__ import annotations
 
 import ast
 
 _SMALLEST = 5
-"""Names and numbers in an expression that is worth a name."""
+"""The fewest names and numbers in an expression that is worth a name."""
 _MARK = "repeated_"
 
 
 def name_repeats(function: ast.FunctionDef) -> None:
-    """Only sums, products and the like of names and numbers, within one block of statements: there each name has one value,
-    as Inductor assigns every name once."""
+    """Name repeated arithmetic on names and numbers, within one block of statements.
+
+    Inductor assigns every name once, so within a block each name has one value."""
     given: list[str] = []
     for block in [node for node in ast.walk(function) if isinstance(getattr(node, "body", None), list)]:
         statements: list[ast.stmt] = block.body  # type: ignore[attr-defined]
@@ -25,7 +26,7 @@ def name_repeats(function: ast.FunctionDef) -> None:
 
 
 def _by_line(node: ast.AST, names: set[str]) -> list[str]:
-    """Those of the names that are assigned in it, in the order of the text."""
+    """Return those of the names that are assigned in the node, in source order."""
     found: list[str] = []
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store) and child.id in names:
@@ -50,12 +51,12 @@ def _largest_repeat(statements: list[ast.stmt]) -> ast.BinOp | None:
 
 
 def _is_whole(node: ast.BinOp, statement: ast.stmt) -> bool:
-    """It is the statement's own value: it has a name already."""
+    """Whether it is the whole value of an assignment, and so already has a name."""
     return isinstance(statement, ast.Assign) and statement.value is node
 
 
 def _leaves(node: ast.expr) -> int:
-    """0 where there is more in it than arithmetic of names and numbers."""
+    """Count the names and numbers; 0 if the expression is more than arithmetic on these."""
     match node:
         case ast.Name() | ast.Constant():
             return 1

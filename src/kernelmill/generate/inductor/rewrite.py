@@ -1,4 +1,4 @@
-"""What Inductor's text does around its kernels, as the body of a `forward` that a person could have written."""
+"""The host code of Inductor's output as the body of a readable `forward`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WIDTH = 100
 
 @dataclass
 class Rewritten:
-    """Texts: the functions that come before the class, and the statements of `forward`."""
+    """Source text: the functions before the class, and the statements of `forward`."""
 
     functions: list[str]
     body: list[str]
@@ -36,29 +36,29 @@ class Rewritten:
 
 @dataclass
 class _Body:
-    """`forward`, statement by statement."""
+    """`forward`, built statement by statement."""
 
     inputs: list[str]
-    """For each input of the graph, what `forward` calls it."""
+    """The name in `forward` of each input of the graph."""
     kernels: dict[str, Kernel]
     device: str
     variant: Variant
     renamed: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, str] = field(default_factory=dict)
-    """By the name of a variable that holds all sizes of an input: that input."""
+    """Variables that hold all sizes of an input, mapped to that input."""
     lines: list[str] = field(default_factory=list)
     extern: list[str] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
     convolutions: dict[str, str] = field(default_factory=dict)
-    """Kernels that are not Inductor's, by name."""
+    """Kernels written here instead of by Inductor, by name."""
     buffers: dict[str, ast.expr] = field(default_factory=dict)
-    """The sizes of what is allocated."""
+    """The sizes of allocated buffers."""
     waiting: dict[str, convolution.Call] = field(default_factory=dict)
-    """Calls whose sizes are not known yet, by what they give."""
+    """Calls whose output size is not known yet, by output name."""
     named: int = 0
     counts: int = 0
     symbols: int = 0
-    """How many sizes are read from inputs."""
+    """The number of sizes read from inputs."""
 
     def statement(self, node: ast.stmt) -> None:
         match node:
@@ -113,7 +113,7 @@ class _Body:
         self.lines.append(f"{name} = {text}")
 
     def _count(self, value: ast.expr, text: str) -> str:
-        """As the number of a buffer's elements, where it is that and is long otherwise."""
+        """Write a long expression as a buffer's element count, if it equals one."""
         if len(text) > _LONG_COUNT:
             for name, size in reversed(self.buffers.items()):
                 if all(count == math.prod(sizes) for count, sizes in _tried(value, size)):
@@ -172,7 +172,7 @@ class _Body:
         self.lines.append(line)
 
     def _convolution(self, name: str, args: list[ast.expr]) -> None:
-        """Its sizes stand in the assertion that comes next."""
+        """Hold the call back: its sizes are in the assertion that follows."""
         texts = [self._text(arg) for arg in args]
         lists = [[self._text(one) for one in arg.elts] if isinstance(arg, ast.List) else [] for arg in args]
         tensors = [self._name(text) for text in texts[:3]]
@@ -198,7 +198,7 @@ class _Body:
         self._launched(call.name, *convolution.launch(call, name, self.variant))
 
     def _name(self, text: str) -> str:
-        """A tensor that the code is to name more than once."""
+        """Give a name to a tensor that the code uses more than once."""
         if not text.isidentifier() and "(" in text:
             self.named += 1
             self.lines.append(f"view{self.named} = {text}")
@@ -216,7 +216,7 @@ class _Body:
 
 
 class _Renamed(ast.NodeTransformer):
-    """Expressions with the names of the new code."""
+    """Renames variables in expressions to those of the new code."""
 
     def __init__(self, body: _Body) -> None:
         self._body = body
@@ -226,7 +226,7 @@ class _Renamed(ast.NodeTransformer):
         return node if name is None else parse_expression(name)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        """`(63 + n) // 64` is a number of blocks."""
+        """Recognise `(63 + n) // 64` as a number of blocks."""
         self.generic_visit(node)
         match node:
             case ast.BinOp(
@@ -252,7 +252,7 @@ class _Renamed(ast.NodeTransformer):
 
 
 def rewrite(text: str, inputs: list[str], device: str, variant: Variant) -> Rewritten:
-    """`inputs` are what `forward` calls the graph's inputs, in order."""
+    """Rewrite Inductor's source. `inputs` are the names in `forward` of the graph's inputs, in order."""
     module = parse_module(text)
     kernels: dict[str, Kernel] = {}
     taken: set[str] = set()
@@ -291,7 +291,7 @@ def _blocks_of(count: str, block: int) -> str:
 
 
 def _broken(start: str, arguments: list[str]) -> str:
-    """A call over several lines, as many arguments in each as fit."""
+    """Write a call over several lines, with as many arguments a line as fit."""
     lines, line = [start], ""
     for place, argument in enumerate(arguments):
         given = argument if place == len(arguments) - 1 else f"{argument},"
@@ -303,7 +303,7 @@ def _broken(start: str, arguments: list[str]) -> str:
 
 
 def _used(lines: list[str], results: list[str]) -> list[str]:
-    """Without the assignments of plain names that nothing reads."""
+    """Drop assignments to plain names that nothing reads."""
     kept: list[str] = []
     read = {
         node.id for text in results for node in ast.walk(parse_module(text)) if isinstance(node, ast.Name)
@@ -319,7 +319,7 @@ def _used(lines: list[str], results: list[str]) -> list[str]:
 
 
 def _contiguous(size: ast.expr, stride: ast.expr) -> bool:
-    """Whether the strides are those of a contiguous tensor, whatever the sizes are: tried with some."""
+    """Whether the strides are those of a contiguous tensor for any sizes, tested on random ones."""
     for sizes, strides in _tried(size, stride):
         expected = 1
         for length, step in zip(reversed(sizes), reversed(strides), strict=True):
@@ -330,7 +330,7 @@ def _contiguous(size: ast.expr, stride: ast.expr) -> bool:
 
 
 def _tried(*expressions: ast.expr) -> Iterator[list[Any]]:
-    """The values of the expressions, for some values of the names in them."""
+    """Yield the values of the expressions for random values of their names."""
     codes = [compile(ast.Expression(ast.fix_missing_locations(one)), "sizes", "eval") for one in expressions]
     names = {node.id for one in expressions for node in ast.walk(one) if isinstance(node, ast.Name)}
     dice = random.Random(0)
@@ -342,6 +342,6 @@ def _values(codes: list[Any], names: list[str], dice: random.Random) -> list[Any
     for _ in range(_MOST_TRIES):
         values: dict[str, Any] = {name: dice.randrange(2, 2 ** dice.randrange(2, 12)) for name in names}
         space = {"__builtins__": {"max": max, "min": min}} | values
-        with contextlib.suppress(ZeroDivisionError):  # sizes that do not go together
+        with contextlib.suppress(ZeroDivisionError):  # inconsistent sizes
             return [eval(code, space) for code in codes]
     raise Unwritable("sizes that no numbers fit")

@@ -1,4 +1,4 @@
-"""A kernel without what only a generator has a use for: second names, conditions that are always true, values that nobody reads."""
+"""Clean-up of generated kernels: removes aliases, conditions that are always true, and unread values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INDEX = re.compile(r"[xyzr]\d*(_\d+)?|roffset|rindex")
 
 
 class _Shorter(ast.NodeTransformer):
-    """`x[:]` is `x`; no advice to the cache, which a reader would have to understand; numbers of float32 as short as they are."""
+    """Turns `x[:]` into `x`, drops cache hints, and shortens float32 literals."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -35,7 +35,7 @@ class _Shorter(ast.NodeTransformer):
 
 
 def simplify(function: ast.FunctionDef) -> None:
-    """Drops second names for the same, conditions that are always true, and what nothing reads."""
+    """Drop aliases, conditions that are always true, and assignments that nothing reads."""
     _Shorter().visit(function)
     _without_second_names(function)
     _Known(_constants(function)).visit(function)
@@ -54,7 +54,7 @@ def simplify(function: ast.FunctionDef) -> None:
 
 
 def _without_second_names(function: ast.FunctionDef) -> None:
-    """`x0 = xindex`: names of indices, which stand beside what they are second names for."""
+    """Inline index aliases such as `x0 = xindex`, which stand beside the original."""
     first = {
         node.targets[0].id: node.value.id
         for node in ast.walk(function)
@@ -70,7 +70,7 @@ def _without_second_names(function: ast.FunctionDef) -> None:
 
 
 def _constants(function: ast.FunctionDef) -> dict[str, int]:
-    """Strides that are numbers, which templates give a name."""
+    """Collect strides that templates assign as named constants."""
     return {
         node.targets[0].id: node.value.value
         for node in function.body
@@ -83,7 +83,7 @@ def _constants(function: ast.FunctionDef) -> dict[str, int]:
 
 
 class _Known(ast.NodeTransformer):
-    """What can be said of a condition before the kernel runs."""
+    """Evaluates conditions that are known before the kernel runs."""
 
     def __init__(self, constants: dict[str, int]) -> None:
         self._constants = constants

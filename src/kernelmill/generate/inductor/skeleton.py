@@ -1,7 +1,7 @@
-"""`ModelNew` around a new `forward`: the original's constructor, and of its file what that needs.
+"""`ModelNew` around a new `forward`: the original's constructor and whatever it needs from the original file.
 
-Parameters keep their names, so that the original's state_dict fits. Classes of the original stay as holders of parameters:
-their constructors, and the methods that these call; what computes is left behind.
+Parameters keep their names, so the original's state_dict fits. The original's classes stay as parameter
+holders: their constructors, and the methods that constructors call. Methods that compute are dropped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TEMPLATE = """{imports}
 
 
 def forward_of(code: str, class_name: str) -> ast.FunctionDef:
-    """The original's `forward`, its own or that of a class which it is made of."""
+    """Return the original's `forward`, its own or an inherited one."""
     module, waiting = parse_module(code), [class_name]
     classes = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
     while waiting:
@@ -39,7 +39,7 @@ def forward_of(code: str, class_name: str) -> ast.FunctionDef:
 def assemble(
     code: str, class_name: str, new_name: str, functions: list[str], body: list[str], imports: list[str]
 ) -> str:
-    """The whole file."""
+    """Return the whole file."""
     module = parse_module(code)
     original = _class(module, class_name)
     forward = forward_of(code, class_name)
@@ -83,7 +83,7 @@ def _method(owner: ast.ClassDef, name: str) -> ast.FunctionDef | None:
 
 
 def _holder(owner: ast.ClassDef, needed: set[str]) -> ast.ClassDef:
-    """The class without the methods that no constructor calls."""
+    """Return the class without the methods that no constructor calls."""
     body = [node for node in owner.body if not isinstance(node, ast.FunctionDef) or node.name in needed]
     return ast.ClassDef(
         name=owner.name,
@@ -95,7 +95,7 @@ def _holder(owner: ast.ClassDef, needed: set[str]) -> ast.ClassDef:
 
 
 def _built_with(module: ast.Module) -> set[str]:
-    """The names of the methods that constructors call, whichever class of the file they stand in."""
+    """Return the names of the methods that constructors call, in any class of the file."""
     methods = [
         node
         for owner in module.body
@@ -119,7 +119,7 @@ def _built_with(module: ast.Module) -> set[str]:
 
 
 def _names(node: ast.AST) -> set[str]:
-    """The names that it takes from around it: a function's own arguments and variables are not."""
+    """Return the free names of a node, without a function's own arguments and variables."""
     if isinstance(node, ast.FunctionDef | ast.Lambda):
         inner = {
             one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
@@ -134,7 +134,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _needed(module: ast.Module, wanted: set[str], without: str) -> tuple[list[str], list[str]]:
-    """What of the file the names stand for, in its order: definitions and imports."""
+    """Return the definitions and imports of the file that the names need, in file order."""
     definitions: dict[int, str] = {}
     imports: dict[int, str] = {}
     waiting, seen = set(wanted), {without}
@@ -171,7 +171,7 @@ def _needed(module: ast.Module, wanted: set[str], without: str) -> tuple[list[st
 
 
 def _bound(node: ast.AST) -> set[str]:
-    """The names that a statement gives a meaning to."""
+    """Return the names that a statement binds."""
     stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     aliases = [n for n in ast.walk(node) if isinstance(n, ast.alias)]
     return stored | {alias.asname or alias.name.partition(".")[0] for alias in aliases}

@@ -1,11 +1,12 @@
-"""The teacher as the rest of the program sees it: a warm, confined process that turns problems into kernels. No torch here."""
+"""The entry point to the Inductor teacher: warm sandboxed processes that turn problems into kernels. No torch
+here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from kernelmill.generate.inductor.tidy import tidy
+from kernelmill.base.tidy import tidy
 from kernelmill.sandbox import Isolate
 
 WORKER = "kernelmill.generate.inductor.worker"
@@ -13,22 +14,22 @@ WORKER = "kernelmill.generate.inductor.worker"
 
 @dataclass
 class Written:
-    """A candidate, or why there is none."""
+    """A candidate, or the reason why there is none."""
 
     code: str = ""
     class_name: str = ""
     extern: list[str] = field(default_factory=list)
-    """What is still done by a call of torch's library."""
+    """The operations that still call torch's library."""
     mode: str | None = None
-    """`eval` where the original is random in training, and was captured so."""
+    """`eval` if the original is random in training mode, and was therefore captured in eval mode."""
     seconds: float = 0.0
     error: str = ""
     fault: bool = False
-    """Whether nobody has refused the problem: the error is the teacher's own, or it ran out of time or memory."""
+    """Whether the problem itself was not rejected: the teacher has a bug, or ran out of time or memory."""
 
 
 class Teacher:
-    """Writes `workers` candidates at a time; `tidy` formats them, for which ruff is needed."""
+    """Writes up to `workers` candidates at a time. `tidy` formats them, which needs ruff."""
 
     def __init__(
         self, workers: int = 2, timeout: float = 120.0, memory_mb: int = 8192, tidy: bool = True
@@ -48,7 +49,7 @@ class Teacher:
         self._isolate.close()
 
     async def write(self, code: str, entry_point: str | None = None, variant: int = 0) -> Written:
-        """`variant`: which sizes of blocks (`variants`)."""
+        """Write one candidate. `variant` selects the block sizes (`variants`)."""
         reply = await self._isolate.run({"code": code, "entry_point": entry_point, "variant": variant})
         if reply["kind"] != "ok":
             words = f"{reply['type']}: {reply['message']}" if reply["type"] else reply["message"]

@@ -1,4 +1,5 @@
-"""Sizes of blocks to choose from. Every variant of a kernel gives the same; which one is fastest, a GPU tells."""
+"""Block sizes to choose from. All variants of a kernel compute the same; only a GPU can tell which is
+fastest."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Variant:
     tile: tuple[int, int, int]
-    """Of a product or a convolution: rows, columns, and what is summed at a time."""
+    """Tile of a product or a convolution: rows, columns, and the step along the summed axis."""
     elements: int
-    """Of a kernel that goes through elements, at a time."""
+    """Elements a block, for a pointwise kernel."""
     across: int
-    """Of a reduction along rows: elements of a row at a time."""
+    """Elements of a row at a time, for a reduction along rows."""
     wide: int
-    """Of a reduction across rows: columns at a time."""
+    """Columns at a time, for a reduction across rows."""
 
 
 VARIANTS = (
@@ -30,5 +31,5 @@ def variant(number: int) -> Variant:
 
 
 def warps(elements: int) -> int:
-    """For a block of this many elements."""
+    """Choose the number of warps for a block of this many elements."""
     return max(1, min(16, elements // 256))

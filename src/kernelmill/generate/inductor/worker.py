@@ -1,7 +1,8 @@
-"""One problem in, one `ModelNew` out. A worker for `kernelmill.sandbox`: it executes the problem's code.
+"""The teacher's worker for `kernelmill.sandbox`: one problem in, one `ModelNew` out. It executes the
+problem's code.
 
-The request is `{"code": source, "entry_point": class or null, "variant": number}`; the reply is `{"code", "class", "extern", "mode",
-"seconds"}`, where `extern` names what is still a call of torch's library.
+The request is `{"code": source, "entry_point": class or null, "variant": number}`. The reply is `{"code",
+"class", "extern", "mode", "seconds"}`, where `extern` names the operations that still call torch's library.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from kernelmill.generate.inductor.variants import variant
 
 _MOST_NUMBERS = 64
 _OURS = re.compile(r"(buf|constant|count|n|ps|s|u|view|arg)\d+|grid")
-"""What `forward` calls things of its own."""
+"""Names that the generated `forward` uses for its own variables."""
 _WARM_UP = """
 import torch
 class Model(torch.nn.Module):
@@ -45,7 +46,7 @@ def get_init_inputs():
 
 
 def prepare() -> None:
-    """Once, before there are children: the first compilation imports and traces what all of them need."""
+    """Warm up before forking children: the first compilation imports and traces what all of them need."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     fake_gpu.install()
@@ -57,25 +58,30 @@ _MISTAKES = (TypeError, AttributeError, NameError, LookupError, AssertionError, 
 
 
 class TeacherFault(Exception):
-    """A fault of the teacher's own: nothing is wrong with the problem, and no compiler has refused it."""
+    """A bug of the teacher: the problem is fine, and the compiler has not rejected it."""
 
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
-    """Raises `BadReference`, `Unwritable` or what torch raises where the problem cannot be written, `TeacherFault` otherwise."""
+    """Write one candidate.
+
+    Raises `BadReference`, `Unwritable` or what torch raises if the problem cannot be written, else
+    `TeacherFault`."""
     try:
         return _written(request)
     except Exception as raised:
         error = _unwrapped(raised)
-        # The problem's own code ran before (`load_reference`), and torch refuses by errors of its own or by RuntimeError.
+        # The problem's own code has already run (`load_reference`). Torch rejects with its own errors or
+        # RuntimeError.
         if not isinstance(error, _MISTAKES) or type(error).__module__.partition(".")[0] == "torch":
             raise
         raise TeacherFault(f"{type(error).__name__}: {error}") from raised
 
 
 def _unwrapped(error: BaseException) -> BaseException:
-    """What Inductor's compiler wraps: it calls our stand-ins, and whatever is raised in there comes out as an error of torch's.
+    """Return the error behind one of Inductor's: its compiler calls our patches and wraps whatever they
+    raise.
 
-    No further: what stands behind any other error was handled, or belongs to the problem.
+    Other errors are not unwrapped: their cause was handled, or belongs to the problem.
     """
     while isinstance(error, InductorError | LoweringException):
         inner = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
@@ -91,7 +97,7 @@ def _written(request: dict[str, Any]) -> dict[str, Any]:
     for variable in (
         "TORCHINDUCTOR_CACHE_DIR",
         "TRITON_CACHE_DIR",
-    ):  # the server's own is closed to its children
+    ):  # children cannot write to the server's own directories
         os.environ[variable] = os.path.abspath(variable.lower())
     code, entry_point = request["code"], request.get("entry_point")
     captured, reference = capture(code, entry_point)
@@ -123,7 +129,8 @@ def _written(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inputs(captured: Captured, arguments: list[str]) -> tuple[list[str], list[str], str]:
-    """What the graph's inputs are called in `forward`; the lines that make them so; where they are."""
+    """Return the inputs' names in `forward`, the lines that define them, and the expression for the
+    device."""
     names: list[str] = []
     lines: list[str] = []
     constants: dict[str, str] = {}
@@ -166,14 +173,14 @@ def _inputs(captured: Captured, arguments: list[str]) -> tuple[list[str], list[s
 
 
 def _constant(value: Any) -> str:
-    """A tensor that `forward` makes out of numbers, as the numbers."""
+    """Return the literal for a tensor that `forward` builds from numbers."""
     if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor) or value.numel() > _MOST_NUMBERS:
         raise Unwritable("a tensor that is neither a weight nor an input")
     return f"{value.tolist()!r}, dtype={value.dtype}"
 
 
 def _mutations(captured: Captured, inputs: list[str], results: list[str]) -> list[str]:
-    """Statistics that the original updates in a call."""
+    """Write the updates of buffers that the original changes in a call, such as running statistics."""
     signature = captured.program.graph_signature
     places = {spec.arg.name: place for place, spec in enumerate(signature.input_specs)}
     lines = []

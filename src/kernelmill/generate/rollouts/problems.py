@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from kernelmill.base.rows import Drop, Row
 from kernelmill.base.task_rules import rules
-from kernelmill.curate.specs.stage import Module, Specs
 from kernelmill.errors import SourceError
 from kernelmill.generate.rollouts.settings import ProblemSet, SynthesizeSettings
 from kernelmill.llm.engine import Messages
 from kernelmill.llm.prompts import Prompt
-from kernelmill.publish.benchmark_rows import is_benchmark, is_benchmark_set
+from kernelmill.problems.benchmark_rows import is_benchmark, is_benchmark_set
+from kernelmill.problems.module_rows import Module, ModuleReader
 from kernelmill.settings.config import secret
 from kernelmill.store import Source, open_source
 
@@ -99,7 +99,7 @@ class Asked:
         """Of all templates together: another text is another version."""
         self._hardware = settings.hardware
         self._rules = rules(settings.tf32)
-        self._modules = Specs(None)
+        self._modules = ModuleReader()
 
     def take(self, row: Row) -> Problem | Drop:
         assert isinstance(row, Rollout)

@@ -118,6 +118,11 @@ class SynthesizeSettings(StageSettings):
         same = {"source": origins["problems"]} if "problems" in origins else {}
         super().note_origins({**origins, **same}, file)
 
+    def sources(self) -> list[tuple[str, str]]:
+        if not self.env:
+            return super().sources()
+        return [(one.id, f"[[env]] in {self.origin('env')}") for one in self.sets()]
+
     def sets(self) -> list[ProblemSet]:
         """Where problems come from. A flag holds for all sets."""
         given = self.env or (ProblemSet(id=self.source, args=SetArguments(split=self.split)),)

@@ -13,13 +13,12 @@ from pathlib import Path
 from kernelmill.base.missing import KERNELBENCH
 from kernelmill.base.task_rules import MARKS
 from kernelmill.base.terminal import plain, say, tell
-from kernelmill.base.whole_file import write_whole
+from kernelmill.base.whole_file import encoded, write_whole
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.problems.sets.distribution import distribution_of
 from kernelmill.problems.sets.levels import PREFIX, asked_levels, levels_of, merged_file
 from kernelmill.problems.sets.listing import list_set, show_problem, stats_lines, stats_of
 from kernelmill.problems.sets.merge import ORDERS, SEED, Order, merged, parse_weights, read_levels, written
-from kernelmill.problems.sets.problem import encoded
 from kernelmill.problems.sets.verify import Verified, Wanted, verify
 from kernelmill.settings.arguments import Parser, at_least, processors
 from kernelmill.settings.config import GIVEN

@@ -21,13 +21,13 @@ from typing import Any, Literal, NamedTuple
 
 from kernelmill.base.missing import KERNELBENCH
 from kernelmill.base.task_rules import MARKS, Mark, rules
-from kernelmill.base.whole_file import write_whole
+from kernelmill.base.whole_file import encoded, write_whole
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.sets.folder import SetRecord, code_of, read_set
 from kernelmill.problems.sets.levels import PREFIX, RECORD, ExportRecord, LevelRecord, level_file, merged_file
 from kernelmill.problems.sets.merge import merged, read_levels, written
-from kernelmill.problems.sets.problem import Checked, encoded
+from kernelmill.problems.sets.problem import Checked
 from kernelmill.problems.sets.rl_rows import TASK_TYPE
 
 Format = Literal["slime", "trl", "verl", "prime", "verifiers"]

@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from kernelmill import __version__
 from kernelmill.base.missing import maker_of
-from kernelmill.base.whole_file import write_whole
+from kernelmill.base.whole_file import encoded, write_whole
 from kernelmill.errors import OutputError, SourceError
-from kernelmill.problems.sets.problem import Checked, Problem, Rejected, encoded
+from kernelmill.problems.sets.problem import Checked, Problem, Rejected
 
 RECORD = "problems.json"
 JOURNAL = ".checks.jsonl"

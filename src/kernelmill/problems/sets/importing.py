@@ -13,6 +13,7 @@ from kernelmill.decompose.prove.command import model_folders
 from kernelmill.decompose.prove.tree import TREE
 from kernelmill.errors import SourceError
 from kernelmill.problems.benchmark import open_problems
+from kernelmill.problems.benchmark_rows import is_benchmark_set
 from kernelmill.problems.sets.checks import check_all
 from kernelmill.problems.sets.folder import (
     by_level,
@@ -24,7 +25,6 @@ from kernelmill.problems.sets.folder import (
     write_set,
 )
 from kernelmill.problems.sets.problem import ReadSet, Rejected, read_from, read_problems
-from kernelmill.publish.benchmark_rows import is_benchmark_set
 from kernelmill.settings.config import secret
 
 _SHOWN = 10

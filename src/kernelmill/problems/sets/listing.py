@@ -10,9 +10,10 @@ import msgspec
 
 from kernelmill.base.bar_chart import terminal_bars
 from kernelmill.base.terminal import count, plain
+from kernelmill.base.whole_file import encoded
 from kernelmill.errors import ConfigError
 from kernelmill.problems.sets.folder import by_level, code_of, counts, read_set
-from kernelmill.problems.sets.problem import Checked, Tensor, encoded
+from kernelmill.problems.sets.problem import Checked, Tensor
 
 
 def list_set(folder: Path, levels: list[int] | None, as_json: bool) -> list[str]:

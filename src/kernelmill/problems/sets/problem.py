@@ -21,9 +21,9 @@ from kernelmill.base.rows import Info, Label, RowReader
 from kernelmill.errors import BadRow, SourceError
 from kernelmill.evaluate.task.offline_models import wanted_by
 from kernelmill.problems.benchmark import ProblemRow, open_problems, problem_code
+from kernelmill.problems.benchmark_rows import is_benchmark, is_benchmark_set
 from kernelmill.problems.module_file import Convention
 from kernelmill.problems.source import read_source
-from kernelmill.publish.benchmark_rows import is_benchmark, is_benchmark_set
 from kernelmill.store import Source
 
 _UNNUMBERED = -1
@@ -216,8 +216,3 @@ def _with_model(code: str, entry_point: str | None) -> str:
     if re.search(r"^def get_init_inputs\(", code, re.MULTILINE) is None:
         added += "\n\ndef get_init_inputs():\n    return []\n"
     return code.rstrip("\n") + "\n" + added
-
-
-def encoded(value: Any) -> bytes:
-    """JSON for people."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

@@ -12,10 +12,10 @@ import io
 from pathlib import Path
 
 from kernelmill.base.terminal import count, money
-from kernelmill.cli import call_stage
 from kernelmill.errors import SourceError
 from kernelmill.flow import COMMANDS, Estimate
 from kernelmill.settings.fields import LLMSettings, RowSettings, Settings
+from kernelmill.stages.call import call_stage
 
 _WRITES_OTHER_ROWS = {"synthesize", "specs"}
 """What these write cannot be told from what they read, but for how many rows it is."""

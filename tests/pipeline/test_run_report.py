@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmill.stages.run_report import Record, Step, own_name, show
+from kernelmill.pipeline.run_report import Record, Step, own_name, show
 
 STEPS = [
     Step("rate", "rate", "done", outputs={"out/rated.jsonl": "", "out/rated.manifest.json": ""}, rows_in=1200, rows_out=7, rejected=1193, seconds=61),

@@ -22,17 +22,17 @@ from kernelmill import __version__
 from kernelmill.base.locks import take_lock
 from kernelmill.base.resources import bundled
 from kernelmill.base.terminal import say
-from kernelmill.cli import call_stage
 from kernelmill.errors import ConfigError, SourceError, Stopped
 from kernelmill.flow import COMMANDS, Made
 from kernelmill.generate.rollouts.settings import SynthesizeSettings
+from kernelmill.pipeline.forecast import Forecast
+from kernelmill.pipeline.run_report import Record, Step, now, read_record, show
 from kernelmill.publish.splits import ancestors
 from kernelmill.settings.arguments import Parser, config_file
 from kernelmill.settings.config import load, public, secret
 from kernelmill.settings.fields import PublishSettings, RowSettings, RunSettings, Settings
-from kernelmill.stages.forecast import Forecast
-from kernelmill.stages.registry import STAGES, stage_settings
-from kernelmill.stages.run_report import Record, Step, now, read_record, show
+from kernelmill.settings.registry import stage_classes
+from kernelmill.stages.call import call_stage, stage_settings
 from kernelmill.stages.show import main as show_rows
 from kernelmill.store import Source, open_source
 from kernelmill.store.manifest import file_hash
@@ -203,8 +203,10 @@ def _steps(settings: RunSettings, file: Path) -> Steps:
     for place, given in enumerate(settings.steps, 1):
         values = dict(given)
         stage = values.pop("stage", None)
-        if stage not in STAGES:
-            raise ConfigError(f"{file}: step {place} of [run] needs a stage (one of: {', '.join(STAGES)})")
+        if stage not in stage_classes():
+            raise ConfigError(
+                f"{file}: step {place} of [run] needs a stage (one of: {', '.join(stage_classes())})"
+            )
         name = str(values.pop("name", stage))
         if any(name == other for other, _, _ in steps):
             raise ConfigError(f"{file}: two steps of [run] are called {name}: give one of them a name")

@@ -1,0 +1,36 @@
+"""A stage from its name: its settings from flags and a config file, and its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelmill.base.terminal import tell
+from kernelmill.flow import COMMANDS, Command, Made
+from kernelmill.settings.config import load
+from kernelmill.settings.fields import Settings
+from kernelmill.settings.registry import referenced, stage_classes
+from kernelmill.stages.source_choice import resolved, source_lines
+
+
+def stage_settings(stage: str, given: Mapping[str, Any], file: Path | None) -> Settings:
+    """What a stage is told: by flags or by a step of `run`, below them by the environment and the file."""
+    command = COMMANDS[stage]
+    if command.load:
+        settings: Settings = referenced(command.load)(given, file)
+        return settings
+    return resolved(load(stage, stage_classes()[stage], given, file))
+
+
+def call_stage(command: Command, settings: Settings) -> Made:
+    """Say what a stage reads, and run it to its end, whether it is a coroutine or not."""
+    for line in source_lines(settings):
+        tell(line)
+    made = referenced(command.run)(settings)
+    if not isinstance(made, Made):
+        import asyncio
+
+        made = asyncio.run(made)
+    assert isinstance(made, Made)
+    return made
