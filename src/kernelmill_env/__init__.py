@@ -1,14 +1,14 @@
-"""The environment under a name that `verifiers` can look up: `kernelmill-env`. What it is made of is in `kernelmill.rl`.
+"""The environment under a name that `verifiers` can look up: `kernelmill-env`. `kernelmill.rl` implements it.
 
-`load_environment` is for the classic interface, which verifiers 0.3 has, `KernelTaskset` for `v1`, which 0.4 has alone: each is
-imported when it is asked for.
+`load_environment` is for the classic interface, which verifiers 0.3 has. `KernelTaskset` is for `v1`, the
+only interface of 0.4. Each is imported on first access. Nothing else is public.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# verifiers looks for exactly one taskset in here.
+# verifiers expects exactly one taskset here.
 __all__ = ["KernelTaskset"]
 
 

@@ -1,14 +1,14 @@
-"""The kernel inside a model's answer.
+"""Extract the kernel's code from a model's answer.
 
-Producers mark it in different ways, and a reader takes all of them, the most explicit first:
+Producers mark the code in different ways. All of them are read, the most explicit first:
 
     <answer>…</answer>            perhaps with a code fence inside
     BEGIN_PYTHON … END_PYTHON
     ```python … ```
 
-Thoughts (`<think>…</think>`) are not part of the answer, and neither is a tag that is only mentioned in prose: an opening tag
-counts from the last one before its closing tag. Where several complete blocks hold different code there is no clear answer,
-and that is an error, as is none at all. Does not judge the code.
+Thoughts (`<think>…</think>`) are not part of the answer. A block starts at the last opening tag before its closing tag, so
+that a tag mentioned in prose does not count. It is an error if no block is found, or if several complete blocks hold
+different code. Does not judge the code.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from kernelmill.base.python_text import parse_module
 
 Style = Literal["answer", "begin_python", "fence"]
 
-# Not re.IGNORECASE, which would have it look at every letter instead of jumping from < to <.
+# No re.IGNORECASE: with it `re` would test every character instead of jumping from < to <.
 _THINK = re.compile(r"<\s*+(/?)\s*+[tT][hH][iI][nN][kK](?:[iI][nN][gG])?\s*+>")
 _FENCE = re.compile(
-    # Line by line, not letter by letter.
+    # Matches line by line, which is faster than character by character.
     r"^```(?:python|py|triton)?[ \t]*\r?\n((?:(?!```[ \t]*$).*\n)*?)```[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
@@ -37,18 +37,18 @@ _MARKS: tuple[tuple[Style, str, str], ...] = (
 
 
 class NoAnswer(Exception):
-    """There is no clear answer; the text says why."""
+    """The text has no clear answer. The message says why."""
 
 
 class Answer(NamedTuple):
     code: str
     style: Style
     thoughts: str
-    """What was thought inside the message; empty where thoughts stand in a field of their own."""
+    """Thoughts inside the message; empty where they are in a separate field."""
 
 
 def read_answer(text: str) -> Answer:
-    """The answer of one assistant message. Raises `NoAnswer`."""
+    """Read the answer in one assistant message. Raises `NoAnswer`."""
     thoughts, rest = split_thoughts(text)
     for style, opening, closing in _MARKS:
         blocks = _between(rest, opening, closing)
@@ -66,7 +66,7 @@ def read_answer(text: str) -> Answer:
 
 
 def code_of(text: str) -> str:
-    """The candidate's code: the text itself, or the answer in a completion. Raises `NoAnswer`."""
+    """Return the candidate's code: the answer in a completion, or the text itself. Raises `NoAnswer`."""
     if "<answer>" in text or "BEGIN_PYTHON" in text or "```" in text or "</think>" in text:
         try:
             return read_answer(text).code
@@ -77,9 +77,9 @@ def code_of(text: str) -> str:
 
 
 def no_code(text: str) -> str:
-    """Why there is no candidate in an answer; empty where there may be one: a program may stand there without any mark.
+    """Return why an answer holds no candidate; empty where it may hold one, since a program may come without any mark.
 
-    Thoughts without an end are none, whatever they hold: an error would quote them.
+    Unclosed thoughts never count as a candidate, whatever they contain: an error message would quote them.
     """
     try:
         split_thoughts(text)
@@ -93,12 +93,12 @@ def no_code(text: str) -> str:
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """What is thought, and the rest. A closing tag that nothing opened ends thoughts that began with the text.
+    """Split a text into thoughts and the rest. An unopened closing tag ends thoughts that began with the text.
 
-    Raises `NoAnswer` where thoughts begin and do not end: what follows may be thoughts or the answer.
+    Raises `NoAnswer` where thoughts are not closed: what follows may be thoughts or the answer.
     """
     if text.startswith("<think>"):
-        # Nearly always these are the only tags.
+        # Fast path: nearly always these are the only tags.
         end = text.find("</think>")
         if end >= 0 and not (_THINK.search(text, 7, end) or _THINK.search(text, end + 8)):
             return text[7:end].strip(), text[end + 8 :]
@@ -110,7 +110,7 @@ def split_thoughts(text: str) -> tuple[str, str]:
         start, closes = tag.start(), tag[1]
         part = text[end:start]
         if closes and not thinking:
-            # Some servers swallow the opening tag; a tag inside thoughts ends up here too.
+            # Some servers drop the opening tag. A tag inside thoughts also ends up here.
             thoughts += [*rest, part]
             rest = []
         else:
@@ -126,12 +126,12 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def _between(text: str, opening: str, closing: str) -> list[str]:
-    """Complete blocks; each begins at the last opening mark before its closing one."""
+    """All complete blocks. Each begins at the last opening mark before its closing mark."""
     blocks = []
     start = 0
     while (end := text.find(closing, start)) >= 0:
         at, found = -1, text.find(opening, start, end)
-        while found >= 0:  # mostly there is one, and Python looks faster forwards than backwards
+        while found >= 0:  # usually there is one, and `find` is faster than `rfind`
             at, found = found, text.find(opening, found + 1, end)
         if at >= 0:
             blocks.append(text[at + len(opening) : end])
@@ -140,7 +140,10 @@ def _between(text: str, opening: str, closing: str) -> list[str]:
 
 
 def _fences(text: str) -> list[str]:
-    """What stands in code fences. Behind the last one that closes none is looked for: each would be, to the end."""
+    """The contents of all code fences.
+
+    The search stops at the last closing fence: after it, each opening fence would be searched to the end in vain.
+    """
     end = max((found.end() for found in _CLOSING_FENCE.finditer(text)), default=0)
     return _FENCE.findall(text, 0, end)
 
@@ -153,7 +156,7 @@ def _without_fence(block: str) -> str:
 
 
 def _the_one(blocks: list[str], what: str) -> str:
-    """The last block, if no other block that is code says something else."""
+    """The last block, unless another block holds different code. Raises `NoAnswer`."""
     last = blocks[-1]
     if not last or last.isspace():
         raise NoAnswer(f"the last {what} is empty")
@@ -166,7 +169,7 @@ def _the_one(blocks: list[str], what: str) -> str:
 
 
 def _is_code(block: str) -> bool:
-    """Whether this is a program rather than a few words between the marks."""
+    """Whether a block is a program and not just a few words."""
     try:
         tree = parse_module(block)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,7 +1,7 @@
-"""A bar chart, as lines for a terminal and as a small SVG.
+"""Horizontal bar charts, as lines for a terminal and as a small SVG.
 
-Bars lie on their side, one a line, each with its label and its number, so that the chart can be read without a scale. The same bars
-give the same bytes. Does not choose the bars: whoever calls it does the counting.
+Each line has a label, a bar and a number, so that the chart needs no scale. The same bars give the same bytes. Does not
+compute the bars: the caller does the counting.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from kernelmill.base.terminal import plain
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LINE, _BAR, _TOP, _LETTER = 22, 14, 34, 7.2
-"""Pixels: height of a line, of its bar, of the title; width of a letter, which at 12 px is under this in the usual fonts."""
+"""Pixels: height of a line, of its bar and of the title; upper bound of a letter's width in common fonts at 12 px."""
 _WIDEST = 360
 
 
 def terminal_bars(bars: Sequence[tuple[str, int]], width: int = 40) -> list[str]:
-    """A line a bar: label, bar, number. The longest bar is `width` letters; what is more than nothing is seen."""
+    """One line per bar: label, bar, number. The longest bar has `width` characters; no bar above zero is invisible."""
     if not bars:
         return []
     labels = [_one_line(label) for label, _ in bars]
@@ -34,13 +34,13 @@ def terminal_bars(bars: Sequence[tuple[str, int]], width: int = 40) -> list[str]
 def _drawn(number: int, most: int, width: int) -> str:
     if number <= 0:
         return ""
-    # Whole numbers all the way: no rounding that another machine could do differently.
+    # Integers only, so that no machine rounds differently.
     full, rest = divmod(max(1, number * width * 8 // most), 8)
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
 def svg_bars(title: str, bars: Sequence[tuple[str, int]], note: str = "") -> str:
-    """The chart as one SVG element that stands alone: no script, no font and no style from elsewhere."""
+    """The chart as one self-contained SVG element: no scripts, and no external fonts or styles."""
     numbers = [f"{number:,}" for _, number in bars]
     left = 16 + _LETTER * max((len(label) for label, _ in bars), default=0)
     right = 16 + _LETTER * max(map(len, numbers), default=0)
@@ -74,7 +74,7 @@ def _one_line(text: str) -> str:
 
 
 def _text(text: str, quoted: bool = False) -> str:
-    """Text inside XML, which has no place for control codes and halves of a surrogate pair, however they are written."""
+    """Escape text for XML, which allows neither control codes nor lone surrogates, not even as references."""
     seen = _one_line(text).encode("utf-8", "replace").decode()
     seen = seen.replace("\ufffe", "?").replace("\uffff", "?")
     return escape(seen, {'"': "&quot;"} if quoted else {})

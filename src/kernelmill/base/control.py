@@ -1,8 +1,8 @@
-"""How a running batch is counted, and how it is stopped.
+"""Counters of a running batch, and control over how it stops.
 
-`Stats` is what the progress display reads and the engine writes. `Control` is asked before each new piece of work
-whether the run is to go on. The first Ctrl-C (or SIGTERM) lets the work in flight finish, for it is paid for; a second one
-stops at once. Work that costs nothing is dropped at the first. All leave a state that the same command resumes.
+The engine writes `Stats` and the progress display reads it. `Control` is asked before each new piece of work whether the
+run goes on. The first Ctrl-C (or SIGTERM) lets paid work in flight finish; the second stops at once. Work that costs
+nothing is cancelled at the first. In every case the same command resumes the run.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ from kernelmill.errors import Interrupted, MillError
 
 @dataclass
 class Stats:
-    """Counts of one run. `cost` is None as soon as one call's price is not known: unknown is not zero."""
+    """Counts of one run. `cost` is None as soon as one call's cost is unknown: unknown is not zero."""
 
     total: int = 0
     done: int = 0
     failed: int = 0
     in_flight: int = 0
     requests: int = 0
-    """Sent to the server: one for each question, and one for each retry."""
+    """Requests sent to the server, retries included."""
     calls: int = 0
     """Requests that were answered, and paid for."""
     retries: Counter[str] = field(default_factory=Counter)
-    """Requests that were made again, by the reason."""
+    """Retried requests by reason."""
     unusable: int = 0
     """Answers that could not be used."""
     doing: dict[str, str] = field(default_factory=dict)
-    """What is being worked on: names by the questions' keys, the longest at it first."""
+    """Names of the items being worked on, by question key; the longest-running first."""
     failing: str = ""
-    """The last failure, where nothing has succeeded since."""
+    """The last failure, if nothing has succeeded since."""
     tokens_in: int = 0
     tokens_out: int = 0
     tokens_reasoning: int = 0
     uncounted_calls: int = 0
-    """Calls whose server did not say how many tokens they took."""
+    """Calls without token counts from the server."""
     cost: float | None = 0.0
-    """Spent by this run."""
+    """US dollars spent by this run."""
     spent_before: float = 0.0
-    """Spent on the same questions by earlier runs, as far as it is known."""
+    """US dollars that earlier runs spent on the same questions, as far as known."""
     unknown_before: int = 0
-    """Answers of earlier runs whose cost is not known."""
+    """Answers of earlier runs whose cost is unknown."""
     answered_before: int = 0
-    """Questions of this job that earlier runs have answered."""
+    """Questions of this job that earlier runs answered."""
     waiting: str = ""
-    """What the run is waiting for, where it is."""
+    """What the run is waiting for, if anything."""
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
-    """How long the asking took."""
+    """Duration of the asking."""
 
 
 class Control:
-    """Says whether to go on. `stop` ends the run with an error once the work in flight is done."""
+    """Decides whether the run goes on. `stop` ends it with an error once paid work in flight is done."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
@@ -71,10 +71,10 @@ class Control:
         self._on_pause: list[Callable[[], None]] = []
         self._on_resume: list[Callable[[], Awaitable[object]]] = []
         self.paused = 0
-        """Pieces of work that wait before they are tried again, while others go on."""
+        """Number of pieces of work that wait for a retry while others take their place."""
 
     def stop(self, error: MillError) -> None:
-        """Take no new work; what is in flight finishes if it is paid for. The first reason given is the one the user sees."""
+        """Take no new work. Paid work in flight finishes; free work is cancelled. The user sees the first error given."""
         if self.error is None:
             self.error = error
         self.stopping.set()
@@ -84,11 +84,11 @@ class Control:
             self.cancel()
 
     def on_stop(self, tell: Callable[[], None]) -> None:
-        """Call this when the run is to stop."""
+        """Register a callback for `stop`."""
         self._on_stop.append(tell)
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep, but wake at once when the run is to stop."""
+        """Sleep, but wake at once when the run stops."""
         try:
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
@@ -96,7 +96,7 @@ class Control:
             return
 
     async def pause(self, seconds: float, replace: bool) -> None:
-        """Sleep before a piece of work is tried again; with `replace`, something else is begun in its place."""
+        """Sleep before a retry. With `replace`, other work may start in the meantime."""
         if not replace:
             await self.sleep(seconds)
             return
@@ -113,7 +113,7 @@ class Control:
     def on_pause(
         self, begin: Callable[[], None], resume: Callable[[], Awaitable[object]] | None = None
     ) -> None:
-        """Call `begin` when a piece of work waits and another may be begun, `resume` before it goes on."""
+        """Register callbacks: `begin` when work pauses and other work may start, `resume` before it goes on."""
         self._on_pause.append(begin)
         if resume is not None:
             self._on_resume.append(resume)
@@ -122,7 +122,7 @@ class Control:
         self._on_pause.remove(begin)
 
     def watch(self, tasks: list[asyncio.Task[None]], *, free: bool) -> None:
-        """The tasks that a second Ctrl-C cancels; whatever stops the run does where they are `free`: nothing was paid for them."""
+        """Set the tasks that a second Ctrl-C cancels. If they are `free` (cost nothing), any stop cancels them."""
         self._tasks, self._free = tasks, free
 
     def cancel(self) -> None:

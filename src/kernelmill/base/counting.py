@@ -1,7 +1,7 @@
-"""How far work on many items is, on standard error: how many are done, how fast, and what is being worked on.
+"""Progress of threaded work on many items, on standard error: items done, rate, and the current item.
 
-One line that changes on a terminal, a new one now and then elsewhere; it also speaks while the first item takes long. For work in threads;
-`progress` is for a batch of calls, `evaluate.progress` for verdicts. Standard library only.
+On a terminal one line is updated in place; elsewhere a new line is printed every few seconds. Lines also appear while the
+first item is still running. `progress` is for a batch of calls, `evaluate.progress` for verdicts. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _NAME = 32
 
 
 class Counting:
-    """Use as a context manager, and `working_on` for each item. `what` is what the items are after it: `problems checked`."""
+    """Progress line. Use as a context manager, with `working_on` around each item.
+
+    `what` describes finished items, such as `problems checked`.
+    """
 
     def __init__(self, total: int, what: str, every: float = EVERY) -> None:
         self._total, self._what, self._done = total, what, 0
@@ -47,12 +50,12 @@ class Counting:
 
     @contextmanager
     def working_on(self, name: str) -> Iterator[None]:
-        """One item, from its beginning to its end."""
-        item = object()  # two may have one name
+        """Mark one item as in progress inside the block."""
+        item = object()  # names need not be unique
         with self._lock:
             self._doing[item] = name
             if self._ticker is None:
-                # Not before: servers of confined processes are started while there are no threads.
+                # Start the thread late: servers of sandboxed processes must be started while there are no threads.
                 self._ticker = threading.Thread(target=self._tick, name="counting", daemon=True)
                 self._ticker.start()
         try:
@@ -63,12 +66,12 @@ class Counting:
                 self._done += 1
 
     def skip(self, items: int) -> None:
-        """So many need no work: they were done before."""
+        """Subtract items that were already done from the total."""
         with self._lock:
             self._total -= items
 
     def say(self, line: str) -> None:
-        """A line by itself, above the one that changes."""
+        """Print a line above the progress line."""
         with self._lock:
             self._clear()
             say(line)

@@ -1,4 +1,4 @@
-"""One process at a time for a file."""
+"""File locks: one writing process at a time per file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def lock_of(path: Path) -> Path:
 
 
 def take_lock(path: Path, busy: str) -> IO[bytes]:
-    """Lock `path` for this process until the returned file is closed; makes its folder where it is missing.
+    """Take an exclusive lock on `path` until the returned file is closed. Creates the folder if it is missing.
 
-    The lock ends with the process, however it ends. The lock file is never removed: unlinking it would let a third
-    process lock a new one beside the old.
+    The OS releases the lock when the process ends, however it ends. The lock file is never removed: after an unlink, a
+    third process could lock a new file while the old one is still locked.
     """
     if not path.name or path.is_dir():
         raise OutputError(f"{path} is a folder, and cannot be written: name a file")
@@ -35,7 +35,7 @@ def take_lock(path: Path, busy: str) -> IO[bytes]:
 
 
 def share_lock(path: Path) -> IO[bytes] | None:
-    """Keep writers away while the returned file is open; None where one is at work, or there is no lock to share."""
+    """Keep writers out while the returned file is open. None if a writer holds the lock or there is no lock file."""
     try:
         lock = lock_of(path).open("rb")
     except OSError:

@@ -1,4 +1,4 @@
-"""Work without Python's search for cycles, where millions of small objects come and go and none of them makes one."""
+"""Switch Python's cyclic garbage collector off for code that makes millions of small objects and no cycles."""
 
 from __future__ import annotations
 

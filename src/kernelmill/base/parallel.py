@@ -1,8 +1,8 @@
-"""A function over many items, in as many processes as there are cores.
+"""Map a function over many items in one worker process per core.
 
-For work that Python does on one core at a time: parsing code, counting tokens. Results come in the order of the items, and only a
-few items are under way at once, so memory does not grow with their number. Items should be chunks worth milliseconds of work:
-each one is sent to another process and its result sent back. Short work is done in this process, where no other one pays.
+For CPU-bound Python work: parsing code, counting tokens. Results come in the order of the items. Only a few items are in
+flight at once, so memory does not grow with their number. Items should be chunks worth milliseconds of work, because each
+item and its result are sent between processes. Short jobs run in this process, where starting workers would not pay.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 ALONE = 2
-"""So many items are done here before another process is started."""
+"""Items that are processed here before any worker is started."""
 _LOOK = 1.0
 WAITING = 3
-"""Items a process that are under way: one worked on, the others sent ahead."""
+"""Items in flight per worker: one being processed, the others sent ahead."""
 
 
 def cores() -> int:
-    """Cores that this process may use, which may be fewer than the machine has."""
+    """Number of cores that this process may use, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0))
 
 
 class Workers(Generic[T, R]):
-    """Processes that work on what they are given; results come back in the order of the items.
+    """A pool of worker processes that returns results in the order of the items.
 
-    Use as a context manager. `function` must be importable by name and items must pickle; its errors are raised here.
+    Use as a context manager. `function` must be importable by name and items must pickle. Its exceptions are raised here.
     """
 
     def __init__(self, function: Callable[[T], R], processes: int | None = None) -> None:
@@ -59,13 +59,13 @@ class Workers(Generic[T, R]):
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def give(self, item: T) -> Iterator[R]:
-        """Have one item worked on. Gives the results that must be taken before there is room for it."""
+        """Submit one item. Yields the results that have to be taken first to keep the queue bounded."""
         if self._count < 2 or self._alone > 0:
             self._alone -= 1
             yield self._function(item)
             return
         if self._pool is None:
-            # Not fork: the threads of pyarrow would be missing in the child, with their locks held.
+            # Not fork: pyarrow's threads would be missing in the child while their locks stay held.
             context = multiprocessing.get_context("forkserver")
             self._pool = ProcessPoolExecutor(self._count, context, _begin, (os.getpid(),))
         with _uninterrupted(), _nameless_main(), _deaths_told():
@@ -74,7 +74,7 @@ class Workers(Generic[T, R]):
             yield self._next()
 
     def rest(self) -> Iterator[R]:
-        """The results that have not been given yet."""
+        """Yield the remaining results."""
         while self._under_way:
             yield self._next()
 
@@ -84,7 +84,7 @@ class Workers(Generic[T, R]):
 
 
 def mapped(function: Callable[[T], R], items: Iterable[T], processes: int | None = None) -> Iterator[R]:
-    """`function(item)` for every item, in order."""
+    """Yield `function(item)` for every item, in order."""
     with Workers(function, processes) as workers:
         for item in items:
             yield from workers.give(item)
@@ -101,9 +101,9 @@ def _deaths_told() -> Iterator[None]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """An interrupt comes when this is over: a pool that is half started can be neither used nor ended."""
+    """Defer SIGINT and SIGTERM to the end of the block: a half-started pool can be neither used nor shut down."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # others are never interrupted
+        yield  # Python handles signals in the main thread only
         return
     came: list[int] = []
     kinds = (signal.SIGINT, signal.SIGTERM)
@@ -119,7 +119,7 @@ def _uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def _nameless_main() -> Iterator[None]:
-    """A process that is started now does not run the caller's script again, which need not expect it."""
+    """Keep processes started in the block from importing the caller's script again, which may not expect that."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -129,13 +129,16 @@ def _nameless_main() -> Iterator[None]:
 
 
 def _begin(parent: int) -> None:
-    """In the worker: Ctrl-C goes to the whole process group, and the parent decides what happens; without a parent nobody does."""
+    """Initialise a worker: ignore Ctrl-C, which reaches the whole process group, and exit when the parent is gone.
+
+    The parent decides what happens on Ctrl-C.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
-    """A worker is the child of a server process, so the system does not tell it that whoever it works for was killed."""
-    while os.path.exists(f"/proc/{parent}/exe"):  # gone also where it is dead and not yet waited for
+    """Exit when `parent` is gone. It has to be polled: a worker is a child of the fork server, not of `parent`."""
+    while os.path.exists(f"/proc/{parent}/exe"):  # also missing for a zombie
         time.sleep(_LOOK)
     os._exit(1)

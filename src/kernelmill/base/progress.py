@@ -1,4 +1,4 @@
-"""Progress of a batch: one line, live on a terminal, a plain one now and then elsewhere. Both on standard error."""
+"""Progress of a batch of calls on standard error: a live line on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Progress:
         return line
 
     def line(self, width: int = LINE) -> str:
-        """How far it is, what is being worked on and what it costs; what does not fit is left out, the least telling first."""
+        """The progress line: counts, current item, cost. Parts that do not fit are dropped, the least important first."""
         stats = self._stats
         finished, elapsed = stats.done + stats.failed, time.monotonic() - stats.started
         ahead = ""
@@ -90,7 +90,7 @@ class Progress:
         )
 
     def say(self, line: str) -> None:
-        """A line by itself, above the bar where there is one."""
+        """Print a line, above the live line if there is one."""
         if self._live is not None:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:

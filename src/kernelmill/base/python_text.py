@@ -1,7 +1,7 @@
-"""Python source as a syntax tree, from any thread.
+"""Parse Python source, thread-safely.
 
-Up to Python 3.11.7 two threads that parse at once can fail with `SystemError: AST constructor recursion depth mismatch`
-(the depth is counted for the interpreter, not for the call), and `warnings.catch_warnings` is no more safe.
+Up to Python 3.11.7 two threads that parse at once can fail with `SystemError: AST constructor recursion depth mismatch`,
+because the depth is counted per interpreter and not per call. `warnings.catch_warnings` is not thread-safe either.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import os
 import threading
 import warnings
 
-_one_at_a_time = threading.RLock()  # again in one thread: the collector may run code that parses
+_one_at_a_time = threading.RLock()  # reentrant: the garbage collector may run code that parses
 
 
 def parse_module(code: str) -> ast.Module:
-    """Like `ast.parse`, and says nothing about `"\\d"` in somebody's string."""
+    """Parse a module like `ast.parse`, but without warnings about escapes such as `"\\d"`."""
     with _one_at_a_time, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(code)
@@ -27,7 +27,7 @@ def parse_expression(code: str) -> ast.expr:
 
 
 def _renew() -> None:
-    """In a child of a fork: the thread that held the lock is not there to give it back."""
+    """Replace the lock after a fork: the thread that held it does not exist in the child."""
     global _one_at_a_time
     _one_at_a_time = threading.RLock()
 

@@ -1,6 +1,6 @@
-"""Where the files that ship with kernelmill are: prompts and bundled data.
+"""Paths of the files that ship with kernelmill: prompts and bundled data.
 
-In a checkout they stand at the top of the repository; in an installed wheel, under `kernelmill/bundled`.
+In a checkout they are at the top of the repository; in an installed wheel, under `kernelmill/bundled`.
 """
 
 from __future__ import annotations

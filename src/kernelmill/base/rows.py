@@ -1,11 +1,11 @@
-"""The row formats that other people's tools depend on, and the row itself.
+"""The row type, and the row formats that other people's tools depend on.
 
-A `Row` is the bytes of one JSON object and the place it came from. Stages decode only what they need from
-it (`RowReader`), and write it back either unchanged or with columns added at the end (`with_columns`): a value
-that a stage does not own is never parsed and written again, so it cannot change.
+A `Row` is the bytes of one JSON object and its origin. Stages decode only the columns they need (`RowReader`). They
+write a row back unchanged or with columns added at the end (`with_columns`). A value that a stage does not own is never
+decoded and re-encoded, so it cannot change.
 
-Reading is tolerant: columns that a stage does not need may be missing, `info` may be a JSON string, and
-what was odd is counted (`oddities`). A column that is there must have its type. Does not repair rows.
+Reading is tolerant: columns that a stage does not need may be missing, `info` may be a JSON string, and oddities are
+counted (`oddities`). A column that is present must have its type. Does not repair rows.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kernelmill.errors import BadRow
 
 T = TypeVar("T")
 TEST_ROWS = 5
-"""Rows that a run in test mode takes."""
+"""Number of rows that a run in test mode reads."""
 Difficulty = Literal["low", "medium", "high"]
 Label = int | float | str | None
-"""An identifier. pandas makes floats of the integers in a column with gaps; `SyntheticRow` writes them as integers again."""
+"""An identifier. pandas turns integers into floats in a column with gaps; `SyntheticRow` converts them back."""
 
 
 class Row(Struct, frozen=True, gc=False):
@@ -35,23 +35,23 @@ class Row(Struct, frozen=True, gc=False):
     index: int
     """Position in the source, from 0."""
     where: str
-    """For people: `file:line`, or `file: row n` for Parquet."""
+    """Human-readable origin: `file:line`, or `file: row n` for Parquet."""
     raw: bytes
-    """One JSON object, no line end."""
+    """One JSON object, without a line end."""
     fault: str | None = None
-    """Why the row cannot be used, where its reader found that already: a Parquet value that JSON cannot hold. `raw` then
-    has null in its place."""
+    """Why the row cannot be used, if its reader found a fault: a Parquet value that JSON cannot hold. `raw` has null in
+    its place."""
 
 
 class Drop(NamedTuple):
-    """The row is not for this stage: the reason for this row, and the kind that the summary counts."""
+    """A stage's decision to reject a row: the reason for this row, and the kind that the summary counts."""
 
     reason: str
     kind: str
 
 
 def row_lots(rows: Iterable[Row], most_rows: int, most_bytes: int) -> Iterator[list[Row]]:
-    """Rows in lots that are worth working on together: so many, or as many as have so many bytes."""
+    """Group rows into chunks of `most_rows` rows; a chunk ends earlier once it reaches `most_bytes` bytes."""
     lot: list[Row] = []
     size = 0
     for row in rows:
@@ -65,7 +65,7 @@ def row_lots(rows: Iterable[Row], most_rows: int, most_bytes: int) -> Iterator[l
 
 
 class Message(Struct):
-    """One chat message. Thoughts stand in `reasoning` or `reasoning_content`, or inside the content."""
+    """One chat message. Thoughts are in `reasoning`, in `reasoning_content` or inside the content."""
 
     role: str
     content: str | None = None
@@ -80,13 +80,13 @@ class Info(Struct):
 
 
 class Named(Struct):
-    """The columns that say what a row's problem is called, whatever kind of row it is.
+    """The columns that may hold the name of a row's problem, for every kind of row.
 
-    The class is the last to be asked: in KernelBench's style every one of them is `Model`.
+    The class name comes last: in KernelBench's style every class is called `Model`.
     """
 
     problem_name: Any = None
-    """In evals rows that `synthesize` made."""
+    """In evals rows made by `synthesize`."""
     name: Any = None
     """In KernelBench's rows and problem files, and in specifications."""
     extra_info: Any = None
@@ -97,7 +97,7 @@ class Named(Struct):
 
     @property
     def called(self) -> str:
-        """The name of the problem, or of its class where it has no other; empty where the row has none."""
+        """The name of the problem, else of its class; empty where the row has neither."""
         names = (
             self.problem_name,
             self.name,
@@ -114,9 +114,9 @@ def _inside(value: Any, name: str) -> Any:
 
 
 class EvalsRow(Struct):
-    """An evaluated sample (SCHEMA 3): a prompt, what a model answered, and the reward it earned.
+    """An evaluated sample (SCHEMA 3): a prompt, a model's answer, and its reward.
 
-    The columns up to `info` are needed by every stage; the rest may be missing.
+    Every stage needs the columns up to `info`; the rest may be missing.
     """
 
     example_id: int
@@ -135,7 +135,7 @@ class EvalsRow(Struct):
 
 
 class NamedEvalsRow(EvalsRow):
-    """An evals row, and the columns that its problem's name may stand in."""
+    """An evals row with the columns that may hold its problem's name."""
 
     problem_name: Any = None
     name: Any = None
@@ -153,7 +153,7 @@ EVALS_COLUMNS = EvalsRow.__struct_fields__
 
 
 class FilteredRow(EvalsRow, kw_only=True):
-    """An evals row that was kept and rated (SCHEMA 4). `rater` is ours: `llm:<model>` or `static`."""
+    """An evals row that was kept and rated (SCHEMA 4). `rater` is our own column: `llm:<model>` or `static`."""
 
     difficulty: Difficulty
     evaluation_raw: str
@@ -161,7 +161,7 @@ class FilteredRow(EvalsRow, kw_only=True):
 
 
 class KernelBookRow(Struct):
-    """A row of KernelBook (SCHEMA 2). Only the module itself is needed; the class is `entry_point`."""
+    """A KernelBook row (SCHEMA 2). Only `python_code` is required; `entry_point` is the class."""
 
     python_code: str
     entry_point: str | None = None
@@ -178,7 +178,7 @@ class KernelBookRow(Struct):
 
 
 class SyntheticRow(Struct):
-    """A task specification (SCHEMA 4), with what is known of its source, who wrote it and what was checked."""
+    """A task specification (SCHEMA 4) with its source, its writer and what was checked."""
 
     prompt: str
     module_name: str
@@ -196,12 +196,12 @@ class SyntheticRow(Struct):
 
 
 def _whole(label: Label | UnsetType) -> Label | UnsetType:
-    # From 2 ** 53 on a float stands for several integers, and nobody knows which was meant.
+    # From 2 ** 53 on a float represents several integers, and the original one is unknown.
     return int(label) if isinstance(label, float) and label.is_integer() and abs(label) < 2**53 else label
 
 
 class RejectedRow(Struct, omit_defaults=True):
-    """A row that was dropped, and why. `row` is the row itself; `text` stands in for it where it was not JSON."""
+    """A rejected row and the reason. `row` is the row itself; `text` replaces it where the row is not JSON."""
 
     index: int
     where: str
@@ -209,7 +209,7 @@ class RejectedRow(Struct, omit_defaults=True):
     row: Raw | None = None
     text: str | None = None
     attempts: list[str] | None = None
-    """What the model answered each time, where the reason is that none of it could be used."""
+    """The model's answers, where the row was rejected because none of them was usable."""
 
 
 _FIELD = re.compile(r"^(?P<problem>.*) - at `(?P<field>[^`]+)`$", re.DOTALL)
@@ -217,7 +217,7 @@ _MISSING = re.compile(r"^Object missing required field `(?P<name>[^`]+)`$")
 
 
 def bad_row(where: str, error: Exception, raw: bytes = b"") -> BadRow:
-    """A decoding error as a `BadRow`: the field's path and what was expected there. `raw` is what was decoded."""
+    """Convert a decoding error to a `BadRow` with the field's path and the expected type. `raw` is the input."""
     problem, field = str(error), None
     if found := _FIELD.match(problem):
         problem, field = found["problem"], found["field"]
@@ -232,7 +232,7 @@ def bad_row(where: str, error: Exception, raw: bytes = b"") -> BadRow:
 
 
 class RowReader(Generic[T]):
-    """Decodes rows into `T`; errors say where and what was expected."""
+    """Decodes rows into `T`. Errors say where they are and what was expected."""
 
     def __init__(self, row_type: type[T]) -> None:
         self._decoder = msgspec.json.Decoder(row_type)
@@ -243,7 +243,7 @@ class RowReader(Generic[T]):
         try:
             value = self._decoder.decode(row.raw)
             if not row.raw.isascii():
-                # msgspec does not look into the strings of columns that nobody asked for.
+                # Checks UTF-8: msgspec does not validate the strings of columns that are not decoded.
                 row.raw.decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise bad_row(row.where, error, row.raw) from None
@@ -254,7 +254,7 @@ _info = msgspec.json.Decoder(Info)
 
 
 def read_info(where: str, value: Info | str) -> Info:
-    """`info` as it stands in a row, an object or a JSON string of one (some producers store it so). Raises `BadRow`."""
+    """Read a row's `info`: an object, or a JSON string of one, as some producers store it. Raises `BadRow`."""
     if isinstance(value, Info):
         return value
     try:
@@ -264,8 +264,10 @@ def read_info(where: str, value: Info | str) -> Info:
 
 
 class _ModuleColumns(Named):
-    """Where the kinds of row keep their module: evals rows in `info`, KernelBook and specifications in `python_code`, KernelBench in
-    `code`."""
+    """The columns that may hold a row's module.
+
+    Evals rows use `info`, KernelBook rows and specifications `python_code`, KernelBench rows `code`.
+    """
 
     info: Info | str | None = None
     python_code: str | None = None
@@ -276,7 +278,7 @@ class _ModuleColumns(Named):
 
 
 class ModuleReader:
-    """Reads a row's module, whatever kind of row it is: its problem's name (may be empty) and its code. Raises `BadRow`."""
+    """Reads the module of any kind of row: its problem's name (may be empty) and its code. Raises `BadRow`."""
 
     def __init__(self) -> None:
         self._read = RowReader(_ModuleColumns)
@@ -293,7 +295,7 @@ class ModuleReader:
 
 
 class EvalsReader:
-    """Reads evals rows and counts what was odd in them, each row once however often it is read."""
+    """Reads evals rows and counts their oddities, once per row however often it is read."""
 
     def __init__(self) -> None:
         self._read = RowReader(_LooseEvalsRow)
@@ -317,7 +319,7 @@ _object = msgspec.json.Decoder(dict[str, Raw])
 
 
 def is_json_object(raw: bytes) -> bool:
-    """Whether this is one JSON object, whole, in UTF-8: what may stand inside another row."""
+    """Whether this is one complete JSON object in UTF-8, which can be embedded in another row."""
     try:
         _object.decode(raw)
         raw.decode()
@@ -333,9 +335,9 @@ _ESCAPED_LETTER = re.compile(rb"\\u00[3-7]")
 
 
 def with_columns(raw: bytes, columns: dict[str, Any]) -> bytes:
-    """The row, a JSON object, with columns added at its end. Every other byte stays as it is.
+    """Add columns at the end of a row. The bytes of all other columns stay unchanged.
 
-    A column that the row already has, however its name is spelt there and however often, is cut out.
+    A column that the row already has is removed first, also where its name is escaped or occurs more than once.
     """
     body = raw.strip()[:-1]
     if _may_have(raw, columns):
@@ -345,14 +347,14 @@ def with_columns(raw: bytes, columns: dict[str, Any]) -> bytes:
 
 
 def _may_have(raw: bytes, names: Iterable[str]) -> bool:
-    """Whether the row may have one of these columns. Quick, and wrong only by saying yes."""
+    """Whether the row may have one of these columns. Fast; may give false positives, never false negatives."""
     if b"\\u00" in raw and _ESCAPED_LETTER.search(raw):
         return True
     return any(f'"{name}"'.encode() in raw or not (name.isidentifier() and name.isascii()) for name in names)
 
 
 def _members(raw: bytes) -> Iterator[bytes]:
-    """What stands between the commas of the outermost object: `"name": value`, and the space around it."""
+    """The members of the outermost object, `"name": value`, with the whitespace around them."""
     start, depth = raw.index(b"{") + 1, 0
     for mark in _MARK.finditer(raw, start):
         at = mark.start()
@@ -367,7 +369,7 @@ def _members(raw: bytes) -> Iterator[bytes]:
 
 
 def _name(member: bytes) -> str | None:
-    """The name, decoded; None for the blank between the braces of an empty object."""
+    """The decoded name of a member; None for the whitespace inside an empty object."""
     key = _KEY.match(member)
-    # json and not msgspec, for half a surrogate pair in a name is none of our business.
+    # json, not msgspec: a lone surrogate in a name must not fail here.
     return None if key is None else str(json.loads(key[1].decode("utf-8", "replace"), strict=False))

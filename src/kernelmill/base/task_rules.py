@@ -1,7 +1,7 @@
-"""What a candidate is told about its task, for every prompt: who does the work, how precise, how paid, and how its answer is marked.
+"""The rules of the task as every prompt states them: what the kernels must do, precision, rewards, answer marks.
 
-The judge goes by these rules (tolerances, rewards, `answers`), the prompts and feedback quote them from here, and tests hold the two
-together: no prompt promises what the judge does not do. Needs the standard library alone.
+The judge enforces these rules (tolerances, rewards, `answers`). Prompts and feedback quote them from here. Tests check
+that the two agree, so that no prompt promises what the judge does not do. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from typing import Literal
 
 IEEE = 'input_precision="ieee"'
 KEEPS_FLOAT32 = f"tl.dot(a, b, {IEEE})"
-"""The product of float32 blocks that is judged as float32. The default of `tl.dot` rounds to TF32, and is refused."""
+"""A product of float32 blocks that keeps float32 precision. The default of `tl.dot` rounds to TF32 and is rejected."""
 
 WORK = (
     "Do the work in `@triton.jit` kernels that you write and launch. PyTorch may allocate, reshape and view; "
     "it must not compute what the kernels are to compute. Do not call, copy or inherit from the original module."
 )
-"""Held by the hack checks A1 to A15: launches are recorded, and so is what torch computes."""
+"""Enforced by the hack checks A1 to A15, which record kernel launches and what torch computes."""
 
 STATELESS = "Keep nothing from one call to the next, and run nothing when the code is imported."
-"""Held by the hack checks B1 to B15."""
+"""Enforced by the hack checks B1 to B15."""
 
 PAYMENT = (
     "A module that is wrong never earns more than one that is correct, however fast it is, "
     "and one that only pretends to do the work never earns more than a wrong one."
 )
-"""Holds for every reward, whichever the service is started with. Some of them pay a little for a wrong module that compiles."""
+"""True for every reward that the service can be started with. Some of them pay a little for a wrong module that
+compiles."""
 
 Mark = Literal["answer", "fence"]
 MARKS: dict[Mark, str] = {
@@ -36,7 +37,7 @@ MARKS: dict[Mark, str] = {
 
 
 def precision(tf32: bool) -> str:
-    """How precise products of float32 have to be, as `--tf32` has the judge take them."""
+    """The precision rule for products of float32, as set by `--tf32`."""
     if tf32:
         return "Products of float32 may round their operands to TF32."
     return (
@@ -46,5 +47,5 @@ def precision(tf32: bool) -> str:
 
 
 def rules(tf32: bool) -> dict[str, str]:
-    """What every prompt template can quote, by the names that templates use."""
+    """The rules that every prompt template can quote, by their names in templates."""
     return {"work": WORK, "stateless": STATELESS, "precision": precision(tf32), "payment": PAYMENT}

@@ -1,4 +1,4 @@
-"""Speaking to whoever watches."""
+"""Terminal output: safe printing, and formatting of counts, sizes, rates, durations and cost."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import sys
 from collections.abc import Sequence
 
 LINE = 80
-"""Columns of a line of progress: what the narrowest usual terminal shows."""
+"""Columns of a progress line: the width of the narrowest common terminal."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def plain(text: str) -> str:
-    """Text that cannot give orders to a terminal: control codes are shown, not sent."""
+    """Escape control codes, so that text cannot control the terminal."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def say(line: str) -> None:
-    """A line on standard error. Nobody listening any more is no reason to stop the work."""
+    """Print a line on standard error. A closed pipe does not stop the work."""
     try:
         print(plain(line), file=sys.stderr, flush=True)
     except BrokenPipeError:
@@ -26,7 +26,7 @@ def say(line: str) -> None:
 
 
 def tell(line: str) -> None:
-    """A line on standard output before the work, which nobody reading any more does not stop either."""
+    """Print a line on standard output before the work. A closed pipe does not stop the work."""
     try:
         print(plain(line), flush=True)
     except BrokenPipeError:
@@ -60,7 +60,7 @@ def money(cost: float | None) -> str:
 
 
 def rate(done: int, seconds: float) -> str:
-    """How fast it goes, in the unit in which it can be read: `3.2/s`, `12.0/min`, `4.5/h`; empty where nothing is done yet."""
+    """The rate in a readable unit: `3.2/s`, `12.0/min`, `4.5/h`; empty where nothing is done yet."""
     if not done or seconds <= 0:
         return ""
     speed = done / seconds
@@ -71,14 +71,14 @@ def rate(done: int, seconds: float) -> str:
 
 
 def fit(parts: Sequence[tuple[int, str]], width: int = LINE) -> str:
-    """One line of at most `width` letters, of parts that each have a rank: of those that do not fit, the highest go.
+    """Join ranked parts into one line of at most `width` characters. Lower ranks get the space first.
 
-    The part with the lowest rank is always there, cut where it has to be.
+    Parts that do not fit are dropped. The part with the lowest rank is always kept, truncated if necessary.
     """
     kept: dict[int, str] = {}
     room = width
     for place, (_, text) in sorted(enumerate(parts), key=lambda one: one[1][0]):
-        # It is printed as it stands here: what is counted is what is seen.
+        # Escape first, so that the length counted is the length printed.
         text = plain(text).replace("\n", " ")
         needed = len(text) + (2 if kept else 0)
         if text and not kept and needed > room:
@@ -90,7 +90,7 @@ def fit(parts: Sequence[tuple[int, str]], width: int = LINE) -> str:
 
 
 def shorten(text: str, length: int) -> str:
-    """A name that may be long, by its two ends."""
+    """Shorten a long name to its two ends."""
     if len(text) <= length:
         return text
     half = (length - 1) // 2

@@ -1,4 +1,4 @@
-"""A file that is written at once: whole or not at all. For rows that come one by one there is `output`."""
+"""Atomic file writes: whole or not at all. For rows that arrive one by one see `store.output`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmill.errors import OutputError
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put the content in place. What was there stays until all of the new is on the disk."""
+    """Replace a file's content atomically. The old content stays until the new content is on disk."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -19,7 +19,7 @@ def write_whole(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException as error:  # an interrupt leaves no half of it, either
+    except BaseException as error:  # an interrupt must not leave a partial file either
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise OutputError(f"{path} cannot be written ({error.strerror})") from None

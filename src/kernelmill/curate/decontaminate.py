@@ -1,8 +1,8 @@
-"""`kernelmill decontaminate`: which rows hold a problem of a benchmark.
+"""`kernelmill decontaminate`: find rows that contain a benchmark problem.
 
-Every row gets a column `contaminated_<benchmark>` for each benchmark: null, or the problem that its module is or holds, how that was
-seen and how much of the problem is there (`kernelmill.problems.overlap`). With `--drop` such rows are rejected instead, and the others
-are copied as they are. Looks at the module of a row, not at prompts or answers.
+Each row gets a column `contaminated_<benchmark>` per benchmark: null, or the problem that its module is or contains, how
+it was detected, and the share of the problem found (`kernelmill.problems.overlap`). With `--drop` such rows are rejected
+instead, and the others are copied unchanged. Compares the module of a row, not its prompt or answer.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ MOST_HIT = 5
 
 class _Verdict(NamedTuple):
     found: tuple[tuple[Match, ...], ...]
-    """What was found in each benchmark, the surest first."""
+    """Matches in each benchmark, the most certain first."""
     parsed: bool
 
 
 class Decontaminate(ScanningStage):
-    """The stage: `scan` has every text compared once, in worker processes; `take` marks or drops. Use as a context manager."""
+    """The stage. `scan` compares every distinct text once, with worker processes; `take` marks or drops rows.
+
+    Use as a context manager.
+    """
 
     def __init__(self, benchmarks: list[Benchmark], share: float, drop: bool) -> None:
         self._benchmarks = benchmarks
@@ -42,12 +45,12 @@ class Decontaminate(ScanningStage):
         self._read = ModuleReader()
         self._texts = EachText(fingerprints, self._judge)
         self._text_of_row = array("q")
-        """-1 for a row that cannot be read."""
+        """Number of each row's text; -1 for a row that cannot be read."""
         self._verdict_of: list[_Verdict] = []
         self._known: dict[_Verdict, _Verdict] = {}
-        """Most verdicts are the same one, and kept once."""
+        """Interned verdicts: most rows share the same one."""
         self._rows: list[Counter[str]] = [Counter() for _ in benchmarks]
-        """How rows were seen to be contaminated, by benchmark."""
+        """Contaminated rows by kind of match, for each benchmark."""
         self._hits: list[Counter[int]] = [Counter() for _ in benchmarks]
         self._not_python = 0
 
@@ -73,7 +76,7 @@ class Decontaminate(ScanningStage):
     def take(self, row: Row) -> bytes | Drop:
         text = self._text_of_row[row.index] if row.index < len(self._text_of_row) else -1
         if text < 0:
-            self._read(row)  # raises what was wrong with it
+            self._read(row)  # raises the row's error again
         verdict = self._verdict_of[text]
         self._not_python += not verdict.parsed
         columns: dict[str, Any] = {}
@@ -123,7 +126,7 @@ class Decontaminate(ScanningStage):
 
 
 def _most(hits: Counter[int]) -> list[tuple[int, int]]:
-    """The most hit problems; of equals, the first in the benchmark, so that the order of rows does not matter."""
+    """The problems with most hits. Ties are broken by benchmark order, so that the order of rows does not matter."""
     return sorted(hits.items(), key=lambda hit: (-hit[1], hit[0]))[:MOST_HIT]
 
 

@@ -1,8 +1,8 @@
-"""The difficulty of a task, as a model states it.
+"""Read the difficulty of a task from a model's answer.
 
-An answer states it between tags, once or always the same. Case and blanks do not matter; an answer that is the bare word
-is taken too. Thoughts (`<think>…</think>`) are not read. Anything else (prose, two different levels, another word) is
-an error, never a null.
+The answer states it between `<difficulty>` tags, once or always the same. Case, punctuation and whitespace are ignored. An
+answer that is only the word is accepted too. Thoughts (`<think>…</think>`) are not read. Anything else (prose, two
+different levels, another word) is an error, never a null.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TAGGED = re.compile(r"<difficulty>(.*?)</difficulty>", re.DOTALL | re.IGNORECAS
 
 
 def read_difficulty(text: str) -> Difficulty:
-    """The level that an answer states. Raises `BadAnswer`."""
+    """Return the level that an answer states. Raises `BadAnswer`."""
     answer = strip_thoughts(text)
     stated = _TAGGED.findall(answer) or ([answer] if len(answer.split()) == 1 else [])
     words = {re.sub(r"[\W_]+", " ", word).strip().lower() for word in stated}

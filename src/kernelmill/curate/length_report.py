@@ -1,7 +1,7 @@
-"""The report of `kernelmill lengths`: what follows from the number of tokens of every row.
+"""The report of `kernelmill lengths`, computed from the token count of every row.
 
-Percentiles are nearest-rank: the smallest length that so many percent of the rows do not pass. They are lengths that occur,
-and are never rounded down. Counts only; does not read rows.
+Percentiles are nearest-rank: the smallest length that at least that percentage of the rows do not exceed. They are lengths
+that occur in the data, never rounded down. Works on counts only; does not read rows.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ VERSION = 1
 PERCENTILES = ("50", "75", "90", "95", "99", "99.5", "99.9", "100")
 COVERAGES = ("99", "99.5", "100")
 LIMITS = tuple(1024 * 2**power for power in range(1, 9))
-"""2k to 256k: what people train with."""
+"""2k to 256k, the common training lengths."""
 ROUND_TO = 128
-"""Recommended lengths are multiples of this, upwards: the tile of the usual attention kernels."""
+"""Recommended lengths are rounded up to a multiple of this, the tile size of common attention kernels."""
 
 
 class Tally(Struct):
-    """What was seen in the rows besides their lengths."""
+    """Counts of rows by properties other than length."""
 
     prompts: int = 0
-    """Rows whose last message is not the assistant's; they are counted with the words that ask for one."""
+    """Rows whose last message is not the assistant's. Their lengths include the generation prompt."""
     with_thoughts: int = 0
     thoughts_left_out: int = 0
-    """Rows whose thoughts the template does not show."""
+    """Rows whose thoughts the template omits."""
     answers: int = 0
-    """Rows with a message of the assistant."""
+    """Rows with an assistant message that has text."""
     unclear: int = 0
-    """… without one clear answer block: the message's end counts as the answer's."""
+    """Of these, rows without one clear answer block: the end of the message counts as the end of the answer."""
     changed: int = 0
-    """… whose answer the template rewrites, so that it is not found: the row's end counts."""
+    """Of these, rows whose answer the template rewrites, so that it is not found: the end of the row counts."""
 
     def add(self, other: Tally) -> None:
         for name in self.__struct_fields__:
@@ -56,7 +56,7 @@ class LongRow(Struct):
 class Bucket(Struct):
     low: int
     high: int
-    """The first length that is in the next one."""
+    """Exclusive upper bound."""
     rows: int
 
     @property
@@ -65,7 +65,7 @@ class Bucket(Struct):
 
 
 class Limit(Struct):
-    """What a `seq_len` would do to the rows."""
+    """The effect of a `seq_len` on the rows."""
 
     seq_len: int
     rows_over: int
@@ -74,16 +74,16 @@ class Limit(Struct):
 
 class Recommended(Struct):
     coverage: str
-    """Percent of the rows that fit, at the least."""
+    """Minimum percentage of rows that fit."""
     seq_len: int
     rows_over: int
     answers_cut: int
     sequences: int
-    """Sequences after packing by best fit, longest row first; what is longer than one is cut."""
+    """Number of sequences after best-fit packing, longest row first. Longer rows are truncated."""
     packed: float
-    """Share of their tokens that is no padding."""
+    """Share of non-padding tokens in the packed sequences."""
     padded: float
-    """The same with one row a sequence."""
+    """The same share with one row per sequence."""
 
 
 class LengthReport(Struct):
@@ -118,7 +118,7 @@ def report_of(
     tokenizer: dict[str, Any],
     reasoning: Reasoning,
 ) -> LengthReport:
-    """`reaches` holds, for each row, after how many tokens its answer ends."""
+    """Build the report. `reaches` holds, for each row, the number of tokens up to the end of its answer."""
     ordered, reached = sorted(lengths), sorted(reaches)
     tokens, rows = sum(ordered), len(ordered)
     percentiles = {name: percentile(ordered, name) for name in PERCENTILES}
@@ -130,7 +130,7 @@ def report_of(
 
 
 def percentile(ordered: Sequence[int], percent: str) -> int:
-    """Nearest rank, in whole numbers: with floats, 99.9% of 1,000 rows could be one row too few."""
+    """The nearest-rank percentile. Uses integers only: with floats, 99.9% of 1,000 rows could be one row off."""
     whole, _, tenth = percent.partition(".")
     thousandths = int(whole) * 10 + int(tenth or 0)
     return ordered[max(1, -(-thousandths * len(ordered) // 1000)) - 1]
@@ -152,9 +152,10 @@ def _recommended(coverage: str, length: int, ordered: Sequence[int], reached: Se
 
 
 def packed_sequences(ordered: Sequence[int], seq_len: int) -> int:
-    """How many sequences hold all rows: each row, the longest first, goes where it leaves the least room.
+    """Number of sequences after best-fit packing: each row, longest first, goes where it leaves the least room.
 
-    Rooms are bits of one number, so that the smallest room that is large enough is its lowest bit from there on.
+    Bit n of `some` is set if a sequence has n tokens of room. The smallest sufficient room is then the lowest set bit from
+    the row's size on.
     """
     rooms = [0] * (seq_len + 1)
     some = 0
@@ -178,7 +179,8 @@ def packed_sequences(ordered: Sequence[int], seq_len: int) -> int:
 
 
 def _buckets(ordered: Sequence[int]) -> list[Bucket]:
-    """From the shortest to the longest, at 256, 384, 512, 768, 1,024 …: finer than doubling, the same in every report."""
+    """Buckets from the shortest to the longest row. The bounds 256, 384, 512, 768, 1,024 … are the same in every report
+    and finer than doubling."""
     bounds = [0, *(bound << power for power in range(23) for bound in (256, 384))]
     buckets = []
     for low, high in pairwise(bounds):
@@ -189,7 +191,7 @@ def _buckets(ordered: Sequence[int]) -> list[Bucket]:
 
 
 def printed(report: LengthReport, seconds: float) -> Iterator[str]:
-    """The report for people, line by line."""
+    """Yield the human-readable report, line by line."""
     rows, tally = report.rows, report.tally
 
     def line(label: str, text: str) -> str:

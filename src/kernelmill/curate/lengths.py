@@ -1,10 +1,10 @@
-"""`kernelmill lengths`: how many tokens the rows have under a model's chat template, and which `seq_len` cuts nobody's answer.
+"""`kernelmill lengths`: count tokens per row under a model's chat template, and recommend a `seq_len`.
 
     tokenizer = find_tokenizer("qwen-embedded")
     report = measure(open_source("rows.jsonl"), tokenizer)
 
-Rows are read once, and counted in processes; a row takes eight bytes of memory. A row that cannot be read, rendered or
-tokenised is an error that names it, and nothing is reported. Writes no rows.
+Rows are read once and counted in worker processes. Each row takes eight bytes of memory. A row that cannot be read,
+rendered or tokenised is an error that names the row, and no report is made. Writes no rows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LONGEST = 5
 
 
 class _Counted(Struct):
-    """What a process found in its rows."""
+    """The counts of one chunk of rows, as sent back by a worker."""
 
     lengths: bytes
     reaches: bytes
@@ -72,12 +72,12 @@ def lengths(settings: LengthsSettings) -> Made:
 
 
 def _beside(path: Path | None, settings: LengthsSettings) -> Path | None:
-    """Where a file goes: beside the real one in test mode."""
+    """The path of a report file; in test mode, one beside the real file."""
     return path.with_suffix(f".test{path.suffix}") if path is not None and settings.test_mode else path
 
 
 def _open(settings: LengthsSettings) -> Source:
-    """The source. One of our datasets that is not on the Hub yet is read from the file that is going to be published there."""
+    """Open the source. If it is one of our datasets and not on the Hub yet, open the file it is published from."""
     token = secret("HF_TOKEN")
     try:
         return open_source(settings.source, settings.split, token)
@@ -94,8 +94,8 @@ def _open(settings: LengthsSettings) -> Source:
 
 
 def measure(source: Source, tokenizer: TokenizerFiles, reasoning: Reasoning = "count") -> LengthReport:
-    """Count all rows of a source. Raises `BadRow` for the first row that cannot be counted."""
-    loaded = load_tokenizer(tokenizer)  # before any row is read: it may be no tokenizer
+    """Count the tokens of all rows of a source. Raises `BadRow` for the first row that cannot be counted."""
+    loaded = load_tokenizer(tokenizer)  # before any row is read, to fail early on a bad tokenizer
     lots = row_lots(source.rows(), _LOT_ROWS, _LOT_BYTES)
     counts, reaches, tally = array("I"), array("I"), Tally()
     longest: list[LongRow] = []
@@ -127,7 +127,7 @@ def _count(files: TokenizerFiles, reasoning: Reasoning, rows: list[Row]) -> _Cou
 
 
 def _count_row(tokenizer: ChatTokenizer, chat: Chat, tally: Tally) -> tuple[int, int]:
-    """The tokens of a row, and after how many of them its answer ends (0: it has none)."""
+    """Token count of a row, and the number of tokens up to the end of its answer (0 if it has none)."""
     text = tokenizer.render(chat.messages, chat.tools, not chat.answered, chat.variables)
     place = text.rfind(chat.ending) if chat.ending else -1
     end = place + len(chat.ending) if place >= 0 else None
@@ -135,7 +135,7 @@ def _count_row(tokenizer: ChatTokenizer, chat: Chat, tally: Tally) -> tuple[int,
     tally.prompts += not chat.answered
     if chat.thoughts:
         tally.with_thoughts += 1
-        # One line is enough: a template shows thoughts or does not, but may trim the blank around them.
+        # Checking one line is enough: a template keeps or omits all thoughts, but may trim whitespace around them.
         tally.thoughts_left_out += chat.thoughts.strip().split("\n", 1)[0].strip() not in text
     if not chat.ending:
         return count, 0
@@ -155,7 +155,7 @@ _named = msgspec.json.Decoder(_NamedRow)
 
 
 def _name(row: Row) -> str:
-    """What a row is called, for people; empty where it has no name."""
+    """The human-readable name of a row; empty where it has none."""
     found = _named.decode(row.raw)
     return found.called or (found.instance_id if isinstance(found.instance_id, str) else "")
 

@@ -1,9 +1,9 @@
-"""`kernelmill rate`: keep the rows whose reward is good, and say how hard each one's task is.
+"""`kernelmill rate`: keep rows with a good reward and rate the difficulty of each one's task.
 
-Output rows are the input rows, byte for byte, with `difficulty`, `evaluation_raw` and `rater` added. Two raters stand
-behind one interface: a model, and program analysis (`static_rater`). Rows at or under the threshold, rows that cannot be
-read and rows without a usable rating are in the rejected file, each with its reason. Does not look at the candidate's
-kernel: difficulty is the task's.
+Output rows are the input rows, byte for byte, with `difficulty`, `evaluation_raw` and `rater` added. Two raters share one
+interface: a model, and program analysis (`static_rater`). Rows at or below the threshold, unreadable rows and rows without
+a usable rating go to the rejected file, each with its reason. Does not look at the candidate's kernel: the difficulty is
+that of the task.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from kernelmill.store import open_source
 
 
 class Task(NamedTuple):
-    """What a rater sees of a row."""
+    """The part of a row that a rater sees."""
 
     module_name: str
-    """The class."""
+    """Class name."""
     python_code: str
     problem_name: str
-    """What people call it: in KernelBench's style every class is `Model`."""
+    """Name of the problem, because in KernelBench's style every class is `Model`."""
 
     @property
     def entry_point(self) -> str:
@@ -45,7 +45,7 @@ class Task(NamedTuple):
 
 
 class Rate:
-    """The stage: the threshold before, the new columns after."""
+    """The stage: applies the threshold before rating and adds the columns after it."""
 
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
@@ -70,7 +70,7 @@ class Rate:
 
 
 class ModelRater:
-    """What a model is asked, and how its answer is read."""
+    """Builds the rating questions for a model and reads its answers."""
 
     def __init__(self, prompt: Prompt, model: str) -> None:
         self._prompt = prompt
@@ -80,7 +80,7 @@ class ModelRater:
         return [{"role": "user", "content": self._prompt.render(**item._asdict())}]
 
     async def prepare(self, item: Task) -> None:
-        """A rating needs nothing but the answer."""
+        """Nothing to prepare: a rating needs only the answer."""
 
     def fault(self, item: Task) -> str | None:
         return None
@@ -142,7 +142,7 @@ def _odd(stage: Rate) -> list[tuple[str, str]]:
 
 
 async def compare(settings: RateSettings) -> None:
-    """Run both raters over the same rows and print how far they agree. Writes no rows."""
+    """Run both raters on the same rows and print their agreement. Writes no rows."""
     if settings.dry_run:
         raise ConfigError("--compare and --dry-run do not go together: dry-run each rater by itself")
     stage = Rate(settings.threshold)
@@ -179,7 +179,7 @@ async def compare(settings: RateSettings) -> None:
 
 
 def cohens_kappa(table: Counter[tuple[str, str]]) -> float | None:
-    """Agreement beyond chance; None where chance alone would agree always (both raters gave one level only)."""
+    """Agreement beyond chance; None if expected agreement is 1 (both raters gave only one and the same level)."""
     total = table.total()
     agreed = sum(table[level, level] for level in LEVELS) / total
     chance = sum(

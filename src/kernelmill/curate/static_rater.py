@@ -1,7 +1,7 @@
-"""The difficulty of a task by program analysis: the criteria of `prompts/rate.md` applied to counted operations.
+"""Rate the difficulty of a task by program analysis: the criteria of `prompts/rate.md` applied to operation counts.
 
-The operations come from a trace where there is one, otherwise from the syntax tree; the evidence says which. It counts
-work, not cleverness: it does not know that a chain of operations is a well-known function, nor how hard the sizes are.
+The operations come from a trace if there is one, else from the syntax tree; the evidence says which. Only counts
+operations: does not recognise a well-known function written out in steps, and ignores how hard the sizes are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WHOLE: dict[OpKind, str] = {"attention": "attention", "recurrent": "a recurrent 
 REDUCING: tuple[OpKind, ...] = ("reduction", "normalization", "softmax", "pooling", "gather", "scan_sort")
 FREE: tuple[OpKind, ...] = ("view", "copy", "creation")
 SIMPLE_CHAIN = 10
-"""Elementwise operations that still make one simple pass: a hand-written GELU has eight."""
+"""Maximum number of elementwise operations of a simple chain. A hand-written GELU has eight."""
 MANY_REDUCTIONS = 6
 
 _LAYERS: dict[str, OpKind] = {
@@ -70,7 +70,7 @@ class Rating(NamedTuple):
 
 
 def rate_facts(facts: ModuleFacts) -> Rating:
-    """Apply the criteria. Never fails: a module that could not be traced is rated by its source."""
+    """Rate a module. Never fails: a module that could not be traced is rated by its source."""
     if facts.trace is not None:
         counts, names = _traced(facts.trace)
         basis = f"traced on {facts.trace.mode} tensors"

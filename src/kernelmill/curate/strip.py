@@ -1,12 +1,13 @@
-"""`kernelmill strip`: every assistant message becomes its answer and nothing else.
+"""`kernelmill strip`: reduce every assistant message to its answer.
 
-All answer styles are read (`kernelmill.base.answers`); rows without one clear answer are rejected with the reason, and the
-command fails if they are more than the user allows. Assistant messages stand in other columns too: in the prompt, where a
-conversation went on, and in `turns` of synthesize's rows, also as JSON text. They are stripped in the same way, but one
-without a clear answer is left empty there, and the row stays. Everything but the assistant messages stays as it was.
-Stripping what is stripped changes nothing.
+All answer styles are read (`kernelmill.base.answers`). Rows without one clear answer are rejected with the reason, and the
+command fails if there are more of them than the user allows.
 
-Does not look for thoughts in columns that hold no messages.
+Assistant messages in other columns are stripped too: in the prompt of a multi-turn conversation, and in `turns` of rows
+made by `synthesize`, also where the column is JSON text. There, a message without a clear answer becomes empty and the row
+is kept. Everything except assistant messages stays unchanged. Stripping is idempotent.
+
+Does not look for thoughts in columns without messages.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from kernelmill.stages.row_stage import RowStage, run_row_stage
 _THOUGHTS = ("reasoning", "reasoning_content", "thinking")
 _THOUGHTS_IN_PARTS = ("reasoning_details", "thinking_blocks")
 _TOLD_ON = {"public", "dry_run", "yes"}
-"""Settings of `publish` that `strip --hub` takes as well."""
+"""Settings of `publish` that `strip --hub` also accepts and passes on."""
 
 
 class _Completion(Struct):
@@ -47,14 +48,14 @@ _ASSISTANT = b"assistant"
 
 
 class Strip(RowStage):
-    """The stage. Does not touch messages that are not the assistant's."""
+    """The stage. Only changes assistant messages."""
 
     def __init__(self, style: str) -> None:
         self._style = style
         self._styles: Counter[str] = Counter()
 
     def take(self, row: Row) -> bytes | Drop:
-        """The row with its answers alone, every other byte as it was."""
+        """Return the row with only the answers in its assistant messages, and all other values unchanged."""
         completion = bytes(_read(row).completion)
         try:
             messages = _messages.decode(completion)
@@ -91,21 +92,21 @@ class Strip(RowStage):
 
 
 def _with_completion(raw: bytes, old: bytes, new: bytes) -> bytes:
-    """The row with another value in its column `completion`."""
+    """Replace the value of the column `completion`."""
     name = _NAME.search(raw)
     if name and raw.startswith(old, name.end()):
         end = name.end() + len(old)
         if raw.find(b'"completion"', end) < 0:
             row = memoryview(raw)
             return b"".join((row[: name.end()], new, row[end:]))
-    # The column has its name spelt in an unusual way, or twice, or another one inside an object is called so too.
+    # Slow path: the column's name is escaped or occurs twice, or a nested key has the same name.
     columns = _columns.decode(raw)
     columns["completion"] = Raw(new)
     return msgspec.json.encode(columns)
 
 
 def _other_columns(raw: bytes, style: str) -> dict[str, Raw]:
-    """The columns besides the completion in which an assistant speaks and something had to go, as they are without it."""
+    """The other columns with assistant messages that stripping changes, with their new values."""
     changed = {}
     for name, column in _columns.decode(raw).items():
         if name == "completion" or _ASSISTANT not in bytes(column):
@@ -115,7 +116,7 @@ def _other_columns(raw: bytes, style: str) -> dict[str, Raw]:
         if text:
             try:
                 value = msgspec.json.decode(value)
-            except msgspec.DecodeError:  # a text and nothing else: no messages
+            except msgspec.DecodeError:  # plain text, no messages
                 continue
         before = msgspec.json.encode(value)
         _strip_inside(value, style)
@@ -126,7 +127,10 @@ def _other_columns(raw: bytes, style: str) -> dict[str, Raw]:
 
 
 def _strip_inside(value: Any, style: str) -> None:
-    """Every assistant message in there. What has no clear answer cannot be told from thoughts, so nothing of it stays."""
+    """Strip every assistant message in a value, in place.
+
+    A message without a clear answer becomes empty, because its text cannot be told from thoughts.
+    """
     if isinstance(value, list):
         for item in value:
             _strip_inside(item, style)
@@ -148,8 +152,8 @@ def _strip_inside(value: Any, style: str) -> None:
 
 
 def _take_thoughts(message: dict[str, Any]) -> list[str]:
-    """The thoughts beside the content, which are then no longer there."""
-    if len(message) <= 2:  # a role and a content
+    """Remove the thoughts in separate fields from a message and return them."""
+    if len(message) <= 2:  # only role and content
         return []
     for name in _THOUGHTS_IN_PARTS:
         message.pop(name, None)
@@ -191,15 +195,15 @@ def _strip_to(output: Path, settings: StripSettings) -> Made:
         print(f"test mode uploads nothing: {settings.hub_target} is as it was")
         return made
     results = call_stage(COMMANDS["publish"], _publishing(output, settings.hub_target, settings)).results
-    # What is on the Hub may be changed there by others, so there is no file to go by.
+    # Others may change the dataset on the Hub, so no local file can show that this stage is up to date.
     return made._replace(outputs=(), results=results)
 
 
 def _publishing(output: Path, target: str, settings: StripSettings) -> PublishSettings:
-    """How the result is published: as `publish` would be told to with the same config file, and what was said here on top."""
+    """The settings to publish the result with: those of `publish` from the same config file, plus flags given here."""
     flags: dict[str, Any] = {"source": str(output), "to": target, "test_mode": False}
     flags |= {name: getattr(settings, name) for name in _TOLD_ON & settings.model_fields_set}
-    # The manifest of an earlier run may stand in for a config file: it has the settings of one stage alone.
+    # A manifest can be given in place of a config file, but it has the settings of one stage only.
     file = settings.file if settings.file and settings.file.suffix != ".json" else None
     found = load("publish", PublishSettings, flags, file).model_copy(update={"split": None})
     found.note("source", f"what strip {'would write' if settings.dry_run else 'wrote'}")
@@ -207,8 +211,11 @@ def _publishing(output: Path, target: str, settings: StripSettings) -> PublishSe
 
 
 def stripped_path(source: str) -> Path:
-    """`outputs/x.jsonl` → `outputs/x-no-reasoning.jsonl`; what is not a local file goes to `outputs/`. The file of a test run
-    (`x.test.jsonl`) is called by the real one's name, to which a test run adds its own mark."""
+    """The default output path: `outputs/x.jsonl` → `outputs/x-no-reasoning.jsonl`.
+
+    The output of a source that is not a local file goes to `outputs/`. The suffix `.test` of a test run's file is dropped,
+    because a test run adds its own.
+    """
     path = Path(source).expanduser()
     folder = path.parent if path.is_file() else Path("outputs")
     stem = path.name

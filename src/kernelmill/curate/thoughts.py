@@ -1,4 +1,4 @@
-"""Thoughts that a model wrote into its answer, left out."""
+"""Remove the thoughts that a model wrote into its answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kernelmill.llm.engine import BadAnswer
 
 
 def strip_thoughts(text: str) -> str:
-    """The answer without its thoughts. Raises `BadAnswer` where they begin and do not end."""
+    """Return the answer without its thoughts. Raises `BadAnswer` where they are not closed."""
     try:
         return split_thoughts(text)[1]
     except NoAnswer as error:

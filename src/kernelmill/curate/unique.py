@@ -1,9 +1,14 @@
-"""`kernelmill unique`: the best row of each module; of equals, the first.
+"""`kernelmill unique`: keep the row with the best reward of each module; of equals, the first.
 
-What makes two modules the same is `--by`: their *name* (the old way, which loses every other `Block` and `Net`; the problem's
-where the row has one, for in KernelBench every class is `Model`), their
-*structure* (the same code, whatever it is called), or *near*: structure, and then nearly the same code (MinHash candidates,
-each confirmed by the exact share of code in common). Every dropped row says which row it duplicates and how alike they are.
+`--by` decides when two modules are the same:
+
+    name        the same problem name, else the same class name, because in KernelBench every class is `Model`;
+                loses different modules that share a name, such as `Block` or `Net`
+    structure   the same code, whatever the names
+    near        the same structure or nearly the same code: MinHash candidates, each confirmed by the exact share of
+                code in common
+
+Every dropped row says which row it duplicates and how similar they are.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ class _ClassName(Struct):
 
 
 class _NameRow(Named, kw_only=True):
-    """All that the old way looks at: code is not even read."""
+    """The columns for `--by name`, which does not decode code."""
 
     reward: float
     info: _ClassName | str
@@ -42,11 +47,12 @@ class _CodeRow(Named, kw_only=True):
 _NO_ROW = -1
 _CLASS = re.compile(r"^class\s+(\w+)", re.MULTILINE)
 COMPARED = 16 << 20
-"""Bytes of a source file up to which `--by name` counts the other ways unasked: analysing code takes longer than the rest of it."""
+"""Bytes of a source file up to which `--by name` also counts the other ways without `--compare`. Code analysis takes
+longer than all other work."""
 
 
 class Unique(ScanningStage):
-    """The stage: `scan` notes every row, `decide` groups them, `take` keeps the best of each group."""
+    """The stage: `scan` records every row, `decide` groups them, `take` keeps the best of each group."""
 
     def __init__(self, by: str, similarity: float, compare: bool, modules: Modules) -> None:
         self._by = by
@@ -57,15 +63,15 @@ class Unique(ScanningStage):
         )
         self._modules = modules
         self._seen = array("q")
-        """The number of each row among those that could be read."""
+        """For each row, its number among the readable rows, or `_NO_ROW`."""
         self._rewards = array("d")
         self._where: list[str] = []
         self._names: list[str] = []
         self._texts = array("q")
         self._places = array("q")
-        """Which class of its file each row is about."""
+        """For each readable row, the position of its class in its file."""
         self._best: Sequence[int] = ()
-        """The row that stands for each row's group."""
+        """For each readable row, the best row of its group."""
         self._kept: dict[str, int] = {}
         self._told: dict[int, str] = {}
         self._kind = f"a better or earlier row of the same module ({by})"
@@ -106,7 +112,7 @@ class Unique(ScanningStage):
     def take(self, row: Row) -> bytes | Drop:
         number = self._seen[row.index] if row.index < len(self._seen) else _NO_ROW
         if number == _NO_ROW:
-            self._read(row)  # raises what was wrong with it
+            self._read(row)  # raises the row's error again
         best = self._best[number]
         if best == number:
             return row.raw
@@ -135,7 +141,7 @@ class Unique(ScanningStage):
 
 
 def _place(info: Info) -> int:
-    """The place of a row's class among those of its file, from the end: a file may hold several modules."""
+    """The position of a row's class among the classes of its file, from the end. A file may hold several modules."""
     classes = _CLASS.findall(info.python_code)
     return classes[::-1].index(info.module_name) if info.module_name in classes else 0
 

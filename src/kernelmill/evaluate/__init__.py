@@ -1,9 +1,11 @@
-"""Verdicts on Triton kernels that claim to compute a PyTorch module's function.
+"""Judge Triton kernels that claim to compute a PyTorch module's function.
 
     verdict = evaluate(reference, candidate)
 
-`Evaluator` keeps its processes warm for many pairs. Importing this package imports neither torch nor triton, and what
-it names is imported when it is first asked for.
+In: a reference's and a candidate's source. Out: a `Verdict`. `Evaluator` keeps its processes warm for many
+pairs. Importing this package imports neither torch nor triton; the names in `__all__` are imported on first
+use. They are the public interface. Everything that executes a reference or a candidate runs in confined
+processes (`kernelmill.sandbox`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m kernelmill.evaluate …`: the same as `kernelmill evaluate …`, where nothing but torch, triton and numpy is installed."""
+"""Run `kernelmill evaluate …` as `python -m kernelmill.evaluate …`, with only torch, triton and numpy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def run() -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing half-made stays behind
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that clean-up runs
     try:
         return main(sys.argv[1:])
     except MillError as error:

@@ -1,11 +1,12 @@
-"""Judge every pair of a file: as a stream, several at a time, resumable at any moment.
+"""Judge every pair of a file, as a stream, several at a time, resumable at any moment.
 
-The source is read three times: to check and count it, to judge what is owed, to write the verdicts in its order. Pairs
-of the same content are judged once. Verdicts go to a journal beside the output as they come; the output is made beside
-its place and renamed when it is whole, and then the journal is removed. So the same command, after whatever end, goes
-on where the last one was; an output that is there already saves what it holds, and INFRA_ERROR rows are judged again.
+The source is read three times: to check and count it, to judge what is owed, and to write the verdicts in its
+order. Pairs of the same content are judged once. Verdicts are appended to a journal beside the output as they
+arrive. The output is written to a temporary file and renamed when it is complete; then the journal is
+removed. So the same command resumes after any interruption. Verdicts in an existing output are reused, and
+INFRA_ERROR rows are judged again.
 
-Nothing that happens to one pair stops the others. What is not here: several machines.
+A failure of one pair does not stop the others. Not covered: several machines.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ class Batch:
     options: Options
     workers: int
     reward: str | None = None
-    """Also as the column `reward`."""
+    """Name of a reward to write as the column `reward`."""
     entry_point: str | None = None
     limit: int | None = None
     force: bool = False
-    """Throw away what the output and its journal hold."""
+    """Discard the existing output and its journal."""
 
     @property
     def journal(self) -> Path:
         return self.output.with_name(f"{self.output.name}.journal.jsonl")
 
     def pairs(self) -> Iterator[tuple[str, Pair]]:
-        """Each with its key."""
+        """Yield each pair with its key."""
         for pair in read_pairs(self.source, self.entry_point, self.limit):
             yield pair.key(self.options), pair
 
@@ -62,15 +63,18 @@ class Batch:
 class Done:
     summary: Summary
     judged: int
-    """Of the rows' different contents, how many this run judged; the others were there."""
+    """Number of distinct pairs that this run judged. The others had verdicts already."""
     written: bool
-    """False where the output was there and whole."""
+    """False if the output existed already and was complete."""
 
 
 def run(batch: Batch) -> Done:
-    """Judge what is owed and write the output. Raises `Interrupted` on Ctrl-C and SIGTERM, `MillError` for what the user can mend."""
+    """Judge what is owed and write the output.
+
+    Raises `Interrupted` on Ctrl-C and SIGTERM, and `MillError` for what the user can fix.
+    """
     if batch.reward is not None:
-        find(batch.reward)  # a wrong name is said before the first row is read
+        find(batch.reward)  # report a wrong name before the first row is read
     try:
         return _run(batch)
     except OSError as error:
@@ -99,7 +103,7 @@ def _run(batch: Batch) -> Done:
         journal.load()
         owed = journal.owed()
         seconds = _judge(batch, journal, owed) if owed else None
-        # A rate over rows that an earlier run judged would be no rate.
+        # Rows that an earlier run judged would distort the rate.
         summary = Summary(seconds=seconds if owed == journal.wanted() else None)
         written = _write(batch, journal, summary)
         batch.journal.unlink()
@@ -107,7 +111,7 @@ def _run(batch: Batch) -> Done:
 
 
 def _judge(batch: Batch, journal: Journal, owed: int) -> float:
-    evaluator = Evaluator(batch.options, workers=batch.workers)  # it may refuse: then nothing has begun
+    evaluator = Evaluator(batch.options, workers=batch.workers)  # may raise, so before any progress is shown
     progress = Progress(owed, journal.wanted() - owed)
     try:
         asyncio.run(_judge_all(batch, journal, evaluator, progress))
@@ -128,11 +132,9 @@ async def _judge_all(batch: Batch, journal: Journal, evaluator: Evaluator, progr
         pairs, in_flight = batch.pairs(), set[str]()
 
         async def worker() -> None:
-            """One of several that take pairs from the same stream, which is never read ahead."""
+            """Judge pairs from the shared stream, which is never read ahead."""
             for key, pair in pairs:
-                await asyncio.sleep(
-                    0
-                )  # signals and progress have their turn, though no pair waits for a process
+                await asyncio.sleep(0)  # let signals and progress run even if no pair waits for a process
                 if key in journal or key in in_flight:
                     continue
                 in_flight.add(key)
@@ -141,7 +143,7 @@ async def _judge_all(batch: Batch, journal: Journal, evaluator: Evaluator, progr
                 in_flight.remove(key)
                 progress.add(verdict)
 
-        # On a GPU a pair waits for its turn there, and meanwhile others use the processor.
+        # While a pair waits for its turn on the GPU, others use the processor.
         at_once = batch.workers * (2 if evaluator.tier.startswith("gpu") else 1)
         tasks = [asyncio.create_task(worker()) for _ in range(at_once)]
         ticking = asyncio.create_task(progress.tick(evaluator.doing))
@@ -156,7 +158,7 @@ async def _judge_all(batch: Batch, journal: Journal, evaluator: Evaluator, progr
 async def _verdict(evaluator: Evaluator, pair: Pair) -> Verdict:
     try:
         return await evaluator.evaluate(pair)
-    except Exception as error:  # noqa: BLE001  a flaw of ours costs one row, which says so, and not the whole night
+    except Exception as error:  # noqa: BLE001  a bug in the evaluator costs one row, not the whole run
         place = traceback.extract_tb(error.__traceback__)[-1]
         verdict = Verdict(pair.id, "INFRA_ERROR", "static", env=dict(environment()))
         verdict.error = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
@@ -167,11 +169,12 @@ async def _verdict(evaluator: Evaluator, pair: Pair) -> Verdict:
 
 @contextlib.contextmanager
 def _signals_cancel() -> Iterator[None]:
-    """Ctrl-C and SIGTERM cancel the running task, wherever it waits, so that everything is put away."""
+    """Make Ctrl-C and SIGTERM cancel the running task wherever it waits, so that all clean-up runs."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    numbers = [number for number in before if before[number] != signal.SIG_IGN]  # as a shell's & has it
+    # A shell's & ignores SIGINT; keep ignored signals ignored.
+    numbers = [number for number in before if before[number] != signal.SIG_IGN]
     for number in numbers:
         loop.add_signal_handler(number, task.cancel)
     try:
@@ -183,7 +186,7 @@ def _signals_cancel() -> Iterator[None]:
 
 
 def _write(batch: Batch, journal: Journal, summary: Summary) -> bool:
-    """The verdicts in the source's order. False where the output is that already."""
+    """Write the verdicts in the source's order. Return False if the output has this content already."""
     part = batch.output.with_name(f".{batch.output.name}.part")
     try:
         with part.open("wb") as file:
@@ -206,7 +209,7 @@ def _write(batch: Batch, journal: Journal, summary: Summary) -> bool:
 
 
 def finished(row: Row, name: str, reward: str | None) -> Row:
-    """A stored verdict as the row of this id: its content may have been judged under another."""
+    """A stored verdict as the row of this id: the same content may have been judged under another id."""
     row = {key: value for key, value in row.items() if key != "reward"} | {"id": name}
     if reward is not None:
         row["reward"] = compute(Verdict.from_dict(row), [reward])[reward]

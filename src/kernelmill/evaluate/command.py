@@ -1,6 +1,6 @@
-"""`kernelmill evaluate`: one pair, or a file of them, from the command line.
+"""`kernelmill evaluate`: judge one pair, or a file of pairs, from the command line.
 
-Also runs as `python -m kernelmill.evaluate` on a machine that has Python, numpy, torch and triton and nothing else.
+Also runs as `python -m kernelmill.evaluate` on a machine that has only Python, numpy, torch and triton.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kernelmill.evaluate.verdict import TIERS, Truth, Verdict
 from kernelmill.settings.arguments import Parser, at_least, processors
 
 NOT_DONE = 3
-"""The exit code where rows of a file are still owed, or there is a verdict that --fail-on names."""
+"""Exit code if rows of a file are still owed, or if there is a verdict that --fail-on names."""
 
 
 def parser() -> Parser:
@@ -151,7 +151,7 @@ def _one(given: argparse.Namespace, options: Options) -> int:
 
 
 def _exit_code(fail_on: tuple[Truth, ...], verdicts: Mapping[Truth, int]) -> int:
-    """`NOT_DONE` where there is a verdict that --fail-on names."""
+    """`NOT_DONE` if there is a verdict that --fail-on names, else 0."""
     found = [f"{verdicts[truth]:,} {truth}" for truth in fail_on if verdicts.get(truth)]
     if found:
         say(f"exit code {NOT_DONE}: {', '.join(found)} (--fail-on {','.join(fail_on)})")
@@ -162,11 +162,11 @@ async def _judged(pair: Pair, options: Options, quiet: bool = False) -> Verdict:
     async with Evaluator(options, workers=1) as evaluator:
         if options.tier == "static":
             return await evaluator.evaluate(pair)
-        # All servers start beside what is done first; what the text alone decides waits for none of them.
+        # All servers start in the background. A pair that the static checks decide waits for none of them.
         beside: list[asyncio.Task[Any]] = [asyncio.create_task(evaluator.start())]
         if not quiet:
             beside.append(asyncio.create_task(watch(pair.id, evaluator.doing)))
-            await asyncio.sleep(0)  # its first line comes before the text is read, which may take long
+            await asyncio.sleep(0)  # show the first line before the static checks, which may take long
         try:
             return await evaluator.evaluate(pair)
         finally:
@@ -200,12 +200,15 @@ def _many(given: argparse.Namespace, options: Options) -> int:
 
 
 def still_owed(rows: int) -> str:
-    """Rows that nobody has judged are no pass, whatever CI asked for."""
+    """The message for INFRA_ERROR rows.
+
+    They set the exit code whatever --fail-on says: rows that were not judged must not pass in CI.
+    """
     return f"exit code {NOT_DONE}: {rows:,} row{'s' if rows > 1 else ''} INFRA_ERROR, not judged: the same command judges them again"
 
 
 def describe(verdict: Verdict, row: Row) -> str:
-    """One verdict for a person."""
+    """One verdict as text for the terminal."""
     seconds = verdict.cost.get("wall_s")
     took = f", {seconds:.2f} s" if isinstance(seconds, int | float) else ""
     lines = [f"{verdict.verdict} ({verdict.status}) at tier {verdict.tier}{took}"]

@@ -1,7 +1,7 @@
-"""From a reference and a candidate to a verdict: static checks, the interpreter, the compiler, the GPU, in this order.
+"""Judge a candidate against a reference: static checks, then the interpreter, the compiler and the GPU.
 
-This process runs no stranger's code and imports no torch. It believes the judge's record only as far as its form goes,
-computes rewards and feedback, and knows what each stage cost.
+This process runs no untrusted code and does not import torch. It builds the verdict from the judge's record,
+computes rewards and feedback, and accounts for the cost of each stage.
 """
 
 from __future__ import annotations
@@ -39,39 +39,42 @@ from kernelmill.sandbox import Isolate, Reply
 from kernelmill.sandbox.threads import threads
 
 TARGETS = ("sm_90", "sm_80", "sm_100")
-"""The first is the one whose refusal is a verdict by itself."""
+"""Compile targets. Only a failure to compile for the first one decides the verdict."""
 _RETRIES = 1
 _BEFORE_A_GPU_S = 15.0
 _ASK_A_GPU: tuple[Status, ...] = ("PASSED", "UNSUPPORTED", "TIMEOUT")
-"""What does not end in the interpreter may end on a GPU."""
+"""Statuses after which a GPU judges. A candidate that times out in the interpreter may finish on a GPU."""
 _NO_COMPILE: tuple[Status, ...] = ("HACK", "PARSE_ERROR", "FORMAT_ERROR")
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to evaluate. What is in here is part of a verdict's key."""
+    """How to evaluate. All fields but `devices` are part of a verdict's key."""
 
     device: Literal["cpu", "cuda", "auto"] = "auto"
     devices: tuple[int, ...] = ()
-    """The GPUs to use, by number; none: all that are visible. Any of them gives the same verdict."""
+    """The GPUs to use, by number; empty for all visible ones. Any of them gives the same verdict."""
     tier: Tier | None = None
-    """How far to go; None: as far as the device allows."""
+    """The last tier to run; None to go as far as the device allows."""
     audit: bool = False
     """Run every check and record it, also after the first failure."""
     tf32: bool = False
-    """The task allows products of float32 to round their operands."""
+    """The task allows float32 products to round their operands."""
     timeout: float = 60.0
-    """Seconds that one candidate may run in one tier: by itself, whatever it waits for. Who needs more is inconclusive."""
+    """Seconds of own time that one candidate may run in one tier; waiting does not count.
+
+    A candidate that needs more is inconclusive.
+    """
     call_timeout: float = 10.0
-    """Of these, for one call. On a GPU more, where the reference takes long."""
+    """Seconds of these for one call. On a GPU a call gets more if the reference takes long."""
     compile_timeout: float = 60.0
     """Processor seconds for compiling one kernel for one target."""
     memory_mb: int = 4096
     targets: tuple[str, ...] = TARGETS
     baselines: tuple[str, ...] = ("compile",)
-    """What a candidate is timed against beside eager: compile, compile_max."""
+    """Baselines to time in addition to eager: compile, compile_max."""
     seed: int | None = None
-    """Draws everything from this instead of a secret number: to replay a verdict."""
+    """Seed to replay a verdict; None to draw a secret one for each candidate."""
 
     def key(self) -> dict[str, Any]:
         return {
@@ -91,7 +94,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Pair:
-    """A candidate to be judged. `candidate` is plain code or a model's whole completion."""
+    """A candidate to judge. `candidate` is plain code or a model's whole completion."""
 
     id: str
     reference: str
@@ -99,10 +102,10 @@ class Pair:
     entry_point: str | None = None
 
     def key(self, options: Options) -> str:
-        """The content that decides the verdict."""
+        """Hash of the content that decides the verdict: sources, options and versions."""
         parts = [self.reference, self.candidate, self.entry_point, options.key(), environment()]
         if offline_models.wanted_by(self.reference):
-            parts.append(_version("transformers"))  # other models than with another; none without it
+            parts.append(_version("transformers"))  # its models depend on the version
         text = json.dumps(parts, sort_keys=True)
         return f"sha256:{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()}"
 
@@ -123,20 +126,21 @@ def _version(name: str) -> str | None:
 
 
 class Evaluator:
-    """Warm processes that judge candidates, `workers` at a time. Safe to use from several tasks of one event loop.
+    """Warm processes that judge candidates, `workers` at a time.
 
-    `async with Evaluator() as evaluator: await evaluator.evaluate(pair)`. Each process of a pool needs one of its own.
+    `async with Evaluator() as evaluator: await evaluator.evaluate(pair)`. Safe to use from several tasks of
+    one event loop. Each process of a pool needs its own.
     """
 
     def __init__(self, options: Options | None = None, workers: int | None = None, per_gpu: int = 12) -> None:
         self.options = options or Options()
         self.workers = workers or max(1, (os.cpu_count() or 2))
         self._works: dict[int, Work] = {}
-        """On their way."""
+        """Candidates in progress, by `id()`."""
         needs_torch()
         self._plain = servers(self.options, self.workers, {})
         self._hub = servers(self.options, self.workers, offline_models.environment("small"))
-        """For references that take a model from `transformers`."""
+        """Servers for references that use a model from `transformers`."""
         self.tier = self.options.tier or ("gpu_timed" if self._wants_gpu() else "interpreter")
         self._lanes = (
             [Lane(device, self.options, per_gpu) for device in self._gpus()]
@@ -180,13 +184,16 @@ class Evaluator:
             server.close()
 
     async def start(self) -> list[str]:
-        """Start all servers at once, which otherwise the first pair starts in turn; gives what is missing."""
+        """Start all servers in parallel; otherwise the first pair starts them one by one.
+
+        Returns `what_is_missing`.
+        """
         usual: list[Isolate | Lane] = [*self._plain, *self._lanes]
         missing = await asyncio.gather(*(asyncio.to_thread(server.what_is_missing) for server in usual))
         return list(dict.fromkeys(line for lines in missing for line in lines))
 
     def what_is_missing(self) -> list[str]:
-        """The protections that this machine could not give to the processes that run candidates."""
+        """The sandbox protections that this machine does not support."""
         return self._plain.interpreter.what_is_missing()
 
     async def evaluate(self, pair: Pair) -> Verdict:
@@ -201,18 +208,21 @@ class Evaluator:
         return work.finished()
 
     def at_sight(self, pair: Pair) -> Verdict | None:
-        """The verdict where the text alone decides it: no code, a syntax error, a static hack. None: it has to be run."""
+        """The verdict if the static checks decide it: no code, a syntax error, a static hack.
+
+        None if it has to run.
+        """
         work = Work(pair, self.options)
         return work.finished() if self._read(work) else None
 
     def doing(self) -> Now:
-        """Which candidates are on their way, and who uses the GPUs."""
+        """Which candidates are in progress, and what the servers and GPUs do."""
         candidates = [(work.pair.id, *work.stage) for work in self._works.values()]
         elsewhere = [one for server in (*self._plain, *self._hub) for one in server.doing()]
         return Now(candidates, {lane.device: lane.doing() for lane in self._lanes}, elsewhere)
 
     def _read(self, work: Work) -> bool:
-        """Look at the text. True where that is all there is to do."""
+        """Run the static checks. Return True if nothing else has to run."""
         verdict = work.verdict
         if not work.read() or (work.static() and not self.options.audit):
             return True
@@ -261,12 +271,18 @@ class Evaluator:
         work.interpreted(reply)
 
     def _interpreter_s(self) -> float:
-        """Where a GPU is asked next, which is put to everything that the interpreter has no time for, less is enough."""
+        """The interpreter's time limit.
+
+        It is shorter if a GPU judges next, which tries what the interpreter had no time for.
+        """
         brief = self._lanes and not self.options.audit
         return min(self.options.timeout, _BEFORE_A_GPU_S) if brief else self.options.timeout
 
     def _compiles(self, work: Work) -> bool:
-        """A GPU compiles what the task launches at its own size: what it would launch at another says nothing then."""
+        """Whether to cross-compile.
+
+        Not if a GPU judges a task that was shrunk: it compiles the launches at the own size.
+        """
         other_size = bool(self._lanes) and bool(work.verdict.task.get("shrunk"))
         return bool(work.signatures and self.options.targets) and not other_size
 
@@ -287,13 +303,13 @@ class Evaluator:
 
 
 def _ours(reply: Reply) -> bool:
-    """Whether a failure is likely the machine's: worth another try."""
+    """Whether a failure is likely the machine's, and worth a retry."""
     return reply["kind"] == "crashed" and "torn" not in reply["message"]
 
 
 @dataclass
 class Work:
-    """One candidate on its way."""
+    """One candidate in progress, and its verdict so far."""
 
     pair: Pair
     options: Options
@@ -311,7 +327,7 @@ class Work:
         self.verdict.cost = {"stages": {}, "cpu_s": {}}
         self.enter("static")
         self.hub = offline_models.used_by(self.pair.reference)
-        """Whether the reference takes a model from `transformers`, which other servers have."""
+        """Whether the reference uses `transformers`, which only the `_hub` servers have loaded."""
         if self.hub:
             self.verdict.env["transformers"] = _version("transformers")
             self.verdict.task["random_weights"] = offline_models.names_in(self.pair.reference)
@@ -320,7 +336,7 @@ class Work:
         self.stage = (stage, time.monotonic())
 
     def finished(self) -> Verdict:
-        """With what is computed from the record."""
+        """The verdict, with cost, rewards and feedback filled in."""
         verdict = self.verdict
         verdict.cost["wall_s"] = round(time.monotonic() - self._begun, 4)
         verdict.rewards = rewards.compute(verdict)
@@ -337,7 +353,7 @@ class Work:
         return True
 
     def static(self) -> bool:
-        """Look at the text. True where that decides."""
+        """Run the static checks. Return True if they decide the verdict."""
         start, cpu = time.monotonic(), time.thread_time()
         self.report = examine(self.code, self.pair.entry_point)
         self.spent("static", time.monotonic() - start, time.thread_time() - cpu)
@@ -367,19 +383,22 @@ class Work:
             self._take(reply["result"], reply)
         else:
             self._no_record(reply)
-        if before != "PASSED":  # an audit goes on after a static finding, which stays the verdict
+        if before != "PASSED":  # an audit continues after a static finding, which stays the verdict
             verdict.settle(before)
             verdict.error = self.report.error
 
     def _no_record(self, reply: Reply) -> None:
-        """The judge was ended, or failed. It ends a candidate that takes too long by itself: this is not the candidate's."""
+        """Handle a judge that failed or was killed.
+
+        The judge stops slow candidates itself, so this is not the candidate's fault.
+        """
         late = reply["kind"] == "timeout"
         self.verdict.settle("UNSUPPORTED" if late else "INFRA_ERROR")
         words = f"{reply['kind']}: {reply['type']} {reply['message']}".strip()
         self.verdict.error = f"judging it takes too long here: {words}" if late else words
 
     def _take(self, result: Mapping[str, Any], reply: Reply) -> None:
-        """The judge's record."""
+        """Merge the judge's record into the verdict."""
         verdict = self.verdict
         verdict.settle(result["status"])
         verdict.error = str(result["error"])
@@ -397,7 +416,10 @@ class Work:
         self.signatures = list(result["signatures"])
 
     def failed_shrunk(self) -> bool:
-        """Whether it failed on a smaller task than its own: it may be made for its own sizes, which a GPU can tell."""
+        """Whether it failed on a shrunk task.
+
+        It may be written for the task's own size, where a GPU can judge it.
+        """
         return bool(self.verdict.task.get("shrunk")) and self.verdict.status in AT_A_SIZE
 
     def compiled(self, report: compiling.CompileReport) -> None:
@@ -437,7 +459,7 @@ class Work:
         verdict.error = f"{target}: {error}"
 
     def on_gpu(self, reply: Reply, seed: int) -> None:
-        """The GPU judge's record takes the place of the interpreter's; what both found stays."""
+        """Replace the interpreter's record by the GPU judge's; checks and flags of both are kept."""
         verdict, too_small = self.verdict, self.failed_shrunk()
         earlier, flags, grade = verdict.checks, verdict.flags, verdict.grade
         self.spent("gpu", reply["seconds"], reply["cpu"])
@@ -469,7 +491,7 @@ class Work:
         self.verdict.tier = "gpu_timed"
 
     def spent(self, stage: str, seconds: float, cpu: float) -> None:
-        """Add to what the verdict cost: by the clock, and of the processors."""
+        """Add to the verdict's cost: wall-clock seconds and processor seconds."""
         for kind, more in (("stages", seconds), ("cpu_s", cpu)):
             of_kind = self.verdict.cost[kind]
             of_kind[stage] = round(of_kind.get(stage, 0.0) + more, 4)
@@ -489,16 +511,17 @@ def _sha(text: str) -> str:
 
 
 def needs_torch() -> None:
-    """Raise `ConfigError` where what judging takes is not installed."""
+    """Raise `ConfigError` if a package that judging needs is not installed."""
     require("evaluating", "torch", "triton", "numpy", extra="eval")
 
 
 def evaluate(
     reference: str, candidate: str, options: Options | None = None, entry_point: str | None = None
 ) -> Verdict:
-    """Judge one candidate, starting and ending all processes that this takes (some seconds). `Evaluator` keeps them.
+    """Judge one candidate, with processes of its own.
 
-    Also where an event loop runs already, as in a notebook; that one stands still meanwhile.
+    Starting and stopping them takes some seconds; `Evaluator` keeps them warm. Also works if an event loop is
+    running, as in a notebook. That loop is blocked meanwhile.
     """
 
     evaluator = Evaluator(options, workers=1)

@@ -1,11 +1,11 @@
-"""The verdicts of a batch as they come, by the content that decides them.
+"""The journal of a batch: verdicts as they arrive, keyed by the content that decides them.
 
-Rows are appended to a JSONL file, one line each, flushed, so that whatever ends the process costs the rows in flight
-and nothing else. A torn last line is cut off. What is kept in memory does not grow with the number of rows: where each
-verdict stands is in a temporary file of SQLite's.
+Each row is appended to a JSONL file and flushed, so that a crash loses only the rows in flight. A torn last
+line is cut off. Memory use does not grow with the number of rows: the index of positions is a temporary
+SQLite file.
 
-INFRA_ERROR is our own trouble, not the candidate's: such a row is remembered for this run only, and owed again by the
-next one.
+INFRA_ERROR is the evaluator's failure, not the candidate's. Such a row counts for this run only, and is owed
+again in the next one.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ Row = dict[str, Any]
 
 
 def encode(row: Row) -> bytes:
-    """One line. Half of a surrogate pair, which JSON can name and UTF-8 cannot hold, is named."""
+    """A row as one line. A lone surrogate, which UTF-8 cannot encode, is escaped."""
     return json.dumps(row, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 class Journal:
-    """What is wanted, and the verdicts there are: those of `output`, an earlier result, and those of `path`."""
+    """The wanted keys, and the verdicts in `output` (an earlier result) and in `path` (the journal)."""
 
     def __init__(self, path: Path, output: Path) -> None:
         self.path = path
         self._output = output
         self._files: list[IO[bytes]] = []
         self._appending: IO[bytes] | None = None
-        # A temporary file, which grows on disk and not in memory. It need not survive: it is made anew by each run.
+        # The empty name is a temporary file, which grows on disk and not in memory. Each run rebuilds it.
         self._index = sqlite3.connect("", isolation_level=None)
         self._index.execute("PRAGMA journal_mode = OFF")
         self._index.execute("CREATE TABLE wanted (key TEXT PRIMARY KEY) WITHOUT ROWID")
@@ -51,7 +51,7 @@ class Journal:
         self._index.execute("INSERT OR IGNORE INTO wanted VALUES (?)", (key,))
 
     def owed(self) -> int:
-        """How many different pairs have no verdict."""
+        """Number of distinct pairs without a verdict."""
         query = "SELECT count(*) FROM wanted WHERE key NOT IN (SELECT key FROM verdicts)"
         return int(self._index.execute(query).fetchone()[0])
 
@@ -68,7 +68,7 @@ class Journal:
         return row
 
     def load(self) -> None:
-        """Take up what earlier runs left. Raises `OutputError` where the output is something else."""
+        """Load the verdicts of earlier runs. Raise `OutputError` if the output holds anything else."""
         if self._output.exists():
             self._load_output()
         self.path.touch()
@@ -117,7 +117,7 @@ class Journal:
 
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, each with its place."""
+    """Yield the lines of a file, each with its byte offset."""
     start = 0
     for line in file:
         yield start, line

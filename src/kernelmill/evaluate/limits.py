@@ -1,4 +1,4 @@
-"""What the interpreter cannot run: a list for people, importable without torch and triton.
+"""What the interpreter cannot run: a human-readable list, importable without torch and triton.
 
 A candidate that needs one of these is `UNSUPPORTED` on a machine without a GPU, never incorrect.
 """

@@ -1,7 +1,8 @@
-"""Pairs to be judged, from a JSONL file: read as a stream, checked row by row.
+"""Read pairs to judge from a JSONL file, as a stream, and check them row by row.
 
-A row is `{"id", "reference", "candidate", "entry_point"}`, of which `reference` and `candidate` are needed; a row
-without an id has its line number. Other columns are left alone. The first bad row ends the reading, with its place.
+A row is `{"id", "reference", "candidate", "entry_point"}`; `reference` and `candidate` are required. The
+default id is the line number. Other columns are ignored. The first bad row raises `BadRow` with its file and
+line.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from kernelmill.evaluate.evaluator import Pair
 
 
 def read_pairs(source: Path, entry_point: str | None = None, limit: int | None = None) -> Iterator[Pair]:
-    """The first `limit` pairs of a `.jsonl` or `.jsonl.gz`; `entry_point` is for rows that name none."""
+    """Yield the first `limit` pairs of a `.jsonl` or `.jsonl.gz`.
+
+    `entry_point` is the default for rows without one.
+    """
     read = 0
     with _open(source) as lines:
         numbered = enumerate(lines, 1)

@@ -1,4 +1,7 @@
-"""How far a batch or one candidate is, on standard error: who has the GPU, and what is waited for when nothing comes to an end."""
+"""Show the progress of a batch or of one candidate on standard error.
+
+The lines also say who has the GPU and, after a long time without a verdict, what each candidate waits for.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +20,26 @@ _SAY_EVERY = 10.0
 _SHOW_EVERY = 0.5
 _LOOK_EVERY = 0.2
 STALLED_AFTER = 120.0
-"""Seconds without a verdict after which it is said what is waited for; and again after as many more."""
+"""Seconds without a verdict after which the candidates in progress are listed.
+
+Repeats at the same interval.
+"""
 _NAMED = 8
 _NAME = 24
 
 
 @dataclass
 class Now:
-    """What an evaluator does at a moment; times are of `time.monotonic`."""
+    """What an evaluator does at the moment. Times are those of `time.monotonic`."""
 
     candidates: list[tuple[str, str, float]] = field(default_factory=list)
-    """On their way: id, stage, since when."""
+    """In progress: id, stage, start of the stage."""
     gpus: dict[int, list[Doing]] = field(default_factory=dict)
     elsewhere: list[Doing] = field(default_factory=list)
-    """What the interpreter's and the compiler's processes do."""
+    """What the processes of the interpreter and the compiler do."""
 
     def step(self, name: str) -> Doing | None:
-        """What is done for a candidate now."""
+        """The current step of a candidate."""
         found = [
             one for doing in (self.elsewhere, *self.gpus.values()) for one in doing if one["label"] == name
         ]
@@ -41,7 +47,7 @@ class Now:
 
 
 async def watch(name: str, doing: Callable[[], Now]) -> None:
-    """Say what is done for one candidate, from the beginning: a line that changes on a terminal, else one for each step."""
+    """Show what is done for one candidate: a live line on a terminal, otherwise one line for each step."""
     live, said, begun = sys.stderr.isatty(), "", time.monotonic()
     try:
         while True:
@@ -71,7 +77,7 @@ def _told(name: str, now: Now) -> str:
 
 
 def holders(now: Now, clock: float) -> str:
-    """One phrase a GPU: who has it, since when, how many wait."""
+    """One phrase for each GPU: who has it, since when, how many wait."""
     return "; ".join(_gpu(device, doing, clock) for device, doing in now.gpus.items() if doing)
 
 
@@ -88,7 +94,7 @@ def _gpu(device: int, doing: list[Doing], clock: float) -> str:
 
 
 def waited_for(now: Now, clock: float) -> list[str]:
-    """What each candidate on its way does, the longest first, in lines for a person."""
+    """Lines that say what each candidate in progress does, the longest-running first."""
     lines = [line for line in holders(now, clock).split("; ") if line]
     longest = sorted(now.candidates, key=lambda one: one[2])
     for name, stage, since in longest[:_NAMED]:
@@ -102,7 +108,7 @@ def waited_for(now: Now, clock: float) -> list[str]:
 
 
 class Progress:
-    """One line that changes on a terminal, a new line now and then elsewhere."""
+    """Progress of a batch: a live line on a terminal, otherwise a new line from time to time."""
 
     def __init__(self, owed: int, known: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.done = 0
@@ -125,7 +131,7 @@ class Progress:
             self.show(doing)
 
     def show(self, doing: Callable[[], Now]) -> None:
-        """Say what is due now."""
+        """Print what is due now."""
         clock = self._clock()
         if clock - max(self._last, self._told) >= STALLED_AFTER:
             stalled, self._told = duration(clock - self._last), clock

@@ -1,4 +1,7 @@
-"""The warm servers that judge without a GPU: one for the interpreter, one for the compiler. They start with their first request."""
+"""The warm servers that judge without a GPU: one for the interpreter, one for the compiler.
+
+They start on their first request.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ def servers(options: Options, workers: int, environment: Mapping[str, str]) -> S
     interpreter = Isolate(
         "kernelmill.evaluate.judge.worker",
         workers=workers,
-        timeout=2 * options.timeout
-        + 60,  # the candidate's own limit is the judge's to keep; this is for both
+        # The judge enforces the candidate's own limit. This one covers the judge and the candidate together.
+        timeout=2 * options.timeout + 60,
         memory_mb=options.memory_mb,
         companions=2,
         environment={"TRITON_INTERPRET": "1", **environment},

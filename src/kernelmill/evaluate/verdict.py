@@ -1,15 +1,15 @@
-"""What the evaluator says of one candidate: a record from which everything else is computed.
+"""The verdict: the evaluator's record of one candidate, from which everything else is computed.
 
-Rewards, feedback and summaries are functions of this record, so they can be computed again without running
-anything. Its JSON form is versioned by `schema`; a reader takes any 1.x.
+Rewards, feedback and summaries are functions of this record, so they can be recomputed without running
+anything. Its JSON form is versioned by `schema`; a reader accepts any 1.x.
 
-Four values of truth, and only these are compared:
+A verdict has one of four values:
 
     correct        positive evidence that it computes the reference's function, in Triton, at `tier`
     incorrect      it does not: wrong, crashes, hangs, does not compile
-    hack           it only looks as if it did: evidence that deceives, whatever the numbers
-    inconclusive   nobody knows: what cannot be judged here, because of the candidate or of the reference
-                   (UNSUPPORTED), or our own trouble (INFRA_ERROR), which may be gone the next time
+    hack           it only appears to: there is evidence of deceit, whatever the numbers
+    inconclusive   unknown: it cannot be judged here, because of the candidate or the reference (UNSUPPORTED),
+                   or the evaluator failed (INFRA_ERROR), and a retry may succeed
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SCHEMA = "1.1"
 Status = Literal[
     "PASSED",
     "PARSE_ERROR",  # not Python
-    "FORMAT_ERROR",  # Python, but no candidate: no answer, no class, no kernel
-    "COMPILE_ERROR",  # Triton refuses a kernel
-    "OUT_OF_RESOURCES",  # compiles, and fits no device asked for: shared memory, registers
+    "FORMAT_ERROR",  # no candidate: no answer, no class, no kernel
+    "COMPILE_ERROR",  # Triton rejects a kernel
+    "OUT_OF_RESOURCES",  # compiles, but exceeds the target's shared memory or registers
     "RUNTIME_ERROR",
     "TIMEOUT",
     "OOM",
@@ -50,11 +50,14 @@ AT_A_SIZE: tuple[Status, ...] = (
     "INCORRECT_NUMERICAL",
     "NONFINITE",
 )
-"""What is found by running a candidate at some size, and may be otherwise at another."""
+"""Statuses that come from running a candidate at one size, and may differ at another."""
 BAD_REFERENCE = "the reference cannot be used"
-"""How the error begins where nobody can judge because of the reference. UNSUPPORTED: it is so each time."""
+"""Prefix of the error if the reference makes judging impossible.
+
+The status is UNSUPPORTED if that is permanent.
+"""
 SLICE = 4
-"""So many neighbouring values of a wrong output are told at most."""
+"""The most neighbouring values of a wrong output that a verdict reports."""
 Truth = Literal["correct", "incorrect", "hack", "inconclusive"]
 Tier = Literal["static", "interpreter", "gpu", "gpu_timed"]
 Severity = Literal["hard", "soft", "info"]
@@ -76,7 +79,7 @@ def truth_of(status: Status) -> Truth:
 
 @dataclass
 class Check:
-    """One thing that was tried. `detail` says in one line what was found; `seed` lets it be tried again."""
+    """One check that was run. `detail` is the result in one line; `seed` replays it."""
 
     name: str
     result: Result
@@ -85,18 +88,23 @@ class Check:
     relL2_eps: float | None = None
     elem_eps: float | None = None
     bound: list[float] | None = None
-    """What `relL2_eps` and `elem_eps` were allowed to be."""
+    """The bounds for `relL2_eps` and `elem_eps`."""
     worst: dict[str, Any] | None = None
-    """The one element that is furthest off: `output`, `index`, `expected`, `got`."""
+    """The element with the largest error: `output`, `index`, `expected`, `got`."""
     differs: dict[str, Any] | None = None
-    """Where a wrong output is wrong: `inputs`, `output` (types and shapes), `wrong`, `of`, `max_abs`, `where`; `at`, `expected`,
-    `got`: a few neighbouring values."""
+    """Where a wrong output is wrong.
+
+    `inputs` and `output` (types and shapes), `wrong`, `of`, `max_abs`, `where`; `at`, `expected` and `got`
+    are a few neighbouring values.
+    """
     ms: float | None = None
 
 
 @dataclass
 class Flag:
-    """Something to know about the candidate. Hard: proof of deceit. Soft: suspicious, or worth less. Info: plain fact.
+    """A finding about the candidate.
+
+    Hard: proof of deceit. Soft: suspicious, or of lower quality. Info: a fact.
 
     `code` begins with the number of the pattern in docs/hacks.md: `A3.identity_copy`.
     """
@@ -108,14 +116,14 @@ class Flag:
 
 @dataclass
 class Grade:
-    """How good a correct candidate is. None: not measured."""
+    """The quality of a correct candidate. None: not measured."""
 
     robust: bool | None = None
-    """All stress probes hold: wide ranges, odd sizes, non-contiguous inputs."""
+    """All stress probes pass: wide ranges, odd sizes, non-contiguous inputs."""
     drop_in: DropIn | None = None
-    """How the reference's weights got in: its state_dict as it is, by order and shape, or by the same seed only."""
+    """How the candidate got the reference's weights: by state_dict, by order and shape, or by seed only."""
     coverage: float | None = None
-    """The share of the work that the candidate's own kernels do: 1 - torch_share, or by time where a GPU was profiled."""
+    """The share of the work that the candidate's own kernels do: 1 - torch_share, or measured on a GPU."""
     torch_share: float | None = None
     deterministic: bool | None = None
     shape_specialised: bool | None = None
@@ -131,7 +139,7 @@ class Perf:
     ci: list[float]
     n: int
     baselines: dict[str, float]
-    """By name: eager, compile, compile_max; of the same regime."""
+    """Times by name (eager, compile, compile_max), in the same regime."""
     speedup: float
     """Against the fastest baseline."""
     speedup_lo: float
@@ -141,16 +149,16 @@ class Perf:
     baselines_latency: dict[str, float] = field(default_factory=dict)
     baselines_device: dict[str, float] = field(default_factory=dict)
     wall_us: float | None = None
-    """By the judge's own clock, from outside the candidate's process."""
+    """Measured with the judge's own clock, outside the candidate's process."""
     mean_us: float | None = None
     std_us: float | None = None
     min_us: float | None = None
     max_us: float | None = None
     roofline_frac: float | None = None
-    """Of the speed of the memory, where all of the task's bytes are moved once."""
+    """Fraction of the memory bandwidth, if all of the task's bytes are moved once."""
     clock_mhz: float | None = None
     compile_s: float | None = None
-    """Until all kernels of a call were compiled, without any tuning."""
+    """Seconds until all kernels of a call were compiled, without autotuning."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -159,7 +167,7 @@ class Verdict:
     id: str
     status: Status
     tier: Tier
-    """How far the candidate was taken: `correct` holds at this tier."""
+    """The last tier that ran: `correct` holds at this tier."""
     verdict: Truth = "inconclusive"
     schema: str = SCHEMA
     task: dict[str, Any] = field(default_factory=dict)
@@ -168,14 +176,14 @@ class Verdict:
     checks: list[Check] = field(default_factory=list)
     flags: list[Flag] = field(default_factory=list)
     compile: dict[str, Any] = field(default_factory=dict)
-    """`targets`: by sm_80 and so on, what the real compiler said of the launched kernels."""
+    """`targets`: the real compiler's result for the launched kernels, by target (`sm_80`)."""
     perf: Perf | None = None
     rewards: dict[str, float | None] = field(default_factory=dict)
     kb_compat: dict[str, bool] = field(default_factory=dict)
     env: dict[str, Any] = field(default_factory=dict)
     cost: dict[str, Any] = field(default_factory=dict)
     error: str = ""
-    """The compiler's or the run-time's own words, where there was an error."""
+    """The error message of the compiler or of the run, if there was one."""
     feedback: str = ""
 
     def __post_init__(self) -> None:
@@ -185,7 +193,7 @@ class Verdict:
         self.status, self.verdict = status, truth_of(status)
 
     def compiler_said(self) -> list[list[dict[str, Any]]]:
-        """By target, what the real compiler said of each kernel; what is not in that form is not there."""
+        """The real compiler's result for each kernel, by target. Malformed entries are left out."""
         targets = self.compile.get("targets")
         found = targets.values() if isinstance(targets, dict) else ()
         kernels = [target.get("kernels") for target in found if isinstance(target, dict)]
@@ -196,26 +204,29 @@ class Verdict:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """What JSON can say: NaN and infinity become null, except in `perf`, where they are a fault of ours.
+        """The verdict as JSON values. NaN and infinity become null, except in `perf`, where they are a bug.
 
-        So in a check null is "not finite", and what was not measured is not there.
+        In a check, null means "not finite", and fields that were not measured are left out.
         """
         row = dataclasses.asdict(self)
         first = ("schema", "id", "task", "candidate", "status", "verdict", "tier")
         for check in row["checks"]:
             if not all(math.isfinite(limit) for limit in check["bound"] or ()):
-                check["bound"] = None  # it bounds nothing
+                check["bound"] = None  # an infinite bound bounds nothing
         row["checks"] = [{k: v for k, v in check.items() if v is not None} for check in row["checks"]]
         ordered = {name: row[name] for name in first} | {k: v for k, v in row.items() if k not in first}
         return {name: value if name == "perf" else _plain(value) for name, value in ordered.items()}
 
     def to_json(self) -> str:
-        """One line, which any UTF-8 file can hold."""
+        """The verdict as one line of JSON that can be encoded as UTF-8."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Verdict:
-        """Read a stored record; what a later 1.x added is left out. `ValueError` says what is wrong with it."""
+        """Read a stored record.
+
+        Fields that a later 1.x added are ignored. Raise `ValueError` if it is malformed.
+        """
         if not isinstance(row, dict):
             raise ValueError(f"a verdict is an object, not {type(row).__name__}")
         if str(row.get("schema", "")).split(".")[0] != SCHEMA.split(".")[0]:
@@ -229,7 +240,7 @@ class Verdict:
 
 
 def _plain(value: Any) -> Any:
-    """Without NaN and infinity (a wrong candidate's error may be either) and without halves of surrogate pairs."""
+    """Replace NaN and infinity (a wrong candidate's error may be either) by None; escape lone surrogates."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
@@ -252,7 +263,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _made(kind: Any, row: dict[str, Any], where: str) -> Any:
-    """One of the dataclasses above from its JSON form."""
+    """Build one of the dataclasses above from its JSON form."""
     hints, values = _hints(kind), {}
     for f in dataclasses.fields(kind):
         if f.name in row:
@@ -263,7 +274,7 @@ def _made(kind: Any, row: dict[str, Any], where: str) -> Any:
 
 
 def _read(value: Any, hint: Any, where: str) -> Any:
-    """The value, if it is what the type asks for. Only the types that stand in this file are known here."""
+    """Check a value against its type and return it. Supports only the types used in this file."""
     if hint is Any or (hint in (str, bool, int) and type(value) is hint):
         return value
     kind, inner = _parts(hint)

@@ -2,7 +2,7 @@
 
 The pause grows with each failure of the call: exponentially during an outage, when no call succeeds, and linearly while
 other calls succeed, since then the failure is chance or specific to this call. Push-back alone does not fail a call,
-unless the server keeps rejecting this one while it serves others.
+unless the server keeps rejecting this one while it serves others, or only pushed-back calls are left.
 """
 
 from __future__ import annotations

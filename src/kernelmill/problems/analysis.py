@@ -1,7 +1,7 @@
-"""Program analysis as one who answers: facts about a module, and what a stage makes of them.
+"""Program analysis as an answerer: facts about a module, and what a stage derives from them.
 
-Facts are slow to find (a module is run in isolation), so they stand in the journal under a hash of the code. What a stage
-makes of them is quick and done anew each time.
+Finding facts is slow, because a module runs in the sandbox. They are stored in the journal under a hash of
+the code. What a stage derives from them is fast and computed anew each time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kernelmill.problems.facts import ModuleFacts, module_facts
 from kernelmill.sandbox import Isolate
 
 VERSION = "facts-1"
-"""Part of every key: raise it when the same code would give other facts."""
+"""Part of every key: increase it when the same code would give different facts."""
 
 
 class Module(Protocol):
-    """What can be analysed."""
+    """The interface of what can be analysed."""
 
     @property
     def python_code(self) -> str: ...
@@ -44,10 +44,13 @@ class _Found(msgspec.Struct):
 
 
 class FactStore:
-    """Facts about modules, from the journal or found now."""
+    """Facts about modules, read from the journal or computed."""
 
     def __init__(self, journal: JournalReader, isolate: Isolate | None, traced: bool, timeout: float) -> None:
-        """`traced` is part of the key, so that installing torch later finds the shapes; a dry run has no isolate."""
+        """`traced` is part of the key, so that shapes are found once torch is installed.
+
+        A dry run has no isolate.
+        """
         self._journal = journal
         self._isolate = isolate
         self._traced = traced
@@ -63,11 +66,11 @@ class FactStore:
         return None if found is None else self._decoder.decode(found)
 
     def _passing(self, key: str) -> str:
-        """Where it stands that a module took too long or too much: true of these limits only."""
+        """Return the key for a module that exceeded a limit, which is valid for this timeout only."""
         return f"{key}:{self._timeout:g}"
 
     async def find(self, module: Module) -> ModuleFacts:
-        """Raises `SourceError` where the code cannot be read at all."""
+        """Return the module's facts. Raises `SourceError` if the code cannot be read at all."""
         key = self.key(module)
         found = self.known(key)
         if found is None:
@@ -86,14 +89,14 @@ class FactStore:
 
 
 def _may_pass(facts: ModuleFacts) -> bool:
-    """Whether another run, on a quieter machine or with other limits, may find more."""
+    """Whether another run, on a less busy machine or with other limits, may find more."""
     return facts.trace is None and (facts.trace_error or "").startswith(
         ("timeout", "out of memory", "crashed")
     )
 
 
 class Analysis(Generic[Item]):
-    """Answers from facts alone. Needs no model; says nothing about what the code does not show."""
+    """Answers from facts alone. Needs no model, and cannot tell what the code does not show."""
 
     name = "static"
     free = True
@@ -128,12 +131,12 @@ class Analysis(Generic[Item]):
         try:
             await self._store.find(item)
         except SourceError:
-            return  # recorded as such, and found by `settle`
+            return  # the error is stored, and `settle` reads it
         finally:
             self._stats.in_flight -= 1
 
     def check_breaker(self) -> None:
-        """Nothing to break: no server is asked."""
+        """Do nothing: no server is called."""
 
 
 def torch_is_installed() -> bool:

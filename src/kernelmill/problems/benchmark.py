@@ -1,13 +1,14 @@
-"""A problem set that training data must not hold, read from wherever it stands.
+"""Problem sets that training data must not contain, read from any source.
 
     ScalingIntelligence/KernelBench             a dataset on the Hub
     path/to/KernelBench                         a checkout, or its folder of level folders
-    some/folder  rows.jsonl  rows.parquet       problem files or rows: KernelBench's, KernelBook's, evals, specifications, RL prompts
-    kernelbench                                 what `kernelmill problems import` laid out in data/kernelbench
+    some/folder  rows.jsonl  rows.parquet       problem files or rows: KernelBench, KernelBook, evals,
+                                                specifications, RL prompts
+    kernelbench                                 what `kernelmill problems import` wrote to data/kernelbench
     bundled:problems                            what ships with kernelmill
     mine=some/folder                            any of these under a name of your choice
 
-A row that cannot be read ends the command: a check against half a benchmark says little.
+An unreadable row ends the command: a check against half a benchmark says little.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _Extra(Struct):
 
 
 class ProblemRow(Named):
-    """Any kind of row that holds a problem."""
+    """A row of any kind that holds a problem."""
 
     python_code: str | None = None
     code: str | None = None
@@ -56,18 +57,18 @@ class ProblemRow(Named):
 
 
 class Benchmark:
-    """A problem set under its name, ready to be compared with."""
+    """A named problem set, ready for comparison."""
 
     def __init__(self, name: str, source: Source, share: float) -> None:
         self.name = name
         self.source = source
         self.problems = ProblemSet(share)
         self.labels: list[str] = []
-        """What each problem is called: `level1/19_ReLU`."""
+        """The label of each problem: `level1/19_ReLU`."""
         self.not_python: list[str] = []
-        """Problems that could only be taken as text."""
+        """Problems that do not parse, and are compared as text."""
         self.empty: list[str] = []
-        """What holds neither a class nor a function, and so is no problem: an `__init__.py`, say."""
+        """Files with neither a class nor a function, which are no problems: an `__init__.py`, say."""
         self._sha = hashlib.sha256()
         for chunk, found in self._analysed():
             for (label, code), one in zip(chunk, found, strict=True):
@@ -95,7 +96,7 @@ class Benchmark:
             yield chunks.pop(0), found
 
     def details(self) -> dict[str, Any]:
-        """Where the problems come from, for the manifest."""
+        """Return the origin of the problems, for the manifest."""
         return {
             "source": self.source.origin,
             "problems": len(self.labels),
@@ -106,7 +107,7 @@ class Benchmark:
 
 
 def read_benchmarks(specs: tuple[str, ...], share: float, token: str | None) -> list[Benchmark]:
-    """All benchmarks, each under a name of its own."""
+    """Read all benchmarks. Each must have a name of its own."""
     opened: dict[str, tuple[str, Source]] = {}
     for spec in specs:
         name, source = open_problems(spec, token)
@@ -119,13 +120,13 @@ def read_benchmarks(specs: tuple[str, ...], share: float, token: str | None) -> 
 
 
 def open_problems(spec: str, token: str | None) -> tuple[str, Source]:
-    """A problem set by its name or place: what it is called, and its rows."""
+    """Open a problem set by name or location; return its name and its rows."""
     named = _NAMED.match(spec)
     place = named["source"] if named else spec
     folder = _level_folders(place) or _imported(place)
     source = open_source(str(folder or place), token=token)
     if folder is not None:
-        # A checkout holds other Python files too.
+        # A checkout contains other Python files as well.
         source.files = [file for file in source.files if _LEVEL.match(file.path.relative_to(folder).parts[0])]
     name = named["name"] if named else _name_of(str(folder or place))
     if not name:
@@ -134,7 +135,7 @@ def open_problems(spec: str, token: str | None) -> tuple[str, Source]:
 
 
 def _level_folders(place: str) -> Path | None:
-    """The folder with KernelBench's level folders, where `place` is that or a checkout of the repository."""
+    """Return the folder of KernelBench's level folders, if `place` is that or a checkout."""
     path = Path(place).expanduser()
     for folder in (path, path / "KernelBench"):
         if folder.is_dir() and any(_LEVEL.match(child.name) for child in folder.iterdir() if child.is_dir()):
@@ -143,14 +144,18 @@ def _level_folders(place: str) -> Path | None:
 
 
 def _imported(place: str) -> Path | None:
-    """The folder of an imported set that is called by its name, where nothing else here has that name."""
+    """Return the folder of an imported set by its name, unless something else here has that name."""
     folder = Path("data") / place
     is_name = re.fullmatch(r"\w+", place, re.ASCII) is not None and not Path(place).exists()
     return folder if is_name and (folder / "problems.json").is_file() else None
 
 
 def _name_of(place: str) -> str:
-    """`ScalingIntelligence/KernelBench@main` → `kernelbench`, `data/My Problems.jsonl` → `my_problems`."""
+    """Derive a name.
+
+    `ScalingIntelligence/KernelBench@main` becomes `kernelbench`, `data/My Problems.jsonl` becomes
+    `my_problems`.
+    """
     path = Path(place).expanduser()
     if path.exists():
         path = path.resolve()
@@ -175,7 +180,7 @@ def _chunks(source: Source) -> Iterator[list[tuple[str, str]]]:
 
 
 def _problem(row: Row, given: ProblemRow) -> tuple[str, str]:
-    """What a problem is called, and its code."""
+    """Return a problem's label and its code."""
     code = problem_code(row, given)
     extra = given.extra_info or _Extra()
     name = given.called
@@ -190,7 +195,7 @@ def _problem(row: Row, given: ProblemRow) -> tuple[str, str]:
 
 
 def problem_code(row: Row, given: ProblemRow) -> str:
-    """The problem's text, in whatever column this kind of row has it. Raises `BadRow`."""
+    """Return the problem's source, from whichever column this kind of row has it in. Raises `BadRow`."""
     if isinstance(given.info, str):
         given.info = read_info(row.where, given.info)
     info = given.info

@@ -1,8 +1,9 @@
-"""Rows of a benchmark stay out of what models are trained on.
+"""Detection of benchmark rows and sets, which must stay out of training data.
 
-A row is known for one by its column `benchmark: true`, which exports of imported benchmarks and answers to their problems have, or by a
-`data_source` of KernelBench's prompts, which those that were made elsewhere have. A set is known by its name, by where it stands, or by
-what its import says. Does not compare code: `decontaminate` does.
+A row is a benchmark's if it has the column `benchmark: true`, which exports of imported benchmarks and
+answers to their problems have, or a `data_source` of KernelBench's prompts, which prompts made elsewhere
+have. A set is recognised by its name, its location, or its import record. Code is not compared:
+`decontaminate` does that.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kernelmill.errors import SourceError
 from kernelmill.store import Source
 
 _MARK = re.compile(rb'"benchmark"|"kernel_bench_')
-"""Looked for first: hardly any row has it, and most bytes are never decoded."""
+"""A cheap first test: hardly any row matches, so most rows are never decoded."""
 _IMPORTED = "problems.json"
 
 
@@ -38,7 +39,7 @@ _marked = msgspec.json.Decoder(_Marked)
 
 
 class NoBenchmark(Source):
-    """The rows of another source, which ends at the first row that is a benchmark's."""
+    """The rows of another source. Raises `SourceError` at the first row of a benchmark."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source.name, source.files, source.origin)
@@ -54,7 +55,10 @@ class NoBenchmark(Source):
 
 
 def is_benchmark_set(origin: Mapping[str, Any]) -> bool:
-    """Whether a source is KernelBench (its Hub dataset, a checkout or a part of one), or was imported as a benchmark."""
+    """Whether a source is KernelBench or was imported as a benchmark.
+
+    KernelBench may be its Hub dataset, a checkout or a part of one.
+    """
     if origin.get("kind") == "several":
         return any(map(is_benchmark_set, origin["sources"]))
     if repository := origin.get("repo"):
@@ -68,7 +72,7 @@ def is_benchmark_set(origin: Mapping[str, Any]) -> bool:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except msgspec.DecodeError:
-            return False  # another program's file of that name
+            return False  # a file of that name from another program
     return False
 
 
@@ -76,7 +80,7 @@ def is_benchmark(row: Row) -> bool:
     try:
         found = _marked.decode(row.raw)
     except (msgspec.DecodeError, RecursionError):
-        return False  # no row at all, which whoever decodes it will say better
+        return False  # not a row; whoever decodes it reports a better error
     extra = found.extra_info if isinstance(found.extra_info, dict) else {}
     sources = (found.data_source, extra.get("data_source"))
     named = any(isinstance(source, str) and source.startswith("kernel_bench_") for source in sources)

@@ -1,7 +1,7 @@
-"""Something done once to each different text of code, in worker processes.
+"""Work done once for each distinct source text, in worker processes.
 
-Rows repeat their module: many answers to one question. Give every row's code to `add`; each different one is sent to the workers, a
-few together, and the results come in the order of their numbers.
+Rows repeat their module: there are many answers to one problem. Pass every row's code to `add`; each distinct
+text is sent to the workers, several at a time, and the results arrive in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from kernelmill.base.parallel import Workers
 
 R = TypeVar("R")
 _LOT = 64 << 10
-"""Characters of code that a worker is sent at once."""
+"""Characters of code sent to a worker at a time."""
 
 
 class EachText(Generic[R]):
-    """`function` takes several texts and gives as many results, which `keep` gets one by one. Use as a context manager."""
+    """Applies `function` to lists of texts and passes each result to `keep`. Use it as a context manager."""
 
     def __init__(self, function: Callable[[list[str]], list[R]], keep: Callable[[R], None]) -> None:
         self._workers: Workers[list[str], list[R]] = Workers(function)
@@ -34,7 +34,7 @@ class EachText(Generic[R]):
         self._workers.__exit__()
 
     def add(self, code: str, known_by: str | None = None) -> int:
-        """The number of this text. `known_by` is what makes it the same as another one, where that is not the whole text."""
+        """Return the number of this text. `known_by` identifies it, if that is not the whole text."""
         digest = _digest(code if known_by is None else known_by)
         number = self._numbers.get(digest)
         if number is None:
@@ -55,7 +55,7 @@ class EachText(Generic[R]):
             self._keep(result)
 
     def finish(self) -> None:
-        """Wait for what is still worked on. No text can be added after that."""
+        """Wait for outstanding work. No text can be added afterwards."""
         if self._waiting:
             self._send()
         for results in self._workers.rest():

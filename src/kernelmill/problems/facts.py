@@ -1,8 +1,9 @@
-"""What a PyTorch module takes, returns, computes and holds, as facts that other stages can rely on.
+"""Facts about a PyTorch module that stages can rely on: what it takes, returns, computes and holds.
 
-`module_facts` reads the source text (`source`) and, given an `Isolate`, has the module traced in a confined
-process (`trace`). A trace is of one run, on the module's own inputs: a branch not taken is not in it, and a
-module that inspects how it is run can show what it likes. Facts of text and facts of the run are kept apart.
+`module_facts` reads the source text (`source`) and, given an `Isolate`, has the module traced in a sandboxed
+process (`trace_worker`). A trace covers one run on the module's own inputs: a branch not taken is not in it,
+and a module that inspects how it is run can show anything. Facts from the text and from the run are kept
+separate.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from kernelmill.problems.source import ModuleSource, read_source
 from kernelmill.sandbox import Isolate, Reply
 
 OpKind = Literal[
-    "view",  # the same memory, seen otherwise
-    "copy",  # data moved or repeated, nothing computed: cat, pad, clone, a change of type
+    "view",  # the same memory with another shape or strides
+    "copy",  # data moved or repeated without computing: cat, pad, clone, a dtype change
     "elementwise",
-    "reduction",  # losses too
+    "reduction",  # including losses
     "normalization",
     "softmax",
     "matmul",
@@ -28,7 +29,7 @@ OpKind = Literal[
     "pooling",
     "attention",
     "recurrent",
-    "gather",  # reads or writes at computed places: embedding, index, scatter, interpolation
+    "gather",  # reads or writes at computed indices: embedding, index, scatter, interpolation
     "scan_sort",
     "random",
     "creation",
@@ -52,7 +53,7 @@ class ParameterFact(TensorFact, frozen=True):
 
 
 class ValueFact(msgspec.Struct, frozen=True):
-    """A value that is not a tensor, as Python would write it, cut to a few hundred characters."""
+    """A value that is not a tensor, as Python source, truncated to a few hundred characters."""
 
     name: str
     repr: str
@@ -62,9 +63,9 @@ class OpFact(msgspec.Struct, frozen=True):
     """One ATen operation that ran.
 
     `shape` is that of its first output. `flops` counts multiplications and additions of matmul, convolution,
-    attention and recurrent operations; it is None for the others, which memory bounds. `module` is the path
-    of the submodule that called it, empty for the module itself. `arguments` are by name, as text: a tensor by
-    where it comes from (`x`, `fc.weight`, `[3]` for the result of the third operation), a constant as it is.
+    attention and recurrent operations; it is None for the others, which are memory-bound. `module` is the
+    path of the submodule that called it, empty for the module itself. `arguments` are by name, as text: a
+    tensor by its origin (`x`, `fc.weight`, `[3]` for the result of the third operation), a constant as it is.
     """
 
     op: str
@@ -78,10 +79,10 @@ class OpFact(msgspec.Struct, frozen=True):
 class Trace(msgspec.Struct, frozen=True):
     """One run of `forward`.
 
-    In mode `fake` no memory was used and no number computed, so sizes are the original ones whatever they
-    are. Mode `real` ran the numbers, because the module looks at them. `ops` holds the first operations of a
-    long run; `ops_left_out` counts the others. `returned` says where each output tensor comes from, as the
-    arguments of an operation do. `submodule_types` counts modules: `nn.Linear`, `MyBlock`.
+    Mode `fake` allocated no memory and computed no values, so sizes are always the original ones. Mode `real`
+    computed values, because the module reads them. `ops` holds the first operations of a long run;
+    `ops_left_out` counts the others. `returned` gives the origin of each output tensor, in the notation of an
+    operation's arguments. `submodule_types` counts modules: `nn.Linear`, `MyBlock`.
     """
 
     convention: Convention
@@ -109,10 +110,10 @@ class ModuleFacts(msgspec.Struct, frozen=True):
 
 
 async def module_facts(code: str, entry_point: str | None, isolate: Isolate | None) -> ModuleFacts:
-    """Everything that can be known of a module.
+    """Find everything that can be known about a module.
 
-    Raises `SourceError` when the text cannot be read. A module that cannot be traced is no error: the reason
-    is in the facts. Never runs the module in this process.
+    Raises `SourceError` if the text cannot be read. A module that cannot be traced is no error: the reason is
+    in the facts. Never runs the module in this process.
     """
     source = read_source(code, entry_point)
     if isolate is None:

@@ -1,11 +1,14 @@
-"""A problem's source text as a live module, in the two conventions in use. It executes a stranger's code, so
-call it in a confined process and nowhere else. Standard library only: also workers without other packages use it.
+"""Loading of a problem's source as a Python module, in the two conventions in use.
+
+It executes untrusted code, so call it only in a sandboxed process. Standard library only: workers without
+other packages use it too.
 
     KernelBench   class `Model`, `get_init_inputs()` returns the constructor's positional arguments
-    KernelBook    a class of any name, `get_init_inputs()` returns `[list, dict]`, and the source may import its
+    KernelBook    a class of any name, `get_init_inputs()` returns `[list, dict]`, and the source may import
+                  its
                   configuration object from `_paritybench_helpers`
 
-Both have `get_inputs()`; `get_input_kwargs()` is known too.
+Both have `get_inputs()`; `get_input_kwargs()` is supported too.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ _HELPERS = "_paritybench_helpers"
 
 
 class _MockConfig(dict[str, Any]):
-    """Stands in for the configuration object that KernelBook's sources import: keys are attributes too."""
+    """Replaces the configuration object that KernelBook's sources import: keys are also attributes."""
 
     __setattr__ = dict.__setitem__
 
@@ -47,13 +50,13 @@ def load(code: str, name: str, file: str) -> types.ModuleType:
 
 
 def forget(name: str) -> None:
-    """Undo what `load` left behind in `sys.modules`."""
+    """Remove what `load` added to `sys.modules`."""
     for loaded in (name, _HELPERS):
         sys.modules.pop(loaded, None)
 
 
 def init_inputs(module: types.ModuleType) -> tuple[Convention, list[Any], dict[str, Any]]:
-    """The constructor's arguments. `[list, dict]` is KernelBook's shape, a flat list KernelBench's."""
+    """Return the constructor's arguments. `[list, dict]` is KernelBook's form, a flat list KernelBench's."""
     made = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
     if not isinstance(made, list | tuple):
         raise TypeError(f"get_init_inputs() returned a {type(made).__name__}, not a list")
@@ -73,8 +76,10 @@ def inputs(module: types.ModuleType) -> tuple[list[Any], dict[str, Any]]:
 
 
 def where(error: BaseException, file: str) -> str:
-    """The type and message of an exception, the last line of `file` it passed through, and after that the last one of a package that `file`
-    uses, in one line. A line of `file` that only calls the package's own method says nothing and is left out."""
+    """Describe an exception in one line: its type and message, and where it passed through.
+
+    That is the last line of `file`, then the last line of a package that `file` uses. A line of `file` that
+    only calls the package's own method says nothing and is left out."""
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
     number = error.lineno if isinstance(error, SyntaxError) else None
     package: tuple[str, int] | None = None

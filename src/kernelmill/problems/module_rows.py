@@ -1,6 +1,7 @@
 """The module in a row of any kind: KernelBook rows, KernelBench rows (`code`), evals rows (their `info`).
 
-One reader for every stage that goes from rows to modules. Does not run the module: `facts` comes from a trace.
+This is the one reader for every stage that needs the module of a row. It does not run the module: `facts`
+does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kernelmill.problems.source import read_source
 
 
 class Module(NamedTuple):
-    """A module, and what its row knows of it."""
+    """A module, and the row it came from."""
 
     module_name: str
     python_code: str
@@ -27,7 +28,7 @@ class Module(NamedTuple):
 
     @property
     def problem_name(self) -> str:
-        """What people call it: in KernelBench's style every class is `Model`."""
+        """The problem's name, if the row has one: in KernelBench's style every class is `Model`."""
         return self.given.name or self.module_name
 
     @property
@@ -36,7 +37,7 @@ class Module(NamedTuple):
 
 
 class AnyRow(KernelBookRow, kw_only=True):
-    """Any of the row kinds that hold a module: KernelBook's, KernelBench's (`code`), an evals row (`info`)."""
+    """A row of any kind that holds a module: KernelBook, KernelBench (`code`) or evals (`info`)."""
 
     python_code: str | None = None  # type: ignore[assignment]
     code: str | None = None
@@ -50,7 +51,7 @@ class AnyRow(KernelBookRow, kw_only=True):
     problem_uuid: Any = UNSET
 
     def __post_init__(self) -> None:
-        """Evals rows have the names of their problem under names of their own."""
+        """Copy the problem's name, level and uuid from the columns that evals rows use."""
         if self.name is UNSET and isinstance(self.problem_name, str):
             self.name = self.problem_name
         if self.level is UNSET and isinstance(self.problem_level, int | float | str):
@@ -60,14 +61,17 @@ class AnyRow(KernelBookRow, kw_only=True):
 
 
 class ModuleReader:
-    """Finds the module in a row; with a `threshold`, only in rows whose reward, where they have one, is above it."""
+    """Finds the module in a row.
+
+    With a `threshold`, drops rows whose reward, if they have one, is not above it.
+    """
 
     def __init__(self, threshold: float | None = None) -> None:
         self._threshold = threshold
         self._read = RowReader(AnyRow)
 
     def take(self, row: Row) -> Module | Drop:
-        """Raises `BadRow` where the row has no code."""
+        """Return the row's module, or why it is dropped. Raises `BadRow` if the row has no code."""
         given = self._read(row)
         info = read_info(row.where, given.info) if given.info is not None else None
         code = given.python_code or given.code or (info.python_code if info else None)

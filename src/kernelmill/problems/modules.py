@@ -1,8 +1,9 @@
-"""The distinct modules of a set of rows, and which of them are nearly the same.
+"""The distinct modules of a set of rows, and which of them are near duplicates.
 
-Each text is analysed once, whatever its class is called, in worker processes; texts that are the same code are one module
-(`structure`). Near duplicates are found by MinHash (rensa) in bands, and each candidate is confirmed by the exact share of shingles in common, so that chance may miss a pair but
-never make one. Shingles wait in a temporary file: what is held in memory is about a kilobyte a distinct module.
+Each text is analysed once, in worker processes, whatever its class is called. Texts that are the same code
+are one module (`structure`). Near duplicates are found by MinHash (rensa) in bands. The exact share of common
+shingles confirms each candidate pair, so chance may miss a pair but never invents one. Shingles are kept in a
+temporary file; memory use is about a kilobyte a distinct module.
 """
 
 from __future__ import annotations
@@ -20,15 +21,21 @@ from kernelmill.problems.structure import jaccard, structure_of
 
 PERMUTATIONS = 126
 SURE = 6
-"""Sketch values in a band where duplicates are looked for: 0.85 alike is found with 99.995%, 0.5 alike costs a look in 28%."""
+"""Sketch values a band when searching duplicates.
+
+It finds a similarity of 0.85 with 99.995%, and compares 28% of pairs at 0.5.
+"""
 WIDE = 5
-"""The same where neighbours are looked for: 0.7 alike is found with 99%."""
+"""Sketch values a band when searching neighbours: finds a similarity of 0.7 with 99%."""
 CROWD, WINDOW = 64, 6
-"""Modules that share a band and are all compared with each other; in a larger crowd each looks at so many on either side."""
+"""Up to CROWD modules in a band are all compared pairwise.
+
+In a larger band, each is compared with WINDOW on either side.
+"""
 _RAREST = 12
-"""Shingles by which a module of a crowd is looked up, beside that."""
+"""The number of rare shingles by which a module in such a crowd is looked up as well."""
 _COUNTERS = 1 << 23
-"""Of how often shingles stand, so many are kept apart; two that share a counter may seem more common than they are."""
+"""Counters of shingle frequency; two shingles that share a counter may seem more frequent than they are."""
 _SPOOLED = 16 << 20
 _SKETCHED = 2048
 
@@ -36,7 +43,7 @@ _CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 
 
 def _analyse(codes: list[str]) -> list[tuple[bytes, bytes]]:
-    """The key and the sorted shingles of each text."""
+    """Return the key and the sorted shingles of each text."""
     with no_collector():
         found = []
         for code in codes:
@@ -47,7 +54,7 @@ def _analyse(codes: list[str]) -> list[tuple[bytes, bytes]]:
 
 
 def _nameless(code: str) -> str:
-    """The text without the name of its first class, where that is easily seen to be one and the same module under any name."""
+    """Remove the name of the first class, if the text is clearly the same module under any name."""
     found = _CLASS.search(code)
     if found is None or found[1] in ("self", "forward") or found[1].startswith("__"):
         return code
@@ -56,9 +63,9 @@ def _nameless(code: str) -> str:
 
 
 class Modules:
-    """Give it every row's code with `add`, then call `finish`; what it says after that is by module number.
+    """Collects every row's code with `add`; after `finish`, results are by module number.
 
-    Use as a context manager: it holds worker processes and a temporary file.
+    Use it as a context manager: it holds worker processes and a temporary file.
     """
 
     def __init__(self) -> None:
@@ -80,11 +87,11 @@ class Modules:
         self._spool.close()
 
     def add(self, code: str) -> int:
-        """The number of this text; `module_of` says later which module that is."""
+        """Return the number of this text; `module_of` maps it to its module after `finish`."""
         return self._texts.add(code, _nameless(code))
 
     def finish(self) -> None:
-        """All rows were seen."""
+        """Mark the end of the rows."""
         self._texts.finish()
         self._numbers = {}
 
@@ -105,7 +112,7 @@ class Modules:
         return frozenset(self._array(module, module + 1))
 
     def _array(self, first: int, end: int) -> array[int]:
-        """The shingles of the modules from `first` up to `end`, one after the other."""
+        """Return the shingles of the modules from `first` up to `end`, concatenated."""
         self._spool.seek(self._offsets[first])
         values = array("Q")
         values.frombytes(self._spool.read(self._offsets[end] - self._offsets[first]))
@@ -115,7 +122,7 @@ class Modules:
         return jaccard(self.shingles(one), self.shingles(other))
 
     def near(self, similarity: float) -> Groups:
-        """Modules joined where two of them are at least so much alike."""
+        """Group modules: two that are at least this similar are in the same group."""
         groups = Groups(len(self.keys))
         sizes = self._sizes()
         differ: set[int] = set()
@@ -148,7 +155,7 @@ class Modules:
     def neighbours(
         self, these: Sequence[int], among: Sequence[int], similarity: float
     ) -> dict[int, tuple[int, float]]:
-        """The nearest of `among` to each of `these`, where it is at least so much alike."""
+        """Find the nearest of `among` for each of `these`, if it is at least this similar."""
         sketches, sizes = self._sketch(), self._sizes()
         nearest: dict[int, tuple[int, float]] = {}
         seen: set[int] = set()
@@ -185,9 +192,9 @@ class Modules:
         return nearest
 
     def _sharing(self) -> dict[int, list[int]]:
-        """Modules by the rarest shingles that they share with a few others.
+        """Index modules by their rarest shingles that a few others share.
 
-        In a crowd, modules made from one pattern, these tell who is closer to whom than to the rest.
+        In a crowd of modules made from one template, these tell which ones are closest to each other.
         """
         counts = bytearray(_COUNTERS)
         for first in range(0, len(self.keys), _SKETCHED):
@@ -209,10 +216,11 @@ class Modules:
         return [end - start for start, end in zip(self._offsets, self._offsets[1:], strict=False)]
 
     def _bands(self, band: int, modules: Sequence[int]) -> Iterator[dict[bytes, list[int]]]:
-        """For each band of the sketches, the modules that have the same one, in the order of their sketches.
+        """Yield, for each band of the sketches, the modules with the same values, in sketch order.
 
-        Of many that share a band, each is compared with those next to it, and with those that share something rare: modules made
-        from one pattern, each a little different, would otherwise be compared all with all.
+        In a large bucket, each module is compared only with its neighbours and with those that share a rare
+        shingle. Otherwise modules made from one template, each a little different, would all be compared
+        pairwise.
         """
         sketches = self._sketch()
         order = sorted(modules, key=sketches.__getitem__)
@@ -240,12 +248,12 @@ class Modules:
 
 
 def _starts(band: int) -> range:
-    """Where each band begins in a sketch, in bytes."""
+    """Return where each band begins in a sketch, in bytes."""
     return range(0, 4 * (PERMUTATIONS - band + 1), 4 * band)
 
 
 class Groups:
-    """Modules that belong together; each group has a root, the module of it that was seen first."""
+    """Groups of modules. The root of a group is the module that was seen first."""
 
     def __init__(self, count: int) -> None:
         self._parent = array("L", range(count))

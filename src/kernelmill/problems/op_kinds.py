@@ -1,4 +1,4 @@
-"""What kind of work an ATen operation is. Imports torch, so it is for the traced process only."""
+"""The kind of work that an ATen operation does. Imports torch, so it is for the traced process only."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-if TYPE_CHECKING:  # the evaluator, which has torch and little else, uses this module
+if TYPE_CHECKING:  # the evaluator, which has torch and little else, imports this module
     from kernelmill.problems.facts import OpKind
 
-# The first pattern that a name matches decides. Names are without the namespace and the underscore of in-place.
+# The first matching pattern decides. Names have no namespace and no trailing underscore of in-place
+# operations.
 _KINDS: tuple[tuple[OpKind, str], ...] = (
     ("attention", r".*(scaled_dot_product|(flash|efficient|flex)_attention|multi_head_attention)|_transformer_enc"),
     ("recurrent", r"(.*_)?(lstm|gru|rnn)(_|$)"),
@@ -40,23 +41,23 @@ _KIND_CACHE: dict[Any, OpKind] = {}
 
 
 def kind_of(func: Any) -> OpKind:
-    """The kind of an operation, as the dispatcher hands it over."""
+    """Return the kind of an operation, as the dispatcher passes it."""
     if func not in _KIND_CACHE:
         _KIND_CACHE[func] = _classify(func)
     return _KIND_CACHE[func]
 
 
 def _classify(func: Any) -> OpKind:
-    """By what torch says of an operation where it says something certain, else by its name."""
+    """Classify by torch's tags where they are reliable, else by name."""
     full = func._schema.name.partition("::")[2]
     name, tags = full.rstrip("_"), set(func.tags)
     if func.is_view:
         return "view"
-    if full != name and not full.startswith("__"):  # in place: torch may say it of the other form only
+    if full != name and not full.startswith("__"):  # in place: torch may tag only the other form
         other = getattr(getattr(torch.ops.aten, name, None), func._overloadname, None)
         tags |= set(getattr(other, "tags", ()))
     found = next((kind for kind, pattern in _COMPILED if pattern.match(name)), None)
-    # torch also calls those elementwise which only move numbers, make them, or draw them.
+    # torch also tags operations as pointwise that only move, create or draw numbers.
     if torch.Tag.pointwise in tags and found not in ("copy", "creation", "random"):
         return "elementwise"
     if torch.Tag.nondeterministic_seeded in tags and found not in ("attention", "recurrent"):

@@ -1,9 +1,10 @@
-"""What each function of a module computes, as a list of operations.
+"""The operations that each function of a module computes, as a list.
 
-An operation is what the function takes from elsewhere: an imported name written out (`torch.relu`), a layer by what it was made with
-(`self.fc` is a `torch.nn.Linear`), a method or attribute of a value, a keyword, an operator, a text. Names that the module gives
-itself and numbers are left out, so nobody can change the list by renaming. Operations stand in the order in which they are computed:
-`y = f(x); return g(y)` and `return g(f(x))` are the same list. It reads names and follows no values.
+An operation is what the function uses from elsewhere: an imported name in full (`torch.relu`), a layer by its
+constructor (`self.fc` is a `torch.nn.Linear`), a method or attribute of a value, a keyword, an operator, a
+string. Names that the module defines and numbers are left out, so renaming cannot change the list. Operations
+are in the order of computation: `y = f(x); return g(y)` and `return g(f(x))` give the same list. It reads
+names and does not follow values.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _TELLING = frozenset(
 
 
 def operations(tree: ast.Module, removed: Collection[ast.stmt] = ()) -> Iterator[list[str]]:
-    """The operations of every function, and of the statements between functions, without the statements that are removed.
+    """Yield the operations of every function and of module-level statements, without `removed` statements.
 
     Raises RecursionError on code that is nested too deeply.
     """
@@ -47,9 +48,12 @@ _inside: dict[type[ast.AST], tuple[str, ...]] = {}
 
 
 def nodes(root: ast.AST) -> list[ast.AST]:
-    """Every node but operators, contexts and annotations, an outer one before the inner. `ast.walk` is three times as slow."""
+    """List every node except operators, contexts and annotations, outer before inner.
+
+    It is three times as fast as `ast.walk`.
+    """
     found = [root]
-    for node in found:  # grows on the way
+    for node in found:  # grows during the loop
         kind = node.__class__
         fields = _inside.get(kind)
         if fields is None:
@@ -64,7 +68,7 @@ def nodes(root: ast.AST) -> list[ast.AST]:
 
 
 def imports(tree: ast.Module) -> dict[str, str]:
-    """What each imported name stands for, written out."""
+    """Map each imported name to its full name."""
     found: dict[str, str] = {}
     for node in nodes(tree):
         if isinstance(node, ast.Import):
@@ -78,7 +82,7 @@ def imports(tree: ast.Module) -> dict[str, str]:
 
 
 def is_super(node: ast.AST) -> bool:
-    """`super()` or `super(Net, self)`."""
+    """Whether the node is `super()` or `super(Net, self)`."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
@@ -91,9 +95,9 @@ class _Writer:
         self._imports = imported
         self._removed = set(removed)
         self._layers: dict[str, str] = {}
-        """What hangs on `self` of the class that is being read; empty where it is of the module's own making."""
+        """The attributes of `self` in the current class; empty for those whose class the module defines."""
         self._own: set[str] = set()
-        """Names that the function at hand gives itself."""
+        """Names that the current function defines."""
         self._out: list[str] = []
 
     def functions(self, body: Iterable[ast.stmt]) -> Iterator[list[str]]:
@@ -129,11 +133,11 @@ class _Writer:
                     found.setdefault(part.attr, set())
             elif isinstance(part, Function):
                 found.setdefault(part.name, set())
-        # Where it is made in several ways, their order in the text must not matter.
+        # If it is constructed in several ways, their order in the text must not matter.
         return {name: min(ways, default="") for name, ways in found.items()}
 
     def _dotted(self, node: ast.AST) -> str | None:
-        """The full name of something imported; None for anything else."""
+        """Return the full name of something imported; None for anything else."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -165,7 +169,7 @@ class _Writer:
         self._out += [operator.__class__.__name__ for operator in node.ops]
 
     def _nothing(self, node: ast.AST) -> None:
-        """Says nothing about what is computed."""
+        """Ignore a node that computes nothing."""
 
     def _all(self, nodes: Iterable[ast.AST | None]) -> None:
         for node in nodes:
@@ -211,7 +215,7 @@ class _Writer:
             self._out.append(f".{method.attr}()")
         else:
             self._node(node.func)
-        if len(self._out) > before:  # the keywords of what the module itself defines are names of its own
+        if len(self._out) > before:  # for a function of the module itself, keywords are its own names
             self._out[known:known] = [f"{keyword.arg}=" for keyword in node.keywords if keyword.arg]
 
     def _constant(self, node: ast.Constant) -> None:
@@ -219,13 +223,13 @@ class _Writer:
             self._out.append(repr(node.value))
 
     def _expression(self, node: ast.Expr) -> None:
-        if not isinstance(node.value, ast.Constant):  # a docstring, or as good as one
+        if not isinstance(node.value, ast.Constant):  # a docstring or a bare string
             self._node(node.value)
 
     def _assign(self, node: ast.Assign) -> None:
         self._node(node.value)
         for target in node.targets:
-            if not isinstance(target, ast.Attribute):  # `self.fc = …` is told by what stands on the right
+            if not isinstance(target, ast.Attribute):  # `self.fc = …` is described by its right-hand side
                 self._node(target)
 
     def _annotated(self, node: ast.AnnAssign) -> None:
@@ -254,7 +258,7 @@ _WRITERS: dict[type[ast.AST], Callable[[_Writer, Any], None]] = {
     ast.Lambda: _Writer._lambda,
     ast.Compare: _Writer._compare,
     **dict.fromkeys((ast.BinOp, ast.AugAssign, ast.UnaryOp, ast.BoolOp), _Writer._operator),
-    # What is checked and complained about is not what is computed.
+    # Checks and error messages are not part of the computation.
     **dict.fromkeys(
         (ast.Assert, ast.Raise, ast.Import, ast.ImportFrom, ast.Load, ast.Store, ast.Pass), _Writer._nothing
     ),

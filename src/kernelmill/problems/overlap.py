@@ -1,14 +1,16 @@
-"""Whether a module is a problem of another set, in other clothes.
+"""Detection of modules that are rewritten problems of another set.
 
-Two looks at it, both without names of its own, formatting, comments, docstrings, imports, `get_inputs` and whatever else of the file no class
-needs, constructors that do nothing and variables that nobody reads:
+There are two comparisons. Both ignore the module's own names, formatting, comments, docstrings, imports,
+`get_inputs` and anything else in the file that no class needs, constructors that do nothing, and unread
+variables:
 
 - *same code*: the structure (`structure`) is equal;
-- *n-grams*: the module holds most runs of three operations (`operations`) of the problem, in whatever order its functions stand and
-  whatever else it does. Numbers do not count here.
+- *n-grams*: the module contains most runs of three operations (`operations`) of the problem, in any order of
+  its functions and whatever else it does. Numbers do not count here.
 
-Two or three operations in a row are in every other module: a problem with few runs must be there as a whole, and nothing beside it. Both
-see code, not meaning: `x.relu()`, `torch.relu(x)` and `x.clamp(min=0)` are three different things.
+Runs of two or three operations occur in every other module. A problem with few runs must therefore be present
+as a whole, with nothing beside it. Both comparisons see code, not meaning: `x.relu()`, `torch.relu(x)` and
+`x.clamp(min=0)` all differ.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from kernelmill.problems.structure import does_nothing, flat, normal_form, struc
 
 NGRAM = 3
 FLOOR = 3
-"""A problem with fewer runs must be all there is in a module."""
+"""A problem with fewer runs must be the whole module."""
 
 How = Literal["same code", "n-grams"]
 
@@ -38,22 +40,22 @@ class Fingerprint(NamedTuple):
     """What is compared of a module."""
 
     key: bytes
-    """Equal for modules that are the same code; empty where there is no class and no function."""
+    """Equal for modules that are the same code; empty if there is no class and no function."""
     runs: array[int]
-    """The runs of operations as numbers, each once."""
+    """The distinct runs of operations, as numbers."""
     parsed: bool
-    """Whether the text is Python. If not, nothing but the same text is the same."""
+    """Whether the text is Python. If not, only the same text matches."""
 
 
 class Match(NamedTuple):
     problem: int
     how: How
     share: float
-    """How much of the problem is in the module."""
+    """The share of the problem that is in the module."""
 
 
 class ProblemSet:
-    """The problems that modules are compared with. `add` them all, then `finish`."""
+    """The problems that modules are compared with. Call `add` for each, then `finish`."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -69,9 +71,12 @@ class ProblemSet:
         self._runs.append(problem.runs)
 
     def finish(self) -> None:
-        """Build the index: each problem stands under so many of its rarest runs that a module without any of them cannot match.
+        """Build the index.
 
-        Runs that every problem has are looked up by nobody then, and the cost of a module does not grow with the set.
+        Each problem is listed under enough of its rarest runs that every match shares one of them.
+
+        Runs that all problems share are then never looked up, and the cost of a module does not grow with the
+        set.
         """
         common = Counter(run for runs in self._runs for run in runs)
         for number, runs in enumerate(self._runs):
@@ -86,7 +91,7 @@ class ProblemSet:
         return max(1, ceil(self._share * len(runs) - 1e-9))
 
     def matches(self, module: Fingerprint) -> list[Match]:
-        """The problems that this module is or holds, the surest first; of equals, the first in the set."""
+        """Return the problems that this module is or contains, the best match first; ties in set order."""
         same = self._same.get(module.key, []) if module.key else []
         held = set(module.runs)
         candidates = {number for run in held for number in self._index.get(run, ())}.difference(same)
@@ -102,14 +107,17 @@ class ProblemSet:
 
 
 def fingerprints(codes: list[str]) -> list[Fingerprint]:
-    """Of several texts, for a worker process."""
+    """Compute the fingerprints of several texts, in a worker process."""
     with no_collector():
         return [fingerprint(code) for code in codes]
 
 
 def fingerprint(code: str) -> Fingerprint:
-    """Reads the text and runs nothing. Where it is not Python, says so and takes it as text."""
-    code = code.removeprefix("\ufeff")  # some editors put it there, and Python does not read it
+    """Compute the fingerprint without running anything.
+
+    Text that is not Python is marked and compared as text.
+    """
+    code = code.removeprefix("\ufeff")  # a byte order mark, which Python's parser rejects
     try:
         tree = parse_module(code)
         tree.body = list(flat(tree.body))
@@ -128,26 +136,29 @@ def fingerprint(code: str) -> Fingerprint:
 
 @lru_cache(1 << 16)
 def _number(operation: str) -> int:
-    """The same in every process, which `hash` of a text is not."""
+    """Map an operation to a number that is the same in every process, unlike the `hash` of a string."""
     return int.from_bytes(
         hashlib.blake2b(operation.encode("utf-8", "replace"), digest_size=7).digest(), "big"
     )
 
 
 def _calls(functions: list[list[str]]) -> bool:
-    """Whether anything is called or looked up. Operators alone are in every module: `x * y` may be anything."""
+    """Whether anything is called or looked up.
+
+    Operators alone do not identify a module: `x * y` is everywhere.
+    """
     return any("." in operation for function in functions for operation in function)
 
 
 def _runs(function: list[str]) -> Iterable[int]:
-    """Every run of `NGRAM` operations; fewer operations make one run."""
+    """Yield every run of `NGRAM` operations; fewer operations make one run."""
     numbers = [_number(operation) for operation in function]
     for start in range(max(1, len(numbers) - NGRAM + 1)):
-        yield hash(tuple(numbers[start : start + NGRAM]))  # of numbers it is the same in every process
+        yield hash(tuple(numbers[start : start + NGRAM]))  # for integers, the same in every process
 
 
 def _idle(tree: ast.Module) -> list[ast.stmt]:
-    """Constructors that only call their base's, and variables that their function never reads."""
+    """Return constructors that only call their base's, and assignments that their function never reads."""
     found: list[ast.stmt] = []
     for node in tree.body:
         methods, name = (node.body, node.name) if isinstance(node, ast.ClassDef) else ([node], "")
@@ -175,7 +186,7 @@ def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
 
 
 def _read(node: ast.AST) -> list[str]:
-    """Every name that is read in there, as often as it is."""
+    """Return every name that is read in the node, once for each read."""
     return _reads(nodes(node))
 
 

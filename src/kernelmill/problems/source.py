@@ -1,9 +1,9 @@
-"""What a PyTorch module's source text says, read from its syntax tree alone.
+"""Facts from a PyTorch module's source text, read from its syntax tree alone.
 
-Nothing is run and torch is not imported, so this is safe on a stranger's code and takes about a millisecond.
-The price is that it sees names, not values: an operator counts whether it adds tensors or integers, a layer
-counts once however often a loop builds it, and whether an `if` depends on data is inferred from where its
-names come from. `kernelmill.problems.facts` has the traced counterpart, with shapes.
+Nothing is run and torch is not imported, so this is safe on untrusted code and takes about a millisecond. It
+sees names, not values: an operator counts whether it adds tensors or integers, a layer counts once however
+often a loop builds it, and whether an `if` depends on data is inferred from where its names come from.
+`kernelmill.problems.facts` has the traced counterpart, with shapes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPERATORS: dict[type[ast.AST], str] = {
     ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
 
-# What a tensor tells without its values being looked at.
+# Attributes that do not read a tensor's values.
 _STATIC_ATTRIBUTES = {"shape", "ndim", "dtype", "device", "layout", "is_cuda", "training", "requires_grad"}
 _STATIC_METHODS = {
     "size", "dim", "ndimension", "numel", "nelement", "stride", "element_size", "get_device",
@@ -65,11 +65,11 @@ class Layer(msgspec.Struct, frozen=True):
 
 
 class ModuleSource(msgspec.Struct, frozen=True):
-    """What the text says about its entry point and everything `forward` reaches.
+    """Facts about the entry point and everything that `forward` reaches.
 
-    `operations` counts the places in the text, in order of appearance: `torch.softmax`, `F.relu`, `.mean`
-    (a method of some value), `@`. `functions` are the helpers, without `get_inputs` and its siblings.
-    `code_lines` are the statements in one normal form, without docstrings, comments and imports; a compound
+    `operations` counts the occurrences in the text, in order of appearance: `torch.softmax`, `F.relu`,
+    `.mean` (a method of some value), `@`. `functions` are the helpers, without `get_inputs` and the like.
+    `code_lines` are the statements in a normal form, without docstrings, comments and imports; a compound
     statement gives its header.
     """
 
@@ -88,7 +88,7 @@ class ModuleSource(msgspec.Struct, frozen=True):
 
 
 def read_source(code: str, entry_point: str | None = None) -> ModuleSource:
-    """Read the source of a module; raises `SourceError`, and nothing else, on text that cannot be read.
+    """Read the source of a module. Raises only `SourceError`, if the text cannot be read.
 
     Without `entry_point`, the module is the class `Model`, or the only module class that no other uses.
     """
@@ -110,7 +110,7 @@ def _one_line(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Text that can be written as UTF-8: a lone surrogate in a literal becomes a question mark."""
+    """Make the text encodable as UTF-8: a lone surrogate becomes a question mark."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -124,7 +124,7 @@ def _docstring(node: ast.ClassDef | _Function | None) -> str | None:
 
 
 def _in_text_order(*roots: ast.AST) -> Iterator[ast.AST]:
-    """Every node under the roots, an outer one before the inner; without recursion."""
+    """Yield every node under the roots, outer before inner, without recursion."""
     stack = list(reversed(roots))
     while stack:
         node = stack.pop()
@@ -173,7 +173,7 @@ class _Reader:
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 if not isinstance(node.value.value, str):
                     self.lines.append(_text(node))
-                continue  # else a docstring, or a string that serves as a comment
+                continue  # a docstring, or a string used as a comment
             inner_top = top
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 if top and isinstance(node, ast.ClassDef):
@@ -208,7 +208,7 @@ class _Reader:
                 self.aliases[root] = root
 
     def resolve(self, node: ast.AST) -> str | None:
-        """The full dotted name of an imported thing (`torch.nn.Linear` for `nn.Linear`), else None."""
+        """Return the full name of something imported (`torch.nn.Linear` for `nn.Linear`), else None."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -218,9 +218,9 @@ class _Reader:
         return ".".join([self.aliases[node.id], *reversed(parts)])
 
     def methods(self, name: str) -> dict[str, _Function]:
-        """The methods of a class defined here, its own and those of its bases defined here."""
+        """Return the methods of a class defined here, including those of bases defined here."""
         if name not in self._methods:
-            found = self._methods[name] = {}  # already there while a class that is its own base is read
+            found = self._methods[name] = {}  # set first: a class may be its own base
             if name in self.classes:
                 for base in reversed(self.classes[name].bases):
                     if isinstance(base, ast.Name):
@@ -250,7 +250,7 @@ class _Reader:
         if "Model" in self.classes:
             return "Model"
         modules = [name for name in self.classes if self.is_module(name)]
-        # A factory function may name the entry point too, so the stricter reading comes first.
+        # A factory function may also name the entry point, so the stricter rule comes first.
         for users in ({**self.functions, **self.classes}, self.classes):
             used = {
                 node.id
@@ -267,7 +267,7 @@ class _Reader:
 
 
 def _header(node: ast.stmt) -> list[str]:
-    """The lines of a compound statement without its blocks, decorators included."""
+    """Return the lines of a compound statement without its blocks, with decorators."""
     bare = copy.copy(node)
     for field in ("body", "orelse", "finalbody", "handlers"):
         if hasattr(bare, field):
@@ -321,21 +321,21 @@ class _Reach:
                 self._add(phase, methods[method], name)
 
     def finish(self) -> None:
-        for phase, function, owner in self._todo:  # which grows on the way
+        for phase, function, owner in self._todo:  # grows during the loop
             if phase == "build":
                 self._build(function, owner)
             else:
                 self._run(function, owner)
 
     def _add(self, phase: str, function: _Function, owner: str | None) -> None:
-        # By owner too: an inherited method reaches other methods in another class.
+        # Keyed by owner as well: an inherited method reaches other methods in another class.
         key = (f"{phase}:{owner}", id(function))
         if key not in self._seen:
             self._seen.add(key)
             self._todo.append((phase, function, owner))
 
     def _follow(self, node: ast.AST, phase: str, owner: str | None) -> bool:
-        """Note what a name or attribute refers to, where that is defined here."""
+        """Record what a name or attribute refers to, if that is defined here."""
         reader = self.reader
         if isinstance(node, ast.Name):
             if node.id in reader.functions:
@@ -422,7 +422,7 @@ class _Reach:
             self._count(f".{func.attr}")
 
     def _is_ours(self, func: ast.Attribute) -> bool:
-        """Whether a call is to a layer (`layers` lists it) or to code walked anyway, not to a tensor's method."""
+        """Whether a call is to a layer (in `layers`) or to code walked anyway, not to a tensor method."""
         holder = func.value
         is_class = isinstance(holder, ast.Name) and holder.id in self.reader.classes
         return func.attr in _NO_OPERATIONS or is_class or _is_self(holder) or _is_super(holder)
@@ -441,7 +441,7 @@ def _is_super(node: ast.AST) -> bool:
 
 
 def _is_setting(param: Param) -> bool:
-    """Whether a parameter is a switch or a size and not a tensor: by its annotation, or by its default."""
+    """Whether a parameter is a flag or a size rather than a tensor, by its annotation or its default."""
     if param.annotation is not None:
         return param.annotation in _STATIC_ANNOTATIONS
     return param.default is not None and param.default != "None"
@@ -456,7 +456,7 @@ def _assign(targets: Sequence[ast.expr], value: ast.expr | None, values: set[str
 
 
 def _looks_at_values(expression: ast.expr, values: set[str]) -> bool:
-    """Whether an expression may depend on the contents, not only on the shape or type, of `values`."""
+    """Whether an expression may depend on the contents of `values`, not only on their shape or type."""
     stack: list[ast.AST] = [expression]
     while stack:
         node = stack.pop()

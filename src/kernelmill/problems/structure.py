@@ -1,12 +1,13 @@
-"""When two modules are the same code, whatever their names.
+"""Comparison of modules as code, independent of names.
 
-A module is reduced to its classes and helper functions, without imports, docstrings, annotations, `get_inputs` and its
-siblings, and with every name that the module itself gives (classes, functions, parameters, variables, attributes) replaced by
-its order of appearance. Names from imports are written out (`nn.Linear` and `torch.nn.Linear` are one). What is left, a list of
-tokens, is hashed, and cut into shingles for comparing modules that are nearly the same. It sees code, not meaning: `x + y` and
-`y + x` differ.
+A module is reduced to its classes and helper functions, without imports, docstrings, annotations,
+`get_inputs` and the like. Every name that the module defines (classes, functions, parameters, variables,
+attributes) is replaced by its order of appearance. Imported names are written in full (`nn.Linear` and
+`torch.nn.Linear` are the same). The resulting tokens are hashed, and cut into shingles for comparing modules
+that are nearly the same. It sees code, not meaning: `x + y` and `y + x` differ.
 
-Keys and shingles are the same in every process and under every version of Python that reads the code: datasets are split by them.
+Keys and shingles are the same in every process and under every Python version that parses the code, because
+datasets are split by them.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ class Structure(NamedTuple):
     key: bytes
     """Equal for modules that are the same code."""
     shingles: frozenset[int]
-    """Runs of five tokens of the normal form, as 64 bit numbers; their overlap says how alike two modules are."""
+    """Runs of five tokens of the normal form, as 64-bit numbers. Their overlap measures similarity."""
 
 
 def structure_of(code: str) -> Structure:
-    """The structure of a module. Code that does not parse is taken as text, blanks apart."""
+    """Compute the structure of a module. Code that does not parse is treated as text, ignoring whitespace."""
     return structure_of_tokens(normal_tokens(code)[0])
 
 
@@ -45,13 +46,16 @@ def structure_of_tokens(tokens: list[str]) -> Structure:
 
 
 def jaccard(one: frozenset[int], other: frozenset[int]) -> float:
-    """Shared shingles over all shingles."""
+    """Return the number of shared shingles divided by the number of all shingles."""
     common = len(one & other)
     return common / (len(one) + len(other) - common) if one or other else 1.0
 
 
 def normal_tokens(code: str) -> tuple[list[str], bool]:
-    """The tokens of the normal form, and whether the code could be parsed; if not, they are those of its text."""
+    """Return the tokens of the normal form, and whether the code parsed.
+
+    If it did not, the tokens are those of its text.
+    """
     try:
         tree = parse_module(code)
         return normal_form(tree)[0], True
@@ -60,9 +64,10 @@ def normal_tokens(code: str) -> tuple[list[str], bool]:
 
 
 def normal_form(tree: ast.Module, idle: Collection[ast.stmt] = ()) -> tuple[list[str], list[ast.stmt]]:
-    """The tokens of a file, and the statements of the file that are left out of them because no class needs them.
+    """Return the tokens of a file, and the statements left out of them because no class needs them.
 
-    `idle` are assignments inside functions that are to be left out too. Raises RecursionError on code that is nested too deeply.
+    `idle` are statements inside functions or classes to leave out too. Raises RecursionError on code that is
+    nested too deeply.
     """
     tree.body = list(flat(tree.body))
     emitter = _Emitter(idle)
@@ -71,7 +76,7 @@ def normal_form(tree: ast.Module, idle: Collection[ast.stmt] = ()) -> tuple[list
 
 @lru_cache(1 << 16)
 def _number(token: str) -> int:
-    """A token as a number that is the same everywhere, which `hash` is not."""
+    """Map a token to a number that is the same everywhere, unlike `hash`."""
     return int.from_bytes(
         hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
     )
@@ -83,7 +88,7 @@ _BASE_TO_SHINGLE = pow(_BASE, SHINGLE, 1 << 64)
 
 
 def _shingles(tokens: list[str]) -> frozenset[int]:
-    """Every run of `SHINGLE` tokens as a rolling hash; fewer tokens make one run."""
+    """Compute every run of `SHINGLE` tokens as a rolling hash; fewer tokens make one run."""
     numbers = [_number(token) for token in tokens]
     run = 0
     for number in numbers[:SHINGLE]:
@@ -96,7 +101,10 @@ def _shingles(tokens: list[str]) -> frozenset[int]:
 
 
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
-"""What is written of each kind of node that has no method of its own. The context says nothing that the place does not."""
+"""The fields written for node types without their own method.
+
+The context is left out: the position implies it.
+"""
 _LEFT_OUT = {"ctx", "annotation", "returns", "type_comment", "type_params", "kind", "type_ignores"}
 _OPERATORS: dict[type[ast.AST], str] = {
     kind: kind.__name__
@@ -106,24 +114,30 @@ _OPERATORS: dict[type[ast.AST], str] = {
 
 
 class _Emitter:
-    """Writes a syntax tree as tokens in one walk, each node in brackets of some kind so that no two trees look alike."""
+    """Writes a syntax tree as tokens in one walk.
+
+    Every node is bracketed, so that different trees give different tokens.
+    """
 
     def __init__(self, idle: Collection[ast.stmt]) -> None:
         self._idle = frozenset(idle)
         self.unneeded: list[ast.stmt] = []
         self._out: list[str] = []
         self._renamed: list[int] = []
-        """Where a name stands that may be one of the module's own: known only at the end."""
+        """Positions of names that may be the module's own, which is known only at the end."""
         self._given: set[str] = set()
         self._imports: dict[str, str] = {}
         self._imported: set[str] = set()
         self._class_name = ""
         self._loads: set[str] = set()
         self._bound: set[str] = set()
-        """Names that the function under way reads, and those that are its own."""
+        """The names that the current function reads (`_loads`), and those it binds."""
 
     def module(self, tree: ast.Module) -> list[str]:
-        """The classes, and then what they need of the rest: no shapes, seeds or helpers that only `get_inputs` uses."""
+        """Write the classes, then what they need of the rest.
+
+        Shapes, seeds and helpers that only `get_inputs` uses are left out.
+        """
         rest = []
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
@@ -138,7 +152,7 @@ class _Emitter:
             else:
                 rest.append((node, _names_of(node)))
         if not self._out:
-            # No class: its functions are what the file is for, or else all of it.
+            # Without a class, the functions are the content of the file; without these, all of it is.
             functions = {node.name for node, _ in rest if isinstance(node, _FUNCTION)}
             self._loads = functions or set().union(*(names for _, names in rest))
         while needed := [part for part in rest if part[1] & self._loads - self._imported]:
@@ -146,12 +160,12 @@ class _Emitter:
             self._body([node for node, _ in needed])
         self.unneeded += [node for node, _ in rest]
         self._rename()
-        # A name that was written out is several tokens.
+        # A full name may be several tokens.
         return " ".join(self._out).split(" ") if self._out else []
 
     def _rename(self) -> None:
-        """Give the module's own names their numbers, in order of appearance, and write imported ones out."""
-        # These are called by others.
+        """Number the module's own names in order of appearance, and write imported names in full."""
+        # Callers outside the module use these names, so they stay.
         given = {
             name for name in self._given if name not in ("forward", "self") and not name.startswith("__")
         }
@@ -188,7 +202,7 @@ class _Emitter:
         out.append(kind.__name__)
         for field in fields:
             value = getattr(node, field, None)
-            # What is empty is not written, so that a field that a later Python adds changes nothing.
+            # Empty fields are not written, so that a field added by a later Python changes nothing.
             if value is None or value == []:
                 continue
             out.append(field)
@@ -265,7 +279,7 @@ class _Emitter:
         if node.ctx.__class__ is not ast.Load:
             self._given.add(node.attr)
         if value.__class__ is ast.Name and value.id == "self":
-            # Only what hangs on `self`: a method of a tensor may share its name with something of ours.
+            # Only attributes of `self`: a tensor's method may share its name with one of the module's own.
             self._out.append("self")
             self._name("." + node.attr)
         else:
@@ -278,7 +292,7 @@ class _Emitter:
         if not is_plain_super(node, self._class_name):
             self._all(node.args)
         for keyword in node.keywords:
-            # A keyword argument of torch may share its name with a variable of ours.
+            # A keyword argument of torch may share its name with one of the module's variables.
             self._out.append(f"{keyword.arg}=" if keyword.arg else "**")
             self._node(keyword.value)
             self._out.append(",")
@@ -304,7 +318,7 @@ class _Emitter:
             self._out.append(";")
 
     def _expression(self, node: ast.Expr) -> None:
-        if node.value.__class__ is not ast.Constant:  # a docstring, or as good as one
+        if node.value.__class__ is not ast.Constant:  # a docstring or a bare string
             self._node(node.value)
             self._out.append(";")
 
@@ -336,7 +350,7 @@ class _Emitter:
         self._out.append(";")
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Note what each imported name stands for. The import itself is not written: it may be dead."""
+        """Record the full name of each imported name. The import itself is not written: it may be unused."""
         for alias in node.names:
             self._imported.add(alias.asname or alias.name.partition(".")[0])
             if isinstance(node, ast.ImportFrom):
@@ -373,7 +387,7 @@ def _constant(value: Any) -> str:
 
 
 def _names_of(node: ast.stmt) -> set[str]:
-    """The names that a statement of the file gives."""
+    """Return the names that a top-level statement defines."""
     if isinstance(node, _FUNCTION):
         return {node.name}
     names = set()
@@ -381,7 +395,7 @@ def _names_of(node: ast.stmt) -> set[str]:
         if isinstance(part, ast.Name) and (isinstance(node, ast.Expr) or not isinstance(part.ctx, ast.Load)):
             names.add(part.id)
         elif isinstance(part, ast.Attribute | ast.Subscript) and not isinstance(part.ctx, ast.Load):
-            # `Net.forward = …` and `TABLE["a"] = …` change what the name stands for.
+            # `Net.forward = …` and `TABLE["a"] = …` change what the name refers to.
             names.update(inner.id for inner in ast.walk(part.value) if isinstance(inner, ast.Name))
         elif isinstance(part, ast.FunctionDef | ast.ClassDef):
             names.add(part.name)
@@ -391,7 +405,10 @@ def _names_of(node: ast.stmt) -> set[str]:
 
 
 def flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a file, out of the conditions and `try`s that they stand in; not what runs as a script only."""
+    """Yield a file's statements, also inside conditions and `try` blocks.
+
+    Statements under a main guard are left out.
+    """
     for node in body:
         if isinstance(node, ast.If) and not _is_main(node.test):
             yield from flat(node.body)
@@ -409,7 +426,7 @@ def _is_main(test: ast.expr) -> bool:
 
 
 def is_plain_super(node: ast.AST, class_name: str) -> bool:
-    """`super()`, or what is the same inside this class: `super(Net, self)`."""
+    """Whether the node is `super()`, or its equivalent inside this class: `super(Net, self)`."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"):
         return False
     if not node.args:
@@ -419,7 +436,7 @@ def is_plain_super(node: ast.AST, class_name: str) -> bool:
 
 
 def does_nothing(node: ast.FunctionDef | ast.AsyncFunctionDef, class_name: str) -> bool:
-    """An `__init__` that only calls its base's: leaving it out is the same."""
+    """Whether this is an `__init__` that only calls its base's, which can be left out."""
     arguments = node.args
     if node.name != "__init__" or len(arguments.args) != 1:
         return False

@@ -1,9 +1,9 @@
-"""Runs a module once and notes what it does. A worker for `kernelmill.sandbox`: it executes a stranger's code,
-so call `handle` in a confined process and nowhere else.
+"""A worker for `kernelmill.sandbox` that runs a module once and records what it does.
 
-The module is built and run on fake tensors, which have shapes and types and no memory, while a dispatch mode
-notes each ATen operation. Where that fails (`.item()`, numpy, a branch on values), it runs again for real, if
-it fits into memory. The module stays in the mode it was built in, and gradients are off.
+It executes untrusted code, so call `handle` only in a sandboxed process. The module is built and run on fake
+tensors, which have shapes and dtypes but no memory, while a dispatch mode records each ATen operation. If
+that fails (`.item()`, numpy, a branch on values), it runs again for real, if it fits into memory. The module
+stays in the mode it was built in, and gradients are off.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-os.environ["TORCHDYNAMO_DISABLE"] = "1"  # a `@torch.compile` would start compilers, which a child may not
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # `@torch.compile` would start compilers, which a child may not do
 
 import msgspec
 import torch
@@ -51,15 +51,15 @@ _MODULE_NAME = "kernelmill_traced_module"
 _FILE = "traced_module.py"
 
 
-_start = types.SimpleNamespace(mapped=0)  # bytes mapped before there was a child, which cannot look
+_start = types.SimpleNamespace(mapped=0)  # bytes mapped before forking; a child cannot read this
 
 
 class TraceFailed(Exception):
-    """The module cannot be traced; the message is one line, with the line of its source."""
+    """The module cannot be traced. The message is one line, with the source line."""
 
 
 def prepare() -> None:
-    """Run what torch does only once, before there are children: its lazy imports and first-use tables."""
+    """Warm up torch before forking children: its lazy imports and first-use tables."""
     warnings.simplefilter("ignore")
     handle({"code": _WARM_UP, "entry_point": "Model"})
     _start.mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -67,14 +67,14 @@ def prepare() -> None:
 
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
-    """Trace `request["code"]`'s class `request["entry_point"]`; gives a `Trace` as plain values."""
+    """Trace the class `request["entry_point"]` of `request["code"]`; return a `Trace` as plain values."""
     warnings.simplefilter("ignore")
     code, entry_point = request["code"], request["entry_point"]
     start = time.monotonic()
     sizes: list[int] = []
     try:
         fields = _trace(code, entry_point, "fake", sizes)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  the real run shows whether it is the module's own
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the real run shows whose fault it is
         _refuse_if_too_big(sum(sizes), error)
         try:
             fields = _trace(code, entry_point, "real", [])
@@ -87,7 +87,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trace(code: str, entry_point: str, mode: str, sizes: list[int]) -> dict[str, Any]:
-    """The fields of a `Trace`. `sizes` receives the bytes of what was built, known even if the run fails."""
+    """Return the fields of a `Trace`. `sizes` receives the bytes of what was built, even if the run fails."""
     torch.manual_seed(0)
     module = load(code, _MODULE_NAME, _FILE)
     kind: Any = getattr(module, entry_point, None)
@@ -134,7 +134,7 @@ def _trace(code: str, entry_point: str, mode: str, sizes: list[int]) -> dict[str
 
 
 def _refuse_if_too_big(held: int, error: BaseException) -> None:
-    """Not to run for real what cannot fit: inputs and parameters, and about as much again for results."""
+    """Raise if a real run cannot fit: inputs and parameters, and about as much again for results."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
         return
@@ -144,7 +144,7 @@ def _refuse_if_too_big(held: int, error: BaseException) -> None:
         raise TraceFailed(f"{where(error, _FILE)}; {need}") from error
 
 
-# ------------------------------------------------------------------------------------------------------- values
+# --------------------------------------------------------------------------------------------- values
 
 
 def _dtype(tensor: torch.Tensor) -> str:
@@ -169,12 +169,12 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _lazy_free(tensors: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Without those that get a shape in the first run only."""
+    """Skip tensors that get a shape only in the first run."""
     return (t for t in tensors if not nn.parameter.is_lazy(t))
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Every tensor inside a value by its path, and whatever holds no tensor as it is."""
+    """Yield every tensor inside a value by its path, and anything that holds no tensor as it is."""
     if isinstance(value, torch.Tensor) or next(_tensors(value), None) is None:
         yield name, value
     elif isinstance(value, dict):
@@ -200,18 +200,18 @@ def _facts(values: Iterable[tuple[str, Any]]) -> tuple[list[TensorFact], list[Va
 
 
 def _bound(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Arguments of a method by the names of the parameters they go to, without `self`."""
+    """Return a method's arguments by parameter name, without `self`."""
     try:
         return list(inspect.signature(function).bind(None, *args, **kwargs).arguments.items())[1:]
-    except (TypeError, ValueError):  # they do not fit; the call itself will say so better
+    except (TypeError, ValueError):  # they do not fit; the call itself raises a better error
         return [(f"args[{i}]", value) for i, value in enumerate(args)] + list(kwargs.items())
 
 
-# --------------------------------------------------------------------------------------------------- operations
+# ----------------------------------------------------------------------------------------- operations
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """Notes every ATen operation, with the submodule that called it and where its arguments come from."""
+    """Records every ATen operation, with the submodule that called it and the origin of its arguments."""
 
     def __init__(self, model: nn.Module, arguments: list[tuple[str, Any]]) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._muted = 0
         self._paths = {module: name for name, module in model.named_modules()}
         self._stack: list[str] = []
-        # Weak, so that what the module drops is freed in a real run too.
+        # Weak, so that a real run also frees what the module drops.
         self._names: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             self._names[tensor] = name
@@ -232,7 +232,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # `prim` operations ask a tensor for its device and the like.
+        # `prim` operations only query a tensor, for its device and the like.
         muted = self._muted or func.namespace == "prim"
         # Before the call: an in-place operation gives its argument a new name.
         given = {} if muted else self.describe(func._schema, args, kwargs or {})
@@ -258,11 +258,15 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
             self._names[tensor] = f"[{len(self.ops)}]" + (f" (part {index + 1})" if index else "")
 
     def name_of(self, tensor: torch.Tensor) -> str:
-        """`x`, `fc.weight`, `[3]` for the result of the third operation; a tensor from elsewhere is a constant."""
+        """Return where a tensor comes from.
+
+        That is `x`, `fc.weight`, or `[3]` for the result of the third operation; a tensor from elsewhere is a
+        constant.
+        """
         return self._names.get(tensor) or f"a constant of shape {tuple(tensor.shape)}"
 
     def describe(self, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, str]:
-        """The arguments of an operation by name; those that are None are left out."""
+        """Return the arguments of an operation by name, without those that are None."""
         names = [argument.name for argument in schema.arguments]
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         return {name: self.text(value) for name, value in given.items() if value is not None}
@@ -278,7 +282,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     @contextmanager
     def muted(self) -> Iterator[bool]:
-        """What happens inside is part of one operation. Gives whether that is already so."""
+        """Treat everything inside as part of one operation. Yields whether that was already so."""
         self._muted += 1
         try:
             yield self._muted > 1
@@ -288,7 +292,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
     @contextmanager
     def following_modules(self) -> Iterator[None]:
         def enter(module: nn.Module, args: Any) -> None:
-            # A module made during the run has no path of its own.
+            # A module created during the run has no path of its own.
             self._stack.append(self._paths.get(module, self._stack[-1] if self._stack else ""))
             self._muted += isinstance(module, nn.RNNBase | nn.RNNCellBase)
 
@@ -305,7 +309,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
 
 
 class _WholeCalls(TorchFunctionMode):  # type: ignore[misc]
-    """Notes attention and recurrent functions as one operation each, before torch takes them apart."""
+    """Records attention and recurrent functions as one operation each, before torch decomposes them."""
 
     def __init__(self, recorder: _Recorder, fake: bool) -> None:
         super().__init__()
@@ -334,7 +338,7 @@ class _WholeCalls(TorchFunctionMode):  # type: ignore[misc]
 
 
 def fake_sequence(data: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
-    """What a recurrent function returns, by shape: torch would take seconds to fake every step of it."""
+    """Return the outputs of a recurrent function by shape: torch would take seconds to fake every step."""
     packed = isinstance(rest[0], torch.Tensor) and not rest[0].is_floating_point()
     # (batch sizes,) state, weights, has biases, layers, dropout, training, bidirectional, (batch first)
     state, bidirectional = rest[packed], rest[packed + 6]
@@ -351,7 +355,7 @@ _WHOLE: dict[str, OpKind] = {
 
 
 def _attention_flops(query: Any, key: Any, value: Any, *rest: Any, **options: Any) -> int:
-    """Two products: every query with every key, and the weights with the values."""
+    """Count two products: queries with keys, and weights with values."""
     pairs = math.prod(query.shape[:-1]) * key.shape[-2]
     return int(2 * pairs * (query.shape[-1] + value.shape[-1]))
 
@@ -365,7 +369,7 @@ def _recurrent_name(module: nn.RNNBase | nn.RNNCellBase) -> str:
 
 
 def _recurrent_flops(module: nn.Module, output: Any) -> int | None:
-    """Each weight matrix meets each step of each sequence once."""
+    """Count each weight matrix once for each step of each sequence."""
     first = next(_tensors(output), None)
     if first is None:
         return None

@@ -1,13 +1,14 @@
-"""Rows as Arrow record batches, by two roads that give the same values.
+"""Convert rows to Arrow record batches, by a fast and an exact code path that give the same values.
 
-The quick road: msgspec reads every row of a block straight into the type of the rows before it, which is compiled, and each column is
-handed to pyarrow as one flat list for each kind of leaf in it. It gives up where a row is not like those before it, is not JSON at all,
-or has a number from 2 ** 53 in a column of floats: there the type has made a float of a whole number and may have rounded it. Then the
-whole block takes the exact road: each row into a dict, which is looked at value by value. That one learns from the row, or says what is
-wrong with it.
+Fast path: msgspec decodes every row of a block into the compiled type of the rows before it. Each leaf of a column goes to
+pyarrow as one flat list. This path gives up where a row has another type, is not JSON, or has a number of 2 ** 53 or more
+in a column of floats: there msgspec has converted an integer to a float and may have rounded it.
 
-pyarrow's own JSON reader is not used: it takes more time than both steps of the quick road, makes broken arrays of lists that hold
-nulls alone, takes a line `null` for a row of nulls, and crashes where there is no other line.
+Exact path: the whole block is decoded to dicts and inspected value by value. This path learns new columns and types from a
+row, or reports what is wrong with it.
+
+pyarrow's own JSON reader is not used. It takes more time than both steps of the fast path, builds broken arrays from lists
+that contain only nulls, reads a line `null` as a row of nulls, and crashes where there is no other line.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ BLOCK_ROWS, BLOCK_BYTES = 2_000, 1 << 20
 
 
 class Block(NamedTuple):
-    """Rows that are read together."""
+    """A chunk of rows that is converted at once."""
 
     rows: list[Row]
     text: bytes
-    """The rows as a file of lines has them."""
+    """The rows as JSONL."""
 
 
 def blocks(rows: Iterator[Row]) -> Iterator[Block]:
@@ -40,11 +41,12 @@ def blocks(rows: Iterator[Row]) -> Iterator[Block]:
 
 
 class _Unsure(Exception):
-    """A value that the quick road may have changed."""
+    """A value that the fast path may have changed."""
 
 
 class QuickReader:
-    """Reads rows of one type as batches of the schema that goes with it: both from the same `Columns`, at the same time."""
+    """The fast path: reads rows of one type as batches. `row_type` and `schema` must come from the same state of
+    `Columns`."""
 
     def __init__(self, row_type: Any, schema: Any, json_columns: Iterable[str] = ()) -> None:
         self._schema = schema
@@ -52,13 +54,13 @@ class QuickReader:
         self._decode = msgspec.json.Decoder(row_type).decode
 
     def __call__(self, rows: list[Row]) -> Any:
-        """The batch; None where the rows have to take the exact road."""
+        """Return the batch, or None where the rows need the exact path."""
         import pyarrow as pa
 
         decode = self._decode
         try:
             values = [decode(row.raw) for row in rows]
-            # The type of a row is that of any object, and takes null too.
+            # The row type also accepts null, as any object type does.
             if any(row.fault is not None for row in rows) or any(value is None for value in values):
                 return None
             for alias in self._json:
@@ -70,14 +72,14 @@ class QuickReader:
 
 
 def _fields(fields: Any, values: Sequence[Any]) -> list[Any]:
-    """An array for each field of objects, of which none is null. The types of `Columns` call their fields f0, f1 and so on."""
+    """One array per field of non-null objects. The types of `Columns` call their fields f0, f1 and so on."""
     return [
         _flat(field.type, [*map(attrgetter(f"f{number}"), values)]) for number, field in enumerate(fields)
     ]
 
 
 def _flat(kind: Any, values: list[Any]) -> Any:
-    """An array of values as the compiled type gives them."""
+    """An array of values as decoded by the compiled type. Raises `_Unsure`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -98,7 +100,7 @@ def _flat(kind: Any, values: list[Any]) -> Any:
     there = pa.StructArray.from_arrays(
         _fields(kind, [value for value in values if value is not None]), fields=[*kind]
     )
-    # The place of each object among those that are there; none for null, and so null in what is taken.
+    # The index of each object among the non-null ones, and None for null: `take` turns a null index into a null.
     places = accumulate(not null for null in nulls)
     return there.take(
         pa.array([None if null else place - 1 for null, place in zip(nulls, places, strict=True)], pa.int64())
@@ -106,7 +108,7 @@ def _flat(kind: Any, values: list[Any]) -> Any:
 
 
 def exact_batch(rows: list[Row], values: list[dict[str, Any]], schema: Any) -> Any:
-    """Decoded rows as a batch. Raises `BadRow` for a whole number that a column of floats cannot hold."""
+    """Convert decoded rows to a batch. Raises `BadRow` for an integer that a column of floats cannot hold exactly."""
     import pyarrow as pa
 
     arrays = [_array(field, rows, [row.get(field.name) for row in values]) for field in schema]

@@ -1,9 +1,9 @@
-"""What publishing would change: rows by split, and columns.
+"""Compute what publishing would change: rows by split, and columns.
 
-A row is the same row as before by what names it: `example_id`, `uuid`, `instance_id`, `level`, `problem_id`, the problem's and the
-module's name, as far as the row has them; of rows with the same names, the first is the first, the second the second. A row that
-has no name is known by its content alone, and so is never changed, only added or removed. Values are compared, not bytes: the
-order of columns does not count, nor a null in place of a missing key. Holds about 200 bytes a row.
+Rows are matched by their identifying columns: `example_id`, `uuid`, `instance_id`, `level`, `problem_id`, and the names of
+the problem and the module, as far as a row has them. Rows with the same identifiers are matched in order. A row without
+identifiers is matched by its content, so it is never changed, only added or removed. Values are compared, not bytes: the
+order of columns is ignored, and a null equals a missing key. Holds about 200 bytes per row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SplitChange(NamedTuple):
 class Changes(NamedTuple):
     splits: dict[str, SplitChange]
     moved: int
-    """Rows among those removed here and added there: they change sides."""
+    """Rows removed from one split and added to another."""
     columns: list[str]
 
 
@@ -73,7 +73,7 @@ def _rows(name: str, files: list[DataFile]) -> Iterable[Row]:
 
 
 def _fingerprints(rows: Iterable[Row]) -> dict[int, int]:
-    """For each row, what it is called and what it holds."""
+    """Map each row's identity hash to its content hash."""
     read = RowReader(dict[str, Any])
     seen: Counter[int] = Counter()
     found: dict[int, int] = {}

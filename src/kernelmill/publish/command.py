@@ -1,7 +1,7 @@
-"""`kernelmill publish`: rows as a dataset, in a folder or on the Hub.
+"""`kernelmill publish`: publish rows as a dataset, in a folder or on the Hub.
 
-Every dataset is built in full before anything at its target changes, and then put there whole. Datasets of one command are
-published one after the other: a failure leaves those before it published.
+Each dataset is built completely before anything at its target changes, and then published atomically. The datasets of one
+command are published one after the other: a failure leaves the earlier ones published.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kernelmill.store.source import DataFile
 from kernelmill.store.watched import Watched
 
 MUCH_SMALLER = 0.5
-"""A dataset with less than this share of the rows that are there now is not put in their place unasked."""
+"""Ask before replacing a dataset with one that has less than this share of its rows."""
 
 
 def publish(settings: PublishSettings) -> Made:
@@ -39,7 +39,9 @@ def publish(settings: PublishSettings) -> Made:
         raise ConfigError(
             "HF_TOKEN is not set, and the Hub needs it: put a token with write access into .env, or use --to folder:PATH"
         )
-    sources = [_source(settings, job, token) for job in jobs]  # what is wrong with one stops all of them
+    sources = [
+        _source(settings, job, token) for job in jobs
+    ]  # open all first: one bad source stops everything
     made = [_publish_one(settings, job, source, token) for job, source in zip(jobs, sources, strict=True)]
     for note in notes:
         print(note)
@@ -48,7 +50,7 @@ def publish(settings: PublishSettings) -> Made:
         (str(job.folder or job.to), f"dataset: {_rows(built)}") for job, built in zip(jobs, made, strict=True)
     )
     if settings.dry_run or settings.test_mode or any(job.folder is None for job in jobs):
-        # What is on the Hub may be changed there by others, so it is looked at every time.
+        # Others may change a dataset on the Hub, so it has to be checked in every run.
         return Made((), rows, rows, results=results)
     files = [
         job.folder / name for job, built in zip(jobs, made, strict=True) if job.folder for name in built.files
@@ -85,7 +87,7 @@ def _publish_one(settings: PublishSettings, job: Job, source: Source, token: str
         ),
     )
     with _target(settings, job, token) as target:
-        # Before anything is sent: whoever reads it can still stop the wrong rows from going to the wrong place.
+        # Printed before anything is sent, so that the user can still stop a wrong source or target.
         tell("publish" + (" (dry run: nothing is changed)" if settings.dry_run else ""))
         tell(source_line(job.source, job.why))
         tell(f"{'target':<12}{target.label}")
@@ -115,7 +117,7 @@ def _target(settings: PublishSettings, job: Job, token: str | None) -> Target:
 
 
 def _ask(settings: PublishSettings, target: Target, built: Built, present: Present | None) -> None:
-    """Ask before rows or somebody's work are lost. Without a terminal the answer is no."""
+    """Ask before rows or manual edits are lost. Without a terminal the answer is no."""
     if present is None or settings.yes:
         return
     before, after = present.count_rows(), sum(built.rows.values())

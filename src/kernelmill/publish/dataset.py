@@ -1,9 +1,8 @@
-"""A source as the files of a dataset: Parquet by split, the card, and `kernelmill.json`, which says what they are.
+"""Build the files of a dataset: Parquet by split, the card, and the manifest `kernelmill.json`.
 
-The source is read once to plan the split and once to write. A column that only turns up among the later rows, or changes its type
-there, costs a third time: the schema is the same in all files. The same rows and settings give the same files, byte for byte; there
-is no date in them but those of the stages before. Nothing is left in the folder when it fails: the caller
-gives one that it throws away.
+The source is read once to plan the split and once to write. A column that appears late, or changes its type late, costs a
+third pass, because all files share one schema. The same rows and settings give the same files, byte for byte; the only
+dates in them are those of earlier stages. Does not clean up after a failure: the caller passes a temporary folder.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ from kernelmill.store.output import beside
 
 MANIFEST = "kernelmill.json"
 LOOK_AHEAD = 1_000
-"""Rows by which the columns are guessed. They are mostly right; where not, all rows are read once more."""
+"""Number of rows from which the schema is guessed. If the guess turns out wrong, all rows are read again."""
 
 
 class Wanted(NamedTuple):
-    """What a dataset is to be."""
+    """The dataset to build: its source and settings."""
 
     source: Source
     name: str
     repo: str | None
     word: str | None
-    """What the source was called, where it was called by one of our words."""
+    """The word for the source (`filtered`, `raw` …), if it was given by one or goes to a word's target."""
     split: How | Literal["auto"]
     share: float
     seed: int
@@ -54,7 +53,7 @@ class Wanted(NamedTuple):
     json_columns: tuple[str, ...]
     license: str | None
     config: dict[str, Any]
-    """The publishing command's own settings, as far as they change what is published."""
+    """The settings of `publish` that affect what is published."""
 
 
 class Built(NamedTuple):
@@ -65,7 +64,7 @@ class Built(NamedTuple):
     rows: dict[str, int]
     columns: dict[str, str]
     notes: list[str]
-    """What was odd, for the summary."""
+    """Remarks for the summary."""
 
     @property
     def size(self) -> int:
@@ -73,7 +72,7 @@ class Built(NamedTuple):
 
 
 class _RowHash:
-    """The SHA-256 of rows as a file of lines has it, reckoned in a thread, which must be the only one."""
+    """The SHA-256 of rows as JSONL, computed in a thread pool, which must have a single thread."""
 
     def __init__(self, thread: ThreadPoolExecutor) -> None:
         self._sha = hashlib.sha256()
@@ -94,7 +93,7 @@ class _RowHash:
 
 
 def build(wanted: Wanted, folder: Path) -> Built:
-    """Make the dataset in an empty folder."""
+    """Build the dataset in an empty folder."""
     source, columns = wanted.source, Columns(wanted.json_columns)
     for row in islice(source.rows(), LOOK_AHEAD):
         columns.take(row)
@@ -148,7 +147,7 @@ def _how(asked: How | Literal["auto"], source: Source, columns: Columns) -> How:
 
 
 class _Done(NamedTuple):
-    """What reading and writing all rows came to."""
+    """The result of reading and writing all rows."""
 
     written: dict[str, list[Written]]
     counts: CardCounts
@@ -156,8 +155,10 @@ class _Done(NamedTuple):
 
 
 def _write(source: Source, columns: Columns, schema: Any, split: Split, folder: Path) -> _Done | None:
-    """Read all rows, hash, count and write them. None where they do not fit the schema after all: then all of them have to be written
-    again, with the columns as they are known now."""
+    """Read, hash, count and write all rows.
+
+    Returns None where the rows do not fit the schema. Then all rows have to be written again with the columns known now.
+    """
     fits = schema is not None
     quick, known = _quick(columns, schema), columns.news
     counts = CardCounts()
@@ -191,7 +192,7 @@ def _quick(columns: Columns, schema: Any) -> QuickReader | None:
 
 
 def _share_out(rows: list[Row], batch: Any, split: Split, writers: dict[str, SplitWriter]) -> None:
-    """Give each split its rows of the batch."""
+    """Distribute the rows of a batch to the writers of their splits."""
     import pyarrow as pa
 
     sides = [split.side(row.index) for row in rows]
@@ -220,7 +221,7 @@ def _notes(columns: Columns, lineage: Lineage, empty: list[str], leakage: dict[s
 
 
 def _kind(wanted: Wanted, columns: Columns, lineage: Lineage) -> Kind:
-    """What the card calls the rows: by the word, the last stage that made a kind of its own, or the columns."""
+    """The kind of rows for the card: from the word, else the last stage that makes its own kind, else the columns."""
     known: dict[str, Kind] = {
         "raw": "raw",
         "filtered": "filtered",
@@ -239,7 +240,7 @@ def _kind(wanted: Wanted, columns: Columns, lineage: Lineage) -> Kind:
 
 
 def _lengths(source: Source) -> LengthReport | None:
-    """The report of `kernelmill lengths` beside the source: `rows.lengths.json` for `rows.jsonl`."""
+    """The report of `kernelmill lengths` beside the source (`rows.lengths.json` for `rows.jsonl`), if there is one."""
     if source.origin.get("kind") != "file":
         return None
     path = beside(source.files[0].path, ".lengths.json")

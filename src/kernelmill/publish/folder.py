@@ -1,11 +1,11 @@
-"""A dataset in a local folder, which `datasets.load_dataset` opens.
+"""Publish a dataset to a local folder that `datasets.load_dataset` can open.
 
-The new one is built beside the old (`.NAME.new`) and put in its place by one step of the file system, so that whoever looks, and
-a process that is killed at any moment, finds the old one or the new one, whole. What a killed process left is cleared the next
-time. Where the file system cannot swap two folders in one step, the old one is moved aside first (`.NAME.old`); a process that
-is killed right then leaves no folder, and the next one puts the old one back.
+The new dataset is built beside the old one (`.NAME.new`) and swapped in atomically. A reader, and a process that is killed
+at any moment, leaves or sees either the old dataset or the new one, complete. The next run removes what a killed process
+left. Where the file system has no atomic swap, the old folder is first moved aside (`.NAME.old`). A process that is killed
+at that point leaves no folder, and the next run restores the old one.
 
-Does not replace a folder that holds files which are not its own.
+Does not replace a folder that contains files not made by kernelmill.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CANNOT_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.ENOTSUP)
 
 
 class FolderTarget:
-    """One folder."""
+    """A target that is a local folder."""
 
     forgets = True
 
@@ -137,7 +137,7 @@ class FolderTarget:
 
 
 def _exchange(one: Path, other: Path) -> None:
-    """Swap two folders in one step. Python has no name for this call of Linux."""
+    """Swap two folders atomically with Linux's `renameat2`, for which Python has no wrapper."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))

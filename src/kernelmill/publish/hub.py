@@ -1,12 +1,12 @@
-"""A dataset on the Hugging Face Hub: data, card and manifest in one commit, on top of the one that was looked at.
+"""Publish a dataset to the Hugging Face Hub: data, card and manifest in one commit on top of the inspected one.
 
-The files are uploaded first and are nobody's until the commit, which changes the branch whole or not at all; what the dataset had
-before goes in the same commit. Bytes are the same for the same rows, so that what an interrupted run had uploaded is not sent
-again. Somebody else's commit in between is refused by the Hub, and told. Where the answer to the commit is lost, the branch says
-whether it was made.
+Files are uploaded first and stay invisible until the commit, which is atomic. The same commit removes the old data. The
+same rows give the same bytes, so files that an interrupted run uploaded are not sent again. If somebody else commits in
+between, the Hub rejects our commit and the user is told. If the response to the commit is lost, the branch shows whether
+the commit was made.
 
-The client retries uploads by itself; what it does not retry is retried here, a few times: rate limits, server errors and lost
-connections. Does not change the visibility of a dataset that is there, and leaves files alone that are no data.
+The client retries uploads by itself. This module retries a few times what the client does not: rate limits, server errors
+and lost connections. Does not change the visibility of an existing dataset, and keeps files that are not data.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ LONGEST_WAIT = 300.0
 _AGAIN = (408, 429, 500, 502, 503, 504)
 _CARD = "README.md"
 _NEW = (".gitattributes", _CARD)
-"""What a dataset may hold that was just made."""
+"""Files that a newly created dataset may contain."""
 
 
 class HubTarget:
-    """One dataset on the Hub."""
+    """A target that is a dataset on the Hub."""
 
     forgets = False
 
@@ -77,7 +77,7 @@ class HubTarget:
             try:
                 return self._api.dataset_info(self.label, files_metadata=True)
             except RepositoryNotFoundError:
-                return None  # or somebody's private one: the Hub does not say
+                return None  # or it is private: the Hub does not distinguish the two
 
         found = self._patiently("looking at the dataset", info)
         if found is None:
@@ -105,7 +105,7 @@ class HubTarget:
         }
 
     def _download(self, name: str) -> Path:
-        """A file of the commit that was looked at."""
+        """Download a file of the inspected commit."""
         from huggingface_hub import hf_hub_download
 
         def download() -> Path:
@@ -127,7 +127,7 @@ class HubTarget:
         ]
 
     def _outdated(self, built: Built) -> list[str]:
-        """Files that go: the data that was there, and what an earlier publication brought along."""
+        """Files to remove: the old data, and other files of an earlier publication."""
         there = self._present
         if there is None:
             return []
@@ -152,7 +152,7 @@ class HubTarget:
             except HfHubHTTPError as error:
                 if (
                     _status(error) != 409
-                ):  # there is one: made by a call whose answer was lost, or by somebody else
+                ):  # it exists: made by our call whose response was lost, or by somebody else
                     raise
 
         self._patiently("making the dataset", create)
@@ -175,7 +175,7 @@ class HubTarget:
         deletions = [CommitOperationDelete(path_in_repo=name) for name in self._outdated(built)]
         say(f"uploading {size(self.to_send(built))} to {self.label}")
         for addition in additions:
-            # One by one: the client sends several in threads, for which a Ctrl-C would have to wait.
+            # One by one: the client would send several in threads, and Ctrl-C would have to wait for them.
             self._patiently("uploading", functools.partial(self._send, addition), tries=1)
         rows = sum(built.rows.values())
 
@@ -189,7 +189,7 @@ class HubTarget:
             )
 
         def is_made() -> bool:
-            """Whether the commit is there although its answer was lost. Raises where another one is."""
+            """Whether the commit was made although its response was lost. Raises if there is another commit."""
             self.look()
             if not self._differing(built) and not self._outdated(built):
                 return True
@@ -209,7 +209,7 @@ class HubTarget:
         tries: int = TRIES,
         after_loss: Callable[[], bool] | None = None,
     ) -> T | Any:
-        """Call the Hub, and call again after what may pass. `after_loss` says whether a call without an answer was carried out."""
+        """Call the Hub and retry transient failures. `after_loss` says whether a call without a response took effect."""
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
         for attempt in range(1, tries + 1):
@@ -223,13 +223,13 @@ class HubTarget:
                 cause = _cause(error)
                 status = _status(cause)
                 if not isinstance(cause, (http_error(), LocalEntryNotFoundError)):
-                    # The client's own words: a name that cannot be, metadata that the Hub does not take.
+                    # The client's own checks: an invalid name, or metadata that the Hub does not accept.
                     raise OutputError(
                         f"{doing} {self.label}: {first_line(Exception(redact(str(cause))))}: nothing is changed"
                     ) from error
                 if status is not None and status not in _AGAIN:
                     raise self._told(doing, cause) from error
-                # A 429 was refused; anything else may have been carried out all the same.
+                # A 429 was rejected; anything else may have taken effect all the same.
                 if after_loss is not None and status != 429 and after_loss():
                     return None
                 if attempt == tries:
@@ -245,7 +245,7 @@ class HubTarget:
         )
 
     def _told(self, doing: str, error: Exception) -> OutputError:
-        """What to do about it, in one line."""
+        """Convert a failure to an error message that says what to do, in one line."""
         status, repo = _status(error), self.label
         org = repo.partition("/")[0]
         kept = "nothing is changed; run the same command again, and what is uploaded is not sent twice"
@@ -266,7 +266,7 @@ class HubTarget:
 
 
 def _cause(error: Exception) -> Exception:
-    """What went wrong inside: the client wraps the failure of an upload, and of a download."""
+    """The HTTP error inside an exception: the client wraps failures of uploads and downloads."""
 
     inner: BaseException | None = error
     while inner is not None:
@@ -292,7 +292,7 @@ def _wait(error: Exception, attempt: int) -> float:
 
 
 def _hash_like(known: str, file: Written) -> str:
-    """A file's hash of the kind that the Hub gave for what it has: SHA-256 for large files, git's own for the others."""
+    """A file's hash in the format of `known`: SHA-256 for large (LFS) files, git's blob hash for the others."""
     if len(known) == len(file.sha256):
         return file.sha256
     sha = hashlib.sha1(b"blob %d\0" % file.size)
@@ -304,7 +304,7 @@ def _hash_like(known: str, file: Written) -> str:
 
 @contextlib.contextmanager
 def _plain_words() -> Iterator[None]:
-    """The client's warnings as lines of ours, without addresses that are signed; its bars on a terminal only."""
+    """Print the client's warnings as our own lines, without signed URLs. Show its progress bars on a terminal only."""
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     if not sys.stderr.isatty():

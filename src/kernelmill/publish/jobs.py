@@ -1,9 +1,9 @@
-"""What is published where: from the words of the command line to sources and targets.
+"""Resolve the command line of `publish` to sources and targets.
 
-`filtered`, `unique`, `synthetic` and `raw` are words for the files that the stages write, and each has a target of its own;
-`all` is the first three. What goes to such a target by another name is still that set: `word` says so. In test mode words
-go to folders, for nothing is uploaded then. A set without thoughts (`-no-reasoning`, from `kernelmill strip`) goes along with the set it was made from,
-where its file is there. A folder that has the name of such a word is called `./filtered`.
+The words `filtered`, `unique`, `synthetic` and `raw` stand for the files that the stages write. Each has its own target;
+`all` means the first three. Another source that goes to such a target still counts as that set (`word`). In test mode
+words go to folders, because nothing is uploaded. The variant without reasoning (`-no-reasoning`, from `kernelmill strip`)
+is published along with its set if its file exists. A folder that is named like a word is given as `./filtered`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _REPO = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 class Job(NamedTuple):
-    """One dataset."""
+    """One dataset to publish."""
 
     source: str
     word: str | None
     to: str
     """`folder:PATH`, or `org/name`."""
     why: str
-    """Why it is this source, in words."""
+    """Why this source was chosen, for the user."""
 
     @property
     def name(self) -> str:
@@ -44,7 +44,7 @@ class Job(NamedTuple):
 
 
 def find_jobs(settings: PublishSettings) -> tuple[list[Job], list[str]]:
-    """What there is to publish, and what there is not, in a line each. Raises before anything is done."""
+    """Return the datasets to publish, and notes about what is not published. Raises before anything is done."""
     to = _target(settings.to) if settings.to is not None else None
     words = ALL if settings.source == "all" else (settings.source,)
     if words[0] not in (*ALL, "raw"):
@@ -79,7 +79,7 @@ def find_jobs(settings: PublishSettings) -> tuple[list[Job], list[str]]:
 
 
 def _named(settings: PublishSettings, word: str, to: str | None) -> Job:
-    """The dataset that a word stands for."""
+    """The job for a word."""
     path, target = getattr(settings, f"{word}_path"), to or _target(getattr(settings, f"{word}_to"))
     why = f"{word}, by {settings.origin(f'{word}_path')}"
     if settings.test_mode and (other := tested(path, named=False)):
@@ -92,7 +92,7 @@ def _named(settings: PublishSettings, word: str, to: str | None) -> Job:
 
 
 def _word_of(settings: PublishSettings, to: str) -> str | None:
-    """Which of our sets goes to this target."""
+    """The word whose target this is, if any."""
     base = to.removesuffix(NO_REASONING)
     return next((word for word in (*ALL, "raw") if base == getattr(settings, f"{word}_to")), None)
 
@@ -107,7 +107,7 @@ def _target(to: str) -> str:
 
 
 def _checked(settings: PublishSettings, job: Job) -> Job:
-    """Refuse what must not be published."""
+    """Reject jobs that must not be published. In test mode, return the job with a target for tests."""
     if settings.test_mode:
         if job.folder is None:
             raise ConfigError(

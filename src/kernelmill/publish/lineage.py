@@ -1,8 +1,8 @@
-"""Where a source's rows come from: the manifests of the stages before, as far as they can be found and fit.
+"""Trace where a source's rows come from, through the manifests of earlier stages.
 
-A stage leaves its manifest beside its output, and names its own source there; that source's manifest is looked for where it was,
-or in the same folder. A manifest that does not fit (the file was changed by hand, or made again since) is left out, and so is all
-before it: what is told must be true. Names of folders are taken out: they are nobody's business.
+A stage writes its manifest beside its output and names its source there. That source's manifest is looked up at the
+recorded path, else in the same folder. A manifest that does not match (the file was edited, or made again since) is left
+out together with everything before it, so that nothing false is published. Folder names are removed for privacy.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from kernelmill.store import Source
 from kernelmill.store.manifest import made_from, manifest_of, part
 
 _FOLDERS = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:|~\w*|\.{1,2})?[/\\](?:[^\s/\\\"']+[/\\])+([^\s/\\\"']*)")
-"""A path from the root, from home or from here, up to its last part; not the path inside a URL."""
+"""A path from the root, home or current folder, with its last part as a group; not the path inside a URL."""
 _PATHS = ("path", "source", "output", "journal", "prompt", "against")
-"""Keys whose value is the name of a file, so that folders are taken out of a relative one too."""
+"""Keys whose value is a file name, so that folders are removed from relative paths too."""
 
 
 class Lineage:
-    """The manifests, first stage first, and why there are no more."""
+    """The manifests of all earlier stages, first stage first, and a note on why there are no more."""
 
     def __init__(self, source: Source) -> None:
         self.stages: list[dict[str, Any]] = []
@@ -38,7 +38,7 @@ class Lineage:
         return isinstance(config, dict) and config.get("test_mode") is True
 
     def follow(self, sha256: str) -> None:
-        """Gather the manifests. `sha256` is that of the source's rows as they were read."""
+        """Collect the manifests. `sha256` is the hash of the source's rows as they were read."""
         manifest, file, seen = self._last, self._file, set[Path]()
         if manifest is not None and part(manifest, "output").get("sha256") != sha256:
             self.note = f"{file} is not what its manifest says it was: how it was made is not told"
@@ -57,12 +57,12 @@ class Lineage:
                 manifest = None
 
     def public(self) -> list[dict[str, Any]]:
-        """The manifests without the names of folders, and without what is secret."""
+        """The manifests without folder names and secrets."""
         return [without_folders(manifest) for manifest in self.stages]
 
 
 def without_folders(value: Any, key: str = "") -> Any:
-    """A value of a manifest as strangers may see it."""
+    """A value of a manifest without folder names and secrets, fit to be published."""
     if isinstance(value, dict):
         return {name: without_folders(inner, name) for name, inner in value.items()}
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""The commands that make a dataset again, from the settings that its manifests hold.
+"""Derive the commands that rebuild a dataset from the settings in its manifests.
 
-A command says what differs from the defaults and changes the rows. Left out: how fast it was made and what it cost. Files are
-called by their names alone, for the folders of whoever published it are nobody's business; an endpoint in a private network
-is `URL`. Does not promise the same answers of a model: its answers are in the journal of whoever asked it.
+A command contains the settings that differ from the defaults and affect the rows, not those for speed and cost. Files are
+given by name only, because the publisher's folders are private. An endpoint in a private network becomes `URL`. Does not
+guarantee the same model answers: those are in the publisher's journal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_THE_ROWS = {
     "source", "output", "concurrency", "timeout", "server_retries", "max_unusable", "give_up_after", "price", "prices",
     "max_cost", "api_key_var", "journal", "dry_run", "compare", "public", "yes", "workers", "stats",
 }  # fmt: skip
-"""Settings that are told otherwise, or do not change what is made."""
+"""Settings that are expressed in another way, or do not affect the rows."""
 _OF_THE_MODEL = {"base_url", "model", "tries", "sampling"}
 _SETS_FILE = "sets.toml"
 PRIVATE_URL = "URL"
@@ -32,7 +32,7 @@ _PRIVATE_DOMAINS = {"", "local", "internal", "lan", "localhost", "home", "corp",
 
 
 def command_of(manifest: Mapping[str, Any]) -> list[str]:
-    """The lines of one stage's command: the command, and before it as comments what no flag can say."""
+    """The lines of one stage's command: comments for settings without a flag, then the command."""
     stage, config = str(manifest.get("stage")), _mapping(manifest.get("config"))
     if benchmarks := _mapping(manifest.get("benchmarks")):
         config["against"] = [
@@ -42,7 +42,7 @@ def command_of(manifest: Mapping[str, Any]) -> list[str]:
     origin = _mapping(manifest.get("source"))
     words, notes = ["kernelmill", stage], []
     if sets := config.pop("env", None):
-        # Sets of problems stand in a config file only.
+        # Problem sets can be given in a config file only.
         notes.append(f"# {_SETS_FILE}: env = {_toml(_sets(sets, origin))}")
         words += ["@", _SETS_FILE]
     else:
@@ -62,7 +62,7 @@ def command_of(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _sets(sets: list[dict[str, Any]], origin: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The tables `[[env]]` of a run, with each source as others can name it."""
+    """The `[[env]]` tables of a run, each with its source under a public name."""
     origins = origin.get("sources") or [origin]
     return [
         {
@@ -75,7 +75,7 @@ def _sets(sets: list[dict[str, Any]], origin: Mapping[str, Any]) -> list[dict[st
 
 
 def _toml(value: Any) -> str:
-    """A value on one line of TOML: what JSON writes otherwise is tables, which have no null here."""
+    """A value as one line of TOML. Only tables are written differently from JSON; there are no nulls here."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{name} = {_toml(item)}' for name, item in value.items())} }}"
     if isinstance(value, list):
@@ -84,7 +84,7 @@ def _toml(value: Any) -> str:
 
 
 def _changed(stage: str, config: Mapping[str, Any], model: bool) -> Iterator[tuple[str, Any]]:
-    """The settings that differ from their defaults, in their order; of sampling, those that were set at all."""
+    """Yield the settings that differ from their defaults, in order; for sampling, those that were set at all."""
     kind = stage_classes().get(stage)
     fields = kind.model_fields if kind else {}
     for name, value in config.items():
@@ -125,7 +125,7 @@ def asked_a_model(manifest: Mapping[str, Any]) -> bool:
 
 
 def source_name(origin: Mapping[str, Any]) -> str:
-    """What a source is called on the command line: with its revision on the Hub, by its name alone on a disk."""
+    """A source's name on the command line: a Hub source with its revision, a local one by file name only."""
     if origin.get("kind") == "hub":
         revision = origin.get("revision")
         return f"{origin.get('repo')}@{revision}" if revision else str(origin.get("repo"))
@@ -140,7 +140,7 @@ def file_name(path: object) -> str:
 
 
 def public_url(url: object) -> str:
-    """An address that others can reach, without what a key may stand in; `URL` for one in a private network."""
+    """A public URL without the parts that may hold a key; `URL` for an endpoint in a private network."""
     try:
         parts = urlsplit(str(url))
         host, port = parts.hostname or "", f":{parts.port}" if parts.port else ""

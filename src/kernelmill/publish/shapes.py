@@ -1,14 +1,13 @@
-"""What the columns of a source hold, learned row by row, and how that is written as Arrow.
+"""Infer the columns of a source row by row, and map them to an Arrow schema.
 
-The columns of our own formats are listed here with their types, which never change; what else a row has is learned: the type of
-its first value that is not null, whole numbers with fractions among them as floats, the union of the keys of objects. A column
-with values that no one type can hold is an error that names both rows. Nothing is converted but that: no number becomes text,
-no text a number.
+The columns of our own formats are listed here with fixed types. Other columns are inferred: the type of the first non-null
+value, float for a mix of integers and floats, and the union of the keys of objects. A column whose values have no common
+type is an error that names both rows. There are no other conversions: no number becomes text, and no text a number.
 
-The keys of a verdict are data (names of kernels, GPUs, checks), so a type made of them would be another one in every run:
-`verdict` and `turns` are published as JSON text. No column has the type null, which other tools cannot append to.
+The keys of a verdict are data (names of kernels, GPUs, checks), so a type built from them would differ in every run:
+`verdict` and `turns` are published as JSON text. No column has the type null, to which other tools cannot append.
 
-A row that is like the rows before it is checked by compiled code, and only the others are looked at value by value.
+Compiled code checks rows that match the rows before them. Only the others are inspected value by value.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _MESSAGE = {"role": "text", "content": "text"}
 _EVALS = {
     "example_id": "int",
     "prompt": [_MESSAGE],
-    "completion": [{**_MESSAGE, "reasoning": "text"}],  # null where nobody thought: other runs have thoughts
+    "completion": [{**_MESSAGE, "reasoning": "text"}],  # null without thoughts: other runs have some
     "task": "text",
     "reward": "float",
     "generation_ms": "float",
@@ -44,14 +43,14 @@ _OPTIONAL = {
     "synthetic": {"triton_code": "text"},
     "messages": {"reasoning": "text", "reasoning_content": "text"},
 }
-"""Columns that have a type of their own where they are there at all."""
+"""Optional columns with a fixed type."""
 _FREE_KEYS = ("verdict", "turns")
-"""Columns whose objects have keys that differ from row to row: JSON text."""
+"""Columns whose objects have different keys in every row: published as JSON text."""
 _VERDICT_ROW = {"schema", "status", "verdict", "tier", "checks"}
 _OF_A_VERDICT = (
     "task", "candidate", "grade", "checks", "flags", "compile", "perf", "rewards", "kb_compat", "env", "cost",
 )  # fmt: skip
-"""The same where a row is a verdict itself, as `kernelmill evaluate` writes it."""
+"""The same for rows that are verdicts themselves, as written by `kernelmill evaluate`."""
 _CONTAMINATED = "contaminated_"
 _ONLY_NULLS: dict[str, Any] = {
     "tokens_in": "int",
@@ -66,7 +65,7 @@ _ONLY_NULLS: dict[str, Any] = {
     "licenses": ["text"],
     _CONTAMINATED: {"problem": "text", "how": "text", "share": "float"},
 }
-"""Types of our columns that are not text, where all rows of a run have null in them: another run has values there."""
+"""Types of our non-text columns that hold only nulls in a run: other runs have values there."""
 _REQUIRED = {
     "evals": ("example_id", "prompt", "completion", "reward", "info"),
     "synthetic": tuple(_SYNTHETIC),
@@ -77,14 +76,14 @@ _NAMES = {
     "object": "an object",
 }  # fmt: skip
 _MOST_KEYS = 1000
-"""Different keys of one object. More are no columns but data, which a table cannot hold."""
+"""Maximum number of distinct keys of one object. More keys are data, not columns, and do not fit a table."""
 _INT = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 Format = Literal["evals", "synthetic", "other"]
 
 
 class Shape:
-    """The type of one value: its kind, and what is inside it. `kind` is None as long as only nulls were seen."""
+    """The inferred type of one value: its kind and nested shapes. `kind` is None while only nulls were seen."""
 
     __slots__ = ("fields", "free", "item", "kind", "listed", "optional", "path", "required", "where")
 
@@ -92,15 +91,15 @@ class Shape:
         self.path = path
         self.kind = kind
         self.where = where
-        """The row that made it so, for the message when another row contradicts."""
+        """The row that set the kind, for the message when another row contradicts it."""
         self.listed = listed
-        """One of our own columns: its kind is given."""
+        """Whether this is one of our own columns, whose kind is fixed."""
         self.item: Shape | None = None
         self.fields: dict[str, Shape] = {}
         self.optional: dict[str, Any] = {}
         self.required: tuple[str, ...] = ()
         self.free: tuple[str, ...] = ()
-        """Fields that are JSON text where they hold an object or a list."""
+        """Fields that are published as JSON text if they hold an object or a list."""
 
     @classmethod
     def of(cls, path: str, pattern: Any) -> Shape:
@@ -118,7 +117,7 @@ class Shape:
         return cls(path, pattern, listed=True)
 
     def widen(self, value: Any, where: str) -> None:
-        """Take a value in. Raises where the column cannot hold both it and what was seen before."""
+        """Extend the shape to hold a value. Raises where it cannot hold both this value and earlier ones."""
         if value is None:
             if self.kind == "difficulty":
                 raise BadRow(where, "expected low, medium or high, got null", f"$.{self.path}")
@@ -165,9 +164,9 @@ class Shape:
                 shape = Shape.of(inside + name, pattern) if pattern else Shape(inside + name)
                 self.fields[name] = shape
                 if pattern == "difficulty":
-                    self.required += (name,)  # rows before that have none are found when they are read again
+                    self.required += (name,)  # earlier rows without it are found in the next pass
             if name in self.free and isinstance(inner, dict | list) and shape.kind in (None, "text"):
-                shape.kind = "json"  # in Arrow both are text, so rows before it stay as they are
+                shape.kind = "json"  # both are text in Arrow, so earlier rows stay valid
             shape.widen(inner, where)
 
     def _contradicted(self, kind: str, where: str) -> None:
@@ -183,7 +182,7 @@ class Shape:
         return f"publish the column as JSON text with --json-columns {self.path.partition('.')[0].partition('[')[0]}"
 
     def decoded_as(self) -> Any:
-        """The type that `msgspec` checks. Raises ValueError where a key is none that it can take."""
+        """The type for msgspec to decode. Raises ValueError where msgspec does not support a key."""
         match self.kind:
             case None:
                 return type(None)
@@ -210,7 +209,7 @@ class Shape:
         )
 
     def arrow(self) -> Any:
-        """The Arrow type. Raises SourceError where Parquet has none."""
+        """The Arrow type. Raises `SourceError` where Parquet has none."""
         import pyarrow as pa
 
         match self.kind:
@@ -247,7 +246,7 @@ def _kind(value: Any) -> str:
 
 
 class Columns:
-    """The columns of a source, as far as its rows have been read: `take` every row, then `schema`."""
+    """The columns of a source, inferred from the rows read so far: `take` every row, then call `schema`."""
 
     def __init__(self, json_columns: tuple[str, ...] = ()) -> None:
         self._json = json_columns
@@ -257,12 +256,12 @@ class Columns:
         self._given: set[str] = set()
         self.format: Format = "other"
         self.news = 0
-        """Rows that were not like those before them: as long as this stays, the schema does."""
+        """Number of rows that did not match the rows before them. The schema changes only when this changes."""
         self.info_is_text = 0
-        """Rows whose `info` is a JSON string of an object, as some producers store it. It is published as the object."""
+        """Number of rows whose `info` is a JSON string, as some producers store it. It is published as an object."""
 
     def take(self, row: Row) -> dict[str, Any]:
-        """A row as the schema takes it. Raises `BadRow`, or `SourceError` where it contradicts one before it."""
+        """Decode a row for the schema. Raises `BadRow`, or `SourceError` where it contradicts an earlier row."""
         values = self._read(row)
         if self.format == "evals" and isinstance(values.get("info"), str):
             values["info"] = _object(row.where, values["info"])
@@ -280,7 +279,7 @@ class Columns:
 
     @property
     def row_type(self) -> Any:
-        """The msgspec type of a row that is like those before it; None where there is none."""
+        """The msgspec type of a row that matches the rows before it; None where there is none."""
         return self._like_before
 
     @property
@@ -302,10 +301,10 @@ class Columns:
         except RecursionError:
             raise BadRow(where, "nested too deeply") from None
         except ValueError:
-            self._like_before = None  # a key that msgspec cannot take: every row is looked at value by value
+            self._like_before = None  # msgspec does not support a key: inspect every row value by value
 
     def _begin(self, first: dict[str, Any]) -> Shape:
-        """Which of our formats this is, by the columns of the first row."""
+        """Detect the format from the columns of the first row, and return its initial shape."""
         patterns: dict[str, Any] = {}
         if {"example_id", "prompt", "completion", "info"} <= first.keys():
             self.format, patterns = "evals", _EVALS
@@ -323,26 +322,26 @@ class Columns:
         return shape
 
     def saw(self, batch: Any) -> None:
-        """Take note of the columns that have a value in these rows, as far as none was known before."""
+        """Record which columns that were empty so far have a value in this batch."""
         self._given.update(name for name in self.missing if batch.column(name).null_count < len(batch))
 
     @property
     def missing(self) -> list[str]:
-        """Listed columns that no row has. They are published as nulls."""
+        """Our own columns that no row has. They are published as nulls."""
         return [name for name in self._fields() if name not in self._given]
 
     def _fields(self) -> dict[str, Shape]:
         return self._shape.fields if self._shape is not None else {}
 
     def schema_so_far(self) -> Any:
-        """The Arrow schema for the rows up to here; None where there can be none without more of them."""
+        """The Arrow schema for the rows read so far; None where it needs more rows."""
         try:
             return self.schema()
         except SourceError:
             return None
 
     def schema(self) -> Any:
-        """The Arrow schema: the listed columns first, then the others in the order in which they appeared."""
+        """The Arrow schema: our own columns first, then the others in order of appearance."""
         import pyarrow as pa
 
         unknown = [name for name in self._json if name not in self._given]
@@ -354,18 +353,18 @@ class Columns:
 
 
 def json_text(value: Any) -> str | None:
-    """A value of a column of JSON text. Text stays as it is: it is JSON already where it was published before."""
+    """A value for a column of JSON text. Strings are kept: in rows that were published before they are JSON already."""
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _object(where: str, text: str) -> dict[str, Any]:
-    """`info` that is stored as a JSON string."""
-    read_info(where, text)  # raises what is wrong with it
+    """Decode an `info` that is stored as a JSON string. Raises `BadRow`."""
+    read_info(where, text)  # validates it, and raises `BadRow`
     value: dict[str, Any] = msgspec.json.decode(text)
     return value
 
 
 def describe(schema: Any) -> Iterator[tuple[str, str]]:
-    """The columns and their types, for people and for the manifest."""
+    """Yield the columns and their types as text, for messages and the manifest."""
     for field in schema:
         yield field.name, str(field.type)

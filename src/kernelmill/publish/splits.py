@@ -1,16 +1,17 @@
-"""Train and validation, so that validation measures something.
+"""Split rows into train and validation without leakage between the two.
 
-Rows are split by group: all rows whose module is the same code or nearly the same, whatever it is called. A shared name makes no group.
-A group's side is drawn from the code of one of its modules and the seed. So it depends on content alone, not on the order of rows, how
-many there are of each, or what else is in the set. A set that grows keeps its sides: only a group that gains a near duplicate with
-other code may be drawn anew, about one in eleven of those with one module before, fewer with more.
+`groups`: a group is all rows whose modules have the same or nearly the same code, whatever their names. A shared name
+alone makes no group. A group's side is drawn from the code of one of its modules and the seed. It therefore depends on
+content only, not on the order of rows, their number, or the rest of the set. A set that grows keeps its sides. Only a
+group that gains a near duplicate with other code may change sides: about one in eleven of the groups that had one module
+before, fewer of larger ones.
 
-A set that was made from a dataset on the Hub that is split already keeps its rows on their sides (`source`).
+A set made from another one by dropping or rewriting rows (`unique`, `strip`, `decontaminate`, according to their
+manifests) is split by the groups of that other set, so that all of them agree.
 
-A set that was made from another one by dropping or rewriting rows (`unique`, `strip`, `decontaminate`: their manifests say so) is
-split by the groups of that other one, so that all of them agree.
+`source`: a set made from a Hub dataset that is already split keeps each row on its side.
 
-`rows` is the old way: single rows by chance, the same rows as `datasets`' `train_test_split(test_size=0.1, seed=42)` takes.
+`rows`: random single rows, the same rows as `train_test_split(test_size=0.1, seed=42)` of `datasets` selects.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from kernelmill.store.source import Source, open_source
 How = Literal["groups", "rows", "none", "source"]
 TRAIN, VALIDATION = "train", "validation"
 CLOSE = 0.7
-"""A validation module with a train module that is so much alike is named in the leakage report."""
+"""Similarity to a train module from which a validation module is listed in the leakage report."""
 KEEPS_MODULES = ("unique", "strip", "decontaminate")
-"""Stages whose rows are split as the rows they were made from."""
+"""Stages whose rows are split like the rows they were made from."""
 
 
 class Split:
-    """On which side each row is, and what there is to say about it."""
+    """The side of each row, the split policy and the leakage report."""
 
     def __init__(
         self, validation: bytearray | None, policy: dict[str, Any], leakage: dict[str, Any] | None = None
@@ -56,7 +57,7 @@ class Split:
 def plan_split(
     source: Source, how: How, share: float = 0.1, seed: int = 42, similarity: float = 0.85
 ) -> Split:
-    """Read the source once and say where each of its rows goes. Raises `BadRow` for a row without a module."""
+    """Read the source once and assign each row to a side. Raises `BadRow` for a row without a module."""
     if how == "none":
         return Split(None, {"split": "none"})
     if how == "source":
@@ -71,8 +72,10 @@ def plan_split(
 
 
 def source_splits(source: Source) -> dict[str, int] | None:
-    """How many rows are from each split of the Hub dataset that a file was made from, in the order of the file; None where it was
-    made from something else, or was changed since."""
+    """Number of rows from each split of the Hub dataset that a file was made from, in file order.
+
+    None where the file was made from something else or its row count does not match its manifest.
+    """
     manifest = manifest_of(source.files[0].path) if source.origin.get("kind") == "file" else None
     if manifest is None or manifest["stage"] not in KEEPS_MODULES:
         return None
@@ -99,20 +102,20 @@ def _by_rows(source: Source, share: float, seed: int) -> bytearray:
 
     count = sum(1 for _ in source.rows())
     sides = bytearray(count)
-    # As in datasets' train_test_split: the first of a permutation, rounded up.
+    # As in datasets' train_test_split: the first rows of a permutation, with the number rounded up.
     for index in numpy.random.default_rng(seed).permutation(count)[: ceil(share * count)]:
         sides[index] = 1
     return sides
 
 
 class _Rows:
-    """The modules of the rows of one source, and what to call them."""
+    """The modules of the rows of one source, and their display names."""
 
     def __init__(self, source: Source, modules: Modules, skip_bad: bool) -> None:
         read = ModuleReader()
         self.texts = array("q")
         self.shown: dict[int, str] = {}
-        """For each text, the first row that has it."""
+        """For each text, the first row that has it, for display."""
         for row in source.rows():
             try:
                 name, code = read(row)
@@ -129,14 +132,14 @@ class _Rows:
 def _by_groups(source: Source, chosen_from: list[Source], modules: Modules, policy: dict[str, Any]) -> Split:
     rows = _Rows(source, modules, skip_bad=False)
     for ancestor in chosen_from:
-        # A row that the stage between could not read is in no set that we split.
+        # A row that the stage in between could not read is not in the set being split.
         _Rows(ancestor, modules, skip_bad=True)
     modules.finish()
     of_row = [modules.module_of(text) for text in rows.texts]
     groups = modules.near(policy["similarity"])
     side = _sides(groups, modules.keys, policy)
     close_by = min(CLOSE, policy["similarity"])
-    # A second, wider look at all that the rows were chosen from: it may find a pair that the first one missed.
+    # Search again with a lower threshold, over all ancestors: this may find pairs that the first search missed.
     while True:
         nearest = modules.neighbours(*_apart(side, range(len(side))), close_by)
         missed = [(one, other) for one, (other, alike) in nearest.items() if alike >= policy["similarity"]]
@@ -173,7 +176,7 @@ def _by_groups(source: Source, chosen_from: list[Source], modules: Modules, poli
 
 
 def _apart(side: list[int], modules: Iterable[int]) -> tuple[list[int], list[int]]:
-    """Validation and train."""
+    """Separate modules into validation and train."""
     held_out: list[int] = []
     taught: list[int] = []
     for module in modules:
@@ -182,19 +185,19 @@ def _apart(side: list[int], modules: Iterable[int]) -> tuple[list[int], list[int
 
 
 def _sides(groups: Groups, keys: list[bytes], policy: dict[str, Any]) -> list[int]:
-    """The side of each module, 1 for validation: that of the module of its group which the seed puts first."""
+    """The side of each module, 1 for validation: drawn for the module of its group with the smallest seeded hash."""
     first: dict[int, bytes] = {}
     for module, key in enumerate(keys):
         drawn = hashlib.blake2b(b"%d:%s" % (policy["seed"], key), digest_size=16).digest()
         root = groups.root(module)
         first[root] = min(drawn, first.get(root, drawn))
-    # Half of what was drawn said who is first; the other half knows nothing of that.
+    # The first half of the hash decided which module is first. The second half is independent of that.
     limit = policy["validation_share"] * 2**64
     return [int(int.from_bytes(first[groups.root(module)][8:], "big") < limit) for module in range(len(keys))]
 
 
 def ancestors(source: Source) -> list[Source]:
-    """The files that this one was made from by dropping or rewriting rows, nearest first."""
+    """The files that this source was made from by dropping or rewriting rows, nearest first."""
     found: list[Source] = []
     file = source.files[0].path if source.origin.get("kind") == "file" else None
     seen = set[Path]()

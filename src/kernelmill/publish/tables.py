@@ -1,7 +1,8 @@
-"""Rows as Parquet files: explicit schema, bounded memory, the same bytes for the same rows.
+"""Write Parquet files with an explicit schema, bounded memory, and the same bytes for the same rows.
 
-Batches of rows are gathered into row groups and written in a thread of their own, for compressing takes as long as all the rest. A file that has grown to `SHARD_BYTES` is closed and the next one begun. The order of the rows stays.
-Nothing that is written depends on the clock or the machine; it does depend on pyarrow's version, which the manifest names.
+Batches are collected into row groups and written in a background thread, because compression takes as long as everything
+else together. A file that reaches `SHARD_BYTES` is closed and the next one is started. The order of the rows is kept. The
+bytes do not depend on the clock or the machine, but on pyarrow's version, which the manifest records.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ SHARD_BYTES = 500 << 20
 
 
 class Written(NamedTuple):
-    """One file of a split."""
+    """One written file of a dataset."""
 
     name: str
-    """Inside the dataset: `data/train-00000-of-00001.parquet`."""
+    """Path inside the dataset: `data/train-00000-of-00001.parquet`."""
     path: Path
     rows: int
     size: int
@@ -29,7 +30,7 @@ class Written(NamedTuple):
 
 
 class _HashedFile(io.RawIOBase):
-    """A file that is hashed while it is written, so that it need not be read again."""
+    """A file that is hashed while it is written, so that it does not have to be read again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,7 +58,7 @@ class _HashedFile(io.RawIOBase):
 
 
 class SplitWriter:
-    """Writes one split into `folder`. `finish` gives the files their names, which say how many there are."""
+    """Writes one split into `folder`. `finish` gives the files their final names, which contain their number."""
 
     def __init__(self, folder: Path, split: str, schema: Any, shard_bytes: int = SHARD_BYTES) -> None:
         self._folder, self._split, self._schema = folder, split, schema
@@ -78,10 +79,10 @@ class SplitWriter:
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._close()
         for shard in self._shards:
-            shard.path.unlink(missing_ok=True)  # those that are finished have another name by now
+            shard.path.unlink(missing_ok=True)  # finished shards have been renamed
 
     def add(self, batch: Any, size: int) -> None:
-        """Rows as a batch of the schema; `size` is what they took in the source."""
+        """Add a batch of rows. `size` is their size in the source, in bytes."""
         self._group.append(batch)
         self._group_rows += len(batch)
         self._group_bytes += size
@@ -107,7 +108,7 @@ class SplitWriter:
             self._shards.append(_HashedFile(self._folder / f"{self._split}-{len(self._shards):05}.part"))
             self._file = pq.ParquetWriter(
                 self._shards[-1], self._schema, version="2.6", compression="zstd", compression_level=1,
-                # Texts are mostly different, and what repeats zstd finds by itself.
+                # Texts are mostly distinct, and zstd finds repetitions by itself.
                 use_dictionary=False, write_statistics=True, store_schema=True,
             )  # fmt: skip
         self._file.write_table(pa.Table.from_batches(batches, self._schema), row_group_size=rows)
@@ -122,7 +123,7 @@ class SplitWriter:
             self._file = None
 
     def finish(self) -> list[Written]:
-        """Write what is left. No rows make no file: `datasets` cannot load an empty split."""
+        """Write the remaining rows and rename the files. No rows give no file: `datasets` cannot load an empty split."""
         self._write_group()
         self._wait()
         self._close()

@@ -1,4 +1,4 @@
-"""Where a dataset goes: a folder or the Hub. What both have in common."""
+"""The common interface of publishing targets: a folder or the Hub."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernelmill.store.source import DataFile
 
 
 class Present:
-    """What is there now."""
+    """The dataset that is at a target now."""
 
     def __init__(
         self,
@@ -29,13 +29,13 @@ class Present:
         splits: Callable[[], dict[str, list[DataFile]]],
     ) -> None:
         self.files = files
-        """Each file, and a hash of it."""
+        """Files and their hashes."""
         self.manifest = manifest
-        """`kernelmill.json`, where the dataset is one of ours."""
+        """`kernelmill.json`, if kernelmill made the dataset."""
         self.edited = edited
-        """Files that are not any more what the manifest says."""
+        """Files that no longer match the manifest."""
         self.splits = splits
-        """The data files by split, as they can be read here. On the Hub they are downloaded when this is called."""
+        """Returns the data files by split, as local files. A Hub target downloads them when this is called."""
 
     def count_rows(self) -> int:
         if self.manifest is not None:
@@ -43,7 +43,7 @@ class Present:
         return sum(_rows_in(file) for files in self.splits().values() for file in files)
 
     def columns(self) -> dict[str, str] | None:
-        """The columns and their types; None where what is there does not say."""
+        """The columns and their types; None where they are unknown."""
         if self.manifest is not None:
             return dict(self.manifest["columns"])
         files = [file for split in self.splits().values() for file in split]
@@ -69,30 +69,30 @@ def _rows_in(file: DataFile) -> int:
 
 
 class Target(Protocol):
-    """A place for one dataset. A context manager: nobody else of this machine writes to it meanwhile."""
+    """A place for one dataset. Use as a context manager: a folder is locked against other processes meanwhile."""
 
     label: str
     forgets: bool
-    """Whether what is replaced is gone; the Hub keeps its history."""
+    """Whether replaced data is lost. The Hub keeps its history."""
 
     def __enter__(self) -> Target: ...
 
     def __exit__(self, *exc: object) -> None: ...
 
     def look(self) -> Present | None:
-        """What is there. Raises where this target could not be written, before any work is done."""
+        """Inspect what is there. Raises where this target cannot be written, before any work is done."""
         ...
 
     def staging(self) -> Path:
-        """An empty folder to build in, which goes when the target is left."""
+        """An empty folder to build in. It is removed when the target's context exits."""
         ...
 
     def to_send(self, built: Built) -> int:
-        """Bytes that would have to be sent or written."""
+        """Number of bytes to send or write."""
         ...
 
     def put(self, built: Built) -> str | None:
-        """Publish, whole or not at all. Says where it is now; None where nothing had to change."""
+        """Publish atomically. Returns where the dataset is now, or None where nothing had to change."""
         ...
 
 
@@ -108,7 +108,7 @@ def read_manifest(where: str, text: bytes) -> dict[str, Any]:
 
 
 def data_files(names: Iterable[str], card: bytes | None) -> dict[str, list[str]]:
-    """The data files of each split, by the card where it says so. A card that cannot be read says nothing."""
+    """The data files of each split, from the card if it lists them. A card that cannot be parsed is ignored."""
     front = card.decode("utf-8", "replace").split("---") if card else []
     try:
         metadata = yaml.safe_load(front[1]) if len(front) > 2 and not front[0].strip() else {}

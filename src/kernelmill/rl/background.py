@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for asynchronous work that is asked for from anywhere."""
+"""An event loop in its own thread, for asynchronous work submitted from any thread."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ class Background:
 
     @property
     def closed(self) -> bool:
-        """So it is in a process that was forked, too: its thread is not there."""
+        """Whether the thread has ended. This is also true in a forked process, which has no such thread."""
         return not self._thread.is_alive()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Wait for it with `result()`, or from another event loop with `await asyncio.wrap_future(...)`."""
+        """Run a coroutine.
+
+        Wait with `result()`, or in another event loop with `await asyncio.wrap_future(...)`.
+        """
         if self.closed:
             work.close()
             raise RuntimeError(
@@ -32,7 +35,7 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Do this last thing, cancel what still runs, and end the thread."""
+        """Run `last`, cancel what is still running, and end the thread."""
         self.submit(_end(last)).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

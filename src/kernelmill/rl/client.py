@@ -1,21 +1,22 @@
 """A client for `kernelmill serve`: a reference and a candidate in, a reward or None (masked) out.
 
-What is asked again, and for how long:
+What is retried, and for how long:
 
-    429, 503, nobody listens    the service is full, starts or stops: until `patience` seconds have passed, whatever it takes;
-                                `Retry-After` is obeyed
-    500 and the like, a broken  something went wrong with this request: `retries` times, each wait twice as long as the last
-    connection, a time-out, an
-    INFRA_ERROR, no answer of ours
-    401, 404, 413, 422          never: asking again would not mend it (`RewardRefused`)
+    429, 503, connection refused   the service is full, starting or stopping: any number of times until
+                                   `patience` seconds have passed; `Retry-After` is respected
+    500 and the like, a broken     this request failed: `retries` times, with exponential backoff (factor 2)
+    connection, a timeout, an
+    INFRA_ERROR, a foreign answer
+    401, 404, 413, 422             never: a retry would not help (`RewardRefused`)
 
-After that it raises `RewardUnavailable`, or, where `mask` says so, gives a result without a reward. It never makes a number
-up. A candidate that nobody can judge (`inconclusive`) has no reward either, and that is no error. A completion that is too long
-to be sent is judged by its answer alone, and one without an answer as any other without one.
+After that it raises `RewardUnavailable` or, with `mask`, returns a result without a reward. It never invents
+a number. A candidate that cannot be judged (`inconclusive`) has no reward either, and that is no error. A
+completion that is too long to send is judged by its answer alone; one without an answer is judged like any
+other without one.
 
-It needs the standard library alone (`post`), whatever a trainer has installed. The blocking client is the same one in a
-thread of its own, so there is one way of asking again. What is not here: batches (`/evaluate/batch`), since one request for
-each candidate is asked again by itself.
+It needs only the standard library (`post`), whatever a trainer has installed. The blocking client runs the
+asynchronous one in a thread, so there is a single retry loop. Not included: batches (`/evaluate/batch`),
+because single requests can be retried one by one.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from kernelmill.settings.environment import redact
 
 URL = "http://127.0.0.1:18188"
 MAX_CODE = 1 << 18
-"""Characters that the service takes for one text."""
+"""The longest text that the service accepts, in characters."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 10.0
 _BUSY = (429, 503)
 _REFUSALS = (400, 401, 403, 404, 405, 413, 422)
@@ -48,11 +49,11 @@ _sleep = asyncio.sleep
 
 
 class RewardUnavailable(EndpointError):
-    """No reward could be had, and that is not the candidate's fault."""
+    """No reward could be obtained, and the candidate is not the cause."""
 
 
 class RewardRefused(EndpointError):
-    """The service will not take this request: its token, its address or a field is wrong."""
+    """The service rejects this request: its token, its address or a field is wrong."""
 
 
 class Ask(NamedTuple):
@@ -61,12 +62,12 @@ class Ask(NamedTuple):
     reference: str
     candidate: str
     entry_point: str | None = None
-    """The reference's class where it is not `Model`."""
+    """The reference's class if it is not `Model`."""
 
 
 @dataclass(frozen=True)
 class Reward:
-    """What came back. `reward` is None where the sample is to be left out, and `why` says why."""
+    """The result. `reward` is None if the sample is to be left out, and `why` says why."""
 
     reward: float | None
     verdict: str = "inconclusive"
@@ -76,7 +77,7 @@ class Reward:
     why: str = ""
     attempts: int = 0
     record: dict[str, Any] = field(default_factory=dict, repr=False)
-    """The whole verdict, where there is one."""
+    """The whole verdict, if there is one."""
 
     @property
     def masked(self) -> bool:
@@ -84,7 +85,7 @@ class Reward:
 
     @classmethod
     def of(cls, record: dict[str, Any], reward: float | None, attempts: int = 1) -> Reward:
-        """From a verdict and its reward."""
+        """Build the result from a verdict and its reward."""
         verdict, status, why = record["verdict"], record["status"], ""
         if reward is None:
             why = (
@@ -99,16 +100,19 @@ class ClientOptions:
     url: str = URL
     token: str | None = field(default=None, repr=False)
     reward: str | None = None
-    """The reward's name; None: the one that the service was started with."""
+    """The reward's name; None for the service's default."""
     timeout: float = 600.0
-    """Seconds for one try, with the time that it waits in the service's queue."""
+    """Seconds for one try, including the time in the service's queue."""
     patience: float = 1800.0
     """Seconds for all tries together."""
     retries: int = 5
     in_flight: int = 64
-    """Requests at once. Who waits to ask again keeps its place, so a full service is not asked by more and more."""
+    """Concurrent requests.
+
+    A request that waits for a retry keeps its slot, so a full service gets no more of them.
+    """
     mask: bool = False
-    """Give a masked result where `RewardUnavailable` would be raised. A refusal is raised nevertheless."""
+    """Return a masked result instead of raising `RewardUnavailable`. `RewardRefused` is still raised."""
 
     def __post_init__(self) -> None:
         try:
@@ -122,7 +126,7 @@ class ClientOptions:
 
 
 class AsyncRewardClient:
-    """For one event loop. `async with` it, or `await close()`."""
+    """The asynchronous client, for one event loop. Use `async with`, or `await close()`."""
 
     def __init__(self, options: ClientOptions | None = None) -> None:
         self.options = options or ClientOptions()
@@ -140,7 +144,7 @@ class AsyncRewardClient:
         await self.close()
 
     async def close(self) -> None:
-        """Nothing stays open between requests, so there is nothing to do; a client is closed all the same."""
+        """Do nothing: no connection stays open between requests."""
 
     async def grade(self, reference: str, candidate: str, entry_point: str | None = None) -> Reward:
         ask = Ask(reference, candidate, entry_point)
@@ -150,7 +154,7 @@ class AsyncRewardClient:
             return await _Asking(self, ask).result()
 
     async def grade_many(self, asks: Iterable[Ask]) -> list[Reward]:
-        """In their order. The first error ends the rest."""
+        """Grade all of them and return the results in order. The first error cancels the rest."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.grade(*ask)) for ask in asks]
         return [task.result() for task in tasks]
@@ -160,7 +164,10 @@ class AsyncRewardClient:
 
 
 class _Again(Exception):
-    """Worth asking again. `wait` is what the service said; `counts` where it was this request that failed."""
+    """Worth a retry.
+
+    `wait` is the service's `Retry-After`; `counts` is true if this request itself failed.
+    """
 
     def __init__(self, why: str, counts: bool = True, wait: float | None = None) -> None:
         super().__init__(why)
@@ -168,12 +175,12 @@ class _Again(Exception):
 
 
 class _Asking:
-    """One candidate, until there is an answer or no hope of one."""
+    """One candidate, until there is an answer or the client gives up."""
 
     def __init__(self, client: AsyncRewardClient, ask: Ask) -> None:
         self._client, self._options = client, client.options
         body = {"reference": ask.reference, "candidate": ask.candidate, "reward": self._options.reward}
-        # A lone half of a surrogate pair is not UTF-8; as an escape it travels.
+        # A lone surrogate cannot be encoded as UTF-8; as an escape it can be sent.
         self._body = json.dumps(body | {"entry_point": ask.entry_point}, ensure_ascii=True).encode()
         self._attempts = self._failures = 0
 
@@ -207,7 +214,7 @@ class _Asking:
             raise _Again(f"the connection broke: {error}") from error
         except TimeoutError as error:
             raise _Again(f"no answer in {self._options.timeout:g} s") from error
-        # What is no UTF-8 is no answer of ours, and no error of its own.
+        # A body that is not UTF-8 is not the service's answer; decoding it must not raise.
         text = answer.body.decode("utf-8", "replace")
         if answer.status != 200:
             raise self._not_answered(answer.status, answer.retry_after, text)
@@ -232,7 +239,7 @@ class _Asking:
         if status in _REFUSALS:
             return RewardRefused(f"{self._options.url}: {said}")
         wait = float(retry_after) if retry_after and re.fullmatch("[0-9]{1,9}", retry_after) else None
-        # Not all at the same moment.
+        # Add jitter, so that clients do not all return at once.
         wait = None if wait is None else wait * (1 + random.random() / 4)
         return _Again(said, counts=status not in _BUSY, wait=wait)
 
@@ -248,7 +255,7 @@ class _Asking:
 
 
 class RewardClient:
-    """The same for code that blocks, from any thread. It has a thread of its own, which `close` ends."""
+    """The blocking client, usable from any thread. It owns a thread, which `close` ends."""
 
     def __init__(self, options: ClientOptions | None = None) -> None:
         self._background = Background("kernelmill reward client")
@@ -278,15 +285,16 @@ class RewardClient:
                 future.cancel()
 
     def submit(self, ask: Ask) -> concurrent.futures.Future[Reward]:
-        """For an event loop that is not ours: `await asyncio.wrap_future(client.submit(ask))`."""
+        """Grade from a foreign event loop: `await asyncio.wrap_future(client.submit(ask))`."""
         return self._background.submit(self._client.grade(*ask))
 
 
 def _shortened(text: str) -> str:
-    """For a completion that is too long to be sent, a text for which the service has the same answer.
+    """Shorten a completion that is too long to send to a text that gets the same verdict.
 
-    That is the code without the thoughts around it, where there is code. Where there is none, or too much of it, the completion has a
-    verdict all the same, and a stand-in gets it: who writes without end and never answers shall not be left out for it.
+    If there is code, that is the code without the thoughts around it. If there is none, or too much, a
+    placeholder with the same verdict is sent: a completion that never ends with an answer must not be masked
+    for its length.
     """
     try:
         code = code_of(text)
@@ -299,7 +307,7 @@ def _shortened(text: str) -> str:
 
 _MARKED = "<answer>\n{}\n</answer>"
 _TOO_MUCH_CODE = "#" * MAX_CODE
-"""More than the evaluator reads, and nothing in it that looks like the marks of an answer."""
+"""More than the evaluator reads, without anything that looks like answer tags."""
 _NO_ANSWERS = (
     "</think>",
     "<answer>",
@@ -308,7 +316,7 @@ _NO_ANSWERS = (
     "<answer>import a</answer></answer>",
     "<answer>import a</answer><answer>import b</answer>",
 )
-"""Completions without an answer, each for another reason."""
+"""Completions without an answer, each for a different reason."""
 
 
 def _why_none(text: str) -> str:
@@ -320,7 +328,10 @@ def _why_none(text: str) -> str:
 
 
 def _is_read_as_itself(code: str) -> bool:
-    """Code that has marks in it, in a comment for instance, would be taken for a completion."""
+    """Whether the service reads the code as it is.
+
+    Code with answer tags, in a comment for instance, is not.
+    """
     try:
         return code_of(code) == code
     except NoAnswer:
@@ -330,5 +341,5 @@ def _is_read_as_itself(code: str) -> bool:
 def _is_reward(value: object) -> bool:
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # a whole number that no float holds
+    except OverflowError:  # an integer too large for a float
         return False

@@ -1,4 +1,4 @@
-"""What trainers call a completion, as text."""
+"""A trainer's completion as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def text_of(completion: str | Sequence[Mapping[str, Any]]) -> str:
-    """The text itself, or what the last message of the assistant says. Empty where it says nothing."""
+    """Return the text itself, or the content of the assistant's last message. Empty if it has none."""
     if isinstance(completion, str):
         return completion
     said = [message["content"] for message in completion if message["role"] == "assistant"]
@@ -15,13 +15,13 @@ def text_of(completion: str | Sequence[Mapping[str, Any]]) -> str:
 
 
 def _flat(content: str | Sequence[Mapping[str, Any]] | None) -> str:
-    """A message's content may come in parts."""
+    """Join a message's content, which may come in parts."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(part.get("text", "") for part in content)
 
 
 def mean(rewards: Sequence[float | None]) -> float | None:
-    """Of those that are known."""
+    """Return the mean of the known rewards."""
     known = [reward for reward in rewards if reward is not None]
     return sum(known) / len(known) if known else None

@@ -1,6 +1,6 @@
-"""The evaluator in this process's own hands, for who has no service: the same results as the client's.
+"""The evaluator in this process, for use without a service: the same results as the client's.
 
-Candidates run in the evaluator's sandbox, never here. Needs `kernelmill[eval]`.
+Candidates run in the evaluator's sandbox, never in this process. Needs `kernelmill[eval]`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernelmill.rl.client import Ask, Reward, RewardUnavailable
 
 
 class LocalGrader:
-    """Judges `workers` candidates at a time. Close it: it keeps warm processes."""
+    """Judges `workers` candidates at a time. It keeps warm processes, so close it."""
 
     def __init__(
         self, reward: str = "default", options: Options | None = None, workers: int | None = None
@@ -27,7 +27,7 @@ class LocalGrader:
         self._background = Background("kernelmill evaluator")
 
     def close(self) -> None:
-        """Also while the interpreter ends, when no thread can be started any more."""
+        """Close the evaluator. This also works at interpreter exit, when no thread can be started."""
         if not self._background.closed:
             self._background.close()
             self._evaluator.close()

@@ -1,8 +1,9 @@
-"""One HTTP/1.1 request over asyncio, with the standard library alone: what the reward client needs.
+"""One HTTP/1.1 request over asyncio with the standard library, for the reward client.
 
-A trainer's environment is full of pinned packages, and none of them should have to be another version for a reward's sake. Each
-request has a connection of its own, which costs little beside a verdict and is never one that the service was about to close.
-Not here: redirects, proxies, cookies, compression. The caller sets the time limit for the whole.
+A trainer's environment is full of pinned packages, and a reward client must not force other versions. Each
+request opens its own connection. This costs little compared to a verdict, and avoids a connection that the
+service is about to close. Not included: redirects, proxies, cookies, compression. The caller sets the overall
+timeout.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class Answer(NamedTuple):
 
 
 class CannotConnect(Exception):
-    """Nobody listens there, or not yet: nothing was sent."""
+    """Nothing listens there, or not yet: nothing was sent."""
 
 
 class Broken(Exception):
-    """The connection ended before the answer did, or what came is not HTTP."""
+    """The connection closed before the response was complete, or the response is not HTTP."""
 
 
 def address(url: str) -> SplitResult:
-    """An address, in parts. Raises `ValueError` for one that cannot be asked, or that holds a password."""
+    """Parse an address. Raises `ValueError` if it cannot be requested, or contains a password."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
         raise ValueError("expected http://host:port")
@@ -50,7 +51,7 @@ def address(url: str) -> SplitResult:
 
 
 async def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-    """Send it, and wait for the whole answer."""
+    """Send the request and return the whole response."""
     parts = address(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     secure = _tls() if parts.scheme == "https" else None
@@ -65,7 +66,7 @@ async def post(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         sent = {"Host": parts.netloc, "Connection": "close", "Content-Length": str(len(body)), **headers}
         lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
         writer.write(f"POST {parts.path or '/'} HTTP/1.1\r\n{lines}\r\n".encode("ascii") + body)
-        # Not drained: a service that refuses a large body answers before it has read all of it.
+        # Not drained: a service that rejects a large body responds before it has read all of it.
         return await _answer(reader)
     except (OSError, EOFError, asyncio.LimitOverrunError, http.client.HTTPException, ValueError) as error:
         raise Broken(str(error) or type(error).__name__) from error
@@ -82,7 +83,7 @@ def _tls() -> ssl.SSLContext:
 
 async def _answer(reader: asyncio.StreamReader) -> Answer:
     status = 100
-    while status < 200:  # what is only on the way, such as 100 Continue
+    while status < 200:  # interim responses, such as 100 Continue
         first = await reader.readline()
         found = _STATUS.fullmatch(first)
         if found is None:

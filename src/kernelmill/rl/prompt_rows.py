@@ -1,7 +1,7 @@
-"""RL rows as an environment needs them: the prompt, the reference, its class, an id.
+"""Reader of RL rows for an environment: the prompt, the reference, its class, an id.
 
-Reads what `kernelmill problems export` writes for prime-rl and verifiers (`answer`, `info`) and for slime (`label`, `extra_info`). Does
-not check what a reference is.
+Reads what `kernelmill problems export` writes for prime-rl and verifiers (`answer`, `info`) and for slime
+(`label`, `extra_info`). References are not checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class PromptRow(NamedTuple):
 
 
 def read_rows(path: Path) -> Iterator[PromptRow]:
-    """Raises `SourceError` for a file that cannot be read, `BadRow` for a line that is no such row."""
+    """Read the rows. Raises `SourceError` for an unreadable file, `BadRow` for a line that is no such row."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:

@@ -1,11 +1,11 @@
-"""One client for the whole process, for functions that a trainer calls with no place to keep one.
+"""One client for the whole process, for trainer functions that have no place to keep one.
 
     KERNEL_REWARD_URL          the service (http://127.0.0.1:18188)
-    KERNEL_REWARD_TOKEN        its token, where it wants one
-    KERNEL_REWARD_NAME         which reward; the one that the service was started with
-    KERNEL_REWARD_ON_FAULT     raise (the default) or mask: what to do where no reward could be had
+    KERNEL_REWARD_TOKEN        its token, if it requires one
+    KERNEL_REWARD_NAME         the reward's name; default: the one that the service was started with
+    KERNEL_REWARD_ON_FAULT     raise (the default) or mask: what to do if no reward could be obtained
 
-Variables that begin with KERNELMILL_ are settings of the stages, which refuse what they do not know.
+The prefix is not KERNELMILL_, because such variables are settings of the stages, which reject unknown ones.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _clients: dict[tuple[int, ClientOptions], RewardClient] = {}
 _lock = threading.Lock()
 _log = logging.getLogger(__name__)
 _OF_TRAINERS = ("reward_router_address", "reward_model_tokenizer")
-"""What verl passes beside a reward function's own arguments, where it also serves a reward model."""
+"""Arguments that verl adds to a reward function's own if it also serves a reward model."""
 _left_alone: set[str] = set()
 
 
 def options(**given: Any) -> ClientOptions:
-    """What was given, and for the rest the environment. None is not given."""
+    """Build the options from the arguments, then the environment. None counts as not given."""
     variables = environment()
     on_fault = variables.get("KERNEL_REWARD_ON_FAULT", "raise")
     if on_fault not in ("raise", "mask"):
@@ -47,9 +47,10 @@ def options(**given: Any) -> ClientOptions:
 
 
 def ours(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The client's options among the keyword arguments of a trainer, which adds some of its own (verl: `reward_router_address`).
+    """Select the client's options from a trainer's keyword arguments, which include the trainer's own.
 
-    The others are left alone, and each is named once in the log: it may be an option that was misspelt.
+    Others (verl: `reward_router_address`) are ignored. Each unknown one is logged once: it may be a misspelt
+    option.
     """
     known = {field.name for field in dataclasses.fields(ClientOptions)}
     for name in given.keys() - known - _left_alone:
@@ -62,7 +63,7 @@ def ours(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def client(**given: Any) -> RewardClient:
-    """The process's client with these options. One that was made before a fork is not used after it."""
+    """Return this process's client with these options. A client from before a fork is not reused."""
     key = os.getpid(), options(**given)
     with _lock:
         if key not in _clients:
@@ -71,7 +72,7 @@ def client(**given: Any) -> RewardClient:
 
 
 def _forked() -> None:
-    """In the new process: a thread that held the lock is not there to give it back."""
+    """Replace the lock in a forked process: the thread that held it no longer exists to release it."""
     global _lock
     _lock = threading.Lock()
 
@@ -80,13 +81,13 @@ os.register_at_fork(after_in_child=_forked)
 
 
 async def grade(ask: Ask, **given: Any) -> Reward:
-    """For any event loop."""
+    """Grade from any event loop."""
     return await asyncio.wrap_future(client(**given).submit(ask))
 
 
 @atexit.register
 def close() -> None:
-    """End the clients of this process."""
+    """Close the clients of this process."""
     with _lock:
         mine = [key for key in _clients if key[0] == os.getpid()]
         for key in mine:

@@ -1,16 +1,17 @@
-"""Functions for slime, by the signatures that its documentation gives.
+"""Functions for slime, with the signatures of its documentation.
 
     --custom-rm-path kernelmill.rl.slime.reward
     --custom-reward-post-process-path kernelmill.rl.slime.post_process_rewards
-    --custom-generate-function-path kernelmill.rl.slime.generate     several turns: the verdict's feedback, and again
+    --custom-generate-function-path kernelmill.rl.slime.generate     several turns, with feedback
     --rm-url http://127.0.0.1:18188                                  or KERNEL_REWARD_URL
 
 The rows have the reference's source as `label`, as `kernelmill problems export` writes them.
 
-slime leaves a sample out of the loss where `remove_sample` is set, but its reward, which must be a number, still counts in
-the group's mean. `post_process_rewards` normalizes as slime does, without the masked ones. With `--group-rm` it is not needed:
-`reward` then sees the group, and a masked sample gets the mean of the others, which leaves that mean as it is. One of the two
-must be in place, and `reward` says so where neither is. Needs no slime to be imported, except by `generate`.
+slime leaves a sample out of the loss if `remove_sample` is set. Its reward must still be a number, and still
+counts in the group's mean. `post_process_rewards` normalizes as slime does, without the masked samples. With
+`--group-rm` it is not needed: `reward` then sees the group, and gives a masked sample the mean of the others,
+which does not change that mean. One of the two is required, and `reward` raises if neither is in place. Only
+`generate` imports slime.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from kernelmill.rl.completions import mean
 
 TURNS_VARIABLE = "KERNEL_REWARD_TURNS"
 _LAST = "kernelmill_from"
-"""In a sample's metadata: where the last turn's answer begins in its response."""
+"""Metadata key: where the last turn's answer begins in the response."""
 _TURN = "kernelmill_turn"
-"""And which turn that is, from 0."""
+"""Metadata key: the number of that turn, from 0."""
 _MASKED = "kernelmill_masked"
 _GROUPED = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
 _BY_STD = ("grpo", "gspo", "cispo")
 
 
 async def reward(args: Any, sample: Any, **more: Any) -> Any:
-    """A reward for a sample, or with `--group-rm` a list for a group."""
+    """Return a sample's reward, or with `--group-rm` a list for a group."""
     if isinstance(sample, list):
         found = await asyncio.gather(*(_grade(args, one) for one in sample))
         neutral = mean([one.reward for one in found])
@@ -50,17 +51,19 @@ async def reward(args: Any, sample: Any, **more: Any) -> Any:
             "a masked sample would count in its group's mean: add --group-rm, or "
             "--custom-reward-post-process-path kernelmill.rl.slime.post_process_rewards"
         )
-    # The number of a masked sample stands for nothing: `post_process_rewards` leaves it out.
+    # The number of a masked sample has no meaning: `post_process_rewards` leaves it out.
     return _mark(sample, await _grade(args, sample), 0.0)
 
 
 def reward_sync(args: Any, sample: Any, **more: Any) -> Any:
-    """The same for code that blocks."""
+    """Do the same as `reward`, blocking."""
     return asyncio.run(reward(args, sample, **more))
 
 
 def post_process_rewards(args: Any, samples: Sequence[Any], **more: Any) -> tuple[list[float], list[float]]:
-    """What was given, and what to train with: normalized by group where slime would do so, 0 for masked samples."""
+    """Return raw rewards and those to train with, normalized by group where slime would do so.
+
+    A masked sample gets its group's mean, which normalizes to 0."""
     groups: dict[Any, list[Any]] = {}
     for sample in samples:
         if sample.group_index is None:
@@ -91,9 +94,11 @@ def is_masked(sample: Any) -> bool:
 async def generate(
     args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False, **more: Any
 ) -> Any:
-    """slime's own generation, then the verdict's feedback as the user's next message, then again, up to KERNEL_REWARD_TURNS
-    (2) turns or until a candidate is correct. Only what the model wrote is trained on; the last turn is what is rewarded.
-    A sample that was aborted (`--partial-rollout`) goes on in the turn in which it was."""
+    """Generate several turns: slime's own generation, then the verdict's feedback as the user's next message.
+
+    It ends after KERNEL_REWARD_TURNS (2) turns or when a candidate is correct. Only the model's own tokens
+    are trained on, and the last turn is rewarded. An aborted sample (`--partial-rollout`) continues in the
+    turn it was in."""
     from slime.rollout.sglang_rollout import GenerateState
     from slime.rollout.sglang_rollout import generate as one_turn
 
@@ -104,7 +109,7 @@ async def generate(
     first = min(before[_TURN], turns - 1) if aborted else 0
     for turn in range(first, turns):
         begin = before[_LAST] if aborted and turn == first else len(sample.response)
-        # It takes what was written from the budget in place.
+        # A copy, because slime deducts written tokens from the budget in place.
         sample = await one_turn(args, sample, dict(sampling_params))
         sample.metadata = {**(sample.metadata or {}), _LAST: begin, _TURN: turn}
         if sample.status != type(sample).Status.COMPLETED or turn == turns - 1:
@@ -122,7 +127,7 @@ async def generate(
 
 
 def next_turn(tokenizer: Any, feedback: str, response: str) -> str:
-    """The text between the model's answer and its next one, as the chat template has it."""
+    """Return the text between the model's answer and its next one, from the chat template."""
     mark = "kernelmill-answer"
     messages = [
         {"role": "user", "content": "."},
@@ -132,7 +137,7 @@ def next_turn(tokenizer: Any, feedback: str, response: str) -> str:
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     after: str = text.rpartition(mark)[2]
     end = tokenizer.eos_token or ""
-    # The end of the turn is already there where the engine keeps it.
+    # The engine may already have kept the end-of-turn token.
     return after.removeprefix(end) if end and response.endswith(end) else after
 
 

@@ -1,11 +1,12 @@
-"""The same for the `v1` interface of `verifiers`, which prime-rl trains with: a taskset with one reward.
+"""A taskset with one reward, for the `v1` interface of `verifiers`, which prime-rl trains with.
 
     [env.taskset]
     id = "kernelmill-env"
     data = "kernel_bench_triton_verifiers.jsonl"
 
-A reward that cannot be had is raised: verifiers records the trace as failed, and prime-rl leaves failed traces out of the
-group's mean and of the batch. One turn; several turns are an `Env` of verifiers' own (`user-sim` and the like).
+If no reward can be obtained, it raises: verifiers records the trace as failed, and prime-rl leaves failed
+traces out of the group's mean and the batch. One turn only; for several turns use an `Env` of verifiers (such
+as `user-sim`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class KernelTaskConfig(vf.TaskConfig):  # type: ignore[misc]
     url: str | None = None
     """The service; unset: KERNEL_REWARD_URL."""
     reward_name: str | None = None
-    """Which reward; unset: the one that the service was started with."""
+    """The reward's name; unset: the one that the service was started with."""
 
 
 class KernelTask(vf.Task[KernelData, vf.State, KernelTaskConfig]):  # type: ignore[misc]

@@ -3,10 +3,10 @@
     from kernelmill.rl.trl import reward
     GRPOTrainer(model, reward_funcs=reward, args=..., train_dataset=rows)
 
-The rows have the reference's source as `label` (`kernelmill problems export` writes it so) and may name the reference's class
-as `entry_point`. None is TRL's own word for masked: with no other reward function, such a completion counts neither in its
-group's mean nor in the loss. Where others are given (a length penalty, say), TRL adds up those that know a number.
-Needs no TRL to be imported.
+The rows have the reference's source as `label`, as `kernelmill problems export` writes it, and may name the
+reference's class as `entry_point`. None is TRL's own value for masked: with no other reward function, such a
+completion counts neither in its group's mean nor in the loss. With other reward functions (a length penalty,
+say), TRL sums those that return a number. Does not import TRL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AsyncRewardFunction = Callable[..., Awaitable[list[float | None]]]
 
 
 def reward_function(reference: str = "label", **options: Any) -> RewardFunction:
-    """A reward function for rows that have the reference in another column, or another service (`url`, `reward`, ...)."""
+    """Build a reward function for another reference column, or for other client options (`url`, ...)."""
 
     def kernelmill(
         prompts: Sequence[Any], completions: Sequence[Completion], **columns: Any
@@ -39,7 +39,7 @@ def reward_function(reference: str = "label", **options: Any) -> RewardFunction:
 
 
 def async_reward_function(reference: str = "label", **options: Any) -> AsyncRewardFunction:
-    """The same as a coroutine: TRL runs those of several reward functions at the same time."""
+    """Build the same as a coroutine: TRL runs asynchronous reward functions concurrently."""
 
     async def kernelmill(
         prompts: Sequence[Any], completions: Sequence[Completion], **columns: Any
@@ -67,7 +67,7 @@ def _asks(reference: str, completions: Sequence[Completion], columns: Mapping[st
 
 
 def _log(found: Sequence[Any], columns: Mapping[str, Any]) -> None:
-    """Why each has the reward it has, in TRL's table of completions, and how many are masked."""
+    """Log each reward's reason to TRL's completions table, and the share of masked completions."""
     if log_extra := columns.get("log_extra"):
         log_extra("kernelmill_status", [one.status or one.why for one in found])
     if log_metric := columns.get("log_metric"):

@@ -3,16 +3,18 @@
     import verifiers.legacy as vf
     env = vf.load_environment("kernelmill-env", data="kernel_bench_triton_verifiers.jsonl", turns=3)
 
-`data` is a file of RL rows, as `kernelmill problems export --format verifiers` (or slime) writes them. Candidates are judged by
-`kernelmill serve` (`url`, else KERNEL_REWARD_URL), or with `local=True` by an evaluator of this process.
+`data` is a file of RL rows, as `kernelmill problems export --format verifiers` (or slime) writes them.
+Candidates are judged by `kernelmill serve` (`url`, else KERNEL_REWARD_URL), or with `local=True` by an
+evaluator in this process.
 
-A rollout is judged while it runs, not in the rubric: a rubric of verifiers turns whatever is raised in a reward function into
-0.0. What nobody can judge ends the rollout with a `Masked` error, trouble of ours with an `InfraError`, which verifiers tries
-again (`max_retries`). Trainers leave rollouts with an `error` out. Who does not look at it sees the mean of the group's other
-rewards and no advantage; alone, without a group, 0.0, since verifiers wants a number.
+A rollout is judged while it runs, not in the rubric, because a rubric of verifiers turns any exception in a
+reward function into 0.0. A candidate that cannot be judged ends the rollout with a `Masked` error. A failure
+of the service ends it with an `InfraError`, which verifiers retries (`max_retries`). Trainers leave out
+rollouts with an `error`. A trainer that ignores `error` sees the mean of the group's other rewards and no
+advantage; without a group it sees 0.0, because verifiers requires a number.
 
-With several turns the user's next message is the verdict's feedback, until a candidate is correct. The last turn's reward is
-the rollout's; each step's own stands in its `extras`.
+With several turns, the user's next message is the verdict's feedback, until a candidate is correct. The last
+turn's reward is the rollout's; each step's own reward is in its `extras`.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _REWARD, _LAST = "kernelmill_reward", "kernelmill"
 
 
 class Masked(vf.Error):  # type: ignore[misc]
-    """Nobody can judge this candidate: the rollout is to be left out."""
+    """The candidate cannot be judged: the rollout is to be left out."""
 
 
 def load_environment(
@@ -53,8 +55,11 @@ def load_environment(
     workers: int | None = None,
     **more: Any,
 ) -> KernelEnv:
-    """`reward` names the reward; `local` judges in this process with so many `workers`. `more` is for verifiers' own
-    environment (`max_seq_len`, `timeout_seconds`, ...)."""
+    """Build the environment.
+
+    `reward` names the reward; `local` judges in this process with this many `workers`.
+
+    `more` is passed to verifiers' environment (`max_seq_len`, `timeout_seconds`, ...)."""
     if turns < 1:
         raise ValueError(f"turns={turns}: expected 1 or more")
     grader = (
@@ -77,7 +82,7 @@ class KernelEnv(vf.MultiTurnEnv):  # type: ignore[misc]
         self._grader = grader
 
     async def add_model_response(self, state: Any, prompt_messages: Any, response: Any) -> None:
-        """A turn has ended: judge it. What is raised here becomes the rollout's `error`."""
+        """Judge the turn that has ended. An exception here becomes the rollout's `error`."""
         await super().add_model_response(state, prompt_messages, response)
         step = state["trajectory"][-1]
         info = state.get("info") or {}
@@ -109,7 +114,7 @@ class KernelEnv(vf.MultiTurnEnv):  # type: ignore[misc]
 
 
 class KernelRubric(vf.Rubric):  # type: ignore[misc]
-    """What the rollouts found out. Masked ones have no part in the group's mean."""
+    """Reports the rewards found during the rollouts. Masked ones are left out of the group's mean."""
 
     async def score_rollout(self, state: Any) -> None:
         _score(state, 0.0)
@@ -127,7 +132,10 @@ class KernelRubric(vf.Rubric):  # type: ignore[misc]
 
 
 def _reward(state: Any) -> float | None:
-    """None where it is masked, and where the rollout ended before it was judged (the model's endpoint failed)."""
+    """Return the reward, or None if there is none.
+
+    It is None if masked, and if the rollout ended before it was judged (the model's endpoint failed).
+    """
     found: Reward | None = state.get(_LAST)
     return None if found is None or state.get("error") is not None else found.reward
 

@@ -1,19 +1,21 @@
 """Reward functions for verl.
 
     reward.custom_reward_function.path=pkg://kernelmill.rl.verl
-    reward.custom_reward_function.name=compute_score_async       or compute_score; with reward.reward_manager.name=naive
-    +reward.custom_reward_function.reward_kwargs.url=http://...  and whatever else `ClientOptions` knows
+    reward.custom_reward_function.name=compute_score_async       or compute_score
+    reward.reward_manager.name=naive
+    +reward.custom_reward_function.reward_kwargs.url=http://...  and any other field of `ClientOptions`
 
-`compute_scores` is for a verl that still has the reward manager `batch`, whose settings have no `reward.` before them.
+`compute_scores` is for older verl with the reward manager `batch`, whose settings have no `reward.` prefix.
 
 The rows have the reference's source as `reward_model.ground_truth`.
 
-verl has no way to leave a sample out: a score must be a number, and NaN would spoil the whole group. So a masked sample gets
-the number that moves the policy least: the mean of the scores that its problem has. `compute_scores` sees the whole batch
-and takes the mean of the sample's own group, which leaves the group's mean as it is and gives the sample no advantage.
-`compute_score` sees one sample and takes the mean of what this process has seen for the problem, else of all problems, else 0.
-What verl passes beside that (`reward_router_address`) is left alone. `masked` in the score's record says that it is such a number. Where the service cannot be reached they raise: a fault is never
-a score. Needs no verl to be imported.
+verl cannot leave a sample out: a score must be a number, and NaN would spoil the whole group. A masked sample
+therefore gets the number that moves the policy least: its problem's mean score. `compute_scores` sees the
+whole batch and uses the mean of the sample's group, which does not change that mean and gives the sample no
+advantage. `compute_score` sees one sample and uses the mean that this process has seen for the problem, else
+for all problems, else 0. `masked` in the score's record marks such a number. Other arguments that verl passes
+(`reward_router_address`) are ignored. If the service cannot be reached, the functions raise: a failure is
+never a score. Does not import verl.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from kernelmill.rl.completions import mean
 
 Score = dict[str, float | str]
 _REMEMBERED = 10_000
-"""Problems whose scores are remembered."""
+"""The maximum number of problems whose scores are kept."""
 
 
 def compute_score(
@@ -39,7 +41,7 @@ def compute_score(
     extra_info: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Score:
-    """One sample. It blocks: verl calls it in a thread."""
+    """Score one sample, blocking: verl calls it in a thread."""
     found = shared.client(**shared.ours(options)).grade(*_ask(solution_str, ground_truth, extra_info))
     return _scored(found, ground_truth)
 
@@ -51,7 +53,7 @@ async def compute_score_async(
     extra_info: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Score:
-    """The same for verl's reward loop, which awaits coroutines."""
+    """Score one sample as a coroutine, for verl's reward loop."""
     found = await shared.grade(_ask(solution_str, ground_truth, extra_info), **shared.ours(options))
     return _scored(found, ground_truth)
 
@@ -63,14 +65,14 @@ def compute_scores(
     extra_infos: Sequence[Mapping[str, Any] | None],
     **options: Any,
 ) -> list[Score]:
-    """A whole batch, for the reward manager `batch` of older verl."""
+    """Score a whole batch, for the reward manager `batch` of older verl."""
     asks = [_ask(*one) for one in zip(solution_strs, ground_truths, extra_infos, strict=True)]
     found = shared.client(**shared.ours(options)).grade_many(asks)
     groups: dict[str, list[float | None]] = {}
     for ask, one in zip(asks, found, strict=True):
         groups.setdefault(ask.reference, []).append(one.reward)
         _seen.add(ask.reference, one.reward)
-    # Where nothing is known of a group, all of it is masked, and all get the same: no advantage.
+    # If no reward in a group is known, all are masked and get the same number: no advantage.
     return [
         _record(one, _or_zero(mean(groups[ask.reference])))
         for ask, one in zip(asks, found, strict=True)
@@ -78,7 +80,7 @@ def compute_scores(
 
 
 class _Seen:
-    """The mean score of each problem and of all, as far as this process has seen them."""
+    """The mean score of each problem and of all, over what this process has scored."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -114,7 +116,7 @@ def _scored(found: Reward, problem: str) -> Score:
 
 
 def _record(found: Reward, neutral: float) -> Score:
-    """The same keys for every sample: verl makes columns of them."""
+    """Build a record. Its keys are the same for every sample, because verl makes columns of them."""
     return {
         "score": neutral if found.reward is None else found.reward,
         "masked": float(found.masked),

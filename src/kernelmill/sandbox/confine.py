@@ -276,8 +276,8 @@ def _filter_system_calls(executing: bool, gpu: bool = False) -> None:
     """Install a seccomp(2) BPF filter that allows every system call except those refused below.
 
     With `executing`, the child may create a process with vfork, which must then execute a program that
-    landlock allows. A plain fork is never allowed. With `gpu`, the child may create a Unix socket. Its peers
-    are limited to the same network namespace, which contains only such children.
+    landlock allows. A plain fork is never allowed. With `gpu`, the child may create a Unix socket. Its
+    abstract addresses are those of the server's network namespace, which contains only such children.
     """
     machine = os.uname().machine
     if machine not in _ARCHITECTURES or sys.maxsize < 1 << 32:

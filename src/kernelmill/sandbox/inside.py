@@ -48,7 +48,7 @@ class Line:
         self._say({"doing": what})
 
     def draft(self, result: dict[str, Any] | None) -> None:
-        """Send the reply as it stands.
+        """Send the reply as far as it is known.
 
         If the child is killed by the server, this is its reply. None withdraws it.
         """

@@ -57,7 +57,7 @@ def holds_too_much(top: str, most_bytes: int, most_files: int) -> bool:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
         except OSError:
-            # removed or unreadable by now, or a path too long for the kernel: `bytes_written` covers those
+            # Removed or unreadable by now, or a path too long for the kernel: `bytes_written` covers those.
             continue
     return False
 

@@ -1,14 +1,15 @@
 """The evaluator behind HTTP, for trainers: `kernelmill serve`.
 
-    command    flags, the socket, signals, the start and the end
-    gate       what every request goes through first: token, size, how many at once; the log and the counts after it
-    app        the endpoints
-    pages      `/` and `/docs`, for people
-    bodies     what they take, and what `/eval` answers
-    service    the queue: how many are judged at once, what is judged only once, what is remembered
-    known      a pair whose verdict is known, judged before the service says that it is ready
-    metrics    what was counted, in Prometheus' text format
+    command     flags, the socket, signals, start and shutdown
+    gate        ASGI middleware for every request: token, body size, open requests; then log and counters
+    app         the endpoints
+    pages       `/` and `/docs`, for people
+    bodies      request bodies, and the response of `/eval`
+    service     the queue: concurrency, deduplication and the verdict cache
+    self_test   a pair with a known verdict, judged before the service reports that it is ready
+    metrics     counters in Prometheus' text format
 
-A request's code never runs in this process: `kernelmill.evaluate` sees to that. What is not here: TLS, users and
-quotas (put a proxy in front), and any store of verdicts that outlives the process.
+Requests with a reference and a candidate come in, verdicts and rewards go out. A request's code never runs in
+this process: `kernelmill.evaluate` runs it in a sandbox. Not included: TLS, users and quotas (put a proxy in
+front), and a verdict store that outlives the process.
 """

@@ -25,11 +25,11 @@ NDJSON = "application/x-ndjson"
 
 
 class _Gone(Exception):
-    """The client left."""
+    """The client disconnected."""
 
 
 def make_app(service: Service, reward: str, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
-    # Its own pages of documentation load scripts from elsewhere; `pages` has ours.
+    # FastAPI's own documentation pages load scripts from other hosts; `pages` has ours.
     app = FastAPI(
         title="kernelmill",
         version=environment()["evaluator"],
@@ -62,7 +62,7 @@ def make_app(service: Service, reward: str, lifespan: Lifespan[FastAPI] | None =
         jobs = [job(pair) for pair in body.pairs]
         names = [pair.reward or reward for pair in body.pairs]
         if NDJSON in request.headers.get("accept", ""):
-            # What is refused must be said before the stream begins.
+            # Errors must be raised before the stream begins.
             return StreamingResponse(
                 _stream(jobs, names, await service.take(jobs), request), media_type=NDJSON
             )
@@ -85,7 +85,7 @@ def make_app(service: Service, reward: str, lifespan: Lifespan[FastAPI] | None =
             answer = eval_answer(verdict, body, asked.pair.id, reward)
             if verdict.status != "INFRA_ERROR":
                 return JSONResponse(answer)
-            # This contract has no word for "nobody knows": the trainer is to ask again, not to punish.
+            # This contract cannot express "unknown": the trainer is to retry, not to punish.
             error = f"the service has trouble of its own: {verdict.error}"
             return JSONResponse({"error": error, **answer}, 503, {"Retry-After": "1"})
 
@@ -144,7 +144,7 @@ async def _tickets(
 
 @contextlib.asynccontextmanager
 async def _held(tickets: Sequence[Ticket], request: Request) -> AsyncIterator[None]:
-    """The tickets are given up when the client leaves, and in any case at the end."""
+    """Cancel the tickets when the client disconnects, and in any case at the end."""
 
     def give_up() -> None:
         for ticket in tickets:
@@ -164,7 +164,7 @@ async def _held(tickets: Sequence[Ticket], request: Request) -> AsyncIterator[No
 
 
 async def _all(*tickets: Ticket) -> None:
-    """Wait for all of them; the first trouble is raised."""
+    """Wait for all tickets. Raises `_Gone` if the client disconnected."""
     await asyncio.wait(tickets)
     if any(ticket.cancelled() for ticket in tickets):
         raise _Gone
@@ -173,7 +173,7 @@ async def _all(*tickets: Ticket) -> None:
 async def _stream(
     jobs: Sequence[Job], names: Sequence[str], tickets: Sequence[Ticket], request: Request
 ) -> AsyncIterator[bytes]:
-    """A line for each verdict, as they come. `index` says which pair it is."""
+    """Yield a line for each verdict as it arrives. `index` identifies the pair."""
     done: asyncio.Queue[int] = asyncio.Queue()
     for number, ticket in enumerate(tickets):
         ticket.add_done_callback(lambda _, number=number: done.put_nowait(number))  # type: ignore[misc]

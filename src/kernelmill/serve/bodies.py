@@ -1,8 +1,8 @@
-"""What the endpoints take, and how a verdict is told to each.
+"""Request bodies of the endpoints, and the response of each for a verdict.
 
-`/eval` is a contract with trainers that exist: it takes fields it does not know, and those that ask for another way
-of judging (seeds, trials, a device) change nothing here; `metadata.not_used` names them. Our own endpoints refuse
-what they do not know, so that a misspelt option is not silently left out.
+`/eval` is a contract with existing trainers. It accepts unknown fields. Fields that request another way of
+judging (seeds, trials, a device) have no effect; `metadata.not_used` names them. Our own endpoints reject
+unknown fields, so that a misspelt option is not silently ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernelmill.evaluate.verdict import Status, Tier, Verdict
 from kernelmill.serve.service import hardware
 
 MAX_CODE = 1 << 18
-"""Characters of one source text. A long kernel has a tenth of it."""
+"""The maximum length of one source, in characters. A long kernel has a tenth of it."""
 Code = Annotated[str, Field(max_length=MAX_CODE)]
 Name = Annotated[str, Field(max_length=200)]
 
@@ -36,7 +36,7 @@ _SAID_AS: dict[Status, str] = {
     "INCORRECT_NUMERICAL": "correctness_issue",
     "NONFINITE": "correctness_issue",
 }
-"""KernelBench's names for what went wrong."""
+"""KernelBench's names for each kind of failure."""
 
 
 class EvaluateBody(BaseModel):
@@ -81,7 +81,7 @@ class EvaluateBody(BaseModel):
         )
 
     def pair(self, options: Options) -> Pair:
-        """Without an id of its own it goes by its content."""
+        """Return the pair. Without an id, its content hash is the id."""
         pair = Pair("", self.reference, self.candidate, self.entry_point)
         return dataclasses.replace(pair, id=pair.key(options) if self.id is None else str(self.id))
 
@@ -109,10 +109,10 @@ class EvalBody(BaseModel):
     preferred_device: str | int | None = None
     backend: str | None = None
     entry_point: Name | None = None
-    """Ours: the reference's class where it is not `Model`."""
+    """Our extension: the reference's class if it is not `Model`."""
 
     def options(self, base: Options, reached: Tier | None) -> Options:
-        """Where there is a clock, it need not be used."""
+        """Return the options, without timing if the request asks for none."""
         untimed = self.measure_performance is False and reached == "gpu_timed"
         return dataclasses.replace(base, tier="gpu") if untimed else base
 
@@ -126,13 +126,13 @@ class EvalBody(BaseModel):
 
 
 def evaluate_answer(verdict: Verdict, id: str, reward: str) -> dict[str, Any]:
-    """The whole verdict, under the asker's own id, and the reward."""
+    """Return the whole verdict under the caller's own id, and the reward."""
     row = verdict.to_dict() | {"id": id}
     return row | {"reward": rewards.compute(verdict, [reward])[reward]}
 
 
 def eval_answer(verdict: Verdict, body: EvalBody, id: str, reward: str) -> dict[str, Any]:
-    """KernelBench's record; what was not measured is -1.0 and {}, and `metadata` says why."""
+    """Return KernelBench's record. Values not measured are -1.0 and {}, and `metadata` says why."""
     row = evaluate_answer(verdict, id, reward)
     runtime, stats, note = _runtime(verdict, body)
     metadata: dict[str, Any] = {

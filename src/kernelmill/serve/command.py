@@ -1,4 +1,4 @@
-"""`kernelmill serve`: flags, the socket, the start and the end."""
+"""`kernelmill serve`: flags, the socket, start and shutdown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from kernelmill.serve.gate import Gate
 from kernelmill.serve.service import Service
 
 GRACE_SECONDS = 3.0
-"""How long what is in flight may still take when the service is told to stop."""
+"""How long requests in flight may take once the service is told to stop."""
 log = logging.getLogger("kernelmill.serve")
 
 
@@ -120,7 +120,7 @@ def _serve(
     log.setLevel(logging.WARNING if flags.quiet else logging.INFO)
 
     def view(options: Options) -> Evaluator:
-        """The same warm processes under other options."""
+        """Return the same warm processes with other options."""
         other = copy.copy(evaluator)
         other.options, other.tier = options, options.tier or evaluator.tier
         return other
@@ -134,17 +134,17 @@ def _serve(
 
         return await asyncio.wrap_future(judging.submit(read()))
 
-    # Reading a long candidate takes a while: in a thread of its own it does not keep `/health` waiting.
+    # Parsing a long candidate takes a while: in a separate thread it does not block `/health`.
     judging = Background("kernelmill judging")
     options = evaluator.options
     service = Service(
         judge,
         options,
-        # Some use a GPU while others use the processor.
+        # Twice as many with a GPU: some use the GPU while others use the CPU.
         workers=evaluator.workers * (2 if evaluator.tier.startswith("gpu") else 1),
         queue=flags.queue,
         cache=flags.cache,
-        # An evaluation has its own limits; this one is for when they do not hold.
+        # An evaluation has its own timeouts; this one applies if they fail.
         patience=20 * (options.timeout + 15) + START_SECONDS,
         glance=glance,
     )
@@ -152,7 +152,7 @@ def _serve(
 
     @contextlib.asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        """Start judging while `/health` already answers; end every process before the loop does."""
+        """Start the evaluator while `/health` already responds; end every process before the loop ends."""
         starting = asyncio.create_task(_start(evaluator, service, server))
         yield
         starting.cancel()
@@ -160,7 +160,7 @@ def _serve(
         await asyncio.to_thread(judging.close, asyncio.to_thread(evaluator.close))
 
     app = make_app(service, flags.reward, life)
-    # Requests that wait for a verdict somebody else's request brings take no place in the queue: they are bounded here.
+    # Requests that wait for another request's verdict take no place in the queue, so they are bounded here.
     app.add_middleware(
         Gate, metrics=service.metrics, token=token, max_bytes=flags.max_bytes,
         max_open=4 * (service.workers + service.queue) + 64,
@@ -183,7 +183,7 @@ def _serve(
     say(
         f"kernelmill serve: http://{f'[{host}]' if ':' in host else host}:{port} (pid {os.getpid()}), starting"
     )
-    with contextlib.suppress(KeyboardInterrupt):  # uvicorn sends itself again the signal that it has obeyed
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises the signal again after handling it
         server.run(sockets=[listening])
     if server.failed is not None:
         raise server.failed
@@ -192,7 +192,7 @@ def _serve(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which tells the service when it is to stop: in-flight requests are then answered in time."""
+    """A uvicorn server that tells the service to stop, so that requests in flight are answered in time."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -202,7 +202,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        with contextlib.suppress(RuntimeError):  # no loop runs yet, or no more: nothing is in flight
+        with contextlib.suppress(RuntimeError):  # no loop is running, so nothing is in flight
             asyncio.get_running_loop().call_soon_threadsafe(self.stop)
 
     def stop(self) -> None:
@@ -216,7 +216,7 @@ async def _start(evaluator: Evaluator, service: Service, server: _Server) -> Non
     try:
         await evaluator.start()
         await service.warm_up()
-    except Exception as error:  # noqa: BLE001  raised again where the server has ended
+    except Exception as error:  # noqa: BLE001  re-raised after the server has ended
         server.failed = error
         server.stop()
         return
@@ -233,8 +233,8 @@ def _token(name: str | None) -> str | None:
 
 
 def _listen(host: str, port: int, safe: bool) -> socket.socket:
-    """A socket that listens. Beyond this machine only where that is `safe`."""
-    if port > 65535:  # which getaddrinfo would cut to 16 bits
+    """Open a listening socket. An address that other machines can reach requires `safe`."""
+    if port > 65535:  # getaddrinfo would truncate it to 16 bits
         raise ConfigError(f"--port {port}: expected a number up to 65535")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

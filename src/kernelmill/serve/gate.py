@@ -1,7 +1,10 @@
-"""What every request goes through: the token, how large it is and how long it takes to arrive, how many are open.
+"""The gate for every request.
 
-The body is read here, whole and within its limit, before anything else looks at it. Afterwards the request is
-counted and logged: method, endpoint, status, seconds. Never a body, a query, a header or a path that is not ours.
+It checks the token, the body's size and arrival time, and the number of open requests.
+
+The body is read here, whole and within its limit, before anything else sees it. Afterwards the request is
+counted and logged: method, endpoint, status, seconds. Bodies, queries, headers and unknown paths are never
+logged.
 """
 
 from __future__ import annotations
@@ -20,12 +23,12 @@ from kernelmill.serve.metrics import Metrics
 
 log = logging.getLogger("kernelmill.serve")
 OPEN = ("/", "/docs", "/health")
-"""Need no token: they tell how to ask, and whether there is somebody to ask."""
+"""Endpoints without a token: they describe the service and whether it is up."""
 ENDPOINTS = (*OPEN, "/eval", "/evaluate", "/evaluate/batch", "/metrics", "/openapi.json")
 ARRIVAL_SECONDS = 30.0
 _LINGER_SECONDS = 2.0
 GONE = 499
-"""The client left before its answer: nobody sees it but the log and the counts."""
+"""The client disconnected before the response. Only the log and the counters see this status."""
 
 
 class _Refused(Exception):
@@ -37,7 +40,10 @@ class _Refused(Exception):
 
 
 class Gate:
-    """ASGI middleware. `OPEN` needs no token; `/health` says more to who has it (`scope["state"]["trusted"]`)."""
+    """ASGI middleware.
+
+    `OPEN` needs no token; `/health` reports more with one (`scope["state"]["trusted"]`).
+    """
 
     def __init__(
         self, app: ASGIApp, metrics: Metrics, token: str | None, max_bytes: int, max_open: int
@@ -128,7 +134,10 @@ class Gate:
 
 
 async def _linger(receive: Receive) -> None:
-    """Take in what a refused client still sends: cut off while it sends, it would never read the answer."""
+    """Read what a rejected client still sends.
+
+    If it is cut off while sending, it never reads the response.
+    """
     try:
         async with asyncio.timeout(_LINGER_SECONDS):
             while True:

@@ -1,6 +1,6 @@
-"""Counts of a running service, in Prometheus' text format.
+"""Counters of a running service, in Prometheus' text format.
 
-Written out here because it is a page of code; no client library is needed to be scraped.
+Written by hand, because it is a page of code and needs no client library.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from collections.abc import Iterable, Mapping
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0)
-"""Seconds: from what the text alone decides to what two time-outs take."""
+"""Seconds: from a verdict by static checks to two timeouts."""
 
 
 class Metrics:
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()
-        """By endpoint and HTTP status; 499 is a client that left before its answer."""
+        """By endpoint and HTTP status; 499 is a client that disconnected before the response."""
         self.verdicts: Counter[str] = Counter()
         """Candidates judged, by status."""
         self.answers: Counter[str] = Counter()
-        """Verdicts given: `judged` for the request, `joined` to one in flight, or `cached`."""
+        """Verdicts returned: `judged` for the request, `joined` to one in flight, or `cached`."""
         self.rejected: Counter[str] = Counter()
         self.cancelled = 0
-        """Evaluations that ended early, because nobody waited for them or the service stopped."""
+        """Evaluations that were cancelled, because no client waited for them or the service stopped."""
         self._buckets: Counter[float] = Counter()
         self._seconds = 0.0
         self._judged = 0
         self._worked, self._by_workers = 0.0, 0
 
     def judged(self, status: str, seconds: float, by_worker: bool = True) -> None:
-        """`by_worker`: it took one of them, not only a look at the text."""
+        """Count a verdict. `by_worker` is false if static checks decided it without a worker."""
         self.verdicts[status] += 1
         self._seconds += seconds
         self._judged += 1
@@ -39,11 +39,11 @@ class Metrics:
         self._buckets.update(limit for limit in BUCKETS if seconds <= limit)
 
     def mean_seconds(self) -> float:
-        """That a worker is busy with one candidate."""
+        """Return the mean time that a worker spends on one candidate."""
         return self._worked / self._by_workers if self._by_workers else 1.0
 
     def text(self, gauges: Mapping[str, float]) -> str:
-        """The page for a scraper. `gauges` are what is so at this moment."""
+        """Render the page for a scraper. `gauges` are the current values."""
         lines: list[str] = []
 
         def family(

@@ -1,7 +1,7 @@
-"""`/` and `/docs`: what this service is and how to ask it, for a person with a browser.
+"""`/` and `/docs`: what this service is and how to call it, for a person with a browser.
 
-Whole in themselves: no script, no style sheet and no image from elsewhere. They tell nothing of requests or of the machine.
-What fields there are is read off `bodies`, so it cannot be out of date.
+The pages are self-contained: no external script, style sheet or image. They reveal nothing about requests or
+the machine. The fields are read from `bodies`, so they cannot be out of date.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _STYLE = (
 
 
 def overview() -> str:
-    """`/`."""
+    """Render `/`."""
     parts = [
         "<p>Says whether a Triton kernel computes what a PyTorch module does, and gives a reward for it. Candidates are run "
         "apart from the comparison, in processes of their own; a verdict is <code>correct</code>, <code>incorrect</code>, "
@@ -64,7 +64,7 @@ def overview() -> str:
 
 
 def reference(reward: str) -> str:
-    """`/docs`. `reward` is the one that stands in answers, where a request names none."""
+    """Render `/docs`. `reward` is the default reward of responses."""
     parts = ["<p><a href='.'>What this service is</a></p>"]
     for endpoint, body in (
         ("POST /evaluate", EvaluateBody),

@@ -1,6 +1,7 @@
-"""A pair whose verdict is known. A service that does not call it correct is not ready for others.
+"""A pair with a known verdict. A service that does not judge it correct is not ready.
 
-Judging it also starts every process that judging takes, and tells how far candidates get on this machine.
+Judging it also starts every process that judging needs, and shows which tier candidates reach on this
+machine.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ KNOWN = Pair("known", _REFERENCE, _CANDIDATE)
 
 
 def check(verdict: Verdict, options: Options) -> None:
-    """Whether the verdict on `KNOWN` is the right one, at the device that was asked for."""
+    """Check the verdict on `KNOWN`, on the requested device."""
     if verdict.verdict != "correct":
         said = " ".join(verdict.error.split())[:300]
         raise ConfigError(

@@ -1,13 +1,13 @@
-"""The queue between requests and the evaluator. It knows nothing of HTTP.
+"""The queue between requests and the evaluator. It is independent of HTTP.
 
-A *flight* is one candidate on its way to a verdict; a *ticket* is somebody waiting for it. The same content asked
-for twice is one flight with two tickets, or is answered from memory. A flight that nobody waits for any more is
-cancelled, which kills the processes that judge it.
+A *flight* is one candidate being judged; a *ticket* is one request waiting for it. The same content requested
+twice is one flight with two tickets, or a cache hit. A flight that nobody waits for is cancelled, which kills
+the processes that judge it.
 
-What a candidate's text alone decides (no code, a syntax error, a static hack) waits for no worker, and is answered where
-the queue is full, too.
+Candidates that static checks decide (no code, a syntax error, a static hack) need no worker, and are answered
+even if the queue is full.
 
-Whatever goes wrong on our side while judging is an INFRA_ERROR, which is an answer and is not remembered.
+Any failure of the service while judging is an INFRA_ERROR. It is returned as a verdict and not cached.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from kernelmill.serve.metrics import Metrics
 log = logging.getLogger("kernelmill.serve")
 Judge = Callable[[Pair, Options], Awaitable[Verdict]]
 Glance = Callable[[Pair, Options], Awaitable[Verdict | None]]
-"""The verdict where the text alone decides it."""
+"""Returns the verdict if static checks alone decide it."""
 Ticket = asyncio.Future[Verdict]
-"""Cancelling it is leaving."""
+"""Cancel it to stop waiting."""
 State = Literal["starting", "ready", "stopping"]
 _LONGEST_WAIT = 60
 
 
 class Full(Exception):
-    """No room. `retry_after` says in how many seconds there may be some."""
+    """The queue is full. `retry_after` is the number of seconds until there may be a free place."""
 
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
@@ -81,10 +81,10 @@ class Service:
         self.metrics = Metrics()
         self.state: State = "starting"
         self.tier: Tier | None = None
-        """How far candidates get here, as far as the known one got."""
+        """The tier that candidates reach here, taken from the self-test."""
         self.hardware: str | None = None
         self.missing: list[str] = []
-        """The protections that this machine could not give to the processes that run candidates."""
+        """The sandbox protections that this machine could not provide."""
         self._judge = judge
         self._glance = glance
         self._cache: OrderedDict[str, Verdict] = OrderedDict()
@@ -95,7 +95,7 @@ class Service:
         self._turns = asyncio.Semaphore(workers)
         self._running = 0
         self._promised = 0.0
-        """When the last one that was turned away is to come back."""
+        """When the last rejected client was told to come back."""
 
     @property
     def in_flight(self) -> int:
@@ -106,7 +106,7 @@ class Service:
         return len(self._tasks) - self._running
 
     async def warm_up(self) -> None:
-        """Judge the known pair. Raises `ConfigError` where that does not come out right."""
+        """Judge the self-test pair. Raises `ConfigError` if its verdict is wrong."""
         verdict = await self._judge(self_test.KNOWN, self.options)
         self_test.check(verdict, self.options)
         self.tier = verdict.tier
@@ -116,7 +116,7 @@ class Service:
             self.state = "ready"
 
     async def take(self, jobs: Sequence[Job]) -> list[Ticket]:
-        """As `submit`, but that what needs no worker needs no place in the queue."""
+        """Do what `submit` does, but candidates that need no worker take no place in the queue."""
         read: dict[str, Verdict] = {}
         if self.state == "ready" and self._lacking(jobs, read) > 0:
             for key, job in {job.pair.key(job.options): job for job in jobs}.items():
@@ -127,7 +127,10 @@ class Service:
         return self.submit(jobs, read)
 
     def submit(self, jobs: Sequence[Job], read: Mapping[str, Verdict] | None = None) -> list[Ticket]:
-        """A ticket for each job, or for none of them: raises `Full` or `NotReady`. `read` has verdicts, by key."""
+        """Return a ticket for each job; all jobs are accepted or none.
+
+        Raises `Full` or `NotReady`. `read` has verdicts by key.
+        """
         if self.state != "ready":
             self.metrics.rejected[self.state] += 1
             raise NotReady(f"the service is {self.state}")
@@ -142,7 +145,7 @@ class Service:
         return [self._ticket(job.pair.key(job.options), job, read or {}) for job in jobs]
 
     def _lacking(self, jobs: Sequence[Job], read: Mapping[str, Verdict]) -> int:
-        """How many places there are too few for these."""
+        """Return how many places the queue lacks for these jobs."""
         keys = {job.pair.key(job.options) for job in jobs}
         new = [key for key in keys if not (key in self._cache or key in self._flights or key in read)]
         return len(new) - (self.workers + self.queue - len(self._tasks)) if new else 0
@@ -154,17 +157,18 @@ class Service:
         try:
             verdict = await self._glance(job.pair, job.options)
         except Exception:
-            log.exception("a candidate could not be read")  # judging it says what is wrong
+            log.exception("a candidate could not be read")  # judging it will report the error
             return None
         if verdict is not None:
             self.metrics.judged(verdict.status, time.monotonic() - start, by_worker=False)
         return verdict
 
     def retry_after(self, places: int) -> int:
-        """Seconds until about so many places are free.
+        """Estimate the seconds until this many places are free.
 
-        Who is turned away after somebody else is told a later time, so that not all come back for the same place; at the
-        latest when all that is here now is done, so that no place stays empty for long.
+        Each rejected client is told a later time than the one before, so that they do not all return for the
+        same place. The times start over once they pass the end of all current work, so that no place stays
+        empty for long.
         """
         now, each = time.monotonic(), self.metrics.mean_seconds() / self.workers
         if not now <= self._promised <= now + each * len(self._tasks):
@@ -173,7 +177,7 @@ class Service:
         return min(max(math.ceil(self._promised - now), 1), _LONGEST_WAIT)
 
     async def stop(self, grace: float) -> None:
-        """Take nothing new, let what is in flight finish for `grace` seconds, then cancel it."""
+        """Reject new jobs, let those in flight finish for `grace` seconds, then cancel them."""
         self.state = "stopping"
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace)
@@ -214,7 +218,7 @@ class Service:
                 async with asyncio.timeout(None if math.isinf(self._patience) else self._patience):
                     verdict = await self._judge(job.pair, job.options)
             except Exception as error:
-                # One request's trouble is not the service's; the log has the traceback.
+                # One failed evaluation must not stop the service; the log has the traceback.
                 log.exception("an evaluation failed")
                 verdict = trouble(job.pair.id, f"{type(error).__name__}: {error}")
             finally:
@@ -246,19 +250,19 @@ class Service:
         if not ticket.cancelled():
             self.metrics.answers[source] += ticket.exception() is None
         elif not flight.tickets and not flight.task.done():
-            # From here on nobody may join it.
+            # From here on no ticket may join it.
             if self._flights.get(key) is flight:
                 del self._flights[key]
             flight.task.cancel()
 
 
 def hardware(verdict: Verdict) -> str:
-    """What it was judged on: the GPU's name where there was one."""
+    """Return what it was judged on: the GPU's name, if there was one."""
     return str(verdict.task.get("gpu") or (verdict.perf.device if verdict.perf else "cpu"))
 
 
 def trouble(id: str, message: str) -> Verdict:
-    """Our own trouble, as a verdict: never counted as wrong."""
+    """Build the verdict for a failure of the service, which never counts as wrong."""
     verdict = Verdict(id=id, status="INFRA_ERROR", tier="static", env=dict(environment()))
     verdict.error = " ".join(message.split())[:500]
     verdict.rewards = rewards.compute(verdict)

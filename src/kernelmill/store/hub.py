@@ -1,8 +1,8 @@
 """Datasets on the Hugging Face Hub, as local files of one pinned commit.
 
-Files are downloaded into the Hub cache (resumable, shared with other tools) and then streamed from there.
-Which files make up a split is read from the card's `configs`, or else from the file names, as `datasets` does
-it. Does not run loading scripts, and reads the default config only.
+Files are downloaded into the Hub cache (resumable, shared with other tools) and streamed from there. The files of each
+split come from the card's `configs`, or else from the file names, as in `datasets`. Does not run loading scripts, and
+reads the default config only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIRST = ["train", "validation", "valid", "val", "dev", "test"]
 def hub_files(
     repo: str, revision: str | None, split: str | None, token: str | None, asked_as: str
 ) -> tuple[list[DataFile], dict[str, Any]]:
-    """Download the files of a dataset and say where they came from."""
+    """Download the files of a dataset. Returns them and their origin for the manifest."""
     import yaml  # type: ignore[import-untyped]
     from huggingface_hub import HfApi, hf_hub_download, metadata_load
     from huggingface_hub.errors import (
@@ -79,7 +79,8 @@ def find_splits(names: list[str], card: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def _from_card(data: list[str], card: dict[str, Any]) -> dict[str, list[str]]:
-    """By the card's default config. What is not as the Hub documents it there is passed over: file names then decide."""
+    """Splits by the card's default config. Entries that do not follow the Hub's format are ignored; then file names
+    decide."""
     configs = card.get("configs")
     configs = [entry for entry in configs if isinstance(entry, dict)] if isinstance(configs, list) else []
     default = next((c for c in configs if c.get("config_name") == "default" or c.get("default")), None)
@@ -104,7 +105,7 @@ def _from_names(data: list[str]) -> dict[str, list[str]]:
     for name in data:
         words = re.split(r"[\W_]+", name.lower())
         splits.setdefault(next((word for word in _FIRST if word in words), "train"), []).append(name)
-    # KernelBench's own splits (`level_1` …) are named by the file, as any split of `push_to_hub` is.
+    # `push_to_hub` names files by their split, such as KernelBench's `level_1`.
     sharded = [
         re.match(r"^(?:.*/)?(?P<split>[\w.]+)-\d{5}-of-\d{5}(?:-\w+)?\.parquet$", name) for name in data
     ]
@@ -117,7 +118,7 @@ def _from_names(data: list[str]) -> dict[str, list[str]]:
 
 
 def why_not(repo: str, error: Exception, kind: str = "dataset") -> str:
-    """What the Hub's refusal means, and what to do about it."""
+    """Explain an error from the Hub, and what to do about it."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,

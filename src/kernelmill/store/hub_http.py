@@ -1,6 +1,6 @@
-"""The HTTP library under `huggingface_hub`, which is another one in each of its generations: requests, httpx, httpx2.
+"""The base exception of the HTTP library under `huggingface_hub`: requests, httpx or httpx2, depending on its version.
 
-Failures that it does not wrap come through as that library's own. Its release is chosen by whatever else is installed.
+`huggingface_hub` lets some of that library's exceptions through unwrapped. Other installed packages decide its version.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _ERRORS = {"requests": "RequestException", "httpx": "HTTPError", "httpx2": "HTTP
 
 @lru_cache(1)
 def http_error() -> type[Exception]:
-    """What every failure of a request is an instance of, with an answer or without one."""
+    """The base class of every request failure, with or without a response."""
     from huggingface_hub.errors import HfHubHTTPError
 
     libraries = [kind.__module__.partition(".")[0] for kind in HfHubHTTPError.__mro__]

@@ -1,4 +1,4 @@
-"""Finding the manifests that stages leave beside their outputs, from a file back to what it was made from."""
+"""Find the manifests that stages write beside their outputs, and follow a file back to its source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelmill.store.output import beside
 
 
 def manifest_of(file: Path) -> dict[str, Any] | None:
-    """The manifest beside a file. Only what a stage wrote counts: anything else that has the name is not ours."""
+    """The manifest beside a file, or None. A file of that name that no stage wrote is ignored."""
     try:
         manifest = msgspec.json.decode(beside(file, ".manifest.json").read_bytes())
     except (OSError, msgspec.DecodeError):
@@ -22,19 +22,19 @@ def manifest_of(file: Path) -> dict[str, Any] | None:
 
 
 def file_hash(path: Path) -> str:
-    """The SHA-256 of a file, as manifests have it."""
+    """The SHA-256 of a file as a hex string, as in manifests."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def part(manifest: dict[str, Any], name: str) -> dict[str, Any]:
-    """A table of a manifest, empty where there is none."""
+    """A table of a manifest; empty where it is missing."""
     found = manifest.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def made_from(manifest: dict[str, Any], file: Path) -> Path | None:
-    """The file that `file` was made from: where it was called so then, or else beside `file`."""
+    """The file that `file` was made from: at its recorded path, else beside `file`; None if it is in neither place."""
     origin = part(manifest, "source")
     if origin.get("kind") != "file" or not isinstance(origin.get("path"), str):
         return None

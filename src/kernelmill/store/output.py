@@ -1,12 +1,12 @@
-"""One output: kept rows, rejected rows, and the manifest that says how they were made.
+"""Write one output: kept rows, rejected rows, and a manifest that says how they were made.
 
     outputs/filtered_dataset.jsonl             the rows that were kept
     outputs/filtered_dataset.rejected.jsonl    every other row, with its reason
     outputs/filtered_dataset.manifest.json     counts, source, resolved config, hashes; written last
 
-Everything is written beside its place and renamed when it is whole, the manifest last, so a manifest means
-that the output is complete. A failed or interrupted run leaves what was there before untouched. Two processes
-never write the same output: the second is told so.
+Each file is written under a temporary name and renamed when it is complete, the manifest last. A manifest therefore means
+that the output is complete. A failed or interrupted run leaves the previous output untouched. A lock keeps two processes
+from writing the same output: the second one fails.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def beside(path: Path, suffix: str) -> Path:
 
 
 def test_path(path: Path) -> Path:
-    """Where a run in test mode writes: beside the real output, never over it."""
+    """The output path of a run in test mode: beside the real output, never over it."""
     return path.with_name(f"{path.name.removesuffix('.jsonl')}.test.jsonl")
 
 
-test_path.__test__ = False  # type: ignore[attr-defined]  # pytest takes the name for a test
+test_path.__test__ = False  # type: ignore[attr-defined]  # pytest would collect it as a test
 
 
 class Output:
@@ -61,9 +61,9 @@ class Output:
         self._rejects: RowFile | None = None
 
     def __enter__(self) -> Output:
-        """Take the output for this process. Fails at once where it cannot be written."""
+        """Lock the output for this process and open its files. Fails at once where it cannot be written."""
         self._lock = take_lock(self.path, f"{self.path} is being written by another kernelmill process")
-        # What a killed run left half-written is nobody's.
+        # Remove partial files left by a killed run.
         for path in (self.path, self.rejected_path, self.manifest_path):
             _temporary(path).unlink(missing_ok=True)
         self._rows = RowFile(_temporary(self.path))
@@ -74,7 +74,7 @@ class Output:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, OSError) and disk_fault(error) and error.filename is None:
-            error.filename = str(self.path)  # a failed write does not say of which file
+            error.filename = str(self.path)  # a failed write does not name its file
         for file in (self._rows, self._rejects):
             if file is not None:
                 file.close()
@@ -84,19 +84,19 @@ class Output:
             self._lock.close()
 
     def listing(self) -> list[tuple[str, str]]:
-        """The files, for a summary."""
+        """The output's files, labelled for a summary."""
         rejected = [("", str(self.rejected_path))] if self.reasons else []
         return [("output", str(self.path)), *rejected, ("", str(self.manifest_path))]
 
     def refuse(self, path: Path, what: str) -> None:
-        """Fail where a file that is read or kept elsewhere is one of the output's own."""
+        """Fail if `path`, which is used as `what`, is one of the output's own files."""
         if self.owns(path):
             raise OutputError(
                 f"{path} is {what}, and one of the files that {self.path} needs: name another output with -o"
             )
 
     def owns(self, path: Path) -> bool:
-        """Whether this file is one of the output's own."""
+        """Whether `path` is one of the output's own files."""
         mine = (self.path, self.rejected_path, self.manifest_path)
         return path.resolve() in {
             name.resolve() for file in mine for name in (file, _temporary(file), lock_of(file))
@@ -116,9 +116,9 @@ class Output:
         *,
         readable: bool = False,
     ) -> None:
-        """Write a row to the rejected file. `kind` is what the summary counts; `reason` is for this row.
+        """Write a row to the rejected file. The summary counts by `kind`; `reason` is specific to this row.
 
-        A row that is no JSON stands there as text; `readable` says that this one was read already, and is.
+        A row that is not JSON is written as text. `readable` says that the row is known to be JSON.
         """
         assert self._rejects is not None
         rejected = RejectedRow(row.index, row.where, reason, attempts=attempts)
@@ -132,7 +132,7 @@ class Output:
     def commit(
         self, stage: str, rows_in: int, config: dict[str, Any], details: dict[str, Any]
     ) -> dict[str, Any]:
-        """Put the files in place, the manifest last. Refuses if a row went missing on the way."""
+        """Move the files into place, the manifest last. Raises `AssertionError` if a row is unaccounted for."""
         rejected = sum(self.reasons.values())
         if rows_in != self.kept + rejected:
             raise AssertionError(f"{rows_in} rows in, but {self.kept} kept + {rejected} rejected")
@@ -149,7 +149,7 @@ class Output:
             **details,
             "config": config,
         }
-        # All of it on the disk first: a full disk then leaves what was there before, its manifest included.
+        # Sync everything first: a full disk then leaves the previous output and its manifest intact.
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
         _temporary(self.manifest_path).write_bytes(text)
         with _temporary(self.manifest_path).open("rb+") as file:
@@ -166,7 +166,7 @@ def _temporary(path: Path) -> Path:
 
 
 def to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Sync a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,9 +1,9 @@
-"""Parquet as JSON rows, streaming, without loss.
+"""Stream Parquet as JSON rows without loss.
 
-What JSON has no type for becomes a string: dates, times and durations in ISO 8601 (an instant with a time zone in UTC,
+Values without a JSON type become strings: dates, times and durations in ISO 8601 (an instant with a time zone in UTC,
 with `Z`), decimals in digits, binary in base64. Maps become lists of pairs. A value that cannot be written without loss
-(NaN, an infinity, a date beyond the year 9999, text that is not UTF-8) is a fault of its row: the row has null in its
-place. Does not depend on pandas, which pyarrow would use for nanoseconds where it is installed.
+(NaN, an infinity, a date after the year 9999, text that is not UTF-8) is a fault of its row and becomes null. Does not use
+pandas, which pyarrow would use for nanoseconds where it is installed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 def read_parquet(path: Path, label: str) -> Iterator[tuple[str, bytes, str | None]]:
-    """Where each row stands, its JSON, and its fault if it has one. Raises `SourceError` or OSError."""
+    """Yield each row's location, its JSON, and its fault if any. Raises `SourceError` or OSError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -50,7 +50,7 @@ def first_line(error: Exception) -> str:
 
 
 def _check_names(label: str, fields: Any, inside: str = "") -> None:
-    """Refuse two columns of one name, on any level: a JSON object can hold only one of them."""
+    """Reject duplicate column names at any level: a JSON object can hold only one of them."""
     names = [field.name for field in fields]
     for field in fields:
         if names.count(field.name) > 1:
@@ -60,7 +60,7 @@ def _check_names(label: str, fields: Any, inside: str = "") -> None:
 
 
 def _column(name: str, array: Any, faults: dict[int, str]) -> list[Any]:
-    """The values of a column as JSON can hold them; `faults` gets what cannot be, by row."""
+    """The values of a column as JSON values. Values that JSON cannot hold are recorded in `faults`, by row."""
     from pyarrow import types
 
     values: list[Any]
@@ -84,7 +84,7 @@ def _column(name: str, array: Any, faults: dict[int, str]) -> list[Any]:
 
 
 def _any(kind: Any, test: Any) -> bool:
-    """Whether a type, or one inside it, passes the test."""
+    """Whether a type, or a type nested in it, passes the test."""
     from pyarrow import types
 
     if types.is_dictionary(kind):
@@ -104,7 +104,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _value(scalar: Any) -> Any:
-    """One value, its dates and times as text. Raises ValueError or OverflowError."""
+    """One value, with dates and times as text. Raises ValueError or OverflowError."""
     from pyarrow import types
 
     kind = scalar.type
@@ -134,7 +134,7 @@ def _date_and_time(value: int, unit: str) -> str:
 
 
 def _parts(value: int, unit: str) -> tuple[int, str]:
-    """Whole seconds, and what is left as decimals."""
+    """Whole seconds, and the fraction as decimals."""
     per = _PER_SECOND[unit]
     whole, rest = divmod(value, per)
     return whole, f".{rest:0{len(str(per)) - 1}d}" if rest else ""

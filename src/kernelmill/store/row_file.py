@@ -1,7 +1,7 @@
-"""A JSONL file that is being written: rows in, blocks out, hashed on the way.
+"""Write and hash a JSONL file in a background thread.
 
-Blocks are hashed and written in a thread of their own, so that the next rows are made meanwhile. What goes wrong there (a full
-disk) is raised by a later `add`, or by `finish`.
+Rows are collected into blocks. The thread hashes and writes a block while the caller makes the next rows. An error in the
+thread, such as a full disk, is raised by a later `add` or by `finish`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 _BLOCK = 1 << 20
-"""Larger blocks are no faster to hash, and some kernels take several times as long to write them."""
+"""Bytes per block. Larger blocks are no faster to hash, and some OS kernels take several times as long to write them."""
 _SYNC = 64 << 20
-"""Bytes after which what is written is brought to the disk, so that not all of it has to be waited for in the end."""
+"""Bytes between syncs to disk, so that the final sync does not have to wait for everything."""
 _WAITING = 32
-"""Blocks that may wait to be written."""
+"""Maximum number of blocks in the queue."""
 _SWITCH = 0.0005
 
 
 class RowFile:
-    """Nothing is on the disk for certain before `finish`."""
+    """A JSONL file being written. Nothing is guaranteed to be on disk before `finish`."""
 
     def __init__(self, path: Path, hashed: bool = True) -> None:
-        # The thread asks for the interpreter three times a block. At Python's own 5 ms each time it would work no faster than this one.
+        # The thread takes the GIL three times per block. With Python's default switch interval of 5 ms each time, it
+        # would be no faster than writing in the calling thread.
         sys.setswitchinterval(_SWITCH)
         self._file = path.open("wb", buffering=0)
         self._sha = hashlib.sha256() if hashed else None
@@ -38,7 +39,7 @@ class RowFile:
         self._under_way: deque[Future[None]] = deque()
 
     def add(self, raw: bytes) -> None:
-        """One row, without its line end."""
+        """Add one row, without its line end."""
         self._rows.append(raw)
         self._size += len(raw)
         if self._size >= _BLOCK:
@@ -51,7 +52,7 @@ class RowFile:
         self._rows, self._size = [], 0
 
     def _write(self, rows: list[bytes]) -> None:
-        # One block: hashing and writing then leave the interpreter alone for as long as they take.
+        # Hash and write one large block: both then run without the GIL.
         block = b"\n".join([*rows, b""])
         if self._sha is not None:
             self._sha.update(block)
@@ -64,7 +65,7 @@ class RowFile:
             self._unsynced = 0
 
     def finish(self) -> str:
-        """Bring everything to the disk. Returns the SHA-256 of the file, if it was to be hashed."""
+        """Write and sync everything. Returns the SHA-256 of the file, or an empty string if it is not hashed."""
         if self._rows:
             self._send()
         for writing in self._under_way:
@@ -74,8 +75,8 @@ class RowFile:
         return self._sha.hexdigest() if self._sha is not None else ""
 
     def close(self) -> None:
-        """Give the file up, or, after `finish`, nothing."""
+        """Close the file. Without `finish`, its content is incomplete. Safe to call again."""
         self._thread.shutdown(wait=True)
-        # Some file systems tell of a full disk only here; the file is given up anyway.
+        # Some file systems report a full disk only here. The file is discarded in that case anyway.
         with contextlib.suppress(OSError):
             self._file.close()

@@ -1,4 +1,4 @@
-"""One reader for every kind of source, streaming.
+"""Stream the rows of any kind of source.
 
 A source is named on the command line as one of
 
@@ -8,10 +8,10 @@ A source is named on the command line as one of
     hub:org/name@revision                                       the same, where a folder has that name too
     bundled:samples/evals.jsonl  bundled:problems               what ships with kernelmill
 
-`Source.rows()` may be called again and again, and always gives the same rows: the files of a Hub dataset are
-pinned to one commit, and a local file that changed between two passes is an error. Memory does not grow with
-the number of rows. Does not read JSON arrays, CSV or Arrow IPC.
-How Parquet values that JSON has no type for are written, and which are faults of their row, is in `parquet`.
+`Source.rows()` can be called repeatedly and always gives the same rows: the files of a Hub dataset are pinned to one
+commit, and a local file that changed between two passes is an error. Memory does not grow with the number of rows.
+`parquet` describes how Parquet values without a JSON type are written, and which are faults of their row. Does not read
+JSON arrays, CSV or Arrow IPC.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _SKIPPED_FOLDERS = {"__pycache__"}
 class DataFile(NamedTuple):
     path: Path
     label: str
-    """How the file is called in messages: its path, or `org/name@revision:file`."""
+    """The file's name in messages: its path, or `org/name@revision:file`."""
     split: str | None = None
-    """Of a Hub dataset."""
+    """Split of a Hub dataset."""
 
 
 class Source:
-    """Rows of one or more files, read in order as often as needed."""
+    """The rows of one or more files, in order. Can be read repeatedly."""
 
     def __init__(self, name: str, files: list[DataFile], origin: dict[str, Any]) -> None:
         self.name = name
@@ -57,7 +57,7 @@ class Source:
         self._seen: dict[Path, tuple[int, int]] = {}
 
     def rows(self) -> Iterator[Row]:
-        """All rows. A line that is not JSON is found by whoever decodes the row."""
+        """Yield all rows. Does not validate JSON: decoding a row does."""
         index = 0
         for file in self.files:
             self._check_unchanged(file)
@@ -78,9 +78,9 @@ class Source:
 
 
 def open_source(spec: str, split: str | None = None, token: str | None = None) -> Source:
-    """Find what `spec` names. Opens no data file yet, so errors inside the rows come later.
+    """Find the source that `spec` names. Opens no data file yet, so errors inside the rows come later.
 
-    `split` chooses one split of a Hub dataset; without it all splits are read, train first.
+    `split` selects one split of a Hub dataset. Without it all splits are read, train first.
     """
     if not spec or not _is_text(spec):
         raise SourceError(
@@ -106,7 +106,7 @@ def open_source(spec: str, split: str | None = None, token: str | None = None) -
             kind = 0
         except OSError as error:
             raise SourceError(f"{spec}: cannot be read ({error.strerror})") from error
-        except (RuntimeError, ValueError) as error:  # ~nobody-of-that-name, or a zero byte
+        except (RuntimeError, ValueError) as error:  # an unknown ~user, or a null byte
             raise SourceError(f"{spec}: not a path ({error})") from error
         if kind == stat.S_IFREG:
             _no_split(spec, split)
@@ -141,7 +141,7 @@ def natural(path: Path) -> list[tuple[int, int | str]]:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name is UTF-8: file names need not be, but manifests and messages must."""
+    """Whether a name is valid UTF-8. File names need not be, but manifests and messages must be."""
     return _shown(name) == name
 
 
@@ -152,7 +152,7 @@ def _shown(name: str) -> str:
 def _folder(folder: Path) -> list[DataFile]:
     found = []
     try:
-        # Path.rglob skips in silence what it may not list; rows must not be missing because of that.
+        # Not Path.rglob, which silently skips folders that it may not list: rows would be missing.
         for top, folders, names in os.walk(folder, onerror=_raise):
             folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS and name[0] != "."]
             found += [os.path.join(top, name) for name in names if name[0] != "."]
@@ -181,7 +181,7 @@ _Read = Iterator[tuple[str, bytes, str | None]]
 
 
 def _read(file: DataFile) -> _Read:
-    """Where each row stands, its bytes, and its fault if it has one."""
+    """Yield each row's location, its bytes, and its fault if any."""
     name = file.path.name
     reader: Callable[[DataFile], _Read]
     if name.endswith(JSONL):
@@ -206,7 +206,7 @@ def _open(path: Path) -> IO[bytes]:
 
         import pyarrow as pa
 
-        # pyarrow reads zstd; Python 3.11 to 3.13 do not by themselves.
+        # pyarrow reads zstd; the standard library of Python 3.11 to 3.13 does not.
         return io.BufferedReader(pa.input_stream(str(path), compression="zstd"), 1 << 20)
     return path.open("rb", buffering=1 << 20)
 
@@ -234,7 +234,7 @@ _LEVEL_FOLDER = re.compile(r"^level_?(?P<level>\d+)$")
 
 
 def _read_problem(file: DataFile) -> _Read:
-    """A problem file as one row: the columns of KernelBench's Hub dataset, and the code as `python_code`."""
+    """Read a problem file as one row: the columns of KernelBench's Hub dataset, with the code as `python_code`."""
     try:
         code = file.path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""A source that says how far its reading has come: a bar on a terminal, a line now and then elsewhere."""
+"""A source that shows its reading progress: a live line on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = 40
 
 
 class Watched(Source):
-    """The rows of another source, or the first of them. Every pass is shown by itself, once it takes long enough to wonder."""
+    """The rows of another source, or its first `limit` rows. Each pass shows its own progress once it takes a while."""
 
     def __init__(self, source: Source, limit: int | None = None) -> None:
         super().__init__(source.name, source.files, source.origin)
@@ -35,7 +35,7 @@ class Watched(Source):
                 number += _ROWS
                 if time.monotonic() - said > every:
                     said = time.monotonic()
-                    # Where it is says what is being worked on; a row may be of one file among many.
+                    # The row's location says which of many files is being read.
                     line = fit(
                         [
                             (0, f"{number:,} rows read"),

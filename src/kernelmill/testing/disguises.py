@@ -1,7 +1,8 @@
-"""The same problem in other clothes, for trying whatever looks for copies.
+"""Rewrites of a problem, to test whatever looks for copies.
 
-Each disguise takes the code of a problem in KernelBench's format and gives code that computes the same, or nearly the same: they are what a
-copy meets on its way through other people's repositories. `renamed` gives every name of the module's own another one.
+Each disguise takes a problem's code in KernelBench's format and returns code that computes the same, or
+nearly the same. They are the changes that a copy undergoes in other repositories. `renamed` gives every name
+of the module's own another one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _KEPT = {"self", "forward", "get_inputs", "get_init_inputs", "get_input_kwargs",
 
 
 def reformatted(code: str) -> str:
-    """Other formatting, other comments, other docstrings."""
+    """Change formatting, comments and docstrings."""
     tree = parse_module(code)
     for function in _methods(tree, "forward"):
         function.body.insert(0, ast.Expr(ast.Constant("Überall anders beschrieben.")))
@@ -24,7 +25,7 @@ def reformatted(code: str) -> str:
 
 
 def renamed(code: str, new_name: Callable[[str], str] = lambda name: f"x_{name}") -> str:
-    """Every name that the module gives itself, but those that are also a keyword or a method somewhere."""
+    """Rename every name that the module defines. Names that are also a keyword or a method somewhere stay."""
     tree = parse_module(code)
     given: set[str] = set()
     taken = set(_KEPT)
@@ -56,7 +57,7 @@ def renamed(code: str, new_name: Callable[[str], str] = lambda name: f"x_{name}"
 
 
 def with_dead_code(code: str) -> str:
-    """Variables that nobody reads, a helper that nobody calls, a constant that nobody needs."""
+    """Add unread variables, an uncalled helper and an unused constant."""
     tree = parse_module(code)
     for function in _methods(tree, "forward"):
         dead = "unused = torch.zeros(1).sum() + 3\nalso_unused = unused * 2"
@@ -74,7 +75,7 @@ def with_other_numbers(code: str) -> str:
 
 
 def reordered(code: str) -> str:
-    """Methods and classes in reverse order."""
+    """Reverse the order of methods and classes."""
     tree = parse_module(code)
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     for node in classes:
@@ -84,7 +85,7 @@ def reordered(code: str) -> str:
 
 
 def with_temporaries(code: str) -> str:
-    """What `forward` returns has a name first."""
+    """Assign what `forward` returns to a variable first."""
     tree = parse_module(code)
     for function in _methods(tree, "forward"):
         body: list[ast.stmt] = []
@@ -98,7 +99,7 @@ def with_temporaries(code: str) -> str:
 
 
 def wrapped(code: str) -> str:
-    """The module as a part of another, which does something with what it gives."""
+    """Make the module a part of another one, which processes its result."""
     inner = renamed(code, lambda name: "Inner" if name == "Model" else name)
     return f"""{inner}
 
@@ -113,7 +114,7 @@ class Model(torch.nn.Module):
 
 
 def guarded(code: str) -> str:
-    """A check at the start of `forward` that computes something."""
+    """Add a check at the start of `forward` that computes something."""
     tree = parse_module(code)
     check = "flag = torch.zeros(1)\nif flag.sum() > 5:\n    raise ValueError('impossible')"
     for function in _methods(tree, "forward"):

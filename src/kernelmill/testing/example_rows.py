@@ -1,4 +1,4 @@
-"""Evals rows for tests and benchmarks: valid, each with a module of its own, of any size."""
+"""Valid evals rows for tests and benchmarks: each with its own module, of any size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def get_init_inputs():
 def evals_row(
     n: int, reward: float | None = 1.0, code_bytes: int = 0, answer_bytes: int = 0, **more: Any
 ) -> dict[str, Any]:
-    """An evals row in the order of the schema. `n` makes its module one of a kind; the sizes are at the least."""
+    """Build an evals row, in schema order. `n` makes its module unique; the sizes are minimums."""
     code = MODULE.format(n=n, about="Scales and shifts. " * max(1, code_bytes // 19))
     thoughts = "First, consider the shapes. " * (answer_bytes // 28)
     return {

@@ -4,13 +4,14 @@
         ...  # point a client at endpoint.base_url
         assert endpoint.answered.total() == 1
 
-or, in a process of its own, which prints its address and answers `GET /fake/stats`:
+or, in a separate process, which prints its address and answers `GET /fake/stats`:
 
     python -m kernelmill.testing.fake_endpoint --port 0 --latency 1.0 --script '{"500": 0.1, "hang": 0.02}'
 
-The script decides what each call meets: a list (call by call, then `ok`), rates (`{"500": 0.1}`, drawn from a seed and
-the request, so the same request meets the same fate at the same attempt), or a function of the call. `BEHAVIOURS` names
-all of them; `at_once` and `per_second` are limits that it keeps by 429; `amend` changes the body of an answer before it is sent, for oddities of your own. It takes any key and any model, and does not stream.
+The script decides what each call gets: a list (call by call, then `ok`), rates (`{"500": 0.1}`, drawn from a
+seed and the request, so the same request gets the same behaviour at the same attempt), or a function of the
+call. `BEHAVIOURS` names all of them. `at_once` and `per_second` are limits that it enforces with 429. `amend`
+changes the body of an answer before it is sent. It accepts any key and any model, and does not stream.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ CHAOS = (
     "refusal",
     "slow",
 )
-"""The ones that pass: a good client gets through all of them."""
+"""Transient behaviours: a good client gets through all of them."""
 
 _ERRORS = {
     "429": (429, "rate_limit_exceeded", "Rate limit reached"),
@@ -100,17 +101,17 @@ Reply = Callable[[dict[str, Any]], str]
 
 
 def difficulty_for(text: str) -> str:
-    """A difficulty that depends on the text alone, so that a test can tell a right answer from a wrong one."""
+    """Derive a difficulty from the text alone, so that a test can tell a right answer from a wrong one."""
     return ("low", "medium", "high")[hashlib.sha256(text.encode()).digest()[0] % 3]
 
 
 def rate_reply(body: dict[str, Any]) -> str:
-    """Answers a rating prompt by `difficulty_for` of the user's message."""
+    """Answer a rating prompt with `difficulty_for` of the user's message."""
     return f"Rated by its hash.\n<difficulty>{difficulty_for(body['messages'][-1]['content'])}</difficulty>"
 
 
 class FakeEndpoint:
-    """The server, in a thread of this process. Use as a context manager."""
+    """The server, in a thread of this process. Use it as a context manager."""
 
     def __init__(
         self,
@@ -142,22 +143,22 @@ class FakeEndpoint:
         self._per_second = per_second
         self._serving = 0
         self._begun: deque[float] = deque()
-        """When the calls of the last second were taken."""
+        """When the calls of the last second were accepted."""
         self._port = port
         self._seed = seed
         self._remember = remember
         self.seen: list[Seen] = []
-        """All calls, where `remember` is on."""
+        """All calls, if `remember` is on."""
         self.asked: Counter[str] = Counter()
         """Calls by the hash of their body."""
         self.answered: Counter[str] = Counter()
-        """Good answers that were sent whole, by the hash of the request's body."""
+        """Good answers that were sent completely, by the hash of the request's body."""
         self.behaved: Counter[str] = Counter()
         self.in_flight = 0
         self.most_in_flight = 0
         self.first_call: float | None = None
         self.last_reply = 0.0
-        """Between these moments of the monotonic clock it was asked."""
+        """`first_call` and this are the times of the monotonic clock between which it was called."""
 
     @property
     def base_url(self) -> str:
@@ -215,7 +216,7 @@ class FakeEndpoint:
         )
 
     def choose(self, key: str, number: int, attempt: int) -> str:
-        """What the script has for a call."""
+        """Return the script's behaviour for a call."""
         if callable(self._script):
             return self._script(key, number, attempt)
         if isinstance(self._script, Mapping):
@@ -258,7 +259,7 @@ class FakeEndpoint:
             self.last_reply = time.monotonic()
 
     def _over_limit(self) -> bool:
-        """Whether a call more is more than the endpoint takes; if not, it is counted as taken."""
+        """Whether one more call exceeds the limits; if not, count it as accepted."""
         now = time.monotonic()
         while self._begun and now - self._begun[0] >= 1.0:
             self._begun.popleft()
@@ -333,7 +334,7 @@ class FakeEndpoint:
 
 
 def _named_reply(name: str) -> Reply:
-    """`rate`, `text:…` (always that text), or `package.module:function`."""
+    """Look up a reply: `rate`, `text:…` (always that text), or `package.module:function`."""
     if name == "rate":
         return rate_reply
     if name.startswith("text:"):

@@ -44,20 +44,20 @@ __all__ = ["STRANGER_TOKEN", "TOKEN", "Commit", "FakeHub", "Fault", "main", "put
 
 TOKEN = "hf_loopback_owner"  # sees and writes everything
 STRANGER_TOKEN = "hf_loopback_stranger"  # valid, but sees public repos only and writes nothing
-# The client takes any other 401 to mean that the repo is missing.
+# The client interprets any other 401 as a missing repo.
 BAD_TOKEN = "Invalid credentials in Authorization header"
 NO_TOKEN = "Invalid username or password."
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One misbehaviour on script: of the requests that match, let `skip` pass, then spoil `times`.
+    """One scripted fault: of the requests that match, let `skip` pass, then spoil `times`.
 
     `path` is a regular expression searched in the decoded path, without the query; `method` `*` means any.
     `action` is an HTTP error status to answer (with `retry_after` as its Retry-After header), or
-    `drop`: a write is not carried out, and the connection closes in the middle of the answer's body;
-    `lose`: the same, but the write is carried out, so that the client cannot know;
-    `hang`: nothing is said for `seconds`, then the request is served, if the client is still there.
+    `drop`: a write is not applied, and the connection closes in the middle of the response body;
+    `lose`: the same, but the write is applied, so the client cannot know;
+    `hang`: no response for `seconds`, then the request is served, if the client is still connected.
     """
 
     path: str
@@ -74,10 +74,10 @@ class Fault:
 
 
 class FakeHub:
-    """The hub. Serves between `__enter__` and `__exit__`; can be filled with `put` before that.
+    """The hub. It serves between `__enter__` and `__exit__`; `put` also works before that.
 
     `requests` lists the (method, decoded path) of all requests in order of arrival, spoiled ones included.
-    `faults` may be added to at any time; the first one that is due spoils the request.
+    `faults` may be added at any time; the first one that applies spoils the request.
     """
 
     token = TOKEN
@@ -88,7 +88,7 @@ class FakeHub:
         self._matched: Counter[int] = Counter()
         self._store = Store()
         self._port = port
-        self._lock = threading.RLock()  # held for the whole of a request's effect: that makes commits atomic
+        self._lock = threading.RLock()  # held while a request takes effect, which makes commits atomic
         self._closing = threading.Event()
 
     def __enter__(self) -> FakeHub:
@@ -98,7 +98,7 @@ class FakeHub:
             raise ConfigError(f"cannot serve on 127.0.0.1:{self._port}: {error.strerror}") from error
         self._server.hub, self._port = self, self._server.server_address[1]
         self._home = tempfile.TemporaryDirectory(prefix="fake-hub-")
-        # The default poll would make every close wait half a second.
+        # With the default poll interval, every close would wait half a second.
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="fake-hub")
         self._thread.start()
         return self
@@ -118,10 +118,10 @@ class FakeHub:
         return f"http://127.0.0.1:{self._port}"
 
     def environment(self) -> dict[str, str]:
-        """Variables that turn a subprocess's clients to this hub, with caches in a folder that goes with it."""
+        """Return variables that point a subprocess's clients to this hub, with temporary caches."""
         home = self._home.name
         aim = {"HF_ENDPOINT": self.endpoint, "HF_TOKEN": TOKEN, "HF_HOME": home}
-        # Where the caller has these set they would win over HF_HOME, or keep the clients from asking at all.
+        # If the caller has set these, they would override HF_HOME, or keep the clients offline.
         caches = {"HF_HUB_CACHE": f"{home}/hub", "HF_DATASETS_CACHE": f"{home}/datasets"}
         online = {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
         online.update(NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
@@ -135,15 +135,15 @@ class FakeHub:
         private: bool = False,
         message: str = "Seed",
     ) -> str:
-        """Add one commit to main that writes `files` over what is there, and return its sha.
+        """Add one commit to main that writes `files` over the existing ones, and return its sha.
 
-        The first makes the repo; `private` counts only then.
+        The first commit creates the repo; `private` counts only then.
         """
         with self._lock:
             return self._store.put(kind, repo_id, files, private, message)
 
     def commits(self, kind: str, repo_id: str, revision: str = "main") -> list[Commit]:
-        """The history of a revision, oldest first. KeyError where there is no such repo or revision."""
+        """Return the history of a revision, oldest first. KeyError if there is no such repo or revision."""
         with self._lock:
             try:
                 return list(self._store.repos[kind, repo_id].find(revision).history())[::-1]
@@ -151,7 +151,7 @@ class FakeHub:
                 raise KeyError(revision) from refusal
 
     def files(self, kind: str, repo_id: str, revision: str = "main") -> dict[str, bytes]:
-        """What the repo holds at a revision. KeyError where there is no such repo or revision."""
+        """Return the files of the repo at a revision. KeyError if there is no such repo or revision."""
         return dict(self.commits(kind, repo_id, revision)[-1].files)
 
     def _arrived(self, method: str, path: str) -> Fault | None:
@@ -184,7 +184,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def _refuse(refusal: Refusal) -> Answer:
-    # A path in the message may hold what a header cannot.
+    # A path in the message may contain characters that a header cannot.
     headers = {"X-Error-Message": ascii(refusal.message)[1:-1]}
     if refusal.code:
         headers["X-Error-Code"] = refusal.code
@@ -221,7 +221,7 @@ class _Handler(Handler):
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve
 
     def _token(self, must_write: bool = False) -> str:
-        """The token of the request, which is valid or empty."""
+        """Return the request's token, which is valid or empty."""
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if token not in ("", TOKEN, STRANGER_TOKEN):
             raise Refusal(401, BAD_TOKEN)
@@ -230,7 +230,7 @@ class _Handler(Handler):
         return token
 
     def _repo(self, kind: str, repo_id: str, write: bool = False) -> Repo:
-        """The repo, if the request may see it: to others it is missing, as the real Hub has it."""
+        """Return the repo if the request may see it. To others it is missing, as on the real Hub."""
         token, repo = self._token(), self.hub._store.repos.get((kind, repo_id))
         if repo is None or (repo.private and token != TOKEN):
             raise Refusal(404 if token else 401, "Repository not found", "RepoNotFound")
@@ -250,7 +250,7 @@ class _Handler(Handler):
             case ["api", "repos", "create"]:
                 return self._create(json.loads(self.body))
             case ["api", kinds, *rest] if kinds[:-1] in KINDS:
-                # A repo without an org, which the real Hub has a few of, is one that we do not have.
+                # Repos without an org exist on the real Hub, but not here.
                 write = self.command not in ("GET", "HEAD") and rest[2:3] != ["paths-info"]
                 repo = self._repo(kinds[:-1], "/".join(rest[:2]), write)
                 return self._write(repo, rest[2:]) if write else self._look(repo, rest[2:])
@@ -282,14 +282,14 @@ class _Handler(Handler):
         return Answer({"url": url, "name": repo_id})
 
     def _lfs(self, wish: dict[str, Any]) -> Answer:
-        """An upload batch, or, as it has no objects, the check that follows an upload."""
+        """Handle an upload batch or, without objects, the check that follows an upload."""
         have, objects = self.hub._store.lfs, []
         if "objects" not in wish and len(have.get(wish["oid"], b"")) != wish["size"]:
             raise Refusal(404, f"no such LFS object: {wish['oid']}")
         verify = {"href": f"{self.hub.endpoint}{self.url.path.removesuffix('batch')}verify"}
         for item in wish.get("objects", []):
             actions = {"upload": {"href": f"{self.hub.endpoint}/lfs-objects/{item['oid']}"}, "verify": verify}
-            # An object without actions is one that the hub has: the client does not send it again.
+            # An object without actions is already stored: the client does not send it again.
             objects.append({**item, **({} if item["oid"] in have else {"actions": actions})})
         return Answer({"transfer": "basic", "objects": objects})
 

@@ -1,6 +1,6 @@
-"""The HTTP under the fake hub: requests read whole, answers sent whole or cut in the middle.
+"""The HTTP layer of the fake hub: reads whole requests, sends responses whole or truncated.
 
-What is asked for and what is answered is not known here.
+It is independent of what is requested and answered.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 
 
 class Answer:
-    """An answer with its body: bytes as they are, everything else as JSON."""
+    """A response. A body of bytes is sent as it is, everything else as JSON."""
 
     def __init__(self, value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         self.status = status
@@ -21,7 +21,7 @@ class Answer:
 
 
 def answer_range(data: bytes, wanted: str, headers: dict[str, str]) -> Answer:
-    """The answer to a Range header. Several ranges at once are not served: the whole is sent, as HTTP allows."""
+    """Answer a Range header. Several ranges at once are not supported: the whole is sent, as HTTP allows."""
     match, size = re.fullmatch(r"bytes=(\d*)-(\d*)", wanted), len(data)
     if match is None or match[0] == "bytes=-":
         return Answer(data, 200, headers)
@@ -34,10 +34,10 @@ def answer_range(data: bytes, wanted: str, headers: dict[str, str]) -> Answer:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else every answer waits for the client's delayed acknowledgement
+    disable_nagle_algorithm = True  # else every response waits for the client's delayed acknowledgement
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing on stderr: who wants to know the requests keeps them."""
+        """Log nothing to stderr: the hub records its requests."""
 
     def read_body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -51,14 +51,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def _read(self, size: int) -> bytes:
         data = self.rfile.read(size)
-        if len(data) < size:  # half a request must have no effect
+        if len(data) < size:  # an incomplete request must have no effect
             raise ConnectionAbortedError("the client left before the end of its request")
         return data
 
     def send_answer(self, answer: Answer, cut: bool) -> None:
         self.close_connection = self.close_connection or cut
         size = len(answer.body)
-        if cut and (self.command == "HEAD" or size == 0):  # no middle to stop in: close without a word
+        if cut and (self.command == "HEAD" or size == 0):  # no body to truncate: close without a response
             return
         self.send_response(answer.status)
         for name, value in {"Content-Length": str(size), **answer.headers}.items():

@@ -1,6 +1,6 @@
-"""The repositories of the fake hub: their commits, trees and oids, described as the clients want to read them.
+"""The repositories of the fake hub: commits, trees and oids, in the format that the clients read.
 
-All of it is in memory. Nothing here is safe to use from several threads: the hub holds its lock.
+Everything is in memory. Nothing here is thread-safe: the hub holds its lock.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ DATE = "2026-01-01T00:00:00.000Z"
 
 
 class Refusal(Exception):
-    """What the hub will not do, by an HTTP status.
+    """A request that the hub rejects, with an HTTP status.
 
-    By `code` the client tells a missing repo from a missing revision or file.
+    `code` tells the client whether a repo, a revision or a file is missing.
     """
 
     def __init__(self, status: int, message: str, code: str | None = None) -> None:
@@ -35,7 +35,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Commit:
-    """A state of a repo: `files` is all that it holds, not what the commit changed."""
+    """A state of a repo: `files` are all of its files, not the commit's changes."""
 
     sha: str
     message: str
@@ -43,7 +43,7 @@ class Commit:
     parent: Commit | None = field(default=None, repr=False)
 
     def history(self) -> Iterator[Commit]:
-        """This commit and those before it, newest first."""
+        """Yield this commit and its ancestors, newest first."""
         commit: Commit | None = self
         while commit is not None:
             yield commit
@@ -66,13 +66,13 @@ class Repo:
         return self.branches[branch]
 
     def commit(self, branch: str, body: bytes, lfs: Mapping[str, bytes]) -> Commit:
-        """Carry out the whole of a commit request, or refuse it and change nothing."""
+        """Apply a whole commit request, or reject it and change nothing."""
         if branch not in self.branches:
             raise Refusal(404, f"no such branch: {branch}", "RevisionNotFound")
         return self.add(branch, *_apply(self.branches[branch], body, lfs))
 
     def find(self, revision: str) -> Commit:
-        """The commit that a branch, a tag, a full ref name or a sha (at least 7 digits) stands for."""
+        """Find the commit of a branch, a tag, a full ref name or a sha (at least 7 digits)."""
         for prefix, refs in (("refs/heads/", self.branches), ("refs/tags/", self.tags)):
             if commit := refs.get(revision.removeprefix(prefix)):
                 return commit
@@ -83,14 +83,14 @@ class Repo:
         raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
 
     def refer(self, word: Literal["branch", "tag"], name: str, revision: str) -> None:
-        """Make a new branch or tag."""
+        """Create a branch or tag."""
         refs = self.branches if word == "branch" else self.tags
         if name in refs:
             raise Refusal(409, f"{word} {name} already exists")
         refs[name] = self.find(revision)
 
     def info(self, revision: str, blobs: bool) -> dict[str, Any]:
-        """The repo at a revision and the names of its files; with `blobs` their sizes and oids too."""
+        """Describe the repo at a revision and its file names; with `blobs`, also their sizes and oids."""
         commit = self.find(revision)
         siblings: list[dict[str, Any]] = [{"rfilename": path} for path in sorted(commit.files)]
         for sibling in siblings if blobs else []:
@@ -100,7 +100,7 @@ class Repo:
         return {**facts, "createdAt": DATE, "lastModified": DATE, "gated": False, "tags": []}
 
     def tree(self, revision: str, top: str, recursive: bool) -> list[dict[str, Any]]:
-        """The files and folders below the folder `top`, or of the whole repo where it is empty."""
+        """List the files and folders below the folder `top`, or of the whole repo if it is empty."""
         prefix, found = f"{top}/" if top else "", dict[str, bytes | None]()
         for path, data in sorted(self.find(revision).files.items()):
             if path.startswith(prefix):
@@ -126,18 +126,18 @@ class Repo:
         return [{"id": commit.sha, "title": commit.message, **common} for commit in history]
 
     def upload_modes(self, revision: str, wanted: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """How each of the files that a client announces is to be sent."""
+        """Return how each announced file is to be uploaded."""
         have, files = self.find(revision).files, []
         for item in wanted:
             path, mode = item["path"], "lfs" if is_lfs(item["path"], item["size"]) else "regular"
-            # With the oid of what is there the client leaves unchanged files out of the commit.
+            # The client compares this oid and leaves unchanged files out of the commit.
             there = {"oid": file_oid(path, have[path])} if path in have else {}
             files.append({"path": path, "uploadMode": mode, "shouldIgnore": False, **there})
         return files
 
 
 class Store:
-    """The repos of a hub by kind and org/name, and the LFS objects, which are sent ahead of their commits."""
+    """The repos of a hub by kind and org/name, and the LFS objects, which are uploaded before commits."""
 
     def __init__(self) -> None:
         self.repos: dict[tuple[str, str], Repo] = {}
@@ -160,7 +160,7 @@ class Store:
 
 
 def read_repos(folder: Path) -> Iterator[tuple[str, str, dict[str, bytes]]]:
-    """The kind, the org/name and the files of each repo in `folder`/datasets/ORG/NAME/… and the like."""
+    """Yield the kind, the org/name and the files of each repo in `folder`/datasets/ORG/NAME and the like."""
     repos = [(kind, path) for kind in KINDS for path in sorted(folder.glob(f"{kind}s/*/*")) if path.is_dir()]
     if not repos:
         raise SourceError(f"{folder}: no repos found; expected folders such as {folder}/datasets/ORG/NAME")
@@ -179,7 +179,7 @@ def is_lfs(path: str, size: int) -> bool:
 
 
 def file_oid(path: str, data: bytes) -> str:
-    """What the clients compare to see whether a file has changed, and what they cache it under."""
+    """Return the oid that clients compare to detect changes, and use as cache key."""
     return hashlib.sha256(data).hexdigest() if is_lfs(path, len(data)) else _git_oid(data)
 
 
@@ -188,7 +188,7 @@ def _git_oid(data: bytes) -> str:
 
 
 def _entry(path: str, data: bytes | None) -> dict[str, Any]:
-    """A file, or where there is no data a folder."""
+    """Describe a file, or a folder if there is no data."""
     if data is None:
         return {"type": "directory", "path": path, "size": 0, "oid": _git_oid(path.encode())}
     lfs = {"oid": file_oid(path, data), "sha256": file_oid(path, data), "size": len(data), "pointerSize": 134}
@@ -197,7 +197,7 @@ def _entry(path: str, data: bytes | None) -> dict[str, Any]:
 
 
 def _apply(base: Commit, body: bytes, lfs: Mapping[str, bytes]) -> tuple[str, dict[str, bytes]]:
-    """The message and the files that a commit request asks for. `base` is not touched."""
+    """Return the message and the files that a commit request asks for. `base` is not modified."""
     files, message = dict(base.files), ""
     for line in body.splitlines():
         operation = json.loads(line)

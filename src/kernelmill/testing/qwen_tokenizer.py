@@ -1,8 +1,10 @@
-"""A tokenizer folder as the Hub has it, made from the embedded Qwen vocabulary: for tests and benchmarks without a network.
+"""A tokenizer folder as on the Hub, made from the embedded Qwen vocabulary.
+
+For tests and benchmarks without a network.
 
     write_tokenizer(folder)     tokenizer.json  tokenizer_config.json  chat_template.jinja
 
-The real `tokenizers` and `transformers` open it. Takes two seconds, and needs the extra `offline`.
+The real `tokenizers` and `transformers` can load it. Writing takes two seconds and needs the extra `offline`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from kernelmill.tokens.vocabulary import QWEN3_ADDED_TOKENS, QWEN_PATTERN, qwen_
 
 
 def write_tokenizer(folder: Path, chat_template: str | None = None) -> Path:
-    """Write the three files. The chat template is the one that ships, unless another is given."""
+    """Write the three files, with the bundled chat template unless another is given."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json(), ensure_ascii=False), encoding="utf-8")
     config = {
@@ -39,7 +41,7 @@ def write_tokenizer(folder: Path, chat_template: str | None = None) -> Path:
 
 
 def tokenizer_json() -> dict[str, Any]:
-    """The vocabulary in the form of `tokenizers`: byte-level BPE, one merge a token."""
+    """Return the vocabulary in the format of `tokenizers`: byte-level BPE, one merge a token."""
     ranks = qwen_ranks()
     letters = byte_letters()
 
@@ -78,7 +80,7 @@ def tokenizer_json() -> dict[str, Any]:
 
 
 def _last_merge(token: bytes, rank: int, ranks: dict[bytes, int]) -> list[bytes]:
-    """The two parts that a token was made of: what is left of its bytes after all merges that came before it."""
+    """Return the two parts that a token was merged from: what its bytes become after all earlier merges."""
     parts = [bytes([byte]) for byte in token]
     while len(parts) > 2:
         found = [(ranks.get(a + b, rank), place) for place, (a, b) in enumerate(itertools.pairwise(parts))]

@@ -1,12 +1,12 @@
-"""A row as a chat: its messages, tools and template variables, with its thoughts where templates look for them.
+"""Read a row as a chat: messages, tools, template variables, and thoughts in the fields that templates read.
 
-    prompt + completion     evals rows and all that are made from them, prime-rl
+    prompt + completion     evals rows and everything made from them, prime-rl
     messages                slime, TRL
-    prompt                  prompt sets; a text alone is one message of the user
+    prompt                  prompt sets; a plain text is one user message
 
-Thoughts stand in `reasoning`, `reasoning_content` or `thinking`, or in <think> inside the content. Templates read `reasoning_content`
-(a few read `thinking`), so thoughts in a field are put into both. Inside the content they stay as they are: the template cuts
-them out, or does not. Does not render; see `chat_tokens`.
+Thoughts are in `reasoning`, `reasoning_content` or `thinking`, or in <think> inside the content. Templates read
+`reasoning_content` (a few read `thinking`), so thoughts from a field are written to both. Thoughts inside the content stay
+there: the template removes them or keeps them. Does not render; see `chat_tokens`.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ Reasoning = Literal["count", "drop"]
 _FIELDS = ("reasoning_content", "thinking", "reasoning")
 _CLOSING = {"answer": "</answer>", "begin_python": "END_PYTHON", "fence": "```"}
 _TAIL = 200
-"""Letters by which the end of a message is found again in the rendered text."""
+"""Number of characters by which the end of a message is located in the rendered text."""
 
 
 class Chat(NamedTuple):
     messages: list[dict[str, Any]]
     tools: list[Any] | None
     variables: dict[str, Any]
-    """What the row gives the template by itself: `chat_template_kwargs`."""
+    """The row's own template variables: `chat_template_kwargs`."""
     answered: bool
-    """Whether the last message is the assistant's. Where it is not, the chat is a prompt that waits for one."""
+    """Whether the last message is the assistant's. Otherwise the chat is a prompt that waits for an answer."""
     thoughts: str
-    """What the assistant thought before its last message; empty where nothing or where thoughts are dropped."""
+    """The thoughts of the last assistant message; empty where there are none or they are dropped."""
     ending: str
-    """The text with which the assistant's answer ends, code and closing mark; empty where there is no message of its own."""
+    """The end of the assistant's answer: its code and closing mark. Empty where there is no assistant message."""
     clear: bool
-    """Whether `ending` is an answer block. Where there is no clear one, it is the end of the message."""
+    """Whether `ending` is an answer block. Without a clear block it is the end of the message."""
 
 
 class _ChatRow(Struct):
@@ -53,7 +53,7 @@ class _ChatRow(Struct):
 
 
 class ChatReader:
-    """Reads chats of rows. Raises `BadRow` where a row is none."""
+    """Reads the chat of a row. Raises `BadRow` where the row is not a chat."""
 
     def __init__(self, reasoning: Reasoning) -> None:
         self._read = RowReader(_ChatRow)
@@ -124,7 +124,7 @@ def _list(where: str, column: str, value: Any, role: str) -> list[dict[str, Any]
 
 
 def _parsed(where: str, column: str, value: Any, kind: type) -> Any:
-    """A value that some producers store as JSON text. An empty text is nothing."""
+    """Decode a value that some producers store as JSON text. An empty text counts as None."""
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value) if value.strip() else None
@@ -145,7 +145,7 @@ def _thoughts_inside(content: str) -> str:
 
 
 def _answer_block(content: str) -> str | None:
-    """The answer from its code to its closing mark, as it stands in the message; None where there is no clear one."""
+    """The message's text from the answer's code to its closing mark; None where there is no clear answer."""
     try:
         answer = read_answer(content)
     except NoAnswer:
@@ -154,7 +154,7 @@ def _answer_block(content: str) -> str | None:
     end = len(content)
     while (end := content.rfind(closing, 0, end)) >= 0:
         start = content.rfind(answer.code, 0, end)
-        # Between the code and its mark there is nothing but blank, and the end of a fence inside the tags.
+        # Only whitespace may separate the code from its mark, or the closing fence inside the tags.
         if start >= 0 and content[start + len(answer.code) : end].strip() in ("", "```"):
             return content[start : end + len(closing)]
     return None

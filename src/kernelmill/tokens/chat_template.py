@@ -1,7 +1,7 @@
-"""A model's chat template, rendered as `transformers` does it, without loading that.
+"""Render a model's chat template as `transformers` does, without loading `transformers`.
 
-Templates come from the Hub and are programs of strangers: they run in Jinja's sandbox, and see plain JSON values only. Does not
-tokenise; see `chat_tokens`.
+Templates come from the Hub and are untrusted programs: they run in Jinja's sandbox and see plain JSON values only. Does
+not tokenise; see `chat_tokens`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kernelmill.errors import ConfigError
 
 
 class TemplateFailed(Exception):
-    """The template refuses a chat, or fails on it; the text says why, in one line."""
+    """The template rejects a chat or fails on it. The text says why, in one line."""
 
 
 class _Generation(jinja2.ext.Extension):
-    """`{% generation %}…{% endgeneration %}` marks what the model writes, for trainers. Here it is what stands inside."""
+    """The block `{% generation %}…{% endgeneration %}`, which marks the model's text for trainers. Renders its body."""
 
     tags = {"generation"}  # noqa: RUF012  a set, as the base class has it
 
@@ -46,7 +46,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own filter escapes HTML, which no model was trained on."""
+    """The `tojson` filter without Jinja's HTML escaping, which no model was trained on."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
@@ -63,7 +63,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 class ChatTemplate:
-    """`variables` are what the tokenizer gives its template: `bos_token`, `eos_token` and the like."""
+    """A compiled chat template. `variables` are the tokenizer's own, such as `bos_token` and `eos_token`."""
 
     def __init__(self, text: str, variables: Mapping[str, Any], name: str) -> None:
         self._variables = dict(variables)
@@ -81,14 +81,12 @@ class ChatTemplate:
         generation_prompt: bool = False,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """The chat as one text. `variables` are the row's own, such as `enable_thinking`. Raises `TemplateFailed`."""
+        """Render a chat as one text. `variables` are the row's own, such as `enable_thinking`. Raises `TemplateFailed`."""
         given = {**self._variables, **(variables or {})}
         given |= {"messages": messages, "tools": tools, "documents": None}
         given["add_generation_prompt"] = generation_prompt
         try:
             return self._template.render(given)
-        except (
-            Exception
-        ) as error:  # a template is a stranger's program: whatever it raises is about this chat
+        except Exception as error:  # a template is untrusted code: any error concerns this chat
             text = " ".join(str(error).split())
             raise TemplateFailed(text or type(error).__name__) from error

@@ -1,12 +1,12 @@
-"""Counting the tokens of a chat: a chat template and a vocabulary, as a model's trainer would apply them.
+"""Load a tokenizer that counts the tokens of a chat: its vocabulary and chat templates, as a trainer applies them.
 
     files = find_tokenizer("Qwen/Qwen3-30B-A3B-Thinking-2507", secret("HF_TOKEN"))
     tokenizer = load_tokenizer(files)
     text = tokenizer.render([{"role": "user", "content": "Hello"}])
     tokenizer.tokens.measure(text)
 
-Counts are those of `apply_chat_template` and `encode` of `transformers`, which is not loaded. Reads `tokenizer.json` only, not
-SentencePiece models or slow tokenizers.
+Counts equal those of `apply_chat_template` and `encode` in `transformers`, which is not loaded. Reads `tokenizer.json`
+only, not SentencePiece models or slow tokenizers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cl
 
 
 class ChatTokenizer:
-    """A vocabulary and the chat templates that come with it: `default`, and perhaps `tool_use` for chats with tools."""
+    """A vocabulary and its chat templates: `default`, and optionally `tool_use` for chats with tools."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ChatTokenizer:
         self.files = files
         self.tokens = tokens
         self.fast = isinstance(tokens, FastTokens)
-        """Whether pieces are counted, or the library asked about every text."""
+        """Whether texts are counted by cached pieces (`FastTokens`) and not by the library."""
         self.template_sha256 = hashlib.sha256(templates["default"].encode()).hexdigest()
         self._templates = {
             name: ChatTemplate(text, variables, files.name) for name, text in templates.items()
@@ -57,14 +57,14 @@ class ChatTokenizer:
         generation_prompt: bool = False,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """The chat as one text. Raises `TemplateFailed`."""
+        """Render a chat as one text. Raises `TemplateFailed`."""
         name = "tool_use" if tools is not None and "tool_use" in self._templates else "default"
         return self._templates[name].render(messages, tools, generation_prompt, variables)
 
 
 @lru_cache(2)
 def load_tokenizer(files: TokenizerFiles) -> ChatTokenizer:
-    """Once a process: a vocabulary takes half a second to load, and remembers what it counted."""
+    """Load a tokenizer. Cached per process: loading takes half a second, and the tokenizer caches its counts."""
     if files.folder is None:
         return _embedded(files)
     folder = Path(files.folder)
@@ -92,12 +92,12 @@ def _tokens(folder: Path, config: dict[str, Any], name: str) -> TextTokens:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # noqa: BLE001  the library raises a bare Exception for every fault of the file
         raise ConfigError(f"{name}: {TOKENIZER} cannot be read ({' '.join(str(error).split())})") from None
-    # A length that somebody set once for serving must not cut what is counted.
+    # A maximum length that was saved for serving must not truncate what is counted.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     for token in config.get("added_tokens_decoder", {}).values():
-        # Some tokenizers name a token in their config only; transformers adds it, so we do.
+        # Some tokenizers list a token only in their config. transformers adds it, so we do too.
         if token["content"] not in known:
             tokenizer.add_tokens([AddedToken(**{key: token[key] for key in token if key != "__type"})])
     pattern = _pattern(path)
@@ -110,7 +110,7 @@ def _tokens(folder: Path, config: dict[str, Any], name: str) -> TextTokens:
 
 
 class _Model(Struct):
-    """What we look at of a model: not its vocabulary, which is megabytes."""
+    """The fields of a tokenizer model that are read. Its vocabulary, which is megabytes, is skipped."""
 
     type: str | None = None
     dropout: float | None = None
@@ -125,11 +125,11 @@ class _Spec(Struct):
 
 
 def _pattern(path: Path) -> str | None:
-    """The pattern that cuts pieces, where this is a tokenizer that `FastTokens` counts as the library does; else None."""
+    """The pre-tokenization pattern if `FastTokens` counts this tokenizer exactly as the library does; else None."""
     try:
         spec = msgspec.json.decode(path.read_bytes(), type=_Spec)
     except msgspec.ValidationError:
-        return None  # a form that the library reads and we do not know
+        return None  # a format that the library reads and we do not know
     model = spec.model
     if model.type != "BPE" or model.dropout or model.continuing_subword_prefix or model.end_of_word_suffix:
         return None
@@ -169,7 +169,7 @@ def _templates(folder: Path, config: dict[str, Any], name: str) -> dict[str, str
 
 
 def _variables(config: dict[str, Any]) -> dict[str, Any]:
-    """Special tokens by name, which stand in the config as texts or as objects."""
+    """Special tokens by name. The config holds them as texts or as objects."""
     found: dict[str, Any] = {}
     for key in _SPECIAL:
         value = config.get(key)

@@ -1,16 +1,15 @@
-"""How many tokens a text has, to the token, and after how many of them a given place is reached.
+"""Count the tokens of a text exactly, and the tokens needed to reach a given position in it.
 
-`LibraryTokens` asks the `tokenizers` library, which is always right and slow. `FastTokens` gives the same numbers ten times as fast for
-byte-level BPE that cuts texts into pieces by one of the patterns of `PIECES`:
+`LibraryTokens` calls the `tokenizers` library, which is always right but slow. `FastTokens` gives the same counts ten times
+as fast for byte-level BPE whose pre-tokenization pattern is in `PIECES`. It relies on four facts:
 
-- added tokens (`<|im_end|>`) end a piece wherever they stand;
-- a piece is encoded by itself, so its tokens are counted once and remembered: code repeats its words;
-- pieces are found by Python's `re` where letters, digits and blanks are ASCII, for there the pattern can be written without Unicode
-  classes;
-- a piece never reaches over the end of a line that another line with a visible character follows, nor from such a character to a
-  space, so of other texts only the words that need it are given to the library.
+- Added tokens (`<|im_end|>`) end a piece wherever they occur.
+- Each piece is encoded by itself, so its count can be cached. Code repeats its words.
+- Where letters, digits and whitespace are ASCII, the pattern needs no Unicode classes and Python's `re` finds the pieces.
+- No piece crosses the end of a line that is followed by a line with a visible character, nor a boundary between a visible
+  character and a space. For other texts, therefore, only the words that need it go to the library.
 
-Whether a tokenizer may be counted so is decided in `chat_tokens`. Does not give token ids.
+`chat_tokens` decides whether a tokenizer qualifies. Does not return token ids.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ PIECES = {
         _ASCII_PIECES.replace("DIGITS", "{1,3}"), re.VERBOSE
     ),
 }
-"""The pattern as it stands in a tokenizer, and the same for texts whose letters, digits and blanks are ASCII."""
+"""A tokenizer's pattern, and its equivalent for texts whose letters, digits and whitespace are ASCII."""
 
 
 def _signs() -> str:
-    """Characters beyond ASCII that are no letter, digit or blank in any version of Unicode, and that NFC leaves alone."""
+    """Non-ASCII characters that are no letter, digit or whitespace in any version of Unicode and that NFC keeps."""
     found = map(chr, (*range(0xA1, 0xF8), *range(0x2010, 0x2C00)))
     return "".join(
         c for c in found if unicodedata.category(c)[0] in "PS" and unicodedata.is_normalized("NFC", c)
@@ -55,46 +54,48 @@ def _signs() -> str:
 
 _HARD = re.compile(f"[^\\x00-\\x7f{re.escape(_signs())}]")
 _LINES = re.compile(r"[^\n]*+(?:\n(?![ \t]*\S)[^\n]*+)*+\n?")
-"""A line, and the empty ones after it. It ends where a piece ends for certain: \\S in Python leaves out all that is blank in Unicode, and more."""
+"""A line and the empty lines after it. Its end is always the end of a piece: Python's \\S excludes all Unicode
+whitespace, and more."""
 _WORDS = re.compile(r"(?<=\S)(?= )")
-"""Between a visible character and a space a piece ends for certain, too."""
+"""A boundary between a visible character and a space, which is also always the end of a piece."""
 _CUTS = (_LINES.findall, _WORDS.split)
 
 _REMEMBERED, _LONGEST = 200_000, 64
-"""So many pieces are remembered, of so many letters at most: about 25 MB a process. As many words, which are fewer."""
+"""Cache limits: number of pieces, and characters per piece; about 25 MB per process. The cache of words, of which there
+are fewer, has the same limits."""
 _LATELY, _LONGEST_PART = 256, 20_000
-"""So many texts, of so many letters at most, are known as a whole: 5 MB."""
+"""Limits of the cache of whole texts: number of texts, and characters per text; 5 MB."""
 
 
 def byte_letters() -> list[str]:
-    """The letter that stands for each byte in a byte-level vocabulary: itself where it can be seen, else one from 256 on."""
+    """The character for each byte in a byte-level vocabulary: itself if it is visible, else one from 256 on."""
     seen = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
     return [chr(byte if byte in seen else next(others)) for byte in range(256)]
 
 
 class Encoder(Protocol):
-    """What counts a text that has no added tokens in it."""
+    """Counts the tokens of a text without added tokens."""
 
     def count(self, text: str) -> int: ...
 
     def count_piece(self, piece: str) -> int:
-        """The same for what is known to be one piece, and to be in its normal form."""
+        """Count a text that is known to be one piece in normal form."""
         ...
 
     def reach(self, text: str, end: int) -> int:
-        """How many tokens it takes to hold `text[:end]`."""
+        """The number of tokens that cover `text[:end]`."""
         ...
 
 
 class TextTokens(Protocol):
     def measure(self, text: str, end: int | None = None) -> tuple[int, int | None]:
-        """The number of tokens, and how many of them it takes to hold `text[:end]`."""
+        """The number of tokens, and how many of them cover `text[:end]`."""
         ...
 
 
 class LibraryTokens:
-    """By the `tokenizers` library: also for added tokens, whatever kind of tokenizer it is."""
+    """Counts with the `tokenizers` library. Handles added tokens and every kind of tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -105,7 +106,7 @@ class LibraryTokens:
         return len(self._tokenizer.encode(text, add_special_tokens=False))
 
     def count_piece(self, piece: str) -> int:
-        """For byte-level vocabularies only."""
+        """Count one piece. For byte-level vocabularies only."""
         return len(self._model.tokenize(piece.encode().decode("latin-1").translate(self._letters)))
 
     def reach(self, text: str, end: int) -> int:
@@ -122,7 +123,7 @@ class LibraryTokens:
 
 
 class EmbeddedTokens:
-    """By the embedded Qwen vocabulary; knows no added tokens."""
+    """Counts with the embedded Qwen vocabulary. Knows no added tokens."""
 
     def __init__(self) -> None:
         self._encode = qwen_encoding().encode_ordinary
@@ -146,7 +147,7 @@ class EmbeddedTokens:
 
 
 class _Memo(dict[str, int]):
-    """The number of tokens of each text that was asked about."""
+    """A bounded cache of token counts by text."""
 
     def __init__(self, count: Callable[[str], int]) -> None:
         self._count = count
@@ -161,7 +162,7 @@ class _Memo(dict[str, int]):
 
 
 class FastTokens:
-    """Counts by pieces. `pattern` is a key of `PIECES`; each text of `added` is one token wherever it stands."""
+    """Counts by cached pieces. `pattern` is a key of `PIECES`; each text in `added` is one token wherever it occurs."""
 
     def __init__(self, encoder: Encoder, pattern: str, added: list[str]) -> None:
         self._encoder = encoder
@@ -169,7 +170,7 @@ class FastTokens:
         self._piece = _Memo(encoder.count_piece).__getitem__
         self._word = _Memo(encoder.count).__getitem__
         self._lately = lru_cache(_LATELY)(self._count)
-        # The longest first: where one begins another, it is the one that is meant.
+        # Longest first: where one token is a prefix of another, the longer one wins.
         words = sorted(added, key=len, reverse=True)
         self._split = re.compile(f"({'|'.join(map(re.escape, words))})" if words else "(?!)()").split
 
@@ -191,7 +192,7 @@ class FastTokens:
         return number, reached
 
     def _count_part(self, text: str) -> int:
-        """What stands between two added tokens, often the whole of a message: prompts come back."""
+        """Count the text between two added tokens, with a cache: it is often a whole message, and prompts repeat."""
         return self._lately(text) if len(text) <= _LONGEST_PART else self._count(text)
 
     def _count(self, text: str, cuts: tuple[Callable[[str], list[str]], ...] = _CUTS) -> int:
@@ -203,5 +204,5 @@ class FastTokens:
 
 
 def _line_at(text: str, place: int) -> tuple[int, int]:
-    """Where the line with the character before `place` begins and ends."""
+    """Start and end of the line that holds the character before `place`."""
     return next(line.span() for line in _LINES.finditer(text) if line.end() >= place)

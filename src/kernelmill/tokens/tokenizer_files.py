@@ -1,8 +1,8 @@
-"""Where a tokenizer is: the embedded vocabulary, a local folder, or the files of one commit on the Hugging Face Hub.
+"""Find a tokenizer: the embedded vocabulary, a local folder, or the files of one commit on the Hugging Face Hub.
 
-    qwen-embedded                       the vocabulary of Qwen3 and our own chat template: no network
+    qwen-embedded                       the Qwen3 vocabulary and our own chat template; needs no network
     some/folder                         tokenizer.json, tokenizer_config.json, chat_template.jinja
-    org/name  org/name@revision         the same files from the Hub, into its cache
+    org/name  org/name@revision         the same files, downloaded into the Hub cache
 
 Does not read the files; see `chat_tokens`.
 """
@@ -25,26 +25,26 @@ _OTHERWISE = f"give a folder that holds {TOKENIZER}, or --tokenizer {EMBEDDED}, 
 
 class TokenizerFiles(NamedTuple):
     name: str
-    """As it was asked for."""
+    """The name as given by the user."""
     folder: str | None
-    """None for the embedded vocabulary. A text and not a path, for it is sent to other processes."""
+    """None for the embedded vocabulary. A string, not a `Path`, because it is sent to other processes."""
     revision: str | None = None
-    """The commit on the Hub."""
+    """Commit on the Hub."""
 
     @property
     def origin(self) -> dict[str, Any]:
-        """For reports: what was used, without where it lies on this machine."""
+        """For reports: the tokenizer used, without local paths."""
         kind = "embedded" if self.folder is None else "folder" if self.revision is None else "hub"
         return {"name": self.name, "kind": kind, "revision": self.revision}
 
 
 def find_tokenizer(name: str, token: str | None = None) -> TokenizerFiles:
-    """Find what `--tokenizer` names; a name on the Hub is downloaded, all files of the same commit."""
+    """Find what `--tokenizer` names. Downloads a Hub tokenizer, all files from the same commit."""
     if name == EMBEDDED:
         return TokenizerFiles(name, None)
     try:
         folder = Path(name).expanduser()
-    except RuntimeError as error:  # ~nobody-of-that-name
+    except RuntimeError as error:  # an unknown ~user
         raise ConfigError(f"--tokenizer {name}: not a path ({error})") from None
     if folder.is_dir():
         if not (folder / TOKENIZER).is_file():

@@ -1,7 +1,7 @@
-"""The vocabulary that Qwen2 and Qwen3 share, without a network, and counting tokens before a call is made.
+"""The vocabulary shared by Qwen2 and Qwen3, available offline, and token counts before a call is made.
 
-The vocabulary ships inside a PyPI package (the extra `offline`). Without it, the count before a call is an estimate from the
-number of characters; the caller says which it was. Chats under a template are counted by `chat_tokens`.
+The vocabulary ships inside a PyPI package (the extra `offline`). Without it, the count before a call is estimated from
+the number of characters; `TokenCounter.how` says which. Chats under a template are counted by `chat_tokens`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from tiktoken import Encoding
 
 CHARACTERS_A_TOKEN = 3.5
-"""Python source runs at 3 to 4 characters a token in the usual vocabularies."""
+"""Python source has 3 to 4 characters per token in common vocabularies."""
 
 QWEN_PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-"""What cuts a text into the pieces that are encoded one by one."""
+"""Pre-tokenization pattern: splits a text into pieces that are encoded one by one."""
 
 QWEN3_ADDED_TOKENS = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>", "<|box_end|>",
@@ -26,7 +26,7 @@ QWEN3_ADDED_TOKENS = (
     "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>",
     "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>",
 )  # fmt: skip
-"""Texts that are one token each, wherever they stand. The first has the id that follows the vocabulary's last."""
+"""Texts that are one token each, wherever they occur. The first has the id after the vocabulary's last."""
 
 
 class TokenCounter(NamedTuple):
@@ -39,11 +39,11 @@ def embedded_vocabulary_is_installed() -> bool:
 
 
 def qwen_ranks() -> dict[bytes, int]:
-    """The 151,643 tokens and their ranks; asks for `embedded_vocabulary_is_installed`."""
+    """The 151,643 tokens and their ranks. Requires `embedded_vocabulary_is_installed`."""
     import base64
     from pathlib import Path
 
-    # Found without importing the package, which would load an HTTP client.
+    # Located without importing the package, because that would load an HTTP client.
     package = importlib.util.find_spec("dashscope")
     assert package is not None
     assert package.origin is not None
@@ -53,7 +53,7 @@ def qwen_ranks() -> dict[bytes, int]:
 
 @lru_cache(1)
 def qwen_encoding() -> Encoding:
-    """The vocabulary as an encoder that knows no added tokens."""
+    """The vocabulary as an encoder without added tokens."""
     import tiktoken
 
     return tiktoken.Encoding("qwen", pat_str=QWEN_PATTERN, mergeable_ranks=qwen_ranks(), special_tokens={})

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernelmill.evaluate.flags import CODES, PATTERNS, SOFT
 from kernelmill.evaluate.score.feedback import MAX_LETTERS, MAX_LINES, feedback
 from kernelmill.evaluate.score.quote import relevant_lines
-from kernelmill.evaluate.score.words import CHECKS, FLAGS, SAID, STATUS
+from kernelmill.evaluate.score.words import CHECKS, STATUS
 from kernelmill.evaluate.verdict import Check, Flag, Grade, Severity, Status, Verdict
 from tests.cost import ratio
 from tests.evaluate.verdicts import CHECK_NAMES, STATUSES, target, timed, untimed, verdicts
@@ -73,7 +74,7 @@ def test_feedback_keeps_its_bounds_when_everything_is_as_long_as_it_can_be(statu
             severity,
             {f"{key}{'k' * 99}": "v" * 999 for key in "abcdef"} | {"line": 10**9},
         )
-        for number in (*FLAGS, "Z1")
+        for number in (*PATTERNS, "Z1")
         for severity in ("hard", "soft")
     ]
     verdict = Verdict(
@@ -109,7 +110,7 @@ def test_a_correct_candidate_is_told_what_could_be_better() -> None:
     assert "same answer" in text
     assert "own shape only" in text
     assert "its formula is unstable for large values (line 12)" in text
-    assert FLAGS["B1"] not in text
+    assert PATTERNS["B1"].words not in text
 
 
 def test_a_hack_is_told_the_evidence_in_words() -> None:
@@ -191,7 +192,7 @@ def test_a_check_that_nobody_has_heard_of_is_still_told() -> None:
 
 def test_every_pattern_of_the_catalogue_has_words() -> None:
     sizes = {"A": 15, "B": 15, "C": 21, "D": 17, "E": 14}
-    assert list(FLAGS) == [f"{part}{i}" for part, size in sizes.items() for i in range(1, size + 1)]
+    assert list(PATTERNS) == [f"{part}{i}" for part, size in sizes.items() for i in range(1, size + 1)]
 
 
 def test_of_a_traceback_the_candidates_own_lines_stay(tmp_path: Path) -> None:
@@ -385,8 +386,8 @@ def test_a_flag_is_told_as_what_happened(code: str, severity: Severity, expected
 
 
 def test_every_sentence_of_a_flag_belongs_to_a_pattern_and_ends_without_a_stop() -> None:
-    assert {code.removeprefix("soft ").split(".")[0] for code in SAID} <= set(FLAGS)
-    assert not [words for words in SAID.values() if words.endswith(".")]
+    assert {code.split(".")[0] for code in (*CODES, *SOFT)} <= set(PATTERNS)
+    assert not [words for words in (*CODES.values(), *SOFT.values()) if words.endswith(".")]
 
 
 def test_sizes_at_which_it_is_wrong_are_told() -> None:

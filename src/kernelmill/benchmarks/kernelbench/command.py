@@ -1,6 +1,7 @@
 """`kernelmill bench-model`: a model over KernelBench, level by level.
 
-Asking, judging, journal and resume are `synthesize`'s, whose flags it takes as they are; each level has a folder of its own.
+`synthesize` asks, judges, keeps the journal and resumes; its flags are passed through. Each level has its own
+folder.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _OURS = (
     "--export",
     "--test-mode",
 )
-"""Flags of `synthesize` that are settled here."""
+"""Flags of `synthesize` that this command sets itself."""
 
 
 def parser() -> Parser:
@@ -60,7 +61,7 @@ def main(argv: list[str]) -> int:
     reader = parser()
     reader.more_tables = KEYS
     given, rest = reader.parse_known_args(argv)
-    rest += ["@", str(file)] if file is not None else []  # its other tables are for synthesize
+    rest += ["@", str(file)] if file is not None else []  # the file's other tables are for synthesize
     if wrong := next((flag for flag in rest if flag.partition("=")[0] in _OURS), None):
         raise ConfigError(f"{wrong} is settled by bench-model: see kernelmill bench-model --help")
     report: dict[str, Any] = {"levels": {}}
@@ -86,7 +87,7 @@ def main(argv: list[str]) -> int:
         rows = [json.loads(text) for text in rows_file.read_bytes().split(b"\n") if text]
         results = eval_results(rows)
         write_whole(folder / "eval_results.json", (json.dumps(results, indent=4) + "\n").encode())
-        # Not the rows': a problem that was too long for the model has none, and counts.
+        # Do not count rows: a problem that is too long for the model has no row, but counts.
         manifest = manifest_of(rows_file)
         assert manifest is not None, f"synthesize left no manifest beside {rows_file}"
         report["levels"][str(level)] = summary(results, manifest["rows"]["in"] // given.samples)
@@ -99,7 +100,7 @@ def main(argv: list[str]) -> int:
 
 
 def _levels(source: str, asked: str | None) -> dict[int, list[str]]:
-    """By level, what `synthesize` is told to read."""
+    """Return what `synthesize` is to read, by level."""
     wanted = asked_levels(asked) if asked is not None else None
     root = Path(source)
     if not root.is_dir():

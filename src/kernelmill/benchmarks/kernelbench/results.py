@@ -1,8 +1,8 @@
-"""Rows of `synthesize` as KernelBench's results: `eval_results.json`, fast_p and pass@k of a level.
+"""Conversion of `synthesize` rows to KernelBench's `eval_results.json`, fast_p and pass@k of a level.
 
-fast_p is the share of all problems whose first sample is correct and more than p times as fast; fast_0 is the share that
-is correct. Against eager, as KernelBench's leaderboard has it, and against the fastest of eager and torch.compile, as our
-rewards have it. Where nothing was timed only fast_0 is known.
+fast_p is the share of all problems whose first sample is correct and more than p times as fast; fast_0 is the
+share that is correct. It is computed against eager, as on KernelBench's leaderboard, and against the faster
+of eager and torch.compile, as in our rewards. If nothing was timed, only fast_0 is known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _NUMBER = re.compile(r"\d+")
 
 
 def eval_results(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """By problem number, in order, its samples as KernelBench's evaluator writes them; times are in milliseconds."""
+    """Return each problem's samples as KernelBench's evaluator writes them, in problem order.
+
+    Times are in milliseconds.
+    """
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(_problem_id(row), []).append(_entry(row))
@@ -72,7 +75,7 @@ def _entry(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(results: dict[str, list[dict[str, Any]]], problems: int) -> dict[str, Any]:
-    """`problems` is how many there are: one without a sample counts as not solved."""
+    """Summarise the results. `problems` is the total: a problem without a sample counts as not solved."""
     first = [samples[0] for samples in results.values() if samples[0]["sample_id"] == 0]
     timed = any("speedup" in one["metadata"] for one in first)
     counts = [(len(samples), sum(one["correctness"] for one in samples)) for samples in results.values()]

@@ -1,4 +1,4 @@
-"""`kernelmill verify-kernelbook`: KernelBook judged again, from the command line."""
+"""`kernelmill verify-kernelbook`: the command line."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _config(given: argparse.Namespace) -> dict[str, Any]:
-    """The flags that decide what OUT holds, where they are not the defaults."""
+    """Return the flags that determine the content of OUT and differ from their defaults."""
     found: dict[str, Any] = {"source": given.rows}
     for name, default in (("split", None), ("device", "auto"), ("limit", None), ("keep", "correct")):
         if getattr(given, name) != default:

@@ -1,11 +1,11 @@
-"""KernelBook's `triton_code` without the names of torch 2.5 that torch no longer has.
+"""KernelBook's `triton_code` without names of torch 2.5 that later versions removed.
 
-The code is what Inductor of torch 2.5 wrote, and what counts the programs of a launch there is gone from later versions:
-`grid`, and `split_scan_grid` for kernels that scan. Each is replaced by a plain definition of the same meaning, and nothing
-else is touched: kernels, launches, the class and all other imports are judged as they stand. Lines keep their numbers; the
-definitions stand at the end.
+Inductor of torch 2.5 wrote the code. Later versions no longer have its functions that compute a launch grid:
+`grid`, and `split_scan_grid` for kernels that scan. Each is replaced by a plain definition with the same
+meaning. Nothing else changes: kernels, launches, the class and all other imports are judged as they are. Line
+numbers stay the same; the definitions are appended at the end.
 
-Only imports on one line are replaced. A row that spells them otherwise is judged as it stands.
+Only imports on one line are replaced. A row that spells them differently is judged as it is.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _NAME = re.compile(r"(\w+)(?: +as +(\w+))?")
 class Restated(NamedTuple):
     code: str
     names: list[str]
-    """What was replaced: of `grid`, `split_scan_grid`."""
+    """The replaced names: `grid`, `split_scan_grid`."""
 
 
 def restate(code: str) -> Restated:
-    """The code to judge, and what of it is not the row's own."""
+    """Return the code to judge, and the names in it that were replaced."""
     found: dict[str, str] = {}
-    """By the name that the row gave it, what it is."""
+    """The original name, by the alias that the row uses."""
 
     def kept(line: re.Match[str]) -> str:
         parts = [(part.strip(), _NAME.fullmatch(part.strip())) for part in line["names"].split(",")]

@@ -1,4 +1,4 @@
-"""How many rows there are of each outcome, by status and by licence; counted as they come."""
+"""Running counts of rows, by outcome, status and licence."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ _COLUMNS = (*get_args(Truth), NOT_JUDGED)
 
 
 class Tally:
-    """A row that names several licences counts under each of them, so licences may add up to more than the rows."""
+    """Counts rows.
+
+    A row with several licences counts under each, so licences may sum to more than the rows.
+    """
 
     def __init__(self) -> None:
         self.statuses: Counter[tuple[str, str]] = Counter()
-        """Rows by truth and status; rows that were not judged by the reason."""
+        """Rows by truth and status; unjudged rows by reason."""
         self.licences: dict[str, Counter[str]] = {}
-        """By licence, rows of each truth, `not judged`, and `kept`."""
+        """Rows of each truth, `not judged` and `kept`, by licence."""
         self.tiers: Counter[str] = Counter()
-        """Verified rows by the tier at which they hold."""
+        """Verified rows, by the tier they reached."""
         self.mostly_torch = 0
-        """Verified rows most of whose work torch does: the evaluator's soft flag."""
+        """Verified rows in which torch does most of the work: the evaluator's soft flag."""
 
     def judged(self, truth: Truth, verdict: Verdict, licences: list[str], kept: bool) -> None:
         self.statuses[truth, verdict.status] += 1
@@ -47,7 +50,7 @@ class Tally:
         return self.statuses.total()
 
     def verified(self) -> str:
-        """The verified rows in one line."""
+        """Describe the verified rows in one line."""
         tiers = ", ".join(f"{count:,} at tier {tier}" for tier, count in sorted(self.tiers.items()))
         mostly = (
             f"; in {self.mostly_torch:,} of them torch does most of the work" if self.mostly_torch else ""
@@ -55,7 +58,7 @@ class Tally:
         return f"{self.tiers.total():,}" + (f": {tiers}{mostly}" if tiers else "")
 
     def details(self) -> dict[str, Any]:
-        """For the manifest."""
+        """Return the counts for the manifest."""
         statuses: dict[str, dict[str, int]] = {}
         for (truth, status), count in _most(self.statuses):
             statuses.setdefault(truth, {})[status] = count
@@ -70,7 +73,7 @@ class Tally:
         }
 
     def render(self) -> str:
-        """Two tables in plain text; ends without a line break."""
+        """Render two plain-text tables, without a final line break."""
         if not self.rows:
             return "no rows"
         lines = [f"{'outcome':<48}{'rows':>10}{'share':>9}"]
@@ -98,6 +101,6 @@ def _most(counts: Counter[tuple[str, str]]) -> list[tuple[tuple[str, str], int]]
 
 
 def _plain(text: str, width: int) -> str:
-    """A name from a file: it may hold anything, and be as long as it likes."""
+    """Make a name from a file printable: it may contain anything and have any length."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
     return shown if len(shown) <= width else f"{shown[: width - 3]}..."

@@ -1,16 +1,20 @@
-"""From KernelBook rows to the rows that hold: judge `triton_code` against `python_code`, and say what became of each row.
+"""Verification of KernelBook rows: judge `triton_code` against `python_code`, then keep or reject each row.
 
-The judging is the evaluator's batch, whose verdicts stand in a file beside the output: it is what makes the command
-resumable. The rows are then read once more beside their verdicts, and kept or rejected.
+The evaluator's batch does the judging. It stores verdicts in a file beside the output, which makes the
+command resumable. The rows are then read a second time, next to their verdicts.
 
-A row is *verified* where the evaluator says correct, at whatever tier it reached, and nothing is flagged hard. A row that
-this machine cannot judge is inconclusive, and never counted as wrong. That is the evaluator's own word but for three cases,
-which are peculiar to Inductor's code. It asks for private names of another torch, and fails here with an ImportError or an
-AttributeError, which says something of this torch and nothing of the kernel. Its sizes are all written out, as are their
-products: it cannot but fail at another size, which is what the interpreter is given where a task is too large. And before
-anybody reworked it, its kernels are texts for Inductor to compile, which the evaluator does not take for kernels.
+A row is *verified* if the evaluator says correct, at any tier, with no hard flag. A row that this machine
+cannot judge is inconclusive, and never counts as wrong. The truth of a row is the evaluator's verdict, with
+three exceptions that are specific to Inductor's code:
 
-Does not mend rows, and does not say how good a correct kernel is beyond what its verdict does.
+- It uses private names of another torch. The ImportError or AttributeError says something about the installed
+  torch, not about the kernel.
+- Its sizes, and products of them, are constants. It must fail at other sizes, which the interpreter uses if a
+  task is too large.
+- In its original form, its kernels are strings for Inductor to compile, which the evaluator does not
+  recognise as kernels.
+
+It does not repair rows, and says no more about the quality of a correct kernel than its verdict does.
 """
 
 from __future__ import annotations
@@ -39,14 +43,14 @@ Keep = Literal["correct", "all"]
 _ANOTHER_TORCH = re.compile(
     r"^(?:ImportError|ModuleNotFoundError|AttributeError): .*'torch[.'_\w]*'|compiled with(?:out)? CUDA"
 )
-"""What Python and torch say of a name that this torch does not have, and of CUDA where there is none."""
+"""What Python and torch say about a name that this torch does not have, and about missing CUDA."""
 _TEXTS = "A9.async_compile"
 _NO_CODE = Drop("the row has no triton_code", "no triton_code")
 _LICENCE = "not of an allowed licence"
 
 
 class Task(NamedTuple):
-    """A row to be judged."""
+    """A row to judge."""
 
     row: Row
     pair: Pair
@@ -65,13 +69,16 @@ class Unread(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Book(Batch):
-    """KernelBook rows as pairs for the evaluator's batch. `source` is the first of their files, for its messages."""
+    """KernelBook rows as pairs for the evaluator's batch.
+
+    `source`, for messages, is the first of their files.
+    """
 
     rows: Source
     licences: frozenset[str] | None = None
-    """Lower case. A row is taken if it names a licence and all that it names are here; None: whatever it names."""
+    """Lower case. A row must name a licence, and only licences listed here; None accepts any row."""
     as_is: bool = False
-    """Judge the text as it stands, names of another torch included."""
+    """Judge the text unchanged, including names of another torch."""
     reject_bad: bool = False
 
     def pairs(self) -> Iterator[tuple[str, Pair]]:
@@ -80,7 +87,10 @@ class Book(Batch):
                 yield task.pair.key(self.options), task.pair
 
     def tasks(self) -> Iterator[Task | Unread]:
-        """Every row of the source, up to the limit. Raises `BadRow` unless such rows are to be rejected."""
+        """Yield every row of the source, up to the limit.
+
+        Raises `BadRow` unless such rows are to be rejected.
+        """
         read = RowReader(KernelBookRow)
         for row in self.rows.rows():
             if self.limit is not None and row.index >= self.limit:
@@ -107,15 +117,15 @@ class Book(Batch):
 
 
 class Told(NamedTuple):
-    """What the command says of a judged row."""
+    """What the command reports about a judged row."""
 
     truth: Truth
     reason: str
-    """For the rejected file; empty where the row is verified."""
+    """The reason in the rejected file; empty if the row is verified."""
 
 
 def told(verdict: Verdict) -> Told:
-    """The evaluator's verdict as this command reports it."""
+    """Convert the evaluator's verdict to what this command reports."""
     hard = [flag.code for flag in verdict.flags if flag.severity == "hard"]
     said = " ".join((verdict.error or "").split())[:300]
     if hard:
@@ -132,7 +142,10 @@ def told(verdict: Verdict) -> Told:
 
 
 def verify(book: Book, output: Output, keep: Keep) -> tuple[Tally, Done]:
-    """Judge what is owed, then write every row to `output`, which is open: it is kept, or rejected with its reason."""
+    """Judge the remaining rows, then write every row to `output`, which is open.
+
+    A row is kept, or rejected with a reason.
+    """
     done = run(book)
     tally = Tally()
     with book.output.open("rb") as verdicts:
@@ -157,7 +170,7 @@ def verify(book: Book, output: Output, keep: Keep) -> tuple[Tally, Done]:
 
 
 def _record(line: bytes, task: Task, book: Book) -> dict[str, Any]:
-    """The verdict of this very row: the file has them in the rows' order."""
+    """Return this row's verdict: the file has verdicts in row order."""
     record: dict[str, Any] = json.loads(line) if line else {}
     if (record.get("id"), record.get("key")) != (task.pair.id, task.pair.key(book.options)):
         raise SourceError(_changed(book.output))

@@ -1,10 +1,13 @@
-"""What a task specification must be before it is used.
+"""Check a task specification before it is used.
 
-Every section is there once and nothing stands around them, the class and all parameters are named, there is no code and
-no line of the source in it, nothing in it says how to write the kernel, and Inputs and Outputs state the shapes and dtypes
-of the module, all of them and no others, where a trace knows them. All faults are told at once, in words that the writer
-can act on. Does not judge whether the prose is right: it cannot tell a wrong formula from a right one, and reads shapes in
-Inputs and Outputs only.
+- Every section is present exactly once, with nothing around the sections.
+- The class and all parameters are named.
+- There is no code, and no copied line of the source.
+- Nothing says how to write the kernel.
+- Inputs and Outputs state all shapes and dtypes of the module and no others, if a trace is available.
+
+All faults are reported at once, in words that the writer can act on. Does not judge whether the prose is right: cannot
+tell a wrong formula from a right one, and reads shapes in Inputs and Outputs only.
 """
 
 from __future__ import annotations
@@ -59,15 +62,15 @@ _SHORTEST_EXPRESSION = 14
 
 
 def clean_spec(text: str) -> str:
-    """The specification in a model's answer: without thoughts and surrounding blank lines.
+    """Return the specification in a model's answer, without thoughts and surrounding blank lines.
 
-    Raises `BadAnswer` where thoughts do not end. Nothing else is taken out: chatter is for `check_spec` to refuse.
+    Raises `BadAnswer` where thoughts are not closed. Does not remove chatter: `check_spec` rejects it.
     """
     return strip_thoughts(text).strip()
 
 
 def check_spec(text: str, class_name: str, source: ModuleSource, trace: Trace | None) -> None:
-    """Raises `BadAnswer` with everything that is wrong."""
+    """Check a specification. Raises `BadAnswer` with all faults."""
     text = normal(text)
     sections = sections_of(text)
     faults = [
@@ -96,7 +99,7 @@ def _structure(text: str, sections: dict[str, str]) -> Iterator[str]:
 
 
 def _chatter(text: str) -> Iterator[str]:
-    """Text before the first section, but for a title, and what is said to the reader around the sections."""
+    """Faults for text before the first section (a title is allowed), and for remarks to the reader."""
     start = 0
     for heading in headings_of(text):
         if before := without_rules(text[start : heading.start]):
@@ -128,7 +131,7 @@ def _names(text: str, class_name: str, source: ModuleSource) -> Iterator[str]:
 
 def _code(text: str, source: ModuleSource) -> Iterator[str]:
     for param in (*source.init_params, *source.forward_params):
-        # The interface: `nn.ReLU()` as a default is a fact to be told.
+        # Part of the interface: a default such as `nn.ReLU()` may be stated.
         for said in (param.default, param.annotation):
             if said is not None and "(" in said:
                 text = text.replace(said, "…")
@@ -151,7 +154,7 @@ def _code(text: str, source: ModuleSource) -> Iterator[str]:
 
 
 def _is_header(line: str) -> bool:
-    """Whether a line heads a block of Python. "if the mask is false, as follows:" and "with bias:" do not."""
+    """Whether a line is the header of a Python block. "if the mask is false, as follows:" and "with bias:" are not."""
     found = _HEADER.match(line)
     if found is None:
         return False
@@ -166,7 +169,7 @@ def _is_header(line: str) -> bool:
 
 @lru_cache(maxsize=512)
 def _copies(code_lines: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """What may not be found in the text, squeezed, with the line that it is from."""
+    """Source lines and expressions that must not occur in the text: the line, and what to look for, squeezed."""
     found: dict[str, str] = {}
     for line in code_lines:
         whole = _squeeze(line)
@@ -175,7 +178,7 @@ def _copies(code_lines: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         try:
             nodes = parse_module(line.strip()).body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            nodes = []  # the header of a block, or part of a string
+            nodes = []  # a block header, or part of a string
         value = getattr(nodes[0], "value", None) if nodes else None
         if isinstance(value, ast.AST):
             # `batch_size = 16` is a fact, not code.
@@ -193,7 +196,7 @@ def _computes(node: ast.AST) -> bool:
 
 
 def _is_program(value: ast.AST) -> bool:
-    """Whether an expression is code and not a formula: calls, attributes and indices, not bare arithmetic."""
+    """Whether an expression is code and not a formula: calls, attributes and indices, not plain arithmetic."""
     inner = list(ast.walk(value))
     if any(isinstance(node, ast.Call) and node.args for node in inner):
         return True
@@ -202,5 +205,5 @@ def _is_program(value: ast.AST) -> bool:
 
 
 def _squeeze(text: str) -> str:
-    """Without blanks, backticks and quotes, so that re-formatting does not hide a copy."""
+    """Remove whitespace, backticks and quotes, so that reformatting does not hide a copy."""
     return re.sub(r"[\s`'\"]+", "", text)

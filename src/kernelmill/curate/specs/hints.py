@@ -1,7 +1,7 @@
-"""Words that say how to write a kernel, where a specification must only say what it does.
+"""Detect hints about the implementation in a specification, which must only say what the kernel does.
 
-A list of patterns: advice in words that are not on it passes. A module may itself have a `block_size`, tile a tensor or
-warp an image: then the word is behaviour, and passes for that module.
+Uses a list of patterns: advice in other words is not detected. A module may itself have a `block_size`, tile a tensor or
+warp an image. For that module the word describes behaviour and is allowed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HINTS: list[tuple[re.Pattern[str], re.Pattern[str] | None]] = [
         (r"\b(?:chunks?|strips?)\s+of\s+(?:[a-z]+\s+){0,2}\d+\b", "chunk|split|unfold|window"),
         (r"\btil(?:e|es|ed|ing)\b", _REPEATS),
         (r"\bnum_(?:warps|stages|ctas)\b", None),
-        # "warps the image" is a verb.
+        # Allow the verb: "warps the image".
         (r"\bwarps?\b(?!\s+(?:the|an?|each|every|its|this|that|it|both|all|images?|features?)\b)", "warp|grid_sample"),
         (r"\bauto-?tun\w+", None),
         (r"\bshared[ -]memory\b|\bglobal[ -]memory\b|\bbank conflicts?\b", None),
@@ -58,7 +58,7 @@ _HINTS: list[tuple[re.Pattern[str], re.Pattern[str] | None]] = [
 
 
 def hints_in(text: str, source: ModuleSource) -> Iterator[str]:
-    """The words of each kind of hint, once, but for those that the module itself uses."""
+    """Yield one example of each kind of hint in the text, except words that the module itself uses."""
     code = "\n".join(source.code_lines)
     lower = code.lower()
     for pattern, unless in _HINTS:

@@ -1,4 +1,4 @@
-"""Whether Inputs and Outputs state the shapes and dtypes that a trace saw, all of them and no others."""
+"""Check that Inputs and Outputs state exactly the shapes and dtypes of a trace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 
 
 def shape_faults(text: str, sections: dict[str, str], source: ModuleSource, trace: Trace) -> Iterator[str]:
-    """What is wrong, a few faults a section. Time grows with the text and with the tensors, not with their product."""
+    """Yield shape and dtype faults, a few per section. Time is linear in the text plus the tensors."""
     must_name = {
         param.name
         for param in source.forward_params
@@ -39,7 +39,7 @@ def shape_faults(text: str, sections: dict[str, str], source: ModuleSource, trac
 
 
 class _Group:
-    """What a name stands for: one tensor, or those of a list, or all."""
+    """The tensors that a name refers to: one tensor, those of a list, or all."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -81,7 +81,7 @@ class _Section:
             groups = groups or [self._groups[word] for word in bases if word in self._groups]
             depth = len(line) - len(line.lstrip())
             if groups:
-                # A line that is a name and nothing else heads the lines below it.
+                # A line that consists of a name only is a heading for the lines below it.
                 carried, indent = groups, -1 if len(words) == 1 else depth
             elif bases & self._values:
                 carried, indent = [], depth
@@ -105,7 +105,7 @@ class _Section:
         if not groups and _ALL.search(line):
             self._said_of_all |= whole
         for one in said:
-            # The outputs may be told from the inputs: "(4,), one for each row of x, (4, 8)".
+            # Outputs may be described in terms of inputs: "(4,), one for each row of x, (4, 8)".
             if not one.remark and not any(_fits(one, group.shapes) for group in (*meant, *others)):
                 right = _some({str(shape) for group in meant for shape in group.shapes})
                 self.wrong.append(f"{self.title}: the shape{of} is {right}, not {_written(one)}")
@@ -129,7 +129,7 @@ class _Section:
 
 
 def _names(name: str) -> list[str]:
-    """What a text may call a tensor: `output["loss"]`, `loss`; `xs[0]`, `xs`."""
+    """The names that a text may use for a tensor: `output["loss"]`, `loss`; `xs[0]`, `xs`."""
     key = _KEY.search(name)
     return list(dict.fromkeys([name, *([key[1]] if key else []), name.partition("[")[0]]))
 

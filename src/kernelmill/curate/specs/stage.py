@@ -1,8 +1,8 @@
-"""`kernelmill specs`: a task specification for each module, written by a model or from the traced module.
+"""`kernelmill specs`: write a task specification for each module, with a model or from a trace.
 
-Output rows are `prompt, module_name, python_code`, then `triton_code` and `uuid` where the source has them, then who wrote
-it and what was checked. Sources are KernelBook rows, evals rows (their `info`), KernelBench rows (`code`) and problem
-files. Every specification passes `spec_checks`, whoever wrote it; a model is told what was wrong and asked again.
+Output rows are `prompt, module_name, python_code`, then the source's columns (`triton_code`, `uuid` and others) where it
+has them, then `writer` and `checked`. Sources are KernelBook rows, evals rows (their `info`), KernelBench rows (`code`) and
+problem files. Every specification must pass `specs.checks`. A model is told what was wrong and asked again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kernelmill.stages.run_stage import Context, Parts, run_stage
 
 
 class Specs:
-    """The stage: find the module in the row before, make the output row after."""
+    """The stage: reads the module of a row and builds the output row."""
 
     def __init__(self, threshold: float | None) -> None:
         self._modules = ModuleReader(threshold)
@@ -57,7 +57,7 @@ class Specs:
 
 
 class ModelWriter:
-    """What a model is asked, and how its specification is checked."""
+    """Builds the questions for a model and checks its specifications."""
 
     def __init__(self, prompt: Prompt, again: Prompt, facts: FactStore, model: str) -> None:
         self._prompt = prompt
@@ -72,7 +72,7 @@ class ModelWriter:
         return [{"role": "user", "content": text}]
 
     async def prepare(self, item: Module) -> None:
-        with contextlib.suppress(SourceError):  # recorded as a fact, and told by `fault`
+        with contextlib.suppress(SourceError):  # recorded as a fact, and reported by `fault`
             await self._facts.find(item)
 
     def fault(self, item: Module) -> str | None:

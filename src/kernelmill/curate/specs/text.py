@@ -1,7 +1,8 @@
-"""Reading a task specification: its sections, and the shapes and dtypes that it states.
+"""Parse a task specification: its sections, and the shapes and dtypes that it states.
 
-Text is read in one normal form (`normal`), so that full-width and invisible characters hide nothing; letters of
-other scripts that look like ours do. What is read is a matter of patterns, not of understanding: `(0, 1)` is a range after "values in" and a shape otherwise.
+Text is normalised first (`normal`), so that full-width and invisible characters hide nothing. Letters of other scripts
+that look like Latin ones are not resolved. Parsing is by patterns: `(0, 1)` is a range after "values in" and a shape
+otherwise.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _BOLD = re.compile(r"^(?:\*\*|__)[^*\n]+(?:\*\*|__):?$")
 
 
 def normal(text: str) -> str:
-    """The text that is checked: compatibility forms and entities resolved, invisible characters and escapes dropped."""
+    """Normalise a text: resolve compatibility forms and HTML entities, drop invisible characters and escapes."""
     if "&" in text:
         text = html.unescape(text)
     if not text.isascii():
@@ -42,7 +43,7 @@ def normal(text: str) -> str:
 
 
 class Heading(NamedTuple):
-    """A heading and where it stands; `title` is None for one that we did not ask for."""
+    """A heading and its position. `title` is None for a heading that is not in `SECTIONS`."""
 
     start: int
     end: int
@@ -50,7 +51,7 @@ class Heading(NamedTuple):
 
 
 def headings_of(text: str) -> list[Heading]:
-    """All headings: `## Inputs`, `**Inputs**`, underlined, and (of those we ask for) `2. Inputs`."""
+    """All headings: `## Inputs`, `**Inputs**`, underlined, and for required sections also `2. Inputs`."""
     found: list[Heading] = []
     lines = text.splitlines(keepends=True)
     start = 0
@@ -73,9 +74,9 @@ def headings_of(text: str) -> list[Heading]:
 
 
 def sections_of(text: str) -> dict[str, str]:
-    """The text under each heading that we ask for. Headings of other names stay part of the section they stand in.
+    """The text of each required section. Other headings stay part of the section they are in.
 
-    Where a heading is there twice, the text under both.
+    A section that occurs twice has both texts.
     """
     marks = [(start, end, title) for start, end, title in headings_of(text) if title is not None]
     ends = [*(start for start, _, _ in marks), len(text)][1:]
@@ -91,15 +92,15 @@ def without_rules(text: str) -> str:
 
 
 class ShapeSaid(NamedTuple):
-    """A shape in the text: None for a dimension that is a letter, `...` for any number of dimensions.
+    """A shape in the text: None for a symbolic dimension, `...` for any number of dimensions.
 
-    `remark`: the words around say that it is no tensor's shape but a range of values, axes, a window.
+    `remark`: the words around it say that it is not a tensor's shape but a range of values, axes or a window.
     """
 
     dims: tuple[int | str | None, ...]
     remark: bool
     part: bool
-    """Whether the words around say that it is part of a shape: `8 × 8 images`."""
+    """Whether the words around it say that it is part of a shape: `8 × 8 images`."""
 
 
 _DIM = r"(?:(?:[A-Za-z]\w*\s*=\s*)?\d[\d_]*|[A-Za-z]\w*|\*|\.\.\.|-1)"
@@ -142,7 +143,7 @@ _NEGATED = re.compile(
 
 
 def shapes_in(line: str) -> Iterator[ShapeSaid]:
-    """Every tuple or product of integers in a line, but for those that are denied ("not (8, 4)")."""
+    """Yield every tuple or product of integers in a line, except negated ones ("not (8, 4)")."""
     line = line.replace("\\times", "×").replace("\\left", "").replace("\\right", "").replace("\\,", " ")
     line = re.sub(r"`|\$|\*\*", "", line)
     for found in _TUPLE.finditer(line):
@@ -154,7 +155,7 @@ def shapes_in(line: str) -> Iterator[ShapeSaid]:
             continue
         if call and call[0] and (len(dims) < 2 or numbers < len(dims) or _CALLS.match(call[0])):
             continue
-        # `(8)` may be any remark, `(8,)` is a tuple.
+        # `(8)` may be anything in parentheses; `(8,)` is a tuple.
         if (
             len(dims) == 1
             and not found["dims"].rstrip().endswith(",")
@@ -201,7 +202,7 @@ _DTYPES = {
     "uint16": (), "uint32": (), "uint64": (), "complex32": (), "complex64": ("cfloat",), "complex128": ("cdouble",),
 }  # fmt: skip
 _BY_ALIAS = {alias: dtype for dtype, aliases in _DTYPES.items() for alias in (dtype, *aliases)}
-# Words that mean a dtype only where a dtype stands: "a long row" and "half of it" are prose.
+# Words that mean a dtype only in the position of a dtype: "a long row" and "half of it" are prose.
 _PROSE = ("half", "float", "single", "double", "byte", "short", "int", "long")
 _PLAIN = "|".join(alias for alias in _BY_ALIAS if alias not in _PROSE)
 _DTYPE = re.compile(
@@ -216,7 +217,7 @@ _DTYPE = re.compile(
 
 
 def dtypes_in(line: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """The dtypes that a line states, as written and as meant, but for those that are denied ("not float64")."""
+    """Yield the dtypes in a line, as written and as meant, except negated ones ("not float64")."""
     line = re.sub(r"`|\*\*", "", line)
     for found in _DTYPE.finditer(line):
         if _NEGATED.search(line[max(0, found.start() - 40) : found.start()]):
@@ -232,5 +233,5 @@ def dtypes_in(line: str) -> Iterator[tuple[str, frozenset[str]]]:
             ).lower()
             meant = {_BY_ALIAS.get(word, word)}
             if word == "int" and not found["torch"]:
-                meant.add("int64")  # in prose, just a whole number
+                meant.add("int64")  # in prose it just means an integer
         yield found[0].strip(), frozenset(meant)

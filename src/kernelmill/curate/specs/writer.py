@@ -1,8 +1,8 @@
-"""A plain task specification from a traced module: no model, no guesses.
+"""Write a task specification from a traced module, without a model.
 
-It says what was seen: each operation in order, with its constants, the shapes and dtypes that went in and came out, and
-the parameters the module holds. It is exact and dry. It does not know the name of a well-known function that is written
-out in steps, nor a branch that was not taken in the traced run.
+The specification lists what the trace recorded: each operation in order with its constants, the shapes and dtypes of inputs
+and outputs, and the module's parameters. Does not recognise a well-known function that is written out in steps, and does
+not know branches that were not taken in the traced run.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _PHRASES = {
     "max_pool2d_with_indices": "take the maximum of {self} in windows of {kernel_size}",
     "avg_pool2d": "take the mean of {self} in windows of {kernel_size}",
     "_adaptive_avg_pool2d": "take the mean of {self} in windows that give the size {output_size}",
-    # Which of its implementations ran is no behaviour.
+    # Which implementation ran is not part of the behaviour.
     **dict.fromkeys(
         ("scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
          "_scaled_dot_product_efficient_attention", "_scaled_dot_product_attention_math"),
@@ -83,7 +83,7 @@ _PHRASES = {
     "arange": "count from the start to the end", "zeros": "take zeros of the shape {size}", "ones": "take ones of the shape {size}",
 }  # fmt: skip
 _OTHERWISE = {"view": "reinterpret the bits of {self} as {dtype}", "_to_copy": "copy {self}"}
-"""Where the arguments of the usual phrase were not given."""
+"""Fallback phrases where an argument of the usual phrase is missing."""
 _UNSAID = {
     "layout",
     "device",
@@ -96,11 +96,11 @@ _UNSAID = {
     "C",
     "HxW",
 }
-"""Arguments that say nothing about the result, or nothing that its shape does not."""
+"""Arguments that are not mentioned: they say nothing about the result that its shape does not."""
 
 
 def write_spec(class_name: str, source: ModuleSource, trace: Trace) -> str:
-    """The specification, with the sections that `spec_checks` asks for."""
+    """Write the specification with the sections that `specs.checks` requires."""
     bodies: dict[str, Iterator[str]] = {
         "What is computed": _computed(class_name, trace),
         "Inputs": _inputs(source, trace),

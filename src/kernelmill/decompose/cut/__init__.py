@@ -1,1 +1,9 @@
-"""A record cut into parts: kernels, fusions, layers, the model. In: a `Record`. Out: a tree of parts. Nothing is run or written."""
+"""Partition a record into parts: kernels, fusions, layers, the model.
+
+In: a `Record`. Out: a tree of `Part`s from `partition.partition`. Nothing is run or written here.
+
+    partition     the partitioning, and `Part`
+    op_patterns   calls that together form one named operation
+    kinds         the kind and name of each operation; shared with `record` and `write`
+    layers        constructor arguments of torch layers; shared with `record`
+"""

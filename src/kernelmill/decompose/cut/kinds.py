@@ -1,4 +1,4 @@
-"""What kind of operation a call is, and what a person calls it."""
+"""Classify operations by kind, and name them."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ _NAMES = {
 }  # fmt: skip
 
 _IN_PLACE = {f"__i{name}__": f"__{name}__" for name in ("pow", "and", "or", "xor", "lshift", "rshift")}
-"""Operators that write in place (`x &= y`), of those that torch does not call `add_` or such."""
+"""In-place operators (`x &= y`) that torch does not name `add_` or similar."""
 
 
 def short_of(op: Op) -> str:
-    """Its name without where it is from, and without the underscore of those that write in place."""
+    """The operation's name without its module, and without the underscore of in-place variants."""
     short = op.short
     if short.startswith("__"):
         return _IN_PLACE.get(short, short)
@@ -73,7 +73,11 @@ def short_of(op: Op) -> str:
 
 
 def kind_of(op: Op) -> str:
-    """layout, heavy, activation, pointwise, norm, softmax, reduction, or other (pooling, gathering, sorting …)."""
+    """The kind of an operation.
+
+    One of layout, heavy, activation, pointwise, norm, softmax, reduction, or other (pooling, gathering,
+    sorting …).
+    """
     short = short_of(op)
     if short == "__getitem__":
         return "other" if _tensor_index(op) else "layout"
@@ -81,7 +85,7 @@ def kind_of(op: Op) -> str:
 
 
 def is_idle(op: Op) -> bool:
-    """Whether it does nothing where a model is evaluated."""
+    """Whether it does nothing in eval mode."""
     named = "dropout" in op.short.lower()
     return named and (op.module is not None or TRAINING in (*op.args, *op.kwargs.values()))
 
@@ -91,14 +95,17 @@ def _tensor_index(op: Op) -> bool:
 
 
 def title_of(op: Op) -> str:
-    """As a file's name has it: `conv2d`, `layer_norm`, `add`."""
+    """The name used in file names: `conv2d`, `layer_norm`, `add`."""
     short = short_of(op)
     return _NAMES.get(short) or snake(short).strip("_")
 
 
 def snake(name: str) -> str:
-    """`LayerNorm` → layernorm, `MultiHeadAttention` → multi_head_attention, `DINOv3ViTLayer` → dinov3_vit_layer; names of torch's layers
-    in one word, as people write them. One small letter among capitals is part of an abbreviation (`MoE`, `ViT`, `DINOv3`)."""
+    """Convert a class name to snake case; torch layer names become one word.
+
+    `LayerNorm` → layernorm, `MultiHeadAttention` → multi_head_attention, `DINOv3ViTLayer` → dinov3_vit_layer.
+    A single lower-case letter among capitals is part of an abbreviation (`MoE`, `ViT`, `DINOv3`).
+    """
     if name in KINDS:
         return name.lower()
     word = r"(?=[A-Z][a-z](?:[a-z]|$))"

@@ -1,4 +1,4 @@
-"""Layers of torch as text: which arguments make this one again."""
+"""Find the constructor arguments that recreate a torch layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMPOSED = (
     nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict, nn.MultiheadAttention, nn.Transformer,
     nn.TransformerEncoder, nn.TransformerDecoder, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer,
 )  # fmt: skip
-"""Layers of torch that are made of others: the others are what is looked at."""
+"""torch layers that are composed of others; the inner layers are recorded instead."""
 _RECURRENT = {
     "input_size": ..., "hidden_size": ..., "num_layers": 1, "nonlinearity": "tanh", "bias": True, "batch_first": False,
     "dropout": 0.0, "bidirectional": False, "proj_size": 0,
@@ -21,7 +21,7 @@ _NOT_COMPUTED = ("device", "dtype", "inplace", "_weight", "_freeze", "_stackleve
 
 
 def arguments(layer: nn.Module) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The constructor's arguments, those that have to be given and those that are not the default; None where they are not known."""
+    """The required constructor arguments, and those that differ from their defaults; None if not known."""
     kind = type(layer)
     if not kind.__module__.startswith("torch.nn.modules") or isinstance(layer, COMPOSED) or _has_hooks(layer):
         return None
@@ -46,7 +46,7 @@ def arguments(layer: nn.Module) -> tuple[dict[str, Any], dict[str, Any]] | None:
         elif value != _plain(default):
             options[name] = value
     for name in tensors:
-        # No weight and no bias is what affine=False says already, also to a torch that has no such argument.
+        # affine=False already implies no weight and no bias, also in a torch version without these arguments.
         fewer = {option: value for option, value in options.items() if option != name}
         if _makes_the_same(layer, required, fewer):
             options = fewer
@@ -66,7 +66,7 @@ def _signature(kind: type[nn.Module]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """(3, 3) as 3, as people write it."""
+    """Write (3, 3) as 3, as is usual."""
     if isinstance(value, tuple) and len(set(value)) == 1 and isinstance(value[0], int):
         return value[0]
     return value
@@ -79,7 +79,7 @@ def _has_hooks(layer: nn.Module) -> bool:
 
 
 def _makes_the_same(layer: nn.Module, required: dict[str, Any], options: dict[str, Any]) -> bool:
-    """A layer that was changed after it was made is none that its arguments make."""
+    """Whether the arguments recreate the layer; they do not if it was changed after construction."""
     values = [*required.values(), *options.values()]
     if not all(isinstance(value, int | float | str | bool | tuple | list | type(None)) for value in values):
         return False

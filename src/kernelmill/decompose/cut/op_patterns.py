@@ -1,4 +1,4 @@
-"""Calls that together have one name, `x * torch.sigmoid(x)`, and calls that write into one tensor part by part."""
+"""Group calls that together have one name (`x * torch.sigmoid(x)`) or write one tensor part by part."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def named_groups(ops: list[Op]) -> list[tuple[str, list[Op]]]:
 
 
 def _assignments(ops: list[Op], at: int) -> list[Op]:
-    """The call at this place, and if it writes into a part of a tensor, those that go on with this tensor."""
+    """The call at this position and, if it writes part of a tensor, the following writes into that tensor."""
     some = [ops[at]]
     for op in (ops[place] for place in range(at + 1, len(ops))):
         if not short_of(some[-1]) == short_of(op) == "__setitem__" or op.args[0] not in some[-1].outputs():
@@ -56,7 +56,7 @@ def _assignments(ops: list[Op], at: int) -> list[Op]:
 
 
 def _there(value: Value, first: Op) -> bool:
-    """Whether it can be had when this call is made, if need be by calls that only change layouts."""
+    """Whether a value is available before this call, if necessary by moving layout changes ahead of it."""
     if value.op is None or value.op.index < first.index:
         return True
     moved = kind_of(value.op) == "layout" and value.op.scope is first.scope

@@ -1,12 +1,14 @@
-"""A record cut into parts: kernels, fusions, layers, the model.
+"""Partition a record into parts: kernels, fusions, layers, the model.
 
-    kernel   one operation that a person would name, with the changes of layout around it; a module of the author's that is one
-             (an RMSNorm written out) is one, and so are calls that together have a name (x * sigmoid(x))
-    fusion   2 to 5 kernels in a row that one would write as one kernel
-    layer    a module that holds several of those
-    model    the whole, where it holds layers
+    kernel   one operation that a person would name, with the layout changes around it; also a module of the
+             author's that is one operation (an RMSNorm written out), and calls that together have one name
+             (x * sigmoid(x))
+    fusion   2 to 5 consecutive kernels that one would write as one kernel
+    layer    a module that contains several of those
+    model    the whole, if it contains layers or more than `_MANY` kernels
 
-Every call is in exactly one kernel. Parts follow each other in the order of execution, so that each reads only what is there already.
+Every call is in exactly one kernel. Parts follow each other in execution order, so each reads only values
+that already exist.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ Level = Literal["kernel", "fusion", "layer", "model"]
 
 MAX_FUSED = 5
 _MODULE_KERNEL = 16
-"""Calls that a module of the author's may make and still be one kernel."""
+"""Maximum calls that a module of the author's may make and still be one kernel."""
 _MOVES = ("cat", "stack", "concat", "repeat", "repeat_interleave", "roll", "flip", "pad")
 _MANY = 12
 _LOOP = 4
-"""From so many times on, the same line with another index is a loop."""
+"""Minimum number of times that one line must run with different indices to count as a loop."""
 _ROOM = 1 << 28
 """Elements: 1 GB of float32."""
 _FOLLOWS = ("activation", "pointwise", "norm", "softmax", "reduction")
@@ -53,12 +55,15 @@ class Part:
 
     @property
     def main(self) -> Op:
-        """What a kernel is named for."""
+        """The operation that a kernel is named after."""
         return self._computes or self.ops[-1]
 
     @property
     def at(self) -> int:
-        """Its place in the run. Several kernels may read a mere layout, which is there from its first operation on."""
+        """Its position in the run.
+
+        A layout-only kernel counts from its first operation, because several may read it.
+        """
         if self.level == "kernel":
             return (self._computes or self.ops[0]).index
         return min(child.at for child in self.children)
@@ -72,7 +77,7 @@ class Part:
 
     @property
     def crowded(self) -> bool:
-        """Whether its results would not fit beside each other, so that variables have to be used again."""
+        """Whether its results do not all fit in memory at once, so that variables must be reused."""
         return sum(math.prod(v.shape or ()) for op in self.ops for v in op.outputs()) > _ROOM
 
     def leaves(self) -> list[Part]:
@@ -91,7 +96,7 @@ def partition(record: Record, source_level: int | None) -> Part:
 
 
 def _count_loops(record: Record) -> None:
-    """`x[t]` and `x[t] = y` in a loop are one piece of work: its number is given to it."""
+    """Turn loop indices into inputs, so that `x[t]` and `x[t] = y` in a loop are one piece of work."""
     loops: defaultdict[tuple[int | None, str, str], list[Op]] = defaultdict(list)
     for op in record.root.ops():
         if short_of(op) in ("__getitem__", "__setitem__") and op.line is not None:
@@ -174,7 +179,7 @@ class _Cutter:
     # ------------------------------------------------------------------------------------------------ kernels
 
     def _is_kernel(self, scope: Scope) -> bool:
-        """A module written out of small operations, such as a norm or an activation of the author's own."""
+        """Whether a module consists of small operations, such as the author's own norm or activation."""
         ops = list(scope.ops())
         kinds = [kind_of(op) for op in ops]
         if not scope.own or any(isinstance(item, Scope) for item in scope.items):
@@ -208,7 +213,7 @@ class _Cutter:
         return part
 
     def _close(self, part: Part) -> None:
-        """What goes in and what comes out."""
+        """Set the part's inputs and outputs."""
         inside = set(part.ops)
         read = dict.fromkeys(value for op in part.ops for value in op.inputs())
         part.inputs = [value for value in read if value.kind != "weight" and value.op not in inside]
@@ -220,11 +225,14 @@ class _Cutter:
             for value in dict.fromkeys(op.outputs())
             if value in self._returned or self._readers[value] - inside
         ]
-        if not part.outputs:  # nobody reads it, and it is done nevertheless
+        if not part.outputs:  # its result is unused, but the call is made
             part.outputs = list(dict.fromkeys(part.ops[-1].outputs()))
 
     def _kernels(self, ops: Sequence[Op]) -> list[Part]:
-        """The calls of one scope as kernels, layout changes with whoever reads or makes them."""
+        """Group the calls of one scope into kernels.
+
+        A layout change joins the kernel that reads or makes its tensor.
+        """
         groups = named_groups([op for op in ops if kind_of(op) != "layout"])
         owner: dict[Op, int] = {op: at for at, (_, group) in enumerate(groups) for op in group}
         mine = set(ops)
@@ -254,7 +262,7 @@ class _Cutter:
         return parts
 
     def _with_idle_inside(self, parts: list[Part]) -> list[Part]:
-        """Dropout beside a single part goes into it: by itself it would do nothing there, and the part everything."""
+        """Merge dropout beside a single part into that part; on its own it would do nothing."""
         idle = [part for part in parts if all(map(is_idle, part.ops))]
         busy = [part for part in parts if part not in idle]
         if len(busy) != 1:
@@ -263,7 +271,7 @@ class _Cutter:
         return [part for part in parts if part not in inside]
 
     def _taken_in(self, part: Part, ops: list[Op]) -> bool:
-        """Put the operations into the kernel of this part that makes what they read, or that reads what they make."""
+        """Move operations into the kernel of this part that makes what they read, or reads what they make."""
         if part.level == "kernel":
             part.ops = sorted([*part.ops, *ops], key=lambda op: op.index)
         else:
@@ -281,7 +289,7 @@ class _Cutter:
     # ------------------------------------------------------------------------------------------------ fusions
 
     def _merged(self, parts: list[Part]) -> list[Part]:
-        """At most `MAX_FUSED` kernels: small operations that follow each other are one where there are more."""
+        """Reduce to at most `MAX_FUSED` kernels by merging adjacent small operations."""
         parts = list(parts)
         while len(parts) > MAX_FUSED:
             small = ("pointwise", "activation", "layout")
@@ -313,7 +321,7 @@ class _Cutter:
         return found
 
     def _group(self, parts: list[Part], at: int) -> tuple[list[Part], str, str]:
-        """The kernels from here on that belong together, what they are, and why."""
+        """The kernels from here on that belong together, their title, and why."""
         first = parts[at]
         if first.level != "kernel":
             return [first], "", ""
@@ -345,7 +353,7 @@ _PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")
 
 
 def _attention(parts: list[Part]) -> bool:
-    """Scores, what is done to them, softmax, values."""
+    """Whether it is attention: scores, pointwise operations on them, softmax, values."""
     kinds = [part.kind for part in parts]
     return (
         kinds[0] == kinds[-1] == "heavy"
@@ -358,7 +366,7 @@ def _attention(parts: list[Part]) -> bool:
 
 
 def _gated(parts: list[Part]) -> bool:
-    """linear, activation, linear, product: SwiGLU and its kin."""
+    """Whether it is linear, activation, linear, product: SwiGLU and its variants."""
     gate, act, up, product = parts
     return (
         gate.title == up.title == "linear"
@@ -388,7 +396,7 @@ def _heaviest(ops: list[Op]) -> Op:
 
 
 def _check(record: Record, root: Part) -> None:
-    """Every call is in one kernel, and every kernel reads what is there."""
+    """Assert that every call is in one kernel, and that every kernel reads existing values."""
     leaves = root.leaves()
     seen = [op for leaf in leaves for op in leaf.ops]
     assert sorted(op.index for op in seen) == sorted(op.index for op in record.root.ops()), (

@@ -1,7 +1,7 @@
-"""The two sides of a claim as live modules, and the tensors they hold by name. It executes strangers' code, so use it in a confined
-process and nowhere else.
+"""Build the two sides of a claim as live modules, and look up the tensors they hold by name.
 
-A side is built anew for each trace: a module may keep what it computed.
+A side is rebuilt for each trace, because a module may keep what it computed. This executes untrusted code:
+use it only in a sandboxed process.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _FILLS = {
 
 _DRAWS = {"aten::uniform_", "aten::normal_"}
 BLOCK = 1_000_003
-"""Larger tensors repeat a block of this many numbers: drawing a gigabyte in each trial would take most of the time."""
+"""Larger tensors repeat a block of this many numbers: drawing gigabytes per trial would dominate the time."""
 SHARED = 16 << 20
-"""Parameters of more bytes are not copied to the refactored side but shared with it, and must not be written."""
+"""Parameters with more bytes are shared with the refactored side, not copied, and must not be written."""
 IN_BLOCKS = 1 << 20
-"""The same where weights are in blocks (`_Blocks`): then also the least bytes of a tensor that is part of one."""
+"""The same limit where weights are in blocks (`_Blocks`); tensors of more bytes are then part of a block."""
 _PARTS, _APART = 1024, 272
 _blocks: dict[int, torch.Tensor] = {}
-"""By where their memory begins; a process proves one claim."""
+"""Keyed by data pointer. Never cleared, because a process proves one claim."""
 
 
 class Broken(Exception):
@@ -43,13 +43,13 @@ class Broken(Exception):
 
 
 def unless_out_of_memory(error: Exception) -> None:
-    """Raises it again where memory ran out: that says nothing about the claim."""
+    """Re-raise an out-of-memory error, which says nothing about the claim."""
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         raise error
 
 
 class Original:
-    """The model as it was given: any class of `nn.Module`, its arguments and its inputs."""
+    """The model as given: any `nn.Module` class, its constructor arguments and its inputs."""
 
     def __init__(self, code: str, entry_point: str | None) -> None:
         self._module = load(code, ORIGINAL, f"{ORIGINAL}.py")
@@ -62,7 +62,7 @@ class Original:
         made: nn.Module = self._kind(*args, **kwargs)
         if any(map(nn.parameter.is_lazy, (*made.parameters(), *made.buffers()))):
             given, named = self.inputs()
-            made.eval()(*given, **named)  # lazy layers get their weights in the first run
+            made.eval()(*given, **named)  # lazy layers create their weights in the first run
             made.train()
         return made
 
@@ -70,16 +70,16 @@ class Original:
         return inputs(self._module)
 
     def arguments(self) -> list[Any]:
-        """Of the constructor."""
+        """The constructor's arguments."""
         _, args, kwargs = init_inputs(self._module)
         return [*args, *kwargs.values()]
 
 
 class Refactored:
-    """The parent on disk, with its children beside it."""
+    """The parent module on disk, with its children beside it."""
 
     def __init__(self, files: dict[str, str], main: str) -> None:
-        """`files` by relative path; `main` is the parent's."""
+        """Write `files` (by relative path) and import `main`, the parent's path."""
         base = Path.cwd() / "claim"
         for name, text in files.items():
             path = base / name
@@ -100,7 +100,7 @@ class Refactored:
 
 
 def _model_class(names: dict[str, Any], entry_point: str | None) -> Any:
-    """`Model`, or the class that was named, or the last one that the source defines."""
+    """`Model`, else the named class, else the last module class that the source defines."""
     for name in ("Model", entry_point):
         if name and isinstance(kind := names.get(name), type) and issubclass(kind, nn.Module):
             return kind
@@ -115,7 +115,10 @@ def _model_class(names: dict[str, Any], entry_point: str | None) -> Any:
 
 
 class _FewFills(TorchDispatchMode):  # type: ignore[misc]
-    """Weights are drawn anew before they are used, so a constructor need not draw all of a large one: its first numbers show the scale."""
+    """Draws only the first numbers of large tensors in constructors.
+
+    They show the scale, and all weights are redrawn before they are used.
+    """
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -127,8 +130,10 @@ class _FewFills(TorchDispatchMode):  # type: ignore[misc]
 
 
 class _Blocks(_FewFills):
-    """Large tensors of one shape are parts of one block of memory, each a little further on: a model of any depth fits, and still no
-    two of its weights are the same numbers."""
+    """Places large tensors of one shape in one block of memory, each at a small offset from the last.
+
+    A model of any depth fits in memory, and still no two of its weights hold the same numbers.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,12 +157,12 @@ class _Blocks(_FewFills):
 
 
 def block_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The block that a tensor is part of, or the tensor."""
+    """The block that a tensor is part of, or the tensor itself."""
     return _blocks.get(tensor.untyped_storage().data_ptr(), tensor)
 
 
 def bytes_in_blocks(tensors: Iterable[torch.Tensor]) -> int:
-    """What tensors take where large ones of one shape are in one block."""
+    """The memory that tensors take when large ones of one shape share a block."""
     small = 0
     large: dict[tuple[Any, ...], int] = {}
     for tensor in tensors:
@@ -170,7 +175,10 @@ def bytes_in_blocks(tensors: Iterable[torch.Tensor]) -> int:
 
 
 class _NoFills(TorchDispatchMode):  # type: ignore[misc]
-    """Parameters of the refactored side are written over or replaced: they need no numbers, and large ones no memory."""
+    """Skips initialisation of the refactored side's parameters, and allocates no memory for large ones.
+
+    They are overwritten or replaced afterwards.
+    """
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -190,7 +198,7 @@ class _NoFills(TorchDispatchMode):  # type: ignore[misc]
 
 
 def overlaps(tensor: torch.Tensor) -> bool:
-    """Whether one number in memory is several of the tensor, which cannot be written then."""
+    """Whether several elements of the tensor share one memory location, so that it cannot be written."""
     return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
@@ -203,11 +211,11 @@ def build_for_numbers(side: Original | Refactored, in_blocks: bool = False) -> n
         return side.build()
 
 
-# ------------------------------------------------------------------------------------------------ tensors by name
+# -------------------------------------------------------------------------------------------- tensors by name
 
 
 def held_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters, buffers and plain tensor attributes by dotted path, tied ones under each of their names."""
+    """Parameters, buffers and plain tensor attributes by dotted path; tied tensors under each name."""
     found: dict[str, torch.Tensor] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         prefix = f"{path}." if path else ""
@@ -245,10 +253,11 @@ def resolve(model: nn.Module, path: str) -> torch.Tensor | None:
 
 
 def put(model: nn.Module, path: str, tensor: torch.Tensor) -> None:
-    """Replace a registered parameter by another tensor, without a copy."""
+    """Replace a registered parameter with another tensor, without copying."""
     owner, _, name = path.rpartition(".")
     module = model.get_submodule(owner)
-    # Not into `_parameters`: a recurrent layer keeps a list of its weights, which follows assignments.
+    # Not through `_parameters`: a recurrent layer keeps a list of its weights that follows attribute
+    # assignment.
     setattr(
         module,
         name,

@@ -1,10 +1,11 @@
-"""What a self-contained file (one under level_*) may say: checks on the syntax tree, nothing is run.
+"""Check what a self-contained file (one under level_*) may contain, on its syntax tree. Nothing is run.
 
-A child computes with torch and a few harmless modules. Everything by which Python code gets at other code is refused: other files, the
-original, the prover, frames, torch's insides. Modules are known by name, so a module may not be passed on under another one; what is
-reached in it has to be one of the listed modules or a public name that is none of the refused.
+A child computes with torch and a few harmless modules. Everything through which Python code reaches other
+code is rejected: other files, the original, the prover, frames, torch internals. Modules are recognised by
+name, so a module may not be passed on under another name. Whatever is accessed in a module must be a listed
+module or a public name that is not rejected.
 
-What slips through and changes torch or the prover is noticed when it runs (`prove_intact`).
+Code that gets past these checks and changes torch or the prover is detected at run time (`prove.intact`).
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _STANDARD = {
 } | {"__future__": {"annotations"}}  # fmt: skip
 _STANDARD["collections"].add("abc")
 for _module, _names in {
-    "typing": {"get_type_hints", "ForwardRef"},  # they evaluate text
+    "typing": {"get_type_hints", "ForwardRef"},  # they evaluate strings
     "dataclasses": {"make_dataclass"},
-    "functools": {"update_wrapper"},  # it sets attributes of anything
+    "functools": {"update_wrapper"},  # it sets attributes of any object
 }.items():
     _STANDARD[_module] -= _names
 _TORCH = {
@@ -60,7 +61,7 @@ _ONLY = {
     "torch.ops": {"aten"},
     "torch.utils": {"checkpoint"},
 }
-"""Of these modules no other names."""
+"""The only names allowed in these modules."""
 _PRIVATE = {"_assert", "_weight_norm", "_pair", "_single", "_triple", "_quadruple", "_ntuple"}
 _NOT_OF_TORCH = {
     "accelerator", "ao", "backends", "builtins", "classes", "common_types", "compiler", "contextlib", "convert_parameters", "cpp",
@@ -71,7 +72,7 @@ _NOT_OF_TORCH = {
     "testing", "textwrap", "torch", "torch_version", "version", "warnings", "windows", "xpu", "constraint_registry", "kl",
     "anomaly_mode", "autocast_mode", "grad_scaler",
 }  # fmt: skip
-"""Modules inside those above, and functions that read files or draw a new seed."""
+"""Modules inside the allowed ones, and functions that read files or draw a new seed."""
 _BUILTINS = {
     "exec", "eval", "compile", "open", "globals", "locals", "vars", "setattr", "delattr", "breakpoint", "input",
 }  # fmt: skip
@@ -83,17 +84,17 @@ _OUT = {
     "gi_frame", "gi_code", "cr_frame", "cr_code", "ag_frame", "ag_code", "tb_frame", "tb_next", "f_back", "f_builtins", "f_code",
     "f_globals", "f_locals",
 }  # fmt: skip
-"""Attributes that lead out of a computation, of whatever: torch has `torch.sys` and `torch.os`, a generator its frame."""
+"""Attributes of any object that lead out of a computation: torch has `torch.sys`, a generator its frame."""
 _DUNDERS = {"__init__", "__name__", "__class__", "__version__", "__file__"}
 _HOOKS = {
     "__torch_function__", "__torch_dispatch__", "__del__", "__getattribute__", "__init_subclass__", "__set_name__", "__eq__",
     "__setattr__",
 }  # fmt: skip
-"""Methods that Python or torch calls where nobody wrote a call."""
+"""Methods that Python or torch calls implicitly."""
 
 
 def child_violations(code: str) -> list[str]:
-    """What a self-contained file may not do."""
+    """What a self-contained file does that it may not do, one line each."""
     tree = parse(code)
     if isinstance(tree, str):
         return [tree]
@@ -163,11 +164,11 @@ class _Reading:
         elif (module := self._module(node.value)) is not None and not _has(module, node.attr):
             yield f"it reaches for {_text(node)}"
         elif isinstance(node.ctx, ast.Store | ast.Del) and _root(node) != "self":
-            # A name may stand for anything, so for torch's own classes, too.
+            # The name may refer to anything, including torch's own classes.
             yield f"it changes {_text(node)}"
 
     def _module(self, node: ast.expr) -> str | None:
-        """The module that an expression is, as far as its names say."""
+        """The module that an expression refers to, as far as its names tell."""
         match node:
             case ast.Name(id=name):
                 return self._modules.get(name)
@@ -178,8 +179,11 @@ class _Reading:
 
 
 def _parameters(nodes: list[ast.AST]) -> Iterator[int]:
-    """Names that stand for what a function is given, whatever else is called so: `input`. Not inside a class of the function's,
-    where a name may mean the one outside after all."""
+    """Ids of the names that refer to a function's parameters, even if they shadow a builtin such as `input`.
+
+    Names inside a class nested in the function are excluded, because there a name may refer to the outer
+    scope.
+    """
     elsewhere = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -211,7 +215,7 @@ def _is_known(module: str) -> bool:
 
 
 def _has(module: str, name: str) -> bool:
-    """Whether a child may have this of a module."""
+    """Whether a child may use this name of a module."""
     if module in _STANDARD:
         return name in _STANDARD[module]
     if f"{module}.{name}" in _TORCH:
@@ -225,7 +229,7 @@ def _has(module: str, name: str) -> bool:
 
 
 def _is_allowed(name: str) -> bool:
-    """As an attribute of whatever."""
+    """Whether the name is allowed as an attribute of any object."""
     return name not in _OUT and not (_is_dunder(name) and name not in _DUNDERS)
 
 
@@ -234,7 +238,7 @@ def _is_dunder(name: str) -> bool:
 
 
 def _is_plain_name(node: ast.expr) -> bool:
-    """A name that is written down, or one that begins so (`f"layer{i}"`)."""
+    """Whether it is a literal name, or an f-string with a literal prefix (`f"layer{i}"`), that is allowed."""
     match node:
         case ast.Constant(value=str() as name):
             return _is_allowed(name)

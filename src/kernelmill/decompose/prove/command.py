@@ -1,6 +1,6 @@
 """`kernelmill prove`: prove decomposed models again from their files alone, ours or anybody's.
 
-The exit code is 1 where a claim failed or could not be tried; every such claim has one line.
+The exit code is 1 if a claim failed or could not be tried. Each such claim gets one line.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def parser() -> Parser:
 
 
 def main(arguments: list[str]) -> int:
-    """Raises `MillError` where there is nothing to read, or results cannot be written."""
+    """Run the command. Raises `MillError` if there is nothing to read or results cannot be written."""
     given = parser().parse_args(arguments)
     workers = processors(given.workers)
     folders = list(dict.fromkeys(folder for source in given.sources for folder in model_folders(source)))
@@ -85,9 +85,9 @@ def model_folders(source: Path) -> list[Path]:
         what = "a file: name the folder of its model" if source.exists() else "no such folder"
         raise SourceError(f"{source}: {what}")
     if source.name in ("", ".."):
-        source = source.resolve()  # a model has the name of its folder
+        source = source.resolve()  # a model is named after its folder
     files = [file.relative_to(source) for file in source.rglob(TREE)]
-    # What a process that was killed left has a name with a dot.
+    # Folders that a killed process left have a name that starts with a dot.
     hidden = [file for file in files if any(part.startswith(".") for part in file.parts)]
     found = sorted((source / file.parent for file in files if file not in hidden), key=natural)
     if not found:
@@ -96,7 +96,7 @@ def model_folders(source: Path) -> list[Path]:
 
 
 def table(proofs: Sequence[Proof]) -> str:
-    """A line a model, a line a failed claim, and how many there are of each."""
+    """A row per model, a line per failed claim, and the totals."""
     rows = [("model", "steps", "composition", "coverage", "numbers at", "seconds")]
     rows += [
         (

@@ -1,4 +1,4 @@
-"""Looks at one emitted file by itself. It executes a stranger's code, so use it in a confined process and nowhere else."""
+"""Examine one emitted file on its own. This executes untrusted code: use it only in a sandboxed process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ from kernelmill.problems.module_file import where
 
 
 def look(code: str, source: str) -> dict[str, Any]:
-    """What an emitted file takes and gives at full size, which of its inputs are more than one number, and what it may not do; or why it
-    does not run. `source` is the model's."""
+    """Run an emitted file at full size and check it.
+
+    Returns its input and output shapes, which inputs hold more than one distinct number, the constructor's
+    arguments, and what it does that it may not do; or the error if it does not run. `source` is the model's
+    source.
+    """
     try:
         made = Original(code, None)
         mode, run = first_trace(made)
@@ -27,7 +31,7 @@ def look(code: str, source: str) -> dict[str, Any]:
         violations = [] if code == source else straight_violations(code, source)
         if mode == (True, False) and not has_authors_classes(code, source):
             violations += _elsewhere(made)
-    except Exception as error:  # noqa: BLE001  a stranger's code may raise anything
+    except Exception as error:  # noqa: BLE001  untrusted code may raise anything
         return {"error": where(error, "original.py")}
     return {
         "inputs": shapes_of(run.given),
@@ -39,11 +43,11 @@ def look(code: str, source: str) -> dict[str, Any]:
 
 
 _FEW = 64
-"""Whole numbers and truths may be equal by chance, so few of them tell nothing."""
+"""Integers and booleans may be equal by chance, so smaller tensors of them prove nothing."""
 
 
 def _varied(made: Original, shapes: list[Shape]) -> list[bool]:
-    """Whether each input has more than one number in it."""
+    """Whether each input holds more than one distinct number."""
     given = drawn_small(made.inputs, shapes)
     if given is None:
         return [True] * len(shapes)
@@ -53,15 +57,15 @@ def _varied(made: Original, shapes: list[Shape]) -> list[bool]:
     ]
 
 
-# ---------------------------------------------------------------------------------------------------- another device
+# --------------------------------------------------------------------------------------------- another device
 
 _MAY_MIX = {"aten::copy_", "aten::_to_copy", "aten::index", "aten::index_put_", "aten::index_put"}
 
 
 class OneDevice(TorchDispatchMode):  # type: ignore[misc]
-    """Refuses tensors of two devices in one operation, where a GPU would: a number of the CPU goes with any device.
+    """Rejects operations on tensors of two devices, as a GPU would.
 
-    `meta` tensors themselves see to it in some operations only.
+    A CPU scalar may be combined with any device. `meta` tensors enforce this only in some operations.
     """
 
     def __torch_dispatch__(
@@ -74,16 +78,16 @@ class OneDevice(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _elsewhere(made: Original) -> list[str]:
-    """What is wrong on another device than the CPU: `meta` stands for it, which needs no memory."""
+    """What fails on a device other than the CPU. `meta` stands in for it, because it needs no memory."""
     with torch.device("meta"):
         model = made.build().eval()
         args, kwargs = made.inputs()
     try:
         with OneDevice(), WholeSequences(Recorder({}), True):
             output = model(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001  a stranger's code may raise anything
+    except Exception as error:  # noqa: BLE001  untrusted code may raise anything
         if isinstance(error, NotImplementedError) or "on meta tensors" in str(error):
-            return []  # a size that is a number in a tensor: torch cannot say
+            return []  # a size depends on a tensor's value, which meta tensors do not have
         return [f"on another device it does not run: {where(error, 'original.py')}"]
     if any(tensor.dim() and tensor.device.type != "meta" for tensor in tensors_in(output)):
         return ["on another device its result is on the CPU"]

@@ -1,8 +1,9 @@
-"""Whether torch and the prover are after a run what they were before it. Use it in the process that runs strangers' code.
+"""Detect whether a run changed torch or the prover. Use it in the process that runs untrusted code.
 
-It looks at functions and classes: those of the modules that models use and that the prover compares with, the methods of torch's
-modules and tensors, and what torch keeps for all modules (hooks, the default type). It is no wall: code that may do anything can put back
-what it changed. `prove_child` keeps such code out, this notices what got past it.
+It compares functions and classes: those of the modules that models use and that the prover compares with, the
+methods of torch's modules and tensors, and torch's state for all modules (hooks, the default dtype). It is
+not a security boundary: arbitrary code can restore what it changed. `prove.child` keeps such code out; this
+detects what got past it.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _HOOKS = [name for name in vars(module_state) if name.startswith("_global_") and
 
 
 class Intact:
-    """What there is now."""
+    """A snapshot of the current state."""
 
     def __init__(self) -> None:
         self._before = [(owner, dict(vars(owner))) for owner in _owners()]
         self._state = _state()
 
     def changes(self) -> list[str]:
-        """The names of what was changed since, or added to a class."""
+        """The names of everything changed since the snapshot, or added to a class."""
         changed = [
             name
             for owner, had in self._before
@@ -48,7 +49,7 @@ class Intact:
 
 
 def _owners() -> Iterator[ModuleType | type]:
-    """The modules, and the classes that they and torch's layers have."""
+    """The watched modules, and the classes defined in them and in torch's layers."""
     kinds: dict[int, type] = {id(torch.Tensor): torch.Tensor, id(nn.Parameter): nn.Parameter}
     yield builtins
     for name, module in list(sys.modules.items()):
@@ -65,7 +66,10 @@ def _same(had: Mapping[str, Any], has: Mapping[str, Any]) -> bool:
 
 
 def _changed(owner: ModuleType | type, had: Mapping[str, Any]) -> Iterator[str]:
-    """Functions and classes of a module (`torch.equal`), and what a class has (`torch.nn.modules.linear:Linear.forward`)."""
+    """Changed functions and classes of a module (`torch.equal`), or changed members of a class.
+
+    The latter are named as `torch.nn.modules.linear:Linear.forward`.
+    """
     has = vars(owner)
     if isinstance(owner, type):
         for key in had.keys() | has.keys():

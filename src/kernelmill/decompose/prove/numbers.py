@@ -1,10 +1,12 @@
-"""The numerical part of a proof: the two sides with the same numbers, three times over. A stranger's modules run here, so use it in a
-confined process and nowhere else.
+"""The numerical part of a proof: run both sides on the same numbers, in three trials or more.
 
-In each trial the original's weights are drawn anew and copied to the refactored by name; each side gets its own copy of the inputs.
-The third trial has small inputs and small variances, so that an `eps` or a small constant shows. Where inputs are constant, or
-the two sides do not do the same operations in the same order, there is a fourth with inputs that are drawn here. Afterwards outputs, inputs and
-weights have to agree: what one side changes in place the other has to change, too.
+In each trial the original's weights are redrawn and copied to the refactored side by name; each side gets its
+own copy of the inputs. The third trial uses small inputs and small variances, so that a wrong `eps` or small
+constant shows. If inputs are constant, or the two sides do not perform the same operations in the same order,
+a fourth trial draws its own inputs. Afterwards outputs, inputs and weights must agree: what one side changes
+in place, the other must change too.
+
+This runs untrusted modules: use it only in a sandboxed process.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ _IN_BLOCKS = "large ones of one shape are parts of one block of numbers, each at
 
 
 class Numbers:
-    """What the trials found."""
+    """The results of all trials."""
 
     def __init__(self, reduced: dict[str, Any] | None, in_blocks: bool) -> None:
         self.reduced = reduced
@@ -61,7 +63,7 @@ class Numbers:
         self.faults: list[str] = []
         self.error: str | None = None
         self.needs: Limits | None = None
-        """Bytes, where there is not so much memory."""
+        """The memory and FLOPs required, if they exceed the limits."""
         self.bitwise = True
         self.train = ""
         self.drawn = "not needed (inputs that differ, and the same operations in the same order)"
@@ -71,7 +73,7 @@ class Numbers:
         self.facts: list[list[float]] = []
         self.finite = 0
         self.varied: dict[str, list[bool]] = {}
-        """Of each child, whether each tensor that it was given had more than one number in it."""
+        """For each child, whether each tensor it received held more than one distinct number."""
 
     def note(self, plan: Plan, trial: _Trial) -> None:
         compared = trial.comparison
@@ -80,7 +82,7 @@ class Numbers:
         self.bitwise &= compared.bitwise
         self.finite += compared.finite
         said = f"{'PASS' if passed else 'FAIL'} (seed {plan.seed})"
-        if plan.inputs != "large":  # those may give nothing but infinities
+        if plan.inputs != "large":  # large inputs may produce only infinities
             self.facts.append(compared.facts)
         if plan.train:
             self.train = said
@@ -104,7 +106,7 @@ class Numbers:
 
     @property
     def constant(self) -> bool:
-        """Whether the original gives one number everywhere, in every trial."""
+        """Whether the original's outputs are one constant number, the same in every trial."""
         return all(facts == self.facts[0] for facts in self.facts) and all(
             low == high for facts in self.facts for low, high in zip(facts[::2], facts[1::2], strict=True)
         )
@@ -128,14 +130,14 @@ class Numbers:
 
 
 class Plan(NamedTuple):
-    """One trial."""
+    """The settings of one trial."""
 
     seed: int
     inputs: str = ""
-    """`small`, `large` or `drawn`; empty as `get_inputs` gives them."""
+    """`small`, `large` or `drawn`; empty for what `get_inputs` returns."""
     train: bool = False
     gradients: bool = False
-    """Whether torch notes what it would need for gradients, as it does in training."""
+    """Whether autograd records the run, as in training."""
 
     def __str__(self) -> str:
         said = [f"{'train' if self.train else 'eval'} mode, seed {self.seed}"]
@@ -144,11 +146,15 @@ class Plan(NamedTuple):
 
 
 def _plans(train: bool, rewired: bool, cost: Cost) -> list[Plan]:
-    """`rewired`: the sides do not do the same operations in the same order, so that other numbers may bring out what these do not."""
+    """The trials to run.
+
+    `rewired`: the sides do not perform the same operations in the same order, so other inputs may expose
+    differences.
+    """
     first, second, third = SEEDS
     affordable = (
         cost.written <= WRITTEN // 4 and not cost.large()
-    )  # all that is written is kept for gradients
+    )  # autograd keeps everything that is written
     plans = [Plan(first), Plan(second, gradients=affordable), Plan(third, "small"), Plan(first, "drawn")]
     plans += [Plan(second, "large")] if rewired else []
     return [*plans, *([Plan(first, train=True)] if train else [])]
@@ -197,7 +203,7 @@ def _tried(
     rewired: bool,
     found: Numbers,
 ) -> bool:
-    """Make one trial and note what came of it; whether there is a use in more."""
+    """Run one trial and record its result. Returns whether further trials are useful."""
     _seed(plan.seed)
     given = draw()
     if plan.inputs == "drawn":
@@ -212,7 +218,8 @@ def _tried(
     first = plan == Plan(SEEDS[0])
     trial, trouble = pair.trial(given, plan, record=first)
     if trouble is not None and trouble[0] == "original" and (plan.inputs == "small" or plan.gradients):
-        # That is our idea, and not every model takes it (a search for neighbours that finds none, a weight that is written).
+        # Small inputs and gradients are our choice, and not every model accepts them (a neighbour search that
+        # finds none, a weight that is written in place). Fall back to plain inputs.
         _seed(plan.seed)
         given, plan = draw(), Plan(plan.seed)
         trial, trouble = pair.trial(given, plan, record=False)
@@ -248,7 +255,7 @@ class _Trial:
 
 
 class _Pair:
-    """Both sides for real, with weights that are mapped."""
+    """Both sides with real memory and mapped weights."""
 
     def __init__(
         self, original: Original, refactored: Refactored, weight_map: dict[str, str], in_blocks: bool
@@ -268,7 +275,7 @@ class _Pair:
             if mine is not None and name in parameters and mine.numel() * mine.element_size() > shared:
                 put(self._refactored, name, mine)
                 self._shared.append((source, mine))
-        # What is mapped gets the original's numbers before each run, and is compared with them afterwards.
+        # Mapped tensors get the original's numbers before each run, and are compared with them afterwards.
         mapped = {id(resolve(self._refactored, name)) for name in weight_map}
         own = [t for t in held_tensors(self._refactored).values() if id(t) not in mapped]
         self._theirs = Snapshot(self._refactored, [t for t in own if not t.is_floating_point()])
@@ -279,7 +286,7 @@ class _Pair:
         ]
 
     def trial(self, given: Any, plan: Plan, record: bool) -> tuple[_Trial, tuple[str, str] | None]:
-        """One trial, or which side does not run and why."""
+        """Run one trial. If a side does not run, return which one and why."""
         clear_caches()
         self._state.draw(plan.seed, plan.inputs == "small")
         self._theirs.restore()
@@ -330,7 +337,7 @@ class _Pair:
         return trial, None
 
     def _copy(self) -> None:
-        """The original's numbers, by name."""
+        """Copy the original's numbers to the refactored side, by name."""
         for name, source in self._map.items():
             mine, theirs = resolve(self._original, source), resolve(self._refactored, name)
             assert mine is not None, "the map was checked on tensors without memory"

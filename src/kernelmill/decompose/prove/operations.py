@@ -1,8 +1,8 @@
-"""Operations with the arguments that say what they compute (a slope, an `eps`, a dimension), without sizes, and what two runs have in
-common by them.
+"""Describe operations by the arguments that define what they compute, and compare two runs by them.
 
-Numbers show what inputs bring out. A clamp that nothing reaches, or a slope that a coarse type rounds away, shows here only; and so does
-a part that does something else at sizes at which numbers are not compared.
+Those arguments are a slope, an `eps`, a dimension and the like, but no sizes. Numerical comparison only shows
+what the inputs bring out. A clamp that no value reaches, or a slope that a low-precision dtype rounds away,
+shows only here. So does a part that behaves differently at sizes at which numbers are not compared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WHOLE = _DIMENSIONS | {
     "approximate", "ceil_mode", "diagonal", "dilation", "groups", "ignore_index", "interpolation_mode", "kernel_size",
     "output_padding", "padding", "padding_idx", "padding_mode", "reduction", "stride",
 }  # fmt: skip
-"""Arguments whose whole numbers are no sizes."""
+"""Arguments whose integers are not sizes."""
 _OF_SIZES = {
     "arange",
     "linspace",
@@ -38,7 +38,7 @@ _ONE_MORE = {"stack", "unsqueeze"}
 
 
 def setting(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """One operation as text, defaults filled in. `add_` is `add`."""
+    """One operation as text, with defaults filled in. `add_` counts as `add`."""
     name = func._schema.name.rpartition("::")[2].rstrip("_")
     if name in _OF_SIZES:
         return str(name)
@@ -56,7 +56,7 @@ def setting(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 @cache
 def is_view(func: Any) -> bool:
-    """Whether an operation only looks at its tensor in another way, be it in place: `unsqueeze_` writes no number either."""
+    """Whether an operation only creates a view, possibly in place: `unsqueeze_` writes no number either."""
     name = func._schema.name.rpartition("::")[2]
     plain = getattr(torch.ops.aten, name[:-1], None) if name.endswith("_") and name[:-1] else None
     return bool(func.is_view) or (
@@ -91,17 +91,17 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 class Trail:
-    """The operations of a run in order, each with where its tensors come from."""
+    """The operations of a run in order, each with the origin of its tensors."""
 
     def __init__(self) -> None:
         self.settings: Counter[str] = Counter()
-        """Of operations that are no views."""
+        """Counts of operations that are not views."""
         self.steps: list[tuple[Any, ...]] = []
         self._made: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self._given = 0
 
     def same(self, given: torch.Tensor, output: Any) -> None:
-        """`output` is `given` under another name."""
+        """Record that `output` is an alias of `given`."""
         if isinstance(output, torch.Tensor):
             self._made[output] = self._source(given)
 
@@ -113,7 +113,7 @@ class Trail:
             self._made[tensor] = (len(self.steps), place)
 
     def _source(self, tensor: torch.Tensor) -> tuple[int, int]:
-        if tensor not in self._made:  # an input or a weight: in the order in which they are used
+        if tensor not in self._made:  # an input or a weight, numbered in order of first use
             self._given += 1
             self._made[tensor] = (0, self._given)
         found: tuple[int, int] = self._made[tensor]
@@ -121,14 +121,14 @@ class Trail:
 
 
 class Done(NamedTuple):
-    """What a run did."""
+    """The operations of a finished run."""
 
     settings: Counter[str]
     steps: list[tuple[Any, ...]]
 
 
 def lost(original: Done, refactored: Done) -> list[str]:
-    """Operations of the original that no child has with these arguments."""
+    """Operations of the original that no child performs with these arguments."""
     missing, instead = original.settings - refactored.settings, refactored.settings - original.settings
     lines = []
     for text, count in sorted(missing.items()):
@@ -139,13 +139,17 @@ def lost(original: Done, refactored: Done) -> list[str]:
 
 
 _MAKES = {"clone", "eye", "full", "full_like", "new_zeros", "ones", "zeros", "zeros_like"}
-"""A copy, and constants where the original has memory or numbers that are not torch's: nothing comes of them without another operation."""
+"""Copies and constants, used where the original has memory or numbers made outside torch. Without another
+operation they have no effect."""
 _WRITES = {"copy", "fill", "zero"}
-"""What stands in a part for writing into a view."""
+"""What a part uses in place of writing into a view."""
 
 
 def added(original: Done, refactored: Done, writes: bool) -> list[str]:
-    """Operations with these arguments that the original does not have, or less often. `writes`: the original writes in place."""
+    """Operations that the refactored side performs more often than the original.
+
+    `writes`: the original writes in place, so the operations that replace such writes are allowed.
+    """
     more = refactored.settings - original.settings
     fine = _MAKES | _WRITES if writes else _MAKES
     return [
@@ -156,7 +160,11 @@ def added(original: Done, refactored: Done, writes: bool) -> list[str]:
 
 
 def follows_sizes(own: tuple[Done, Done], other: tuple[Done, Done]) -> str | None:
-    """At other sizes the refactored (second of each pair) may do other operations only where the original does them, too."""
+    """Why the refactored side depends on sizes where the original does not; None if it does not.
+
+    The refactored side is the second of each pair. At other sizes it may perform new operations only where
+    the original does too.
+    """
     mine, theirs = (there.settings - here.settings for here, there in zip(own, other, strict=True))
     if more := theirs - mine:
         return f"with inputs of other sizes the refactored has {min(more)}, and the original has not"
@@ -164,11 +172,14 @@ def follows_sizes(own: tuple[Done, Done], other: tuple[Done, Done]) -> str | Non
 
 
 def other_at_full_size(full: tuple[Done, Done], small: tuple[Done, Done]) -> str | None:
-    """Whether the refactored (second of each pair) does something else at the sizes at which numbers are compared, and the original does
-    not."""
+    """Why the numerical comparison does not represent full size; None if it does.
+
+    The refactored side (second of each pair) may not perform other operations at the compared sizes than at
+    full size unless the original does too.
+    """
     if full[0].steps == small[0].steps:
         same = full[1].steps == small[1].steps
-    else:  # it depends on a size in the original, too: then what is not the original's may not
+    else:  # the original depends on a size too: only the refactored side's extra operations may not
         same = full[1].settings - full[0].settings == small[1].settings - small[0].settings
     return (
         None

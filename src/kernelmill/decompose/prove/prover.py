@@ -3,8 +3,9 @@
     with Prover() as prover:
         proof = prove_folder(Path("output/level3/5_AlexNet"), prover)
 
-Strangers' code runs in confined children only, one a claim (`prove_worker`); here files are read and results are written. Old results
-go first and the tree says NOT_RUN until the end, so that nobody reads a PASS that is not of these files.
+Untrusted code runs only in sandboxed children, one per claim (`prove.worker`); this module reads files and
+writes results. Old results are deleted first and the tree says NOT_RUN until the end, so a PASS always refers
+to the current files.
 """
 
 from __future__ import annotations
@@ -33,21 +34,22 @@ RESULTS = ("verification_result.json", "coverage_report.json")
 SUMMARIES = ("test_results.json", "step_verification_summary.json", "coverage_summary.json")
 _PARTIAL = 80.0
 _USED = 0.9
-"""Of a process's memory for tensors."""
+"""Fraction of a process's memory that tensors may use."""
 _PAGES = {
     "THP_MEM_ALLOC_ENABLE": "1",
     "MALLOC_MMAP_THRESHOLD_": str(1 << 25),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
 }
-"""Tensors under 32 MB use memory again, larger ones come in large pages and go at once. With all of them used again a run took an eighth
-less time and up to twice the memory, with none a third more time."""
+"""Allocations under 32 MB reuse freed memory; larger ones use huge pages and return to the OS at once.
+Reusing memory for all sizes took an eighth less time but up to twice the memory; reusing none took a third
+more time."""
 _FLOPS, _FLOPS_ALONE = 2 * 10**11, 4 * 10**12
-"""Of a run whose inputs cannot be made smaller."""
+"""Limits for a run whose inputs cannot be made smaller."""
 
 
 @dataclass
 class Proof:
-    """What became of one model. `lines` say why it is not PASS."""
+    """The result for one model. `lines` say why it is not PASS."""
 
     folder: Path
     name: str
@@ -66,8 +68,10 @@ class Proof:
 
 
 class Prover:
-    """The confined processes that run claims, `workers` at once; each has `timeout` seconds and `memory_mb`. A claim that needs more
-    has the machine to itself."""
+    """The sandboxed processes that run claims, `workers` at a time.
+
+    Each has `timeout` seconds and `memory_mb`. A claim that needs more gets exclusive use of the machine.
+    """
 
     def __init__(self, workers: int = 2, timeout: float = TIMEOUT, memory_mb: int = MEMORY_MB) -> None:
         self.workers, self.timeout, self.memory_mb = workers, timeout, memory_mb
@@ -88,7 +92,7 @@ class Prover:
         self.close()
 
     def close(self) -> None:
-        """Claims that run end at once, in whatever thread."""
+        """Stop running claims at once, from any thread."""
         with self._gate:
             self._closed = True
             self._gate.notify_all()
@@ -97,7 +101,7 @@ class Prover:
         self._stack.close()
 
     def run(self, request: dict[str, Any]) -> Reply:
-        """Safe in several threads, once `start` was called."""
+        """Run a claim. Thread-safe once `start` has been called."""
         hub = offline_models.used_by(request.get("original", ""))
         isolate = self._hub if hub else self._plain
         assert isolate is not None, "start was not called"
@@ -112,7 +116,7 @@ class Prover:
                 self._gate.notify_all()
 
     def run_alone(self, request: dict[str, Any], memory: int) -> Reply:
-        """With so many bytes, while nothing else runs."""
+        """Run a claim with `memory` bytes while nothing else runs."""
         with self._gate:
             self._gate.wait_for(lambda: not self._alone)
             self._alone = True
@@ -136,7 +140,10 @@ class Prover:
                 self._gate.notify_all()
 
     def start(self, source: str) -> None:
-        """Have a server that can run this source: one with models of the Hub takes longer to start and more memory."""
+        """Ensure that a server can run this source.
+
+        One with Hub models starts more slowly and takes more memory.
+        """
         with self._lock:
             if self._plain is None:
                 self._plain = self._stack.enter_context(self._isolate({}))
@@ -154,7 +161,10 @@ class Prover:
 
 
 def prove_folder(folder: Path, prover: Prover) -> Proof:
-    """Prove one model, write the result files and set the tree's `verification_status`. Raises `OutputError` where it may not write."""
+    """Prove one model, write the result files and set the tree's `verification_status`.
+
+    Raises `OutputError` if it cannot write.
+    """
     start = time.monotonic()
     proof = Proof(folder, folder.name)
     try:
@@ -222,27 +232,27 @@ def _prove(tree: Tree, prover: Prover, proof: Proof) -> None:
 
 
 def _looked_at(tree: Tree, prover: Prover) -> dict[str, dict[str, Any]]:
-    """What each emitted file does by itself, at full size."""
+    """What each emitted file does on its own, at full size."""
     codes = {name: tree.texts[name] for name in tree.nodes}
     reply = prover.run({"files": codes, "original": tree.source})
     if reply["kind"] == "ok" and set(reply["result"].get("files", {})) == set(codes):
         return dict(reply["result"]["files"])
-    looked = {}  # one of them ends the process: find out which
+    looked = {}  # one file kills the process: find out which
     for name, code in codes.items():
         reply = prover.run({"files": {name: code}, "original": tree.source})
         looked[name] = reply["result"]["files"][name] if reply["kind"] == "ok" else {"error": _why(reply)}
     return looked
 
 
-# ---------------------------------------------------------------------------------------------------------- results
+# ---------------------------------------------------------------------------------------------------- results
 
 
 def _result(claim: Claim, tree: Tree, prover: Prover) -> dict[str, Any]:
-    """A claim's two result files."""
+    """A claim's two result files, and how its children were used."""
     found: dict[str, Any] = {"status": "FAIL", "lines": claim.violations}
     if (
         not claim.violations
-    ):  # a file that breaks the form is not run: it could do anything to the rest of its claim
+    ):  # a file that violates the rules is not run: it could affect the rest of its claim
         request = {
             "original": claim.original,
             "entry_point": tree.metadata.get("model_name"),
@@ -307,7 +317,7 @@ def _verification(claim: Claim, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _coverage(operations: dict[str, Any] | None) -> dict[str, Any]:
-    """Operations of the original by type, against those inside children."""
+    """Compare the original's operations with those inside children, by type."""
     original: dict[str, int] = operations["original"] if operations else {}
     decomposed: dict[str, int] = operations["refactored"] if operations else {}
     details = []
@@ -340,7 +350,7 @@ def _coverage(operations: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _free_memory() -> int:
-    """Bytes that one process could have, with some left for everybody else."""
+    """The bytes that one process may use, leaving some for everything else."""
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
     free = int(lines["MemAvailable"].split()[0]) << 10
     limit = Path("/sys/fs/cgroup/memory.max")
@@ -380,5 +390,5 @@ def _mark(folder: Path, status: str) -> None:
         tree = json.loads(path.read_bytes())
         tree["metadata"]["verification_status"] = status
     except (ValueError, KeyError, TypeError, RecursionError):
-        return  # no tree: reading it says so
+        return  # not a tree: reading it reports the error
     _write(path, tree)

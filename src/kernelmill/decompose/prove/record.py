@@ -1,8 +1,10 @@
-"""Sees every ATen operation of a run, and whether it happens inside a child. A stranger's module runs under it, so use it in a
-confined process and nowhere else.
+"""Record every ATen operation of a run, and whether it happens inside a child.
 
-An operation that only asks a tensor for its device or for a number, or makes an alias without a meaning of its own (`detach`), is none. A recurrent
-layer (`nn.LSTM`) is one operation: torch would take it apart into thousands.
+Not counted as operations: asking a tensor for its device or a number, and aliases without an effect of their
+own (`detach`). A recurrent layer (`nn.LSTM`) counts as one operation, because torch would split it into
+thousands.
+
+This runs untrusted modules: use it only in a sandboxed process.
 """
 
 from __future__ import annotations
@@ -31,26 +33,29 @@ _NO_OPERATION = {
     "aten.detach", "aten.lift_fresh", "aten.lift", "aten.alias", "aten._local_scalar_dense", "aten.equal",
 }  # fmt: skip
 _ROOM = {"aten.empty", "aten.empty_like", "aten.new_empty"}
-"""They compute nothing, and what they give may be anything: zeros instead are as good."""
+"""They compute nothing and their contents are undefined, so zeros are an equally valid replacement."""
 _SHAPE_ONLY = {
     "aten.new_zeros", "aten.new_ones", "aten.new_full", "aten.new_empty", "aten.new_empty_strided",
     "aten.zeros_like", "aten.ones_like", "aten.full_like", "aten.empty_like", "aten.rand_like",
     "aten.randn_like",
 }  # fmt: skip
-"""They take a tensor's shape and type, not its numbers."""
+"""They use a tensor's shape and dtype, not its numbers."""
 _SOME = 8
 _COUNTER = "num_batches_tracked"
 TRAINING = (_DropoutNd, _NormBase)
-"""torch's modules that are different in train mode, and say so whoever looks at them in eval mode."""
+"""torch modules that behave differently in train mode, and can be recognised in eval mode."""
 
 
 class TooMany(BaseException):
-    """More operations than were asked for. No `Exception`: a model may catch those, and go on."""
+    """The operation limit was exceeded. Not an `Exception`, because a model may catch those and continue."""
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """Notes operations. `children` names the modules inside which a parent's operations must happen, `tensors` the tensors whose
-    use is to be noted. `most` operations may be done."""
+    """Records operations, at most `most` of them.
+
+    `children` names the modules inside which a parent's operations must happen; `tensors` names the tensors
+    whose use is recorded.
+    """
 
     def __init__(
         self,
@@ -62,18 +67,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._left = math.inf if most is None else most
         self.operations: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
-        """Operations with their arguments: shapes of tensors, and everything else as it is."""
+        """Operations with their arguments: shapes for tensors, values for everything else."""
         self.written_down: Counter[str] = Counter()
-        """What `torch.tensor` was given."""
+        """The data passed to `torch.tensor`."""
         self.outside: Counter[str] = Counter()
         self.outside_views: Counter[str] = Counter()
         self.of_training_modules: Counter[str] = Counter()
         self.called: list[tuple[str, Counter[str]]] = []
-        """Children in their order, with what each did in this call."""
+        """Calls of children in order, each with its operations."""
         self.given_to: dict[str, list[list[Any]]] = {}
-        """Of each child the different inputs and outputs: shapes and types of tensors."""
+        """For each child, the distinct inputs and outputs: shapes and dtypes of tensors."""
         self.varied: dict[str, list[bool]] = {}
-        """Of each child, whether each tensor that it was given had more than one number in it, in every call."""
+        """For each child, whether each tensor it was given held more than one value in every call."""
         self.writes = False
         """Whether an operation wrote into a tensor."""
         self.used: set[str] = set()
@@ -81,9 +86,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.written = 0
         self.largest = 0
         self._children = children
-        self.tensors = tensors or {}  # held, so that no other tensor gets one of their identities
+        self.tensors = tensors or {}  # kept alive, so that no other tensor reuses their ids
         self._names = {id(tensor): name for name, tensor in self.tensors.items()}
-        # A norm counts its batches in training, and so does a class derived from one, which a part need not be.
+        # Norm layers count batches in training, and so do their subclasses, which a part need not use.
         self._counters = {id(one) for name, one in self.tensors.items() if name.endswith(_COUNTER)}
         self._inside: list[Counter[str]] = []
         self._training = 0
@@ -118,7 +123,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def note(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, flops: int, view: bool
     ) -> None:
-        # `add_` computes what `add` does; whether inputs were changed is looked at by itself.
+        # `add_` computes what `add` does; changed inputs are checked separately.
         kind = name.rstrip("_")
         self._left -= 1
         if self._left < 0:
@@ -149,7 +154,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     @contextmanager
     def seeing(self) -> Iterator[None]:
-        """Note operations, the modules that they are in, and whether what children are given has more than one number."""
+        """Record operations, their modules, and whether children receive more than one distinct number."""
 
         def called(module: nn.Module, args: Any, kwargs: Any) -> None:
             with self.muted():
@@ -168,7 +173,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Know which module runs."""
+        """Track which module is running."""
 
         def enter(module: nn.Module, args: Any) -> None:
             if module in self._children:
@@ -204,8 +209,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
 
 class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
-    """Notes a recurrent function as one operation, and does not run it step by step on tensors without memory. What `torch.tensor`
-    and `new_tensor` are given is noted as numbers, not as an operation."""
+    """Records a recurrent function as one operation, and does not run it step by step on fake tensors.
+
+    The data passed to `torch.tensor` and `new_tensor` is recorded as numbers, not as an operation.
+    """
 
     def __init__(self, recorder: Recorder, fake: bool) -> None:
         super().__init__()
@@ -220,7 +227,7 @@ class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
         if func in (torch.tensor, torch.Tensor.new_tensor):
             data = kwargs["data"] if "data" in kwargs else args[func is torch.Tensor.new_tensor]
             if not any(True for _ in tensors_in(data)):
-                with self._recorder.muted():  # numbers that are written down, of whatever type
+                with self._recorder.muted():  # literal numbers, of any dtype
                     output = func(*args, **kwargs)
                 self._recorder.written_down[_numbers(data)] += 1
                 return output
@@ -236,18 +243,18 @@ class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
 
 
 def varies(tensor: torch.Tensor) -> bool:
-    """Whether there is more than one number in it."""
+    """Whether the tensor holds more than one distinct number."""
     if tensor.numel() < 2:
         return False
     first = tensor[(0,) * tensor.dim()]
     some = tensor[
         tuple(slice(0, _SOME) for _ in range(tensor.dim()))
-    ]  # a look at all of a large one takes as long as an operation
+    ]  # comparing all of a large tensor costs as much as an operation, so try a corner first
     return bool((some != first).any()) or bool((tensor != first).any())
 
 
 def shapes_of(value: Any) -> list[list[Any]]:
-    """Shape and type of each tensor."""
+    """Shape and dtype of each tensor."""
     return [[list(t.shape), str(t.dtype).removeprefix("torch.")] for t in tensors_in(value)]
 
 
@@ -256,7 +263,7 @@ def _numbers(data: Any) -> str:
 
 
 def _settings(args: tuple[Any, ...]) -> str:
-    """Of a recurrent function: layers, directions and the like."""
+    """The settings of a recurrent function: layers, directions and the like."""
     return repr([value for value in args if isinstance(value, bool | int | float)])
 
 

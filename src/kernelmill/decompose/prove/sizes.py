@@ -1,6 +1,7 @@
-"""At which sizes numbers are compared: the model's own where that is cheap, otherwise smaller inputs to the same weights.
+"""Choose the sizes at which numbers are compared: the model's own if that is cheap, otherwise smaller inputs.
 
-A size is made smaller wherever it stands (first as the leading dimension alone, where a batch is), and only if both sides still run.
+The weights stay the same. A size is reduced wherever it occurs (first only as the leading dimension, usually
+the batch), and only if both sides still run.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ Shape = tuple[int, ...]
 
 
 NUMBER = -1
-"""The dimension of a rule for inputs that are whole numbers: a part may be given a size."""
+"""The dimension of a rule for integer inputs: a part may receive a size as an argument."""
 
 
 class Rule(NamedTuple):
-    """One size and what it becomes: in one dimension of every input, or in all (None)."""
+    """One size and its replacement, in one dimension of every input or in all (None)."""
 
     dimension: int | None
     size: int
@@ -30,42 +31,45 @@ class Rule(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of one run."""
+    """The cost of one run."""
 
     elements: int
-    """Of inputs, outputs and the largest intermediate."""
+    """Elements of inputs, outputs and the largest intermediate."""
     flops: int
     written: int
-    """Elements that operations write, all together."""
+    """Total elements that operations write."""
     weights: int
     """Bytes of parameters, buffers and other tensors of one side."""
     in_blocks: int
-    """The same where large ones of one shape share a block (`prove_build`)."""
+    """The same if large tensors of one shape share a block (`prove.build`)."""
 
     def over(self) -> float:
-        """How many times too dear it is for a run that is made for each seed and side."""
+        """By what factor it exceeds the budget for a run that is repeated for each seed and side."""
         return max(self.elements / ELEMENTS, self.flops / FLOPS, self.written / WRITTEN)
 
     def most(self, other: Cost) -> Cost:
         return Cost(*map(max, self, other))
 
     def bytes(self) -> int:
-        """Of memory for both sides, generously: weights may be shared (`prove_worker`), inputs and outputs are there twice."""
+        """A generous memory estimate for both sides.
+
+        Weights may be shared; inputs and outputs exist twice.
+        """
         return 4 * 3 * self.elements + (self.in_blocks if self.large() else self.weights)
 
     def large(self) -> bool:
-        """Whether its weights are put into blocks."""
+        """Whether its weights are placed in blocks."""
         return self.weights > MAX_WEIGHTS
 
 
 ELEMENTS, FLOPS, WRITTEN = 16_000_000, 2_000_000_000, 100_000_000
 _STEP = 4
 MAX_WEIGHTS = 1 << 30
-"""The most bytes of weights that have memory of their own each."""
+"""Maximum bytes of weights that get separate memory."""
 
 
 class Limits(NamedTuple):
-    """The most that a run whose inputs cannot be made smaller may take."""
+    """The limits for a run whose inputs cannot be made smaller."""
 
     memory: int
     """Bytes."""
@@ -78,12 +82,14 @@ class Limits(NamedTuple):
 def choose(
     cost: Cost, shapes: list[Shape], numbers: list[int], estimate: Callable[[list[Rule]], Cost | None]
 ) -> tuple[list[Rule], Cost]:
-    """Rules that make a run cheap, as far as there are any. `numbers` are the inputs that are whole numbers. `estimate` gives None
-    where a side does not run with some rules."""
+    """Choose rules that make a run cheap, as far as possible.
+
+    `numbers` are the integer inputs. `estimate` returns None if a side does not run with the given rules.
+    """
     rules: list[Rule] = []
     firsts = dict.fromkeys(shape[0] for shape in shapes if shape)
     sizes = sorted({size for shape in shapes for size in shape}, reverse=True)
-    # A number may be a width of the model in one place and a free size in another.
+    # The same number may be a model width in one place and a free size in another.
     single = dict.fromkeys((index, size) for shape in shapes for index, size in enumerate(shape) if index)
     for dimension, size in [
         *((0, size) for size in firsts),
@@ -96,18 +102,21 @@ def choose(
         ratio = cost.over()
         while (new := _smaller(size, ratio)) < size:
             tried = [*rules, Rule(dimension, size, new)]
-            if dimension == NUMBER:  # `x.view(batch, length, -1)` of what has batch * length rows
+            if dimension == NUMBER:  # `x.view(batch, length, -1)` of a tensor with batch * length rows
                 tried += [Rule(0, rows, rows // size * new) for rows in firsts if rows % size == 0]
             found = estimate(tried)
             if found is not None and found.over() < cost.over():
                 rules, cost = tried, found
                 break
-            ratio = min(ratio, size / 2) / _STEP  # too small for a kernel's window, say
+            ratio = min(ratio, size / 2) / _STEP  # too small, for example for a kernel's window
     return rules, cost
 
 
 def _smaller(size: int, ratio: float) -> int:
-    """At least 2: a batch of one would not show what is mixed up in it. A divisor, where one is near: sizes are often cut into parts."""
+    """A smaller size, at least 2, and a divisor of `size` if one is near.
+
+    A batch of one would hide mixed-up elements, and sizes are often split into equal parts.
+    """
     wanted = max(2, int(size / ratio))
     divisors = [n for n in range(max(2, wanted // 2), wanted + 1) if size % n == 0]
     return divisors[-1] if divisors else wanted
@@ -123,7 +132,7 @@ def target(shape: Iterable[int], rules: list[Rule]) -> Shape:
 
 
 def narrowed(value: Any, rules: list[Rule]) -> Any:
-    """Tensors cut to their target shapes, copied, and whole numbers that have a rule; everything else as it is."""
+    """Copies of tensors cut to their target shapes; integers replaced by rule; everything else unchanged."""
     if type(value) is int:
         return next((rule.new for rule in rules if rule.dimension == NUMBER and rule.size == value), value)
     if isinstance(value, torch.Tensor):
@@ -144,7 +153,7 @@ def narrowed(value: Any, rules: list[Rule]) -> Any:
 
 
 def enlarged(value: Any, rule: Rule | None) -> Any:
-    """Fake tensors with another size in one dimension; everything else as it is."""
+    """Fake tensors with another size in one dimension; everything else unchanged."""
     if rule is None:
         return value
     if isinstance(value, torch.Tensor):
@@ -158,7 +167,7 @@ def enlarged(value: Any, rule: Rule | None) -> Any:
 
 
 class _Smaller(TorchFunctionMode):  # type: ignore[misc]
-    """Has `get_inputs` draw tensors at their target shapes: at their own they may take gigabytes."""
+    """Makes `get_inputs` draw tensors at their target shapes: at full size they may take gigabytes."""
 
     def __init__(self, shapes: dict[Shape, Shape]) -> None:
         super().__init__()
@@ -187,14 +196,14 @@ _DRAWS = {*_FLAT, torch.randint, torch.full}
 def reduced_inputs(
     draw: Callable[[], tuple[list[Any], dict[str, Any]]], shapes: list[Shape], rules: list[Rule]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """What `draw` gives, at the target shapes. `shapes` are those of its tensors at full size."""
+    """What `draw` returns, at the target shapes. `shapes` are the full-size shapes of its tensors."""
     if not rules:
         return draw()
     wanted = [target(shape, rules) for shape in shapes]
     try:
         with _Smaller(dict(zip(shapes, wanted, strict=True))):
             made = draw()
-    except RuntimeError:  # it puts tensors together that were not all made smaller
+    except RuntimeError:  # it combines tensors that were not all made smaller
         made = [], {}
     if [tuple(t.shape) for t in tensors_in(made)] == wanted:
         return narrowed(made, [rule for rule in rules if rule.dimension == NUMBER])  # type: ignore[no-any-return]
@@ -208,7 +217,10 @@ _SAMPLE, _MOST = 4096, 1 << 26
 def drawn_small(
     draw: Callable[[], tuple[list[Any], dict[str, Any]]], shapes: list[Shape]
 ) -> tuple[list[Any], dict[str, Any]] | None:
-    """Some of the numbers that `draw` gives: at smaller shapes where it can draw so, else all of them; None where those are too many."""
+    """A sample of the numbers that `draw` returns.
+
+    At smaller shapes if it can draw them, otherwise all of them; None if those are too many.
+    """
     small: dict[Shape, Shape] = {}
     for shape in shapes:
         most = int(_SAMPLE ** (1 / len(shape))) if shape else 1
@@ -219,12 +231,12 @@ def drawn_small(
         if [tuple(t.shape) for t in tensors_in(made)] == [small[shape] for shape in shapes]:
             return made
     except (RuntimeError, IndexError, ValueError):
-        pass  # it puts tensors together that were not all made smaller
+        pass  # it combines tensors that were not all made smaller
     return draw() if sum(map(math.prod, shapes)) <= _MOST else None
 
 
 def numbers_in(value: Any) -> list[int]:
-    """Whole numbers inside tuples, lists and dicts."""
+    """Integers inside tuples, lists and dicts."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):

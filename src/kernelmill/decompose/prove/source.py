@@ -1,10 +1,11 @@
-"""What a file of a decomposition may say: checks on the syntax tree, nothing is run.
+"""Check what the files of a decomposition may contain, on their syntax trees. Nothing is run.
 
-    parent    refactored.py and composition_test.py: children are made from literals, `forward` calls them and passes values on
-    child     a file under level_* is not the original and computes something; what else it may do says `prove_child`
+    parent    refactored.py and composition_test.py: build children from literals; `forward` calls them and
+              passes values on
+    child     a file under level_* is not the original and computes something; other rules: `prove.child`
 
-Each check gives one line a violation, with the line of the file. What a parent really does is seen again when it runs
-(`prove_run`): an index such as `x[0]` is plumbing for a tuple and computation for a tensor.
+Each violation is one line with its line number in the file. What a parent does is checked again at run time
+(`prove.worker`): an index such as `x[0]` is plumbing for a tuple but computation for a tensor.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kernelmill.problems.structure import normal_form
 
 PARENT_IMPORTS = {"torch", "torch.nn"}
 COMPOSITION_IMPORTS = PARENT_IMPORTS | {"sys", "json", "importlib", "importlib.util"}
-"""Its `run_tests` may use these; its `forward` can use none of them."""
+"""`run_tests` of a composition may use these; its `forward` cannot."""
 _PATH_LINE = "sys.path.insert(0, str(Path(__file__).resolve().parents[1]))"
 _DTYPES = {
     "float64", "float32", "float16", "bfloat16", "float", "double", "half", "complex64", "complex128",
@@ -35,21 +36,21 @@ def parse(code: str) -> ast.Module | str:
         return f"it does not parse: {type(error).__name__}"
 
 
-# ------------------------------------------------------------------------------------------------------- parents
+# ---------------------------------------------------------------------------------------------------- parents
 
 
 class Parent:
-    """The reading of one parent: `violations`, `imported` (child file by alias) and `built` (alias by attribute)."""
+    """The checked parent: `violations`, `imported` (child file by alias) and `built` (alias by attribute)."""
 
     def __init__(self, code: str, package: str) -> None:
-        """`package` is where children are imported from; a composition has one of its own."""
+        """`package` is the package that children are imported from; a composition has its own."""
         self.violations: list[str] = []
         self.imported: dict[str, str] = {}
         self.built: dict[str, str] = {}
         self.arguments: dict[str, list[str]] = {}
-        """What each child is made with, as Python shows it."""
+        """The constructor arguments of each child, as `repr` shows them."""
         self.calls: Counter[str] = Counter()
-        """Of children in `forward`, by attribute: there are no loops in it."""
+        """Calls of children in `forward`, by attribute. `forward` has no loops, so these are exact."""
         self._package = package
         self._composition = package != "children"
         tree = parse(code)
@@ -220,7 +221,10 @@ def _is_path_line(node: ast.stmt) -> bool:
 
 
 def _is_tests(node: ast.stmt) -> bool:
-    """`run_tests` and what calls it: they are never called here, so what they hold proves nothing and harms nothing."""
+    """Whether it is `run_tests` or its `__main__` call.
+
+    They never run here, so their contents do not matter.
+    """
     if isinstance(node, ast.FunctionDef):
         arguments = node.args
         bare = not (arguments.defaults or arguments.kw_defaults or node.decorator_list)
@@ -268,11 +272,11 @@ def _text(node: ast.AST) -> str:
     return " ".join(ast.unparse(node).split())[:120]
 
 
-# ------------------------------------------------------------------------------------- a child beside the original
+# -------------------------------------------------------------------------------- a child beside the original
 
 
 def same_class(original: str, child: str, name: str = "Model") -> bool:
-    """Whether the child has the original's class, under whatever names."""
+    """Whether the child contains the original's class, under any name."""
     one, other = parse(original), parse(child)
     if isinstance(one, str) or isinstance(other, str):
         return False
@@ -290,7 +294,7 @@ def _form(tree: ast.Module, wanted: ast.ClassDef) -> list[str]:
 
 
 def computes_nothing(code: str) -> bool:
-    """Whether the `forward` of a child calls nothing and has no operator."""
+    """Whether a child's `forward` calls nothing and uses no operator."""
     tree = parse(code)
     if isinstance(tree, str):
         return False

@@ -1,9 +1,9 @@
-"""Whether an emitted file computes the same whatever it is given, wherever it runs and however often it was called before. Checks on the
-syntax tree, nothing is run; torch is asked which of its functions give tensors.
+"""Check that an emitted file always computes the same function: for any input, on any device, on every call.
 
-A run shows one code path. So a file has one only: no branches, no Python values but constants and sizes, no state that outlives a
-call, nothing that asks for the device, the type, the mode of autograd or the seed. Statements that stand in the source as they are
-(a module that is kept whole) are the author's and may do what they like.
+The checks use the syntax tree, and nothing is run; torch is only asked which of its functions return tensors.
+A run shows one code path, so a file may have only one: no branches, no Python values except constants and
+sizes, no state that outlives a call, no access to the device, the dtype, autograd mode or the seed.
+Statements copied verbatim from the source (a module that is kept whole) are the author's and may do anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAKERS = {
     "hann_window", "kaiser_window", "linspace", "logspace", "normal", "ones", "polar", "rand", "randint", "randn", "randperm", "range",
     "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros",
 }  # fmt: skip
-"""Functions of torch that make tensors of numbers."""
+"""torch functions that create tensors from numbers."""
 _SIZES = {"shape", "ndim"}
 _OF_RESULTS = {"values", "indices"}
 _VIEWS = {"T", "mT", "H", "mH", "real", "imag"}
@@ -42,14 +42,14 @@ _PYTHON = {
     "enumerate",
     "zip",
 }
-"""Built-in functions that give Python values of Python values."""
+"""Builtins that map Python values to Python values."""
 _NO_TENSOR = {
     "allclose", "backward", "can_cast", "cpu", "cuda", "data_ptr", "detach", "detach_", "dim", "element_size", "equal", "get_device",
     "is_nonzero", "item", "ndimension", "nelement", "numel", "numpy", "pin_memory", "record_stream", "register_hook", "requires_grad_",
     "resize_", "result_type", "retain_grad", "set_", "share_memory_", "sparse_dim", "dense_dim", "storage", "storage_offset",
     "storage_type", "stride", "to_dense", "tolist", "type_promotion", "typed_storage", "untyped_storage", "xpu",
 }  # fmt: skip
-"""Functions and methods that give no tensor, or change more than numbers."""
+"""Functions and methods that return no tensor, or change more than numbers."""
 _TAKE_SIZES = {
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
     "adaptive_max_pool3d", "arange", "as_strided", "broadcast_to", "chunk", "empty", "expand", "eye", "fold", "full", "int", "interpolate",
@@ -57,7 +57,7 @@ _TAKE_SIZES = {
     "ones", "pad", "rand", "randint", "randn", "repeat", "repeat_interleave", "reshape", "roll", "select", "slice", "split", "tensor_split",
     "tile", "topk", "tril", "tril_indices", "triu", "triu_indices", "unflatten", "unfold", "upsample", "view", "zeros",
 }  # fmt: skip
-"""Functions in which a rounded size is a size again."""
+"""Functions whose arguments are sizes, so that a rounded size is allowed there."""
 _BRANCHES = (
     ast.If, ast.IfExp, ast.While, ast.Match, ast.Try, ast.TryStar, ast.BoolOp, ast.Assert, ast.Raise, ast.With, ast.AsyncWith,
     ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
@@ -77,7 +77,10 @@ _NOT_LOOKED_AT = ("run_tests",)
 
 
 def straight_violations(code: str, source: str) -> list[str]:
-    """Why the file may compute something else in another place; lines of the source are not looked at."""
+    """Why the file may compute something else elsewhere.
+
+    Statements copied from the source are not checked.
+    """
     tree, original = parse(code), parse(source)
     if isinstance(tree, str):
         return [tree]
@@ -91,7 +94,7 @@ def straight_violations(code: str, source: str) -> list[str]:
 
 
 def has_authors_classes(code: str, source: str) -> bool:
-    """Whether a class of the source stands in the file as it is."""
+    """Whether the file contains a class of the source verbatim."""
     tree, original = parse(code), parse(source)
     if isinstance(tree, str) or isinstance(original, str):
         return False
@@ -100,7 +103,7 @@ def has_authors_classes(code: str, source: str) -> bool:
 
 
 def reads_sizes(code: str) -> bool:
-    """Whether Python has a size of a tensor in hand, in what a model runs."""
+    """Whether the model's Python code reads a tensor's size."""
     tree = parse(code)
     if isinstance(tree, str):
         return False
@@ -164,7 +167,10 @@ class _Reading:
             yield from self._statement(statement, own, making)
 
     def _statement(self, node: ast.stmt, numbers: set[str], making: bool) -> Wrong:
-        """`numbers` are the variables that hold Python values; `making`: in a constructor, which has constants alone."""
+        """Check a statement. `numbers` are the variables that hold Python values.
+
+        `making`: the statement is in a constructor, where only constants occur.
+        """
         match node:
             case ast.Expr(value=value) | ast.Return(value=value):
                 yield from self._expression(value, numbers, making) if value is not None else ()
@@ -248,7 +254,7 @@ class _Reading:
 
     def _argument(self, node: ast.expr, numbers: set[str], making: bool) -> Wrong:
         match node:
-            case ast.Attribute(value=of, attr="device" | "dtype"):  # passed on, and not looked at
+            case ast.Attribute(value=of, attr="device" | "dtype"):  # passed on, not inspected
                 yield from self._expression(of, numbers, making)
             case _:
                 yield from self._expression(node, numbers, making)
@@ -281,13 +287,13 @@ class _Reading:
         if node.attr in _SIZES | _VIEWS | _OF_RESULTS or isinstance(node.ctx, ast.Store):
             return True
         if isinstance(node.value, ast.Name) and node.value.id in self._own:
-            return True  # a constant of a class: `Way.UP`
+            return True  # a class constant: `Way.UP`
         if isinstance(node.value, ast.Call) and not hasattr(torch.Tensor, node.attr):
-            return True  # a part of several results: `torch.linalg.svd(x).Vh`
+            return True  # one of several results: `torch.linalg.svd(x).Vh`
         return _is_weight(node) or (_root(node) == "self" and not hasattr(torch.Tensor, node.attr))
 
     def _place(self, node: ast.expr) -> str | None:
-        """Of what is reached through a module: `torch.cuda.is_available`."""
+        """The dotted path of a name accessed through a module: `torch.cuda.is_available`."""
         match node:
             case ast.Name(id=name):
                 return self._modules.get(name)
@@ -297,7 +303,7 @@ class _Reading:
         return None
 
     def _is_step(self, node: ast.expr, numbers: set[str]) -> bool:
-        """Whether it is made of sizes by rounding, and so may be one number for some sizes and another for others."""
+        """Whether it is computed from sizes with rounding, so that it may be a step function of the size."""
         if not self._is_number(node, numbers) or _is_fixed(node):
             return False
         return any(
@@ -332,7 +338,7 @@ class _Reading:
 
 
 def _given_numbers(tree: ast.Module) -> Iterator[str]:
-    """The arguments of `forward` that are numbers, by what `get_inputs` gives."""
+    """The arguments of `forward` that are numbers, judging by what `get_inputs` returns."""
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     forward, inputs = functions.get("forward"), functions.get("get_inputs")
     if forward is None or inputs is None or not isinstance(inputs.body[-1], ast.Return):
@@ -345,12 +351,12 @@ def _given_numbers(tree: ast.Module) -> Iterator[str]:
 
 
 def _is_weight(node: ast.Attribute) -> bool:
-    """A layer's own tensor, whatever else is called so: `self.linear.bias`, `self.data`."""
+    """Whether it is an attribute of `self`, even if it is named like one of a tensor: `self.data`."""
     return isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
 def _is_fixed(node: ast.expr) -> bool:
-    """Constants, and what nobody can change that is made of them."""
+    """Whether it is a constant, or immutable and made of constants."""
     match node:
         case ast.Constant() | ast.Name():
             return not isinstance(node, ast.Name)
@@ -368,7 +374,10 @@ def _is_fixed(node: ast.expr) -> bool:
 
 
 def _gives_tensors(place: str) -> bool:
-    """Whether a name of torch is a function of tensors, a maker of some, a layer, or a thing of Python's `math`."""
+    """Whether a torch name is a tensor function, a tensor constructor or a layer.
+
+    Also true for `math` names.
+    """
     module, _, name = place.rpartition(".")
     if module == "math":
         return True
@@ -379,13 +388,13 @@ def _gives_tensors(place: str) -> bool:
         )
     if module.startswith(("torch.nn.init", "torch.nn.utils", "torch.ops.aten")):
         return True
-    if module == "torch.nn.functional" and _is_plain(name):  # some of it cannot be overridden: `hardswish`
+    if module == "torch.nn.functional" and _is_plain(name):  # some cannot be overridden: `hardswish`
         return callable(found) and not name.startswith(("assert_", "boolean_", "handle_"))
     return _is_plain(name) and (name in _MAKERS or id(found) in _overridable())
 
 
 def _is_plain(name: str) -> bool:
-    """As a function or a method: it gives a tensor, and not what Python could decide by."""
+    """Whether a function or method returns a tensor, not something Python could branch on."""
     return name not in _NO_TENSOR and not name.startswith(("is_", "get_", "has_", "__")) and name != "is"
 
 
@@ -400,7 +409,7 @@ _KNOWN: set[int] = set()
 
 
 def _overridable() -> set[int]:
-    """Of functions that a tensor of another kind could answer for: those that work with tensors."""
+    """Ids of the functions that a tensor subclass could override, which are those that work on tensors."""
     if not _KNOWN:
         functions = torch.overrides.get_overridable_functions()
         _KNOWN.update(id(one) for some in functions.values() for one in some)
@@ -408,7 +417,7 @@ def _overridable() -> set[int]:
 
 
 def _last(node: ast.expr) -> str:
-    """Of a function's name."""
+    """The last part of a function's name."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 

@@ -1,5 +1,6 @@
-"""One run of one side of a claim, as it was seen: on tensors without memory where that goes. It executes strangers' code, so use it in a
-confined process and nowhere else.
+"""Trace one run of one side of a claim, on fake tensors where possible.
+
+This executes untrusted code: use it only in a sandboxed process.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from kernelmill.decompose.record.fake import Fakes
 
 
 class Run:
-    """One run of one side, as it was seen."""
+    """One recorded run of one side."""
 
     def __init__(self, model: nn.Module, given: Any, output: Any, recorder: Recorder) -> None:
         self.model, self.given, self.output, self.recorder = model, given, output, recorder
@@ -52,15 +53,18 @@ def traced(
     grown: Rule | None = None,
     most: int | None = None,
 ) -> Run:
-    """`rules` make inputs smaller, `grown` one dimension of them larger, for which they have to be fake. Raises `TooMany` after `most`
-    operations."""
+    """Build a side, run it and record the run.
+
+    `rules` reduce inputs. `grown` enlarges one dimension of them, which requires `fake`. Raises `TooMany`
+    after `most` operations.
+    """
     clear_caches()
     torch.manual_seed(0)
     random.seed(0)
     model = build_for_numbers(side) if real_weights else None
     with ExitStack() as stack:
         fakes = stack.enter_context(Fakes()) if fake else None
-        torch.manual_seed(0)  # the same inputs for both sides, whatever making a model drew
+        torch.manual_seed(0)  # both sides get the same inputs, whatever building the model drew
         args, kwargs = enlarged(narrowed(original.inputs(), rules or []), grown)
         if model is None:
             model = side.build()
@@ -76,12 +80,16 @@ def traced(
 
 
 def first_trace(original: Original) -> tuple[tuple[bool, bool], Run]:
-    """Without memory; where the module looks at numbers, with real weights; where that is not enough, for real."""
+    """Trace the original in the first mode that works, and return that mode.
+
+    The modes are fake tensors; fake inputs with real weights, for a module that reads values; and real
+    tensors.
+    """
     trouble: Exception | None = None
     for fake, real_weights in ((True, False), (True, True), (False, True)):
         try:
             return (fake, real_weights), traced(original, original, fake, False, [], real_weights)
-        except Exception as error:  # noqa: BLE001  the last road shows whether it is the module's own
+        except Exception as error:  # noqa: BLE001  the last mode shows whether the error is the module's own
             unless_out_of_memory(error)
             trouble = error
     assert trouble is not None

@@ -1,7 +1,7 @@
-"""The files of one decomposed model, read and held against each other; nothing is run.
+"""Read the files of one decomposed model and check them against each other. Nothing is run.
 
-The tree names every file under level_* and no other; every node is reached from the root; leaves are kernels; a step's original is its
-node's file and its children are byte for byte the files of the node's children.
+The tree names exactly the files under level_*. Every node is reachable from the root, and leaves are kernels.
+A step's original is its node's file, and its children are byte-for-byte the files of the node's children.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ _CODES = {
 
 
 _SCALARS = {"int", "float", "str", "complex", "NoneType", "none"}
-"""A tree lists inputs that are no tensors, too. A tensor is never an `int`, but it may be one `bool`: those are left out."""
+"""A tree also lists inputs that are not tensors. A tensor is never an `int`, but a scalar one may be a
+`bool`; scalar bools are left out."""
 
 
 class Unreadable(Exception):
-    """The folder is no decomposed model; the message is one line."""
+    """The folder is not a decomposed model; the message is one line."""
 
 
 class Instance(msgspec.Struct):
@@ -62,7 +63,7 @@ class Node(msgspec.Struct):
         return PurePosixPath(self.path).stem
 
     def tensors(self, which: str) -> list[list[Any]]:
-        """`inputs` or `outputs` as shapes with types."""
+        """`inputs` or `outputs` as shapes with dtypes."""
         shapes, dtypes = (
             (self.input_shapes, self.input_dtypes)
             if which == "inputs"
@@ -74,7 +75,7 @@ class Node(msgspec.Struct):
 
 
 class Claim(msgspec.Struct):
-    """One thing to prove: `files` are the refactored side's, by path, `main` is the parent's."""
+    """One claim to prove. `files` are the refactored side's, by path; `main` is the parent's path."""
 
     name: str
     folder: Path
@@ -86,15 +87,18 @@ class Claim(msgspec.Struct):
     node: Node
     single: bool = False
     of_the_node: bool = True
-    """Whether the original is the node's own file. The source may take its inputs in another order, or more of them."""
+    """Whether the original is the node's own file.
+
+    The source may take its inputs in another order, or more of them.
+    """
     made_of: dict[str, str] = {}
     """The node of each attribute of the parent."""
     made_with: dict[str, list[str]] = {}
-    """What each attribute of the parent is made with."""
+    """The constructor arguments of each attribute of the parent."""
 
 
 class Tree:
-    """A folder as it was read. `faults` are those of the whole; those of a claim stand in the claim."""
+    """A folder as read. `faults` are those of the whole; a claim holds its own violations."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -170,7 +174,7 @@ class Tree:
         return self._read(f"{node.step}/original.py" if left_out else node.path)
 
     def _walk(self) -> None:
-        """Every node is reached, and none from below itself."""
+        """Check that every node is reachable and that there are no cycles."""
         seen: set[str] = set()
         way: list[tuple[str, tuple[str, ...]]] = [(self.root, ())]
         while way:
@@ -230,12 +234,15 @@ class Tree:
         return sorted(claims, key=lambda claim: _number(claim.name))
 
     def _is_single(self) -> bool:
-        """Whether the whole is one kernel: then the composition, which has one part, says all that a step could."""
+        """Whether the whole is one kernel.
+
+        Then the composition, which has one part, proves all that a step could.
+        """
         children = self.nodes[self.root].children
         return not children or (len(children) == 1 and self.nodes[children[0]].level == "kernel")
 
     def _step_of(self, name: str, folders: list[str]) -> str | None:
-        """For a tree that does not say which step is whose."""
+        """Find a node's step in a tree that does not record it."""
         texts = {self.texts[name], self.source} if name == self.root else {self.texts[name]}
         return next((f for f in folders if self._read(f"steps/{f}/original.py") in texts), None)
 
@@ -270,7 +277,7 @@ class Tree:
         violations += [f"refactored.py: {said}" for said in parent.violations]
         violations += _imports(parent, set(children))
         for one in node.instances:
-            if one.attribute is None:  # the tree does not say
+            if one.attribute is None:  # the tree does not record it
                 continue
             has = parent.imported.get(parent.built.get(one.attribute, ""))
             if one.child not in self.nodes or has != self.nodes[one.child].module:
@@ -310,7 +317,7 @@ class Tree:
         )  # fmt: skip
 
     def _wrong_counts(self, parent: Parent, leaves: dict[str, str]) -> list[str]:
-        """How often a kernel occurs is how often the composition calls it."""
+        """Check that each kernel's count equals the number of times the composition calls it."""
         calls: Counter[str] = Counter()
         for attribute, name in _made_of(parent, leaves).items():
             calls[name] += parent.calls[attribute]
@@ -332,7 +339,7 @@ class Tree:
 
 
 def _made_of(parent: Parent, nodes: dict[str, str]) -> dict[str, str]:
-    """`nodes` by module."""
+    """The node of each attribute; `nodes` is keyed by module."""
     modules = {attribute: parent.imported[alias] for attribute, alias in parent.built.items()}
     return {attribute: nodes[module] for attribute, module in modules.items() if module in nodes}
 

@@ -1,4 +1,7 @@
-"""What the claims of a proof say about single files: whether each is as the model uses it, and which are proven where others are not."""
+"""Derive facts about single files from a proof's claims.
+
+They are whether each file matches its use in the model, and which files are proven even if others are not.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from kernelmill.decompose.prove.tree import Node, Tree
 
 
 def level_faults(tree: Tree, looked: dict[str, dict[str, Any]]) -> list[str]:
-    """Each emitted file runs by itself, one way whatever it is given, with the shapes and types that the tree says."""
+    """Check that each emitted file runs alone, on one code path, with the tree's shapes and dtypes."""
     faults = []
     for name, node in tree.nodes.items():
         if "error" in looked[name]:
@@ -33,7 +36,7 @@ def shape_faults(
 
 @dataclass
 class _Uses:
-    """Of one node, in all claims that show them."""
+    """The uses of one node, in all claims that show them."""
 
     shapes: list[list[Any]] = field(default_factory=list)
     varied: list[list[bool]] = field(default_factory=list)
@@ -41,7 +44,10 @@ class _Uses:
 
 
 def use_faults(tree: Tree, results: list[dict[str, Any]], looked: dict[str, dict[str, Any]]) -> list[str]:
-    """Each file is one of its uses in the model. What is a kernel is seen in the composition, everything else in the steps."""
+    """Check that each file matches one of its uses in the model.
+
+    Kernels are checked against the composition, everything else against the steps.
+    """
     uses: dict[str, _Uses] = {}
     for claim, result in zip([*tree.steps, tree.composition], results, strict=True):
         for attribute, calls in result["children"].items():
@@ -59,7 +65,7 @@ def use_faults(tree: Tree, results: list[dict[str, Any]], looked: dict[str, dict
 
 
 def _no_use(node: Node, uses: _Uses, looked: dict[str, Any]) -> Iterator[str]:
-    """How a file differs from each use: sizes, arguments of the constructor, and inputs that are one number."""
+    """How a file differs from every use: sizes, constructor arguments, and inputs that hold one number."""
     seen = [[[t for t in side if t != [[], "bool"]] for side in call] for call in uses.shapes]
     if [node.tensors("inputs"), node.tensors("outputs")] not in seen:
         inputs, outputs = seen[0]
@@ -84,8 +90,12 @@ def _shown(tensors: list[list[Any]]) -> str:
 
 
 def proven_parts(tree: Tree, passed: list[bool], level_faults: list[str]) -> list[str]:
-    """Parts that the model is made of, by steps that hold: from the root down, and the kernels of a composition that holds. A step that
-    fails says nothing against its own part, which the step above has, nor against those beside it."""
+    """The parts that the model is proven to consist of.
+
+    These are the parts reached from the root through steps that hold, and the kernels of a composition that
+    holds. A step that fails does not invalidate its own part, which the step above proves, nor that part's
+    siblings.
+    """
     faults = [*tree.faults, *level_faults]
     paths = {node.path: name for name, node in tree.nodes.items()}
     bad = {paths.get(fault.partition(".py")[0] + ".py") for fault in faults}

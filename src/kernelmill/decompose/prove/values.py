@@ -1,4 +1,4 @@
-"""Numbers of a proof: what weights and inputs are in each trial, and when two results are the same."""
+"""Weights and inputs for each trial of a proof, and the comparison of two results."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ TOLERANCES = {
 }
 _CHUNK = 1 << 22
 _SMALL = 1e-4
-"""What the variances of normalisations are scaled by where inputs are small: an `eps` shows then."""
+"""Scale factor for the variances of norm layers when inputs are small, so that a wrong `eps` shows."""
 
 
-# --------------------------------------------------------------------------------------------------------- weights
+# ---------------------------------------------------------------------------------------------------- weights
 
 
 class Snapshot:
-    """A module as it was built, to undo what a run changes: attributes that were set, and numbers in `kept`."""
+    """A module as built, to undo what a run changes: its attributes, and the numbers in `kept`."""
 
     def __init__(self, model: nn.Module, kept: Iterable[torch.Tensor]) -> None:
         self._attributes = [
@@ -51,12 +51,12 @@ class Snapshot:
             tensor.detach().copy_(before)
 
     def is_changed(self) -> bool:
-        """Whether a number in `kept` is another than it was."""
+        """Whether a number in `kept` has changed."""
         return not all(torch.equal(tensor, before) for tensor, before in self._kept)
 
 
 class State:
-    """The tensors of a module: draws new numbers for them."""
+    """The tensors of a module, for which it draws new numbers."""
 
     def __init__(self, model: nn.Module) -> None:
         norms = {id(b) for m in model.modules() if isinstance(m, _NormBase) for b in m._buffers.values()}
@@ -77,8 +77,11 @@ class State:
         self._snapshot = Snapshot(model, kept)
 
     def draw(self, seed: int, small: bool) -> None:
-        """New numbers near the initial scale. What was of one sign keeps it, beside zeros, too; tensors that are not learned stay in
-        their range, which may mean something; masks and whole numbers are as they were."""
+        """Draw new numbers near the initial scale.
+
+        Tensors of one sign (zeros allowed) keep it. Tensors that are not learned stay in their range, which
+        may be meaningful. Masks and integers are not changed.
+        """
         self._snapshot.restore()
         generator = torch.Generator().manual_seed(seed)
         for tensor, scale, free, norm in self._drawn:
@@ -107,7 +110,7 @@ class _Scale(NamedTuple):
 
 
 def _scale(tensor: torch.Tensor) -> _Scale:
-    """Of numbers like the initial ones."""
+    """The scale of the initial numbers."""
     values = tensor.detach().flatten()[:BLOCK].double()
     values = values[torch.isfinite(values)]
     if not values.numel():
@@ -126,11 +129,11 @@ def _fill(tensor: torch.Tensor, block: torch.Tensor) -> None:
         part.copy_(block[: part.numel()])
 
 
-# ---------------------------------------------------------------------------------------------------------- inputs
+# ----------------------------------------------------------------------------------------------------- inputs
 
 
 def clone(value: Any) -> Any:
-    """A deep copy of tensors inside tuples, lists and dicts; one tensor that stands twice stays one."""
+    """Deep-copy the tensors inside tuples, lists and dicts. A tensor that occurs twice stays one tensor."""
     return _cloned(value, {})
 
 
@@ -156,7 +159,7 @@ def scale_floats(value: Any, factor: float) -> None:
 
 
 def tells_little(value: Any) -> bool:
-    """Whether a float input is one number everywhere, or the same as another: much that is wrong would not show."""
+    """Whether a float input is constant, or equal to another one, so that many faults would not show."""
     floats = [t for t in tensors_in(value) if t.is_floating_point() and t.numel() > 1]
     if any(bool((t == t.flatten()[0]).all()) for t in floats):
         return True
@@ -165,7 +168,7 @@ def tells_little(value: Any) -> bool:
 
 
 def draw_floats(value: Any) -> Any:
-    """The same with numbers between 0 and 1 in every float tensor, each with its own."""
+    """The same structure with new numbers between 0 and 1 in every float tensor."""
     if isinstance(value, torch.Tensor):
         return torch.rand(value.shape).to(value.dtype) if value.is_floating_point() else value
     if isinstance(value, dict):
@@ -178,11 +181,11 @@ def draw_floats(value: Any) -> Any:
     return value
 
 
-# -------------------------------------------------------------------------------------------------------- outputs
+# ---------------------------------------------------------------------------------------------------- outputs
 
 
 def leaves(value: Any, path: str = "output") -> Iterator[tuple[str, str, Any]]:
-    """The parts of a value: path, kind (of a container: its type and keys) and, of what is no container, the thing itself."""
+    """The parts of a value: path, kind (for a container its type and keys), and the leaf, if it is one."""
     if isinstance(value, torch.Tensor):
         yield path, "tensor", value
     elif isinstance(value, Mapping) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
@@ -201,7 +204,7 @@ def leaves(value: Any, path: str = "output") -> Iterator[tuple[str, str, Any]]:
 
 
 def form(value: Any, name: str = "output") -> list[str]:
-    """The structure of a value with shapes and types, without numbers."""
+    """The structure of a value with shapes and dtypes, without numbers."""
     return [
         f"{path}: {_dtype(leaf)}{list(leaf.shape)}" if kind == "tensor" else f"{path}: {kind}"
         for path, kind, leaf in leaves(value, name)
@@ -214,17 +217,18 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 @dataclasses.dataclass
 class Comparison:
-    """Of everything that one trial compares."""
+    """The result of everything that one trial compares."""
 
     max_diff: float = 0.0
     bitwise: bool = True
     faults: list[str] = dataclasses.field(default_factory=list)
     finite: int = 0
     facts: list[float] = dataclasses.field(default_factory=list)
-    """The least and the greatest number of each float result of the original: equal in all trials, they tell nothing."""
+    """The extremes of each result of the original (of floats, the magnitudes). If equal in all trials, they
+    prove nothing."""
 
     def add(self, name: str, one: Any, other: Any) -> None:
-        """`one` is the original's."""
+        """Compare two values; `one` is the original's."""
         mine, theirs = list(leaves(one, name)), list(leaves(other, name))
         for (path, kind, a), (_, other_kind, b) in zip(mine, theirs, strict=False):
             if kind != other_kind:
@@ -273,7 +277,7 @@ class Comparison:
             wide = torch.complex128 if x.is_complex() else torch.float64
             gap = (x[~same].to(wide) - y[~same].to(wide)).abs().nan_to_num(math.inf, math.inf)
             worst = max(worst, float(gap.max()))
-            # Relative to the largest number of the result: a sum of large numbers may be small.
+            # Relative to the largest number of the result, because a sum of large numbers may be small.
             wrong += int((gap > tolerance * scale).sum())
         self.bitwise &= not different
         self.max_diff = max(self.max_diff, worst)

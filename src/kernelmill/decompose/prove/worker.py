@@ -1,14 +1,15 @@
-"""Proves one claim (this parent made of these children computes what the original does), or looks at emitted files one by one: a
-worker for `kernelmill.sandbox`. It executes strangers' code, so call `handle` in a confined process and nowhere else.
+"""Prove one claim, or examine emitted files one by one: a worker for `kernelmill.sandbox`.
 
-In this order, so that what is cheap and says most comes first:
+A claim says that a parent made of these children computes what the original does. Checks run in this order,
+cheap and informative ones first:
 
-    trace      both sides at full size on tensors without memory: outputs, operations, who does them, which weights are read
-    weights    the map names every one of them, with the same shape and type
-    numbers    three seeds, each side with its own copy of inputs and weights (`prove_numbers`)
+    trace      both sides at full size on fake tensors: outputs, operations and their child, weights read
+    weights    the map names every weight, with the same shape and dtype
+    numbers    three seeds, each side with its own copy of inputs and weights (`prove.numbers`)
 
-Not covered: the sides share this process, so code that gets at torch itself could lie; `prove_child` is what keeps it out, and
-`prove_intact` notices most of it.
+This executes untrusted code: call `handle` only in a sandboxed process. Not covered: both sides share this
+process, so code that reaches torch itself could falsify the result. `prove.child` keeps such code out, and
+`prove.intact` detects most of what gets past it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import warnings
 from collections import Counter
 from typing import Any
 
-os.environ["TORCHDYNAMO_DISABLE"] = "1"  # a `@torch.compile` would start compilers, which a child may not
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # `@torch.compile` would start compilers, which a child may not do
 
 import torch
 
@@ -51,7 +52,7 @@ _FEW = 64
 
 
 def prepare() -> None:
-    """What torch does only once, before there are children."""
+    """Trigger torch's one-time initialisation before the server forks children."""
     warnings.simplefilter("ignore")
     trace_worker.prepare()
     offline_models.prepare()
@@ -66,11 +67,15 @@ def prepare() -> None:
 
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
-    """`files`: {name: text} to look at one by one, and `original`. Otherwise a claim: `original`, `entry_point`, `refactored` ({path: text}), `main`
-    (the parent's path), `weight_map`, `limits` (of a run for numbers: bytes, operations),
-    `threads` (for numbers; one, if it is not said)."""
+    """Examine files or prove a claim.
+
+    With `files` ({name: text}) and `original`, examine each file. Otherwise prove a claim: `original`,
+    `entry_point`, `refactored` ({path: text}), `main` (the parent's path), `weight_map`, `single` (whether
+    one child may compute everything), `limits` (bytes and FLOPs of a numerical run) and `threads` (for
+    numerical runs; default 1).
+    """
     warnings.simplefilter("ignore")
-    torch.backends.mha.set_fastpath_enabled(False)  # a fused road that only eval mode without gradients takes
+    torch.backends.mha.set_fastpath_enabled(False)  # fused code path, only in eval mode without gradients
     with torch.no_grad(), no_shortcuts():
         if "files" in request:
             source = request["original"]
@@ -135,7 +140,7 @@ class Claim:
         }
 
     def _children(self, one: Run, other: Run) -> None:
-        """All computation is inside children, and not all of it in one."""
+        """Check that all computation happens inside children, and not all of it in one."""
         recorder = other.recorder
         violations = [f"the parent computes: {op} x{n}" for op, n in sorted(recorder.outside.items())]
         violations += [
@@ -168,16 +173,16 @@ class Claim:
         self.result["same_operations_and_arguments"] = self._same_calls
 
     def _weights(self, one: Run, other: Run) -> None:
-        """The map names every weight of the refactored and every one that the original reads."""
+        """Check that the map names all weights of the refactored side and all that the original reads."""
         tensors, theirs = one.recorder.tensors, held_tensors(other.model)
         lines: list[str] = []
         mapped, given = set[int](), set[int]()
         for name, source in self._map.items():
-            # A model may put another tensor in the place of one that it has read.
+            # A model may replace a tensor after reading it.
             to, of = resolve(other.model, name), tensors.get(source, resolve(one.model, source))
             if of is not None:
                 mapped.add(id(of))
-            given.add(id(to))  # tied weights have one of their names in the map
+            given.add(id(to))  # the map has only one name of tied weights
             if to is None or of is None:
                 side, missing = ("refactored", name) if to is None else ("original", source)
                 lines.append(f"the weight map names {missing}, which the {side} does not have")
@@ -202,7 +207,10 @@ class Claim:
         self.faults += [f"{name} of the refactored is not in the weight map" for name in unset]
 
     def _other_sizes(self, one: Run, other: Run) -> None:
-        """A part that has a size in hand may do something else at another: where the original does not, it may not either."""
+        """Check that the refactored side depends on a size only where the original does.
+
+        A part that reads a size may behave differently at another one.
+        """
         if self.faults or not self._fake or not any(map(reads_sizes, self._request["refactored"].values())):
             return
         own = one.recorder.done(), other.recorder.done()
@@ -217,11 +225,11 @@ class Claim:
                         self._trace(side, False, grown=rule, most=most).recorder.done()
                         for side in (self._original, self._refactored)
                     )
-                except ArithmeticError as error:  # of Python's own numbers: a size is computed with
+                except ArithmeticError as error:  # from Python's own numbers: a size is used in arithmetic
                     self.faults.append(f"with inputs of other sizes the refactored fails: {_said(error)}")
                     return
                 except (TooMany, Exception):  # noqa: BLE001
-                    continue  # a loop over this size would not end, a size is a number in the parts, or the model takes no other
+                    continue  # a loop over it is too long, a part has a literal size, or the model rejects it
                 if (wrong := operations.follows_sizes(own, (mine, theirs))) is not None:
                     self.faults.append(wrong)
                     return
@@ -239,7 +247,7 @@ class Claim:
                     self._trace(self._original, False, rules),
                     self._trace(self._refactored, False, rules),
                 )
-            except Exception:  # noqa: BLE001  it does not run at this size, so this size is not used
+            except Exception:  # noqa: BLE001  a size at which it does not run is not used
                 return None
             at[tuple(rules)] = small.recorder.done(), also.recorder.done()
             return small.cost().most(also.cost()) if small.form == also.form else None
@@ -265,7 +273,7 @@ class Claim:
         rules, cost = choose(full, shapes, numbers_in(one.given), estimate) if self._fake else ([], full)
         found, why, faults = compared(rules, cost)
         if faults and rules:
-            # A size that a part has as a number is right at the model's own sizes, and those are what the claim is about.
+            # A part with a literal size is right only at the model's own sizes, and the claim is about those.
             at_full_size = compared([], full)
             if at_full_size[0].error is None:
                 found, why, faults = at_full_size
@@ -276,7 +284,7 @@ class Claim:
                 self.result["needs"] = list(found.needs)
             self.faults.append(found.error)
         elif found.constant and not self._same_calls and not found.faults:
-            # The numbers cannot tell, so the operations have to.
+            # Constant outputs prove nothing, so the operations must match.
             self.faults.append(
                 f"every output is constant, and the refactored has other operations: {self._other_calls}"
             )
@@ -290,7 +298,7 @@ class Claim:
     def _train_mode(
         self, one: Run, other: Run, rules: list[Rule], in_eval: Done
     ) -> tuple[bool, str | None, list[str]]:
-        """Whether train mode is compared too; if not, why; and what is wrong already."""
+        """Whether to compare train mode as well; if not, why; and faults found so far."""
         try:
             original = self._trace(self._original, True, rules).recorder
         except Exception as error:  # noqa: BLE001
@@ -305,7 +313,7 @@ class Claim:
             return False, "FAIL", [f"the refactored does not run in train mode: {_said(error)}"]
         if original.written_down != one.recorder.written_down:  # BigBird draws random blocks
             return False, "not compared (the original has other constants in train mode)", []
-        # What stands for writing in place is there in both modes.
+        # Operations that replace in-place writes occur in both modes.
         original.operations += other.recorder.operations - one.recorder.operations
         if original.operations == refactored.operations:
             changes = (
@@ -345,7 +353,7 @@ def _of(tensor: torch.Tensor) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """With the last line of the claim's own files that it passed through."""
+    """The error, with the last line of the claim's own files in its traceback."""
     line, step = "", error.__traceback__
     while step is not None:
         file = step.tb_frame.f_code.co_filename

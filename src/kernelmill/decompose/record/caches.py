@@ -1,5 +1,7 @@
-"""Caches of packages (`functools.lru_cache`), which outlive a run and carry what it left in them into the next: tensors of another kind,
-sizes that remember where they came from.
+"""Clear the `functools.lru_cache` caches of imported packages.
+
+They outlive a run and carry its leftovers into the next one: tensors of another kind, sizes that remember
+their origin.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ from types import ModuleType
 from typing import Any
 
 _KEPT = {"torch", "torchgen", "numpy", "sympy", "kernelmill", "triton", *sys.stdlib_module_names}
-"""They keep nothing of a model's run, and are slow to fill."""
+"""Packages whose caches hold nothing of a model's run and are slow to refill."""
 _CACHE = type(functools.lru_cache(int))
 _known: dict[ModuleType, list[Any]] = {}
 _seen: list[ModuleType] = []
-"""All modules when caches were last looked for."""
+"""All modules at the time of the last search for caches."""
 
 
 def clear_caches() -> None:
-    """Forget what functions of packages remember."""
+    """Clear the caches of all package functions."""
     modules = list(sys.modules.values())
     if len(modules) != len(_seen) or not all(map(operator.is_, modules, _seen)):
         _look(dict(sys.modules))
@@ -45,7 +47,7 @@ def _look(modules: dict[str, ModuleType]) -> None:
 
 
 def _caches(module: ModuleType) -> Iterator[Any]:
-    """Of its functions, and of the methods of its classes."""
+    """The caches of a module's functions, and of its classes' methods."""
     for value in list(vars(module).values()):
         if isinstance(value, _CACHE):
             yield value

@@ -1,12 +1,13 @@
-"""A model's run as a `Record`. It executes a stranger's code, so call it in a confined process and nowhere else.
+"""Capture a model's run as a `Record`. This executes untrusted code: call it only in a sandboxed process.
 
-The model runs once in evaluation mode, at its own sizes, on fake tensors, which have shapes and no memory. A function mode sees every
-call into torch as the author wrote it, and `nn.Module.__call__` is replaced for the time, so that layers of torch are one call and
-other modules are scopes. Nothing is compiled and no Python is interpreted, so whatever runs can be recorded. Where the constructor
-looks at numbers it runs for real, and only the run is fake; where `forward` looks at numbers all of it is real.
+The model runs once in eval mode, at its own sizes, on fake tensors, which have shapes but no memory. A
+function mode sees every call into torch as the author wrote it. `nn.Module.__call__` is patched during the
+run, so torch layers are recorded as one call and other modules as scopes. Nothing is compiled and no Python
+is interpreted, so anything that runs can be recorded. If the constructor reads values, it runs on real
+tensors and only the run is fake. If `forward` reads values, everything is real.
 
-A module that one run does not describe (see `kept`) is one call, and the model runs for real. Not covered: a view that is read after
-its base was written to through another one.
+A module that one run does not describe (see `write.keep_whole`) is recorded as one call, and the model runs
+on real tensors. Not covered: a view that is read after its base was written through another view.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 NAME = "kernelmill_decomposed"
 _LARGER = (2, 3, 5, 7, 11, 13)
 LOOKED_AT = 1 << 16
-"""Elements of a parameter whose first values say something (a scale of ones); tables and matrices are larger."""
+"""Parameters of up to this many elements have informative initial values (a scale of ones). Tables and
+matrices are larger."""
 
 
 def capture(code: str, entry_point: str = "Model") -> Record:
-    """The record of the model in a source, by the first road that works."""
+    """Record the model in a source, in the first capture mode that works."""
     failed: list[str] = []
     kept: dict[str, str] = {}
     roads = ["real", "real constructor", "fake"]
@@ -53,7 +55,7 @@ def capture(code: str, entry_point: str = "Model") -> Record:
             kept[found.path] = found.why
             roads = ["real"]
             continue
-        except Exception as error:  # noqa: BLE001  a stranger's: the next road shows whether it is the model's own
+        except Exception as error:  # noqa: BLE001  the next mode shows whether the error is the model's own
             failed.append(f"{road}: {where(error, FILE)}")
             continue
         finally:
@@ -67,9 +69,10 @@ def capture(code: str, entry_point: str = "Model") -> Record:
 
 
 def other_shapes(record: Record, code: str, entry_point: str = "Model") -> dict[Value, tuple[int, ...]]:
-    """The shape of every tensor of the record when the inputs have other sizes, wherever the model takes others.
+    """The shape of every tensor of the record when the inputs have other sizes.
 
-    Two sizes that are equal by chance are not equal there. Empty where no size can be changed, or where the model then does otherwise.
+    A size stays the same if the model accepts no other. Two sizes that are equal by chance differ there.
+    Empty if no size can be changed, or if the model then makes other calls.
     """
     shapes = [value.shape for value in record.inputs if value.shape is not None]
     changes: dict[tuple[int, int], int] = {}
@@ -78,7 +81,7 @@ def other_shapes(record: Record, code: str, entry_point: str = "Model") -> dict[
     for axis in range(max((len(shape) for shape in shapes), default=0)):
         for size in dict.fromkeys(shape[axis] for shape in shapes if axis < len(shape)):
             places = [at for at, shape in enumerate(shapes) if axis < len(shape) and shape[axis] == size]
-            # Another factor each time, so that height and width that are equal are not so there.
+            # Use another factor each time, so that an equal height and width become different.
             for new in (_LARGER[number % len(_LARGER)] * size, size >> (number + 1)):
                 tried = changes | {(at, axis): new for at in places}
                 other = _tried(code, entry_point, record, tried) if new else None
@@ -97,7 +100,7 @@ def other_shapes(record: Record, code: str, entry_point: str = "Model") -> dict[
 def _tried(code: str, entry_point: str, record: Record, sizes: dict[tuple[int, int], int]) -> Record | None:
     try:
         other = _capture(code, entry_point, record.road, sizes)
-    except Exception:  # noqa: BLE001  the model does not take these sizes, which is what is asked here
+    except Exception:  # noqa: BLE001  the model rejects these sizes, which is what is tested here
         return None
     finally:
         forget(NAME)
@@ -108,7 +111,7 @@ def _tried(code: str, entry_point: str, record: Record, sizes: dict[tuple[int, i
 
 
 def _name_variables(record: Record, code: str) -> None:
-    """Results get the names that they have in the author's file, those inside modules of torch excepted."""
+    """Name results as in the author's file, except inside torch modules."""
     names = variables(code)
     for op in record.root.ops():
         found = names.get(op.place) if op.place and op.scope.own else None
@@ -126,9 +129,10 @@ _LIKE_DROPOUT = ("dropout", "batch_norm", "rrelu")
 
 
 def _find_training(record: Record, code: str, entry_point: str) -> None:
-    """`False` in a call's arguments is `self.training` where it is `True` in training.
+    """Replace `False` arguments that are `True` in training with `self.training`.
 
-    Where the model does other calls in training, or does not run, each `training` and each third argument of a dropout is taken for it.
+    If the model makes other calls in training, or does not run, replace each `training` argument and each
+    third argument of a dropout.
     """
     asked = [op for op in record.root.ops() if op.module is None and _may_train(op)]
     if not asked:
@@ -196,7 +200,7 @@ def _capture(
         with fake if road == "fake" else contextlib.nullcontext():
             _, init_args, init_kwargs = init_inputs(module)
             model = kind(*init_args, **init_kwargs).train(train)
-            torch.manual_seed(0)  # as the proof does, where sizes depend on values
+            torch.manual_seed(0)  # as the proof does, in case sizes depend on values
             args, kwargs = inputs(module)
         if road == "real constructor":
             _make_fake(model, fake)
@@ -205,18 +209,21 @@ def _capture(
             if sizes:
                 args, kwargs = _resized(args, kwargs, sizes)
             if any(map(nn.parameter.is_lazy, (*model.parameters(), *model.buffers()))):
-                model(*args, **kwargs)  # gives them their shapes
+                model(*args, **kwargs)  # gives lazy parameters their shapes
             with fake.knowing():
                 return record_run(model, args, kwargs, road, kept)
 
 
 @no_shortcuts()
 def build(code: str, entry_point: str = "Model") -> list[tuple[str, torch.Tensor]]:
-    """Every tensor of the model, for real, by its path; large parameters without memory, if the constructor lets them be so."""
+    """Build the model and return every tensor by path.
+
+    Large parameters have no memory, if the constructor allows that; everything else is real.
+    """
     try:
         with _empty_parameters():
             return _built(code, entry_point)
-    except Exception:  # noqa: BLE001  a stranger's constructor, which has run before: it sets parameters to tensors of its own
+    except Exception:  # noqa: BLE001  the constructor ran before: it sets parameters to tensors of its own
         return _built(code, entry_point)
 
 
@@ -233,7 +240,10 @@ def _built(code: str, entry_point: str) -> list[tuple[str, torch.Tensor]]:
 def record_run(
     model: nn.Module, args: list[Any], kwargs: dict[str, Any], road: str, kept: dict[str, str] | None = None
 ) -> Record:
-    """Run a model that is built, on inputs of its own kind, fake or real. `kept`: paths of modules that are one call, and why."""
+    """Run a built model on its inputs, fake or real, and record it.
+
+    `kept` maps the paths of modules that are recorded as one call to the reason.
+    """
     recorder = Recorder(model, kept or {})
     names = bound_arguments(model.forward, args, kwargs)
     given = {name: tree_map(value, recorder.given(name)) for name, value in names.items()}
@@ -241,10 +251,10 @@ def record_run(
     recorder.root.args = given
     with _calls(recorder), _whole_sequences(road != "real"), recorder:
         output = model(*args, **kwargs)
-    if not model.training:  # where statistics are written
+    if not model.training:  # training updates statistics
         recorder.see_that_state_stays()
     root = recorder.root.items[0]
-    if isinstance(root, Op):  # all of it is kept whole
+    if isinstance(root, Op):  # the whole model is kept whole
         root.scope = Scope("", type(model).__name__, None, [root])
         root = root.scope
     root.args, root.parent, root.output = given, None, recorder.results(output, root)
@@ -266,7 +276,7 @@ class _IsInt(type):
 
 
 class _TrackedInt(int, metaclass=_IsInt):
-    """`int` as the author's file sees it: a whole number that was computed from sizes remembers from which."""
+    """`int` as the author's file sees it: an integer computed from sizes remembers which."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         made = int(*args, **kwargs)
@@ -298,12 +308,12 @@ def _faked(one: Any, fake: Fakes) -> Any:
     return fake.from_tensor(one) if isinstance(one, torch.Tensor) else one
 
 
-# ------------------------------------------------------------------------------------------------------------- recording
+# -------------------------------------------------------------------------------------------------- recording
 
 
 @contextlib.contextmanager
 def _empty_parameters() -> Iterator[None]:
-    """Parameters of some size lose their memory as soon as a module has them: nobody looks at them."""
+    """Drop the memory of large parameters as soon as a module registers them: their values are not used."""
     plain = nn.Module.register_parameter
 
     def register(part: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -322,7 +332,7 @@ def _empty_parameters() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _calls(recorder: Recorder) -> Iterator[None]:
-    """Every call of a module goes through the recorder."""
+    """Route every module call through the recorder."""
     plain = nn.Module.__call__
 
     def call(part: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -337,7 +347,7 @@ def _calls(recorder: Recorder) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _whole_sequences(fake: bool) -> Iterator[None]:
-    """Layers that go through a sequence are not faked step by step."""
+    """Compute the outputs of recurrent functions directly, instead of faking them step by step."""
     table: Any = torch._VF
     if fake:
         vars(table).update(dict.fromkeys(SEQUENCES, fake_sequence))

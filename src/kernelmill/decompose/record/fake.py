@@ -1,8 +1,8 @@
-"""Tensors without memory, some of which have values nevertheless: those that a model makes from constants alone while it runs.
+"""Fake tensors, some of which have values: those that a model creates from constants alone while it runs.
 
-`torch.arange(n).max().item()` says the same whatever the model is given, so Python may look at it. torch's own fake tensors know this of
-single numbers made with `torch.tensor`; here every constructor counts, up to `MOST` elements. Weights and inputs have no values: they
-are made before `knowing`.
+`torch.arange(n).max().item()` is the same for any input, so Python may read it. torch's own fake tensors know
+this only for single numbers made with `torch.tensor`; here every tensor constructor counts, up to `MOST`
+elements. Weights and inputs have no values, because they are created before `knowing`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Fakes(FakeTensorMode):  # type: ignore[misc]
 
     @contextmanager
     def knowing(self) -> Iterator[None]:
-        """Inside, what is made from constants has values."""
+        """Within this context, tensors made from constants have values."""
         self._knowing = True
         try:
             yield
@@ -58,7 +58,7 @@ class Fakes(FakeTensorMode):  # type: ignore[misc]
     def dispatch(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # `torch.FloatTensor(2, 3)` leaves function modes on, which would see what is called here.
+        # `torch.FloatTensor(2, 3)` leaves function modes on, which would see the calls made here.
         with torch._C.DisableTorchFunction():
             return self._dispatch(func, types, args, kwargs or {})
 
@@ -79,13 +79,16 @@ class Fakes(FakeTensorMode):  # type: ignore[misc]
         before = [one._version for one in written]
         output = super().dispatch(func, types, args, kwargs)
         for one, version in zip(written, before, strict=True):
-            if one._version == version:  # its value was written to, and nothing else
+            if one._version == version:  # only its constant was written
                 increment_version(one)
         return output
 
 
 def _converted(parameter: torch.Tensor, other: torch.Tensor) -> None:
-    """`module.half()`. torch exchanges fake parameters, and refuses where anything refers to one weakly, as its own caches do."""
+    """Replacement for `swap_tensors` in `module.half()`.
+
+    torch swaps fake parameters, and fails if one is weakly referenced, as by torch's own caches.
+    """
     parameter.data = other.data
 
 
@@ -94,7 +97,7 @@ def has_value(tensor: object) -> bool:
 
 
 def is_uninitialised(tensor: object) -> bool:
-    """Whether it is memory that the run took and nobody has written to by a call of its own: `torch.FloatTensor(2, 3)`."""
+    """Whether the run allocated it without initialising it, as `torch.FloatTensor(2, 3)` does."""
     return getattr(tensor, "uninitialised", False)
 
 

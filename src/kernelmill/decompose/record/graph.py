@@ -1,7 +1,8 @@
-"""A model's record as JSON, for whoever wants to name and group its parts: every call into torch as the author wrote it, in order.
+"""Export a model's record as JSON, for naming and grouping its parts: every call into torch, in order.
 
-`calls` say where each stands (`scope`, a module's path, and `class`), what it reads and writes (`%7` is the result of call 7, `%7.1`
-its second one), the shapes, and the line of the source.
+Each entry of `calls` has its location (`scope`, a module's path), the call as the author wrote it with what
+it reads (`%7` is the result of call 7, `%7.1` its second one), the outputs with their shapes, and the source
+line. `modules` maps paths to classes.
 """
 
 from __future__ import annotations

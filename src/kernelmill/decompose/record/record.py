@@ -1,8 +1,8 @@
-"""What a model did when it ran once: calls in their order, inside the modules that made them.
+"""The data types of a recorded run: calls in order, inside the modules that made them.
 
-A call is what the author wrote (`F.softmax(x, dim=-1)`, `x + y`, a whole `nn.Linear`), never what torch makes of it. Values are
-immutable: a call that writes into a tensor makes a new value. Sizes that were read from a tensor remember it (`Int`), so that
-`x.view(x.shape[0], -1)` is not written down as `x.view(16, -1)`.
+A call is what the author wrote (`F.softmax(x, dim=-1)`, `x + y`, a whole `nn.Linear`), never what torch
+lowers it to. Values are immutable: a call that writes into a tensor creates a new value. Sizes read from a
+tensor remember it (`Int`), so that `x.view(x.shape[0], -1)` is not emitted as `x.view(16, -1)`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from kernelmill.decompose.record.variables import Place
 
 Tree = Any
-"""Lists, tuples, dicts and slices with `Value`, `Int`, `Float` and constants in them."""
+"""Lists, tuples, dicts and slices of `Value`, `Int`, `Float` and constants."""
 
 
 class _Training:
@@ -23,31 +23,31 @@ class _Training:
 
 
 TRAINING = _Training()
-"""Stands in a call's arguments where they have `self.training`."""
+"""Placeholder in a call's arguments for `self.training`."""
 
 
 @dataclass(eq=False)
 class Value:
-    """A tensor, or a number that was given to the model (`input`) or to a part of it (`literal`)."""
+    """A tensor, or a number passed to the model (`input`) or to a part of it (`literal`)."""
 
     kind: Literal["input", "weight", "result", "literal"]
     name: str
-    """Of an input its name, of a weight its path in the model, of a result what made it."""
+    """For an input its name, for a weight its path in the model, for a result the call that made it."""
     shape: tuple[int, ...] | None
     """None for a number."""
     dtype: str
     op: Op | None = field(default=None, repr=False)
     variable: str = ""
-    """What the author calls it, where that is known."""
+    """The author's name for it, if known."""
     example: Any = None
     """A number's value, or what is known of a tensor's values."""
     seen: str | None = None
-    """An expression for whole numbers that are the same in every run, or such as a module that is kept whole was given."""
+    """An expression for integers that are the same in every run, or that a module kept whole received."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """An object of the author's own that a module is made with (a configuration, a choice): how it is written, of which class it is."""
+    """The source text and class of an object that a module is created with (a configuration, an enum)."""
 
     text: str
     needs: str
@@ -65,7 +65,7 @@ class Op:
     output: Tree = None
     module: Leaf | None = None
     place: Place | None = None
-    """Where in the author's file it is called."""
+    """The location of the call in the author's file."""
 
     @property
     def short(self) -> str:
@@ -74,7 +74,10 @@ class Op:
         )
 
     def inputs(self) -> list[Value]:
-        """Tensors and numbers that it reads, weights too, each once; not those of which it reads a size only."""
+        """The tensors and numbers it reads, including weights, each once.
+
+        Reading only a size does not count.
+        """
         return list(dict.fromkeys(values_of((self.args, self.kwargs))))
 
     def outputs(self) -> list[Value]:
@@ -83,25 +86,25 @@ class Op:
 
 @dataclass(eq=False)
 class Leaf:
-    """A layer of torch: how to make it again, and where it stands."""
+    """A torch layer: its location, and how to create it again."""
 
     path: str
     kind: str
     """`Linear`"""
     required: dict[str, Any]
     options: dict[str, Any]
-    """Those that are not the default."""
+    """Arguments that differ from their defaults."""
     weights: dict[str, Value]
-    """By their name in the layer."""
+    """Keyed by name in the layer."""
     dtype: str | None = None
-    """Of its parameters, where that is not float32."""
+    """Dtype of its parameters, if not float32."""
     kept: str | None = None
-    """Why it is one call, where it is a module of the author's and not a layer of torch."""
+    """Why it is recorded as one call, if it is a module of the author's and not a torch layer."""
 
 
 @dataclass(eq=False)
 class Scope:
-    """One call of a module that is not a layer of torch."""
+    """One call of a module that is not a torch layer."""
 
     path: str
     kind: str
@@ -109,10 +112,10 @@ class Scope:
     parent: Scope | None
     items: list[Op | Scope] = field(default_factory=list)
     args: dict[str, Tree] = field(default_factory=dict)
-    """By the names of `forward`."""
+    """Keyed by parameter name of `forward`."""
     output: Tree = None
     own: bool = True
-    """Whether its class is the author's, not a container of torch."""
+    """Whether its class is the author's, not a torch container."""
 
     def ops(self) -> Iterator[Op]:
         for item in self.items:
@@ -150,7 +153,7 @@ def values_of(tree: Tree) -> Iterator[Value]:
 
 
 def tree_map(tree: Tree, change: Callable[[Any], Any]) -> Tree:
-    """The same structure with every leaf changed."""
+    """The same structure with `change` applied to every leaf."""
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return tuple(tree_map(item, change) for item in tree)
     if isinstance(tree, list | tuple):
@@ -163,7 +166,7 @@ def tree_map(tree: Tree, change: Callable[[Any], Any]) -> Tree:
     return change(tree)
 
 
-# --------------------------------------------------------------------------------------- numbers that know where they are from
+# --------------------------------------------------------------------------- numbers that know their origin
 
 
 class _Number:

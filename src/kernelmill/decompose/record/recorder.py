@@ -1,7 +1,7 @@
-"""Notes every call into torch while a model runs, as its author wrote it. `capture` runs the model.
+"""Record every call into torch while a model runs, as its author wrote it. `capture` runs the model.
 
-Tensors are known by their identity; a call that writes into one makes a new value of it. A view that is read after its base was
-written to through another one is not covered.
+Tensors are identified by object identity; a call that writes into one creates a new value. Not covered: a
+view that is read after its base was written through another view.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FILLED = {
     "torch.empty_like": "torch.zeros_like",
     "torch.Tensor.new_empty": "torch.Tensor.new_zeros",
 }
-"""A part that writes only some of a new tensor gives the rest too, which has to be something."""
+"""A part that writes only some of a new tensor also returns the rest, which must be defined."""
 
 
 class Refused(Exception):
@@ -53,7 +53,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         self._kept, self._modules = kept, dict(model.named_modules())
         self._attributes = {path for path, _ in _attributes(model)}
         self._inside = False
-        """Whether a module that is kept whole runs."""
+        """Whether a module that is kept whole is running."""
         self.scope = self.root
         self.notes: list[str] = []
         self.inputs: list[Value] = []
@@ -62,7 +62,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         self.paths = {id(part): path for path, part in model.named_modules(remove_duplicate=True)}
         self._known: dict[
             int, tuple[torch.Tensor, Value]
-        ] = {}  # holds the tensors, so that no id is used again
+        ] = {}  # holds the tensors, so that ids are not reused
         self._storages: dict[int, list[torch.Tensor]] = {}
         self._stale: set[int] = set()
         self._views: dict[int, tuple[torch.Tensor, Op]] = {}
@@ -77,7 +77,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
             self._held[path] = tensor
 
     def given(self, name: str) -> Callable[[Any], Any]:
-        """Make inputs of the model's arguments."""
+        """A function that turns values of the model's argument `name` into inputs."""
         count = iter(range(1_000_000))
 
         def one(value: Any) -> Any:
@@ -131,7 +131,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         return one
 
     def _alias(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Value] | None:
-        """The same tensor by another name that no call of torch has made: `Variable(x)`."""
+        """Find the value of a tensor that aliases a known one without a torch call: `Variable(x)`."""
         for other in self._storages.get(_storage(tensor), []):
             if _geometry(other) == _geometry(tensor) and id(other) not in self._stale:
                 self._know(tensor, self._known[id(other)][1])
@@ -139,7 +139,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         return None
 
     def _constant(self, tensor: torch.Tensor) -> Any:
-        """A tensor that no call of torch has made: `torch.Tensor([1e10])`, `torch.from_numpy(np.eye(3))`."""
+        """Record a tensor that no torch call made: `torch.Tensor([1e10])`, `torch.from_numpy(np.eye(3))`."""
         typed, shape, dtype = {"dtype": tensor.dtype}, tuple(tensor.shape), _dtype(tensor)
         if is_uninitialised(tensor):
             made = self._made("torch.zeros", (shape,), typed, shape, dtype)
@@ -173,7 +173,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         return value
 
     def results(self, output: Any, root: Scope) -> Tree:
-        """What the model gives. A weight that it gives as it is, is made a result: a copy of it."""
+        """The model's output. A weight that is returned unchanged becomes a result: a copy of it."""
         copies: dict[Value, Value] = {}
 
         def one(value: Any) -> Any:
@@ -187,7 +187,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         return tree_map(self.tree(output), one)
 
     def _keep(self, why: str, scope: Scope | None = None) -> Keep:
-        """The smallest module around this place that can be made again."""
+        """Choose the smallest enclosing module that can be created again from constants."""
         why = f"{self._here()}{why}"
         inside: Scope | None = scope or self.scope
         while inside is not None and inside.path:
@@ -200,9 +200,10 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         return Keep("", why)
 
     def see_that_state_stays(self) -> None:
-        """What is written into a weight or a buffer stays there, which no part with a copy of it could do.
+        """Keep a module whole if it writes into a weight or buffer.
 
-        An attribute that each run first writes over (`self.hidden.copy_(hidden)`) carries nothing from run to run.
+        The write persists, which a part with a copy of the tensor could not reproduce. An attribute that each
+        run first overwrites (`self.hidden.copy_(hidden)`) carries nothing from run to run and is allowed.
         """
         for path, value in self.weights.items():
             now = next(
@@ -229,7 +230,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
             raise Refused(f"it makes more than {MAX_OPS:,} calls")
         return self._ops - 1
 
-    # A call into torch.
+    # Calls into torch.
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -262,7 +263,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         kwargs: dict[str, Any],
         leaf: Leaf | None,
     ) -> Any:
-        """Make the call, and note it if a tensor comes of it."""
+        """Make the call, and record it if it produces or writes a tensor."""
         if any(map(torch._C._functorch.is_functorch_wrapped_tensor, _flat((args, kwargs)))):
             raise self._keep("a function is transformed (vmap, grad)")
         before = {id(one): one._version for one in _flat((args, kwargs))}
@@ -273,9 +274,9 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
                     self._known[id(one)][1].seen = held(one)
         output = func(*args, **kwargs)
         if "dropout" in name.lower() and isinstance(output, torch.Tensor) and id(output) in before:
-            output = output.view_as(output)  # it does nothing now, and something in training
+            output = output.view_as(output)  # a no-op now, but not in training
         if leaf is not None and leaf.kept and any(id(one) in before for one in _flat(output)):
-            # It may give back what it was given, this time.
+            # It may return its input unchanged only in this run.
             output = tree_map(
                 output,
                 lambda one: one.view_as(one) if isinstance(one, torch.Tensor) and id(one) in before else one,
@@ -307,7 +308,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
                 known = self._known.get(id(tensor))
                 if known is None or known[1].op is not op:
                     self._know(tensor, Value("result", op.short, tuple(tensor.shape), _dtype(tensor), op))
-        # `x[:, 0] = y` gives nothing: what comes of it is x.
+        # `x[:, 0] = y` returns nothing: its result is x.
         op.output = self.tree(output if made else (written[0] if len(written) == 1 else written))
         for tensor in written:
             self._write_back(tensor)
@@ -322,7 +323,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         return output
 
     def _write_back(self, view: torch.Tensor) -> None:
-        """What was written into a view is in the tensor that it is a view of."""
+        """Record that a write into a view also changed its base."""
         if id(view) not in self._views:
             return
         base, made_by = self._views[id(view)]
@@ -346,14 +347,14 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         self._know(base, op.output)
         self._write_back(base)
 
-    # A call of a module.
+    # Calls of modules.
 
     def module(
         self, part: nn.Module, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if self._inside:
             return plain(part, *args, **kwargs)
-        with torch._C.DisableTorchFunction():  # what is done here is not the model's doing
+        with torch._C.DisableTorchFunction():  # calls made here are not the model's
             leaf = self._layer(part) or self._kept_whole(part)
             if leaf is not None:
                 self._inside = bool(leaf.kept)
@@ -395,7 +396,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
             if id(tensor) in self._known
         }
         if any(value.kind != "weight" for value in weights.values()):
-            return None  # it is called with tensors that the model computes (`torch.func.functional_call`)
+            return None  # called with tensors that the model computes (`torch.func.functional_call`)
         dtypes = {value.dtype for value in weights.values() if "float" in value.dtype}
         other = next(iter(dtypes)) if len(dtypes) == 1 and dtypes != {"float32"} else None
         return Leaf(path, type(part).__name__, *known, weights, other)
@@ -408,7 +409,7 @@ _SHAPING = ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "
 
 @contextlib.contextmanager
 def _open() -> Iterator[None]:
-    """Inside, a composed function runs its own lines instead of asking the mode about itself."""
+    """Within this context, a composed function runs its own code instead of dispatching to the mode."""
     names: Any = F
     plain = names.has_torch_function
     names.has_torch_function = lambda _: False
@@ -419,7 +420,7 @@ def _open() -> Iterator[None]:
 
 
 def bound_arguments(forward: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """What is given to `forward`, by name; further positional ones as x1, x2 …"""
+    """The arguments of `forward` by name; those of `*args` as args_0, args_1 …"""
     bound = inspect.signature(forward).bind(*args, **kwargs)
     found: dict[str, Any] = {}
     for name, value in bound.arguments.items():
@@ -442,7 +443,7 @@ def _flat(tree: Any) -> Iterator[torch.Tensor]:
 
 
 def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters, buffers, and tensors that are mere attributes, by their path."""
+    """Parameters, buffers and plain tensor attributes, by path."""
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
     yield from _attributes(model)
@@ -463,7 +464,7 @@ def _attributes(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
                 and hasattr(value, "__dict__")
                 and not callable(value)
             ):
-                # an object of the author's own, such as a normaliser with its mean
+                # an object of the author's class, such as a normaliser with its mean
                 found = {
                     f"{name}.{key}": one for key, one in vars(value).items() if isinstance(one, torch.Tensor)
                 }
@@ -489,13 +490,13 @@ def _name(func: Any) -> str:
 
 
 def _line() -> int | None:
-    """Where the author's file is now."""
+    """The current line in the author's file."""
     frame = _frame()
     return frame.f_lineno if frame else None
 
 
 def _frame() -> FrameType | None:
-    """The author's innermost function that runs."""
+    """The innermost running frame of the author's file."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != FILE:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Shortcuts that torch takes, switched off: they say nothing about the model and hide what it does."""
+"""Disable torch shortcuts that say nothing about the model and hide what it does."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from torch import nn
 
 @contextlib.contextmanager
 def no_shortcuts() -> Iterator[None]:
-    """`torch.inference_mode` does nothing (gradients are off anyway), `nn.Transformer` does not look whether a mask is causal, and
-    what is scripted inside stays Python, which calls torch as its author wrote it."""
+    """Disable three shortcuts within this context.
+
+    `torch.inference_mode` does nothing (gradients are off anyway). `nn.Transformer` does not check whether a
+    mask is causal. Functions that are scripted here stay Python, which calls torch as the author wrote it.
+    """
     scripting: Any = torch.jit._state._enabled
     mode: Any = torch.inference_mode
     transformer: Any = nn.modules.transformer

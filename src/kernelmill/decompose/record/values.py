@@ -1,4 +1,4 @@
-"""What tensors hold, as expressions: masks, tables and positions of a model, and inputs for its parts."""
+"""Write tensor values as expressions: masks, tables and positions of a model, and inputs for its parts."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _NAMES = {
 """,
 }
 _POSITIVE, _STAYS_POSITIVE = (frozenset(names.split()) for names in _NAMES.values())
-"""What makes no numbers below zero, and what makes none of numbers that are not."""
+"""Operations whose results are never negative, and those that keep non-negative inputs non-negative."""
 _OF_POSITIVE = frozenset(
     ["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "log_", "sqrt_", "rsqrt_", "lgamma"]
 )
-"""What gives no numbers for those below zero."""
+"""Operations that are undefined for negative numbers."""
 _TO_INTEGERS = frozenset(["long", "int", "to", "type"])
 _FAR = 12
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 
 def held(tensor: torch.Tensor) -> str | None:
-    """An expression for a tensor that is no parameter; None where any numbers of its shape do."""
+    """An expression for a tensor that is not a parameter; None if any numbers of its shape will do."""
     shape, dtype = tuple(tensor.shape), tensor.dtype
     if not tensor.numel():
         return f"torch.empty({constant(shape)}, dtype={dtype})"
@@ -75,7 +75,7 @@ def held(tensor: torch.Tensor) -> str | None:
 
 
 def sign_of(tensor: torch.Tensor) -> int:
-    """Of a parameter that is not about zero at first, such as a scale of ones or the logarithm of a rate; else 0."""
+    """The sign of a parameter that starts away from zero (a scale of ones, the log of a rate); else 0."""
     if (
         not tensor.is_floating_point()
         or not tensor.numel()
@@ -86,7 +86,7 @@ def sign_of(tensor: torch.Tensor) -> int:
 
 
 def given(part: Part, value: Value) -> str:
-    """An expression for an input of a part, with values such as it gets inside the model."""
+    """An expression for an input of a part, with values like those it gets inside the model."""
     if value.shape is None:
         return constant(value.example)
     sizes = constant(value.shape)
@@ -114,7 +114,7 @@ def given(part: Part, value: Value) -> str:
 
 
 def _maker(value: Value) -> str:
-    """What made the values, layout changes aside."""
+    """The operation that made the values, ignoring layout changes."""
     while value.op is not None and kind_of(value.op) == "layout":
         sources = [one for one in value.op.inputs() if one.kind == "result"]
         if len(sources) != 1:
@@ -124,7 +124,7 @@ def _maker(value: Value) -> str:
 
 
 def _is_positive(tree: Any, far: int = _FAR) -> bool:
-    """Whether it is known that no number of it is below zero."""
+    """Whether it is known to contain no negative number."""
     if not isinstance(tree, Value):
         return isinstance(tree, int | float) and tree >= 0
     op = tree.op
@@ -149,13 +149,13 @@ def _is_positive(tree: Any, far: int = _FAR) -> bool:
 
 
 def _floor(op: Any) -> float:
-    """The least number that a clamp lets through."""
+    """The lower bound of a clamp."""
     least = op.kwargs.get("min", op.args[1] if len(op.args) > 1 else None)
     return float(least) if isinstance(least, int | float) else float("-inf")
 
 
 def _has_to_be_positive(part: Part, value: Value) -> bool:
-    """Whether the part takes a logarithm or a root of it, or of sums and means of it."""
+    """Whether the part takes a logarithm or root of it, or of sums and means of it."""
     same = {value}
     for op in part.ops:
         if not same & set(op.inputs()):
@@ -166,12 +166,12 @@ def _has_to_be_positive(part: Part, value: Value) -> bool:
         if kind_of(op) == "layout" or short in _STAYS_POSITIVE:
             same |= {
                 one for one in op.outputs() if not _is_positive(one)
-            }  # the mean of squares takes any number
+            }  # the mean of squares accepts any number
     return False
 
 
 def _bound_as_integer(part: Part, value: Value) -> int | None:
-    """Floats may be indices, too, once they are integers."""
+    """The index bound of a float input that the part converts to integers; None if it does not."""
     same = {value}
     for op in part.ops:
         if not same & set(op.inputs()):
@@ -185,7 +185,7 @@ def _bound_as_integer(part: Part, value: Value) -> int | None:
 
 
 def _bound(part: Part, value: Value) -> int | None:
-    """Indices have to be inside all that they index."""
+    """The exclusive upper bound that keeps indices valid for everything they index."""
     same = {value}
     found = []
     for op in part.ops:

@@ -1,7 +1,7 @@
-"""What the author of a model calls results: the variable that each expression of a source is assigned to.
+"""Find the author's names for results: the variable that each expression of a source is assigned to.
 
-An expression is known by its place in the text, as Python's frames have it (`code.co_positions`). Parts of an expression have no name,
-nor has what is assigned to something else than names, attributes and items of those.
+An expression is identified by its position in the text, as Python's frames report it (`code.co_positions`).
+Subexpressions have no name, nor do values assigned to anything but names, attributes and their items.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Place = tuple[int | None, int | None, int | None, int | None]
 
 
 def variables(code: str) -> dict[Place, str | list[str]]:
-    """By the place of an expression the variable it is assigned to; several where it is unpacked."""
+    """Map the position of each assigned expression to its variable, or to several if it is unpacked."""
     found: dict[Place, str | list[str]] = {}
     for node in ast.walk(parse_module(code)):
         match node:
@@ -41,14 +41,14 @@ def _assigned(target: ast.expr, value: ast.expr, found: dict[Place, str | list[s
             _assigned(target, other, found)
         case ast.Tuple(elts=targets) | ast.List(elts=targets), _:
             found[_place(value)] = [_name(one) for one in targets]
-        case ast.Subscript(), _:  # the item is written when its value is there
+        case ast.Subscript(), _:  # the item is written once its value exists
             found[_place(target)] = _name(target)
         case _:
             found[_place(value)] = _name(target)
 
 
 def _name(target: ast.expr) -> str:
-    """Empty where there is none."""
+    """The name of a target; empty if it has none."""
     match target:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name.strip("_")
@@ -62,7 +62,7 @@ def _place(node: ast.expr | ast.stmt) -> Place:
 
 
 class Places:
-    """Where in its source a frame is."""
+    """Looks up the source position of a frame."""
 
     def __init__(self) -> None:
         self._of: dict[CodeType, list[Place]] = {}

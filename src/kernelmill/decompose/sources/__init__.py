@@ -1,4 +1,11 @@
-"""Which models to decompose: problem files and folders, importable classes, configurations of transformers.
+"""Find the models to decompose, and their source text.
 
-Out: a `ModelFile` with the model's text in one piece. Nothing of the model is run here.
+In: what the command line names. Out: `ModelFile`s, each the source of one model as a single text. No code of
+the model runs here.
+
+    problem_files   problem files and folders of them; `ModelFile`
+    importable      a class that can be imported (`--module`)
+    hf              a transformers configuration (`--hf-config`)
+    local_imports   inlines the local modules that a source imports
+    source_parts    extracts parts of a source for emitted files
 """

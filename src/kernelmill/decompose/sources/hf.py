@@ -1,8 +1,9 @@
-"""A model of `transformers` by its configuration, as a source: random weights, nothing is downloaded.
+"""Write a `transformers` model as a source, from its configuration: random weights, nothing is downloaded.
 
-The name is a type of model (`bert`, `llama`, `vit`), with the sizes that the configuration has by itself, or a name of the table in
-`evaluate.offline_models` (`facebook/opt-1.3b`). The file that is written says all of it: which class, which sizes, which inputs.
-Inputs by what the model is for: token ids, pixel values, sounds or their features; batch and lengths are chosen here.
+The name is a model type (`bert`, `llama`, `vit`) with the default sizes of its configuration, or a name from
+the table in `evaluate.task.offline_models` (`facebook/opt-1.3b`). The source states everything: class, sizes,
+inputs. Inputs follow the model's task: token ids, pixel values, audio or audio features. Batch size and
+lengths are chosen here.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _HEADS = (
     ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "text"),
     ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "text"),
 )
-"""The first that knows the type is taken; without one it is the bare model."""
+"""The first one that knows the type is used; without one, the bare model."""
 _MAPPINGS = {made_by: mapping for made_by, mapping, _ in _HEADS}
 
 
@@ -36,7 +37,7 @@ class Input(NamedTuple):
 
 
 def hf_source(name: str, changes: dict[str, Any]) -> ModelFile:
-    """The model as a source. Raises `SourceError` where there is no such configuration."""
+    """The model as a source. Raises `SourceError` if there is no such configuration."""
     if importlib.util.find_spec("transformers") is None:
         raise SourceError(f"--hf-config {name}: it needs transformers, which is not installed")
     entry = offline_models.table().get(name)
@@ -50,7 +51,7 @@ def hf_source(name: str, changes: dict[str, Any]) -> ModelFile:
         )
     try:
         config = configs.AutoConfig.for_model(kind, **fields)
-    except Exception as error:  # noqa: BLE001  a configuration checks its fields in many ways
+    except Exception as error:  # noqa: BLE001  configurations validate their fields in many ways
         said = " ".join(str(error).split())[:300]
         raise SourceError(f"--hf-config {name}: {type(error).__name__}: {said}") from None
     known = {*configs.CONFIG_MAPPING[kind]().to_dict(), *config.attribute_map}
@@ -75,8 +76,10 @@ def hf_source(name: str, changes: dict[str, Any]) -> ModelFile:
 
 
 def _has_experts(module: str) -> bool:
-    """Whether transformers can be told how to run the experts of a model. Its own loop over them depends on where the router sends
-    tokens, so that no run of it says what another does."""
+    """Whether transformers lets the caller choose how a model's experts run.
+
+    Its own loop over experts depends on where the router sends tokens, so one run does not describe another.
+    """
     package = importlib.util.find_spec("transformers")
     assert package is not None
     folders = package.submodule_search_locations or []

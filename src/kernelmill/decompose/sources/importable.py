@@ -1,7 +1,9 @@
-"""A class that can be imported, as a source: `--module package.module:Class --init '(64, heads=8)' --inputs 'x=float32[batch,seq,64]'`.
+"""Write an importable class as a source.
 
-A small file is written that imports the class under the name `Model` and draws its inputs. Sizes with a name and no number get one,
-and so does the range of indices; what was chosen is returned, to be recorded.
+    --module package.module:Class --init '(64, heads=8)' --inputs 'x=float32[batch,seq,64]'
+
+The source is a small file that imports the class, subclasses it as `Model` and draws its inputs. Sizes with a
+name but no number get a default, and so does the range of indices. The choices are returned, to be recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ SIZES = {
 }  # fmt: skip
 OTHER_SIZE = 8
 INDICES = 10
-"""Indices are below this where nobody says otherwise."""
+"""Exclusive upper bound of indices, unless one is given."""
 DTYPES = {
     **dict.fromkeys(("float64", "fp64", "f64", "double"), "float64"),
     **dict.fromkeys(("float32", "fp32", "f32", "float"), "float32"),
@@ -45,7 +47,7 @@ _CLASS = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za
 
 
 class Given(NamedTuple):
-    """One input: `drawn` is an expression."""
+    """One input; `drawn` is the expression that creates it."""
 
     name: str | None
     drawn: str
@@ -53,7 +55,10 @@ class Given(NamedTuple):
 
 
 def module_source(named: str, init: str, inputs: str, folder: Path) -> ModelFile:
-    """The class as a model. `folder` is where modules are looked for before Python's packages. Raises `SourceError`."""
+    """The class as a model.
+
+    Modules are searched in `folder` before Python's packages. Raises `SourceError`.
+    """
     found = _CLASS.fullmatch(named)
     if found is None:
         raise SourceError(f"--module {named}: expected package.module:Class")
@@ -93,7 +98,7 @@ def module_source(named: str, init: str, inputs: str, folder: Path) -> ModelFile
 
 
 def _installed(module: str) -> bool:
-    """Without importing it: a package's `__init__` is a stranger's code too."""
+    """Check without importing it: a package's `__init__` is untrusted code too."""
     try:
         return importlib.util.find_spec(module.partition(".")[0]) is not None
     except (ImportError, ValueError):
@@ -101,7 +106,7 @@ def _installed(module: str) -> bool:
 
 
 def constructor(text: str) -> tuple[str, str]:
-    """`(64, heads=8)` as the inside of a list and of a dict. Raises `SourceError`."""
+    """Parse `(64, heads=8)` into the contents of a list and of a dict. Raises `SourceError`."""
     inner = text.strip()
     try:
         call = parse_expression(
@@ -117,7 +122,7 @@ def constructor(text: str) -> tuple[str, str]:
 
 
 def _literal(node: ast.expr) -> str:
-    """Numbers, strings, tuples, lists and dicts of them, and types such as `torch.bfloat16`."""
+    """Numbers, strings, tuples, lists and dicts of them, and dtypes such as `torch.bfloat16`."""
     match node:
         case ast.Attribute(value=ast.Name(id="torch"), attr=name) if name in DTYPES.values():
             return f"torch.{name}"
@@ -125,7 +130,10 @@ def _literal(node: ast.expr) -> str:
 
 
 def parsed_inputs(text: str, assumptions: list[str]) -> list[Given]:
-    """`x=float32[batch,seq,64], ids=int64[batch,seq]<1000, causal=True`. Adds to the assumptions. Raises `SourceError`."""
+    """Parse `x=float32[batch,seq,64], ids=int64[batch,seq]<1000, causal=True`.
+
+    Appends the choices made to `assumptions`. Raises `SourceError`.
+    """
     sizes: dict[str, int] = {}
     given = []
     for piece in _pieces(text):
@@ -171,7 +179,7 @@ def _drawn(dtype: str, shape: list[int], below: int | None) -> str:
 
 
 def _pieces(text: str) -> list[str]:
-    """Cut at the commas that are in no bracket."""
+    """Split at commas outside brackets."""
     pieces, depth = [""], 0
     for letter in text:
         depth += (letter in "([{") - (letter in ")]}")
@@ -183,7 +191,10 @@ def _pieces(text: str) -> list[str]:
 
 
 def keyword(text: str) -> tuple[str, Any]:
-    """`num_hidden_layers=2` of `--set`; what is no Python literal is a string. Raises `SourceError`."""
+    """Parse `num_hidden_layers=2` of `--set`; a value that is not a Python literal is a string.
+
+    Raises `SourceError`.
+    """
     name, equals, value = text.partition("=")
     if not equals or not name.strip().isidentifier():
         raise SourceError(f"--set {text}: expected key=value")

@@ -1,8 +1,9 @@
-"""Sources that import modules beside them: made into one text, because a confined process reads Python's packages and nothing else.
+"""Inline the local modules that a source imports.
 
-The text begins with the local modules, as strings, and an importer for them; what follows is the source as it was written. So it is
-the same program wherever it stands, and can be proven again from its folder alone. Modules are found by reading `import` statements;
-what a program imports by other means, and data files that it reads, are not there when it runs.
+A sandboxed process can read only Python's packages. The text starts with the local modules as strings and an
+importer for them; the source follows as written. So it is the same program in any location, and can be proven
+again from its folder alone. Modules are found by reading `import` statements. Not covered: modules imported
+by other means, and data files that the program reads.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kernelmill.decompose.model_folder import Unusable
 from kernelmill.evaluate.task import offline_models
 
 MAX_LOCAL = 4 << 20
-"""Bytes of the modules that one source may bring along."""
+"""Maximum bytes of the modules that one source may include."""
 _NEVER_LOCAL = frozenset([*sys.stdlib_module_names, "torch", "transformers", "numpy", "kernelmill"])
 
 _HEAD = '''"""{title}, with the local modules that it imports: {names}."""
@@ -50,8 +51,10 @@ _sys.meta_path.insert(0, _Local())
 
 
 def with_local_modules(code: str, folder: Path, title: str) -> str:
-    """The source with the modules that it imports from its folder, or from the package that it is in; as it is where there are
-    none. Raises `Unusable`."""
+    """The source together with the modules that it imports from its folder or its package.
+
+    Unchanged if there are none. Raises `Unusable`.
+    """
     root, package = _package(code, folder)
     found = local_modules(code, [folder, root], package)
     if not found:
@@ -68,7 +71,10 @@ def with_local_modules(code: str, folder: Path, title: str) -> str:
 
 
 def local_modules(code: str, roots: list[Path], package: str = "") -> dict[str, str]:
-    """The modules below some folders that a source of a package imports, and what those import: texts by their names."""
+    """The modules below `roots` that a source imports, directly or indirectly: texts by name.
+
+    `package` is the package that the source belongs to.
+    """
     found: dict[str, str] = {}
     todo = [(code, package)]
     total = 0
@@ -92,7 +98,7 @@ def local_modules(code: str, roots: list[Path], package: str = "") -> dict[str, 
 
 
 def module_file(name: str, roots: list[Path]) -> Path | None:
-    """The file of a module below one of some folders; None where it has none, and for what is never local."""
+    """The file of a module below one of `roots`; None if there is none, or if the name is never local."""
     if name.partition(".")[0] in _NEVER_LOCAL:
         return None
     for root in roots:
@@ -104,7 +110,7 @@ def module_file(name: str, roots: list[Path]) -> Path | None:
 
 
 def _package(code: str, folder: Path) -> tuple[Path, str]:
-    """Where the package begins that a source in a folder is part of, and its name there."""
+    """The folder above the top-level package that a source belongs to, and the source's package name."""
     root, names = folder.resolve(), list[str]()
     while root.parent != root and ((root / "__init__.py").is_file() or len(names) < _upwards(code)):
         names.insert(0, root.name)
@@ -113,7 +119,7 @@ def _package(code: str, folder: Path) -> tuple[Path, str]:
 
 
 def _upwards(code: str) -> int:
-    """The most dots of its relative imports."""
+    """The maximum level (number of dots) of its relative imports."""
     return max(
         (node.level for node in ast.walk(parse_module(code)) if isinstance(node, ast.ImportFrom)), default=0
     )
@@ -126,7 +132,7 @@ def _with_packages(name: str) -> Iterator[str]:
 
 
 def _imported(code: str, package: str) -> Iterator[str]:
-    """Every name that may be a module, of a source that is inside `package`."""
+    """Every imported name that may be a module, for a source inside `package`."""
     for node in ast.walk(parse_module(code)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -153,7 +159,7 @@ def _read(file: Path) -> str:
 
 
 def _literal(text: str) -> str:
-    """A string that a person can read, where there is one."""
+    """A readable string literal, if possible."""
     raw = f"r'''{text}'''"
     try:
         same = "\r" not in text and ast.literal_eval(raw) == text
@@ -163,7 +169,7 @@ def _literal(text: str) -> str:
 
 
 def _future(code: str) -> tuple[str, str]:
-    """Its `from __future__ import …`, which has to stand first, and the rest."""
+    """Its `from __future__ import …` lines, which must come first, and the rest."""
     lines, found = code.splitlines(keepends=True), []
     for node in parse_module(code).body:
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":

@@ -1,4 +1,4 @@
-"""Which models there are: problem files, and folders of them as KernelBench lays them out."""
+"""Find models in problem files, and in folders of them with KernelBench's layout."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kernelmill.errors import SourceError
 LEVEL = re.compile(r"level_?(\d+)")
 _NOT_IN_NAMES = re.compile(r"[^\w.+-]")
 UNKNOWN = "models"
-"""The folder of models whose level nobody said."""
+"""The folder for models without a known level."""
 
 
 class ModelFile(NamedTuple):
     path: Path
     level: int | None
     code: str | None = None
-    """Of a model that has no file (`sources`), which `path` only names."""
+    """The source text of a model without a file (`hf`, `importable`); `path` is then only a name."""
     assumptions: tuple[str, ...] = ()
-    """What was chosen for it, for want of anybody saying so."""
+    """Choices made because the user specified nothing."""
 
     @property
     def name(self) -> str:
@@ -32,12 +32,15 @@ class ModelFile(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Its folder in a result."""
+        """Its folder in the output."""
         return f"{f'level{self.level}' if self.level is not None else UNKNOWN}/{self.name}"
 
 
 def model_files(sources: Iterable[Path]) -> list[ModelFile]:
-    """Files in the order given, those of a folder by level and number. Raises `SourceError` where a source has none."""
+    """Files in the order given; those of a folder sorted by level and number.
+
+    Raises `SourceError` if a source has none.
+    """
     found: dict[Path, ModelFile] = {}
     for source in sources:
         files = list(_files(source))
@@ -56,7 +59,7 @@ def _files(source: Path) -> Iterator[Path]:
             raise SourceError(f"{source}: expected a .py file with a class Model")
         yield source
     elif source.is_dir():
-        # A checkout of KernelBench has its levels in a folder of the same name.
+        # A KernelBench checkout has its levels in a folder of the same name.
         for folder in (source, source / "KernelBench"):
             levels = [
                 inner for inner in folder.glob("level*") if inner.is_dir() and LEVEL.fullmatch(inner.name)
@@ -75,7 +78,7 @@ def _in(folder: Path) -> list[Path]:
 
 
 def natural(path: Path | str) -> list[tuple[int, str]]:
-    """`2_b` before `10_a`; different names are never equal."""
+    """A sort key that puts `2_b` before `10_a`; different names never compare equal."""
     pieces = re.split(r"(\d+)", str(path))
     found = [(int(piece), "") if piece.isdigit() and piece.isascii() else (-1, piece) for piece in pieces]
     return [*found, (-2, str(path))]

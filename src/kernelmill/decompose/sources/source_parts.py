@@ -1,4 +1,4 @@
-"""Parts of the author's file that emitted files use: how inputs are made, and whether the file needs nothing but torch."""
+"""Extract parts of the author's file for emitted files, and check whether it needs anything but torch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Inputs(NamedTuple):
 
 
 def imported(code: str) -> set[str]:
-    """The packages that a source imports, wherever it does."""
+    """The packages that a source imports anywhere in its text."""
     found: set[str] = set()
     for node in ast.walk(parse_module(code)):
         if isinstance(node, ast.Import):
@@ -41,7 +41,7 @@ def imported(code: str) -> set[str]:
 
 
 def standing_alone(code: str, entry_point: str) -> str | None:
-    """The source, without what its model does not use if that needs more than torch; None where the model does."""
+    """The source, cut to what its model uses if the rest needs more than torch; None if the model does."""
     if imported(code) <= ALLOWED:
         return code
     needed = _needed(code, [entry_point, "get_inputs", "get_init_inputs"])
@@ -50,7 +50,7 @@ def standing_alone(code: str, entry_point: str) -> str | None:
 
 
 def own_inputs(code: str) -> Inputs | None:
-    """`get_inputs` as the author wrote it, with what it needs; None where it cannot be taken out of the file."""
+    """`get_inputs` as the author wrote it, with its dependencies; None if it cannot be extracted."""
     needed = _needed(code, ["get_inputs"])
     if not needed or any(isinstance(node, ast.ClassDef) for node in needed):
         return None
@@ -64,7 +64,7 @@ def own_inputs(code: str) -> Inputs | None:
 
 
 def own_classes(code: str, names: list[str]) -> Inputs | None:
-    """Classes as the author wrote them, with what they need; None where that cannot be taken out of the file."""
+    """Classes as the author wrote them, with their dependencies; None if they cannot be extracted."""
     needed = _needed(code, names)
     imports, rest = _parted(needed)
     if not needed or imports is None:
@@ -73,7 +73,7 @@ def own_classes(code: str, names: list[str]) -> Inputs | None:
 
 
 def _needed(code: str, names: list[str]) -> list[ast.stmt]:
-    """The statements of a file that define these names, and all that those use, in their order."""
+    """The statements that define these names, and everything those use, in file order."""
     places: dict[str, ast.stmt] = {}
     for node in parse_module(code).body:
         for name in _defined(node):
@@ -91,14 +91,14 @@ def _needed(code: str, names: list[str]) -> list[ast.stmt]:
 
 
 def _parted(nodes: list[ast.stmt]) -> tuple[list[str] | None, list[ast.stmt]]:
-    """The imports, None where there are others than of torch and the like, and the rest."""
+    """The imports (None if any is outside `ALLOWED`), and the other statements."""
     imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
     rest = [node for node in nodes if not isinstance(node, ast.Import | ast.ImportFrom)]
     return ([ast.unparse(node) for node in imports] if all(map(_harmless, imports)) else None), rest
 
 
 def _text(code: str, node: ast.stmt) -> str:
-    """As it stands in the file, decorators too."""
+    """The statement's source text, including decorators."""
     first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
     return "\n".join(code.splitlines()[first - 1 : node.end_lineno])
 

@@ -1,4 +1,4 @@
-"""`decomposition_analysis.md`: what a person wants to know of a decomposed model, from its tree and its proof."""
+"""Write `decomposition_analysis.md`: a readable report on a decomposed model, from its tree and its proof."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ROADS = {
     "real": "The model was built and run once for real, because it looks at numbers while it runs.",
 }
 _MANY = 60
-"""Parts in a table; the others are counted."""
+"""Maximum rows of a table; the rest are only counted."""
 
 
 def analysis(tree: Mapping[str, Any], proof: Proof | None = None) -> str:
-    """Markdown. Raises `NotATree`."""
+    """The report as Markdown. Raises `NotATree`."""
     found = typed(tree)
     lines = [f"# {_text(found.metadata.model_name)}", "", *_what(found)]
     for title, section in (
@@ -198,7 +198,7 @@ def _plain(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Text that is no markup, and stays in its cell."""
+    """Escape Markdown, so that the text stays in its table cell."""
     return re.sub(r"([\\`*|<>\[\]])", r"\\\1", _plain(text))
 
 

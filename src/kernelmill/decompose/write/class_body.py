@@ -1,5 +1,7 @@
-"""What a class holds: layers, parameters and buffers as lines of its `__init__`, the arguments these take, and which tensor of the
-model each is."""
+"""The state of an emitted class: layers, parameters and buffers as lines of `__init__`.
+
+It also tracks the constructor's arguments, and which tensor of the model each weight is.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,15 @@ from kernelmill.decompose.write.literals import OF_MODULES, constant, numbered
 
 @dataclass(frozen=True)
 class Weight:
-    """How a tensor that functions use is made."""
+    """How to create a tensor that functions use directly."""
 
     shape: tuple[int, ...]
     dtype: str
     parameter: bool
     text: str | None = None
-    """An expression with its values, where they are not just numbers of some size."""
+    """An expression with its values, if random numbers of its shape are not enough."""
     sign: int = 0
-    """Of a parameter that keeps away from zero on one side."""
+    """The sign of a parameter that stays away from zero on one side."""
 
 
 _DRAWN = {0: "torch.randn({})", 1: "torch.rand({}) + 0.5", -1: "-torch.rand({}) - 0.5"}
@@ -47,24 +49,27 @@ class Held:
         }
         self.init: list[str] = []
         self.arguments: dict[str, Any] = {}
-        """Of the constructor, with their values."""
+        """The constructor's arguments with their values."""
         self.weights: dict[str, str] = {}
-        """The path of each weight in the class, and in the model."""
+        """Maps each weight's path in the class to its path in the model."""
         self.kept: list[str] = []
-        """Classes of the source that it uses as they are."""
+        """Classes of the source that it uses unchanged."""
 
     def name_of(self, path: str) -> str | None:
-        """The attribute of a layer that is there already."""
+        """The attribute of an existing layer."""
         return self._names.get(path)
 
     def tensor(self, path: str) -> str:
-        """Where the class has this weight of the model: in the layer that has it and is used here too, if there is one."""
+        """The attribute path of a model weight: in the layer that owns it, if the class uses that layer."""
         if path in self._owners:
             self.layer(self._owners[path])
         return self._found(path) or self._weight(path)
 
     def place(self) -> str:
-        """A buffer of no numbers that goes where the module goes: of a part that is given no tensor, it says on which device that is."""
+        """An empty buffer that moves with the module.
+
+        It gives the device for a part that receives no tensor.
+        """
         if "" not in self._names:
             name = self._attribute("", "place")
             self.init.append(
@@ -96,7 +101,7 @@ class Held:
         return name
 
     def _found(self, path: str) -> str | None:
-        """Where this class has a weight of the model already."""
+        """The path at which this class already has a weight of the model."""
         return next((place for place, one in self.weights.items() if one == path), None)
 
     def _weight(self, path: str) -> str:
@@ -130,7 +135,7 @@ class Held:
         return name
 
     def _argument(self, argument: str, owner: str, value: Any) -> str:
-        """A constructor's argument with this value; one that has it already is shared by name."""
+        """A constructor argument with this value; an existing one with the same value is reused by name."""
         names = chain([argument], numbered(f"{owner}_{argument}"))
         name = next(name for name in names if self.arguments.get(name, value) == value)
         self.arguments[name] = value
@@ -138,7 +143,7 @@ class Held:
 
 
 def _needs(value: Any) -> Iterator[str]:
-    """Classes of the source that a constructor's arguments are of."""
+    """The source's classes whose objects occur in a constructor's arguments."""
     if isinstance(value, Written):
         yield value.needs
     for item in (

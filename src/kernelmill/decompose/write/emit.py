@@ -1,8 +1,9 @@
-"""A part as source that a person could have written: `__init__` and `forward` of a class, and inputs for it.
+"""Write a part as readable source: a class with `__init__` and `forward`.
 
-Layers are made with their own arguments, weights that functions use are parameters, calls are written as they were. Variables are
-used again as people do (`x = F.relu(x)`). Calls that wrote into a tensor make a new one. Names in kernels and fusions do not depend on
-where in the model these stand, so that the same work gives the same text; layers have the names of their author.
+Layers are created with their own arguments, weights that functions use become parameters, and calls are
+written as recorded. Variables are reused as people do (`x = F.relu(x)`). Calls that wrote into a tensor
+create a new one. Names in kernels and fusions do not depend on their location in the model, so that equal
+work gives equal text; layers keep their author's names.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ _FRESH = frozenset(
     ]
 )
 _MAKERS = frozenset(["arange", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace", "ones", "rand", "randint", "randn", "randperm", "range", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros"])  # fmt: skip
-"""Functions that make a tensor of no other one: without a device, they would make it on the CPU."""
+"""Functions that create a tensor from no other; without a device argument they would create it on the CPU."""
 _HIDDEN = ("_stacklevel", "inplace", "out")
 _FEW = 5
-"""Results of one call that get a name each; of more, the list has one."""
+"""Calls with up to this many results unpack them into variables; with more, one variable holds the list."""
 
 
 @dataclass
@@ -66,22 +67,26 @@ class Made:
     body: str
     """`class Model` without imports."""
     arguments: dict[str, Any]
-    """Of the constructor, with the values that make this one."""
+    """The constructor's arguments, with the values for this part."""
     weights: dict[str, str]
-    """The path of each weight in the class, and in the model."""
+    """Maps each weight's path in the class to its path in the model."""
     imports: set[str] = field(default_factory=set)
     unknown: bool = False
-    """Whether it has a size of a tensor that it does not have."""
+    """Whether it uses a size of a tensor that is not in this part."""
     kept: list[str] = field(default_factory=list)
-    """Classes of the source that it uses as they are."""
+    """Classes of the source that it uses unchanged."""
     sizes: list[tuple[Value, int]] = field(default_factory=list)
-    """Sizes that are given to it after its inputs: of which tensor, at which place."""
+    """Sizes passed after its inputs: the tensor and the axis of each."""
 
 
 class Writer:
     def __init__(self, part: Part, weights: dict[str, Weight], other: Shapes | None = None) -> None:
-        """`other`: shapes with other inputs. A size that was read from a tensor that is not in this part is taken from one that is, if the
-        two are equal there as well; without these shapes, and where there is no such tensor, it is a number."""
+        """`other` holds the shapes of all tensors when the model's inputs have other sizes.
+
+        A size read from a tensor that is not in this part is taken from a tensor that is, if the two sizes
+        are equal there as well. If there is no such tensor, the size becomes an argument of `forward`. A size
+        that does not change, or any size without `other`, is a literal number.
+        """
         self._part = part
         self._other = other or {}
         self._authors_names = part.level in ("layer", "model") and not part.crowded
@@ -90,10 +95,10 @@ class Writer:
         self._imports: set[str] = set()
         self._sizes: dict[tuple[Value, int], str] = {}
         self.unknown = False
-        """Whether a size was asked for of a tensor that is not here."""
+        """Whether a size of a tensor that is not in this part was needed."""
         self._names: dict[Value, str] = {}
         self._held: dict[str, Value] = {}
-        """What each variable holds at this point."""
+        """What each variable currently holds."""
         self._last: dict[Value, Op] = {value: op for op in part.ops for value in op.inputs()}
         self._last_sized = {value: op.index for op in part.ops for value in sized((op.args, op.kwargs))}
         self._given = names_of_inputs(part)
@@ -128,7 +133,7 @@ class Writer:
             list(self._sizes),
         )
 
-    # ---------------------------------------------------------------------------------------------- statements
+    # --------------------------------------------------------------------------------------------- statements
 
     def _statement(self, op: Op) -> list[str]:
         if short_of(op) == "__setitem__":
@@ -177,7 +182,7 @@ class Writer:
         return [f"{name} = {text}.clone()", f"{name}[{self._index(index)}] = {self._text(value)}"]
 
     def _own(self, value: Tree, op: Op) -> bool:
-        """Whether a tensor was made here, is no view, and nobody sees it after this call: then it may be written into."""
+        """Whether a tensor may be written: created here, not a view, and not used after this call."""
         made = value.op if isinstance(value, Value) else None
         return (
             made in self._part.ops
@@ -187,7 +192,7 @@ class Writer:
         )
 
     def _target(self, op: Op, value: Value) -> str:
-        """The variable that a result goes to: the author's, or that of what it was made of, where nobody needs it any more."""
+        """The variable for a result: the author's, or that of an input that is no longer needed."""
         if self._authors(value):
             return self._fresh(op, value)
         for source in op.inputs():
@@ -219,22 +224,25 @@ class Writer:
         return self._name(value, self._new(base or title_of(op), op))
 
     def _authors(self, value: Value) -> str:
-        """What the author calls it, except in kernels and fusions (these are the same wherever they stand) and where memory is short:
-        the author's helpers give back theirs when they return, and here they are part of this function."""
+        """The author's name for a value; empty in kernels and fusions, and where memory is short.
+
+        Kernels and fusions must read the same in any location. The author's helper functions free their
+        variables on return, but here they are inlined into one function.
+        """
         return value.variable if self._authors_names else ""
 
     def _ends(self, name: str, op: Op) -> bool:
-        """Whether a variable may be written over by what this call makes."""
+        """Whether the result of this call may overwrite a variable."""
         held = self._held.get(name)
         if held is None or held.shape is None or held in self._part.outputs:
             return False
         last = self._last[held].index if held in self._last else -1
-        # `y = x.clone(); y[0] = z` reads z when y is there already.
+        # `y = x.clone(); y[0] = z` reads z after y is assigned.
         here = short_of(op) != "__setitem__" or held is op.args[0]
         return (last < op.index or (last == op.index and here)) and not self._read_size_later(held, op)
 
     def _is_over(self, name: str, op: Op) -> bool:
-        """Whether nobody reads a variable after this call; one that is not used again would keep its memory."""
+        """Whether nothing reads a variable from this call on. Without reuse, it would keep its memory."""
         held = self._held.get(name)
         return (
             held is not None
@@ -245,7 +253,7 @@ class Writer:
         )
 
     def _new(self, base: str, op: Op | None = None) -> str:
-        """A variable that is free, before this call if it is said."""
+        """A free variable name; with `op`, one that is no longer read at this call is free too."""
         base = re.sub(r"\W+", "_", base).strip("_") or "x"
         if keyword.iskeyword(base) or base[0].isdigit():
             base = f"{base}_" if keyword.iskeyword(base) else f"v{base}"
@@ -280,9 +288,7 @@ class Writer:
             return f"~{self._operand(args[0])}"
         kwargs = self._kept(op)
         if method:
-            if not hasattr(
-                torch.Tensor, short
-            ):  # it only exists as one that writes in place: `fill_`, `copy_`
+            if not hasattr(torch.Tensor, short):  # only an in-place variant exists: `fill_`, `copy_`
                 short = f"clone().{op.short}"
             return f"{self._operand(args[0])}.{short}({self._arguments_text(args[1:], kwargs)})"
         return f"{self._function(name, short)}({self._arguments_text(args, kwargs)})"
@@ -304,7 +310,7 @@ class Writer:
         raise ValueError(f"{name} cannot be written as a call")
 
     def _kept(self, op: Op) -> dict[str, Any]:
-        """Without what says nothing, or nothing on another machine."""
+        """The keyword arguments, without those that have no effect or are specific to this machine."""
         found = {}
         for name, value in op.kwargs.items():
             if name in _HIDDEN or (value is None and op.name.startswith("torch.nn.functional")):
@@ -312,7 +318,7 @@ class Writer:
             if name in ("requires_grad", "pin_memory", "layout", "device") and not value:
                 continue
             found[name] = torch.device("cpu") if name == "device" else value
-        # A single number on the CPU goes with tensors of any device, and as a size it has to be there.
+        # A CPU scalar can be combined with tensors of any device, and as a size it must be on the CPU.
         single = op.short in ("tensor", "scalar_tensor") and not isinstance(op.args[0], list | tuple)
         if op.name.removeprefix("torch.") in _MAKERS and not single:
             found["device"] = torch.device("cpu")
@@ -353,7 +359,7 @@ class Writer:
         if tree is TRAINING:
             return "self.training"
         if isinstance(tree, torch.device):
-            # Whichever it was here: a part runs where its inputs are.
+            # Whatever the device was here, a part runs on that of its inputs.
             some = next((name for value, name in self._names.items() if value.shape is not None), None)
             return f"{some or f'self.{self._class.place()}'}.device"
         if isinstance(tree, torch.Size | tuple):
@@ -396,7 +402,7 @@ class Writer:
         return f"({text})" if inside else text
 
     def _same_size(self, value: Value, axis: int) -> str:
-        """A size of a tensor that is not here."""
+        """An expression for a size of a tensor that is not in this part."""
         wanted = both(value, axis, self._other)
         if wanted[0] != wanted[1]:
             for name, held in self._held.items():

@@ -1,7 +1,7 @@
-"""The files of a decomposed model: a problem for each different part, a step for each that has children, the composition, the tree.
+"""Write the files of a decomposed model: problems, steps, the composition and the tree.
 
-One file for each piece of work, however often it occurs: instances are counted. Nothing here is proven; `prove` does that from what
-is written.
+Each distinct part is a problem, and each part with children has a step. A piece of work has one file however
+often it occurs; instances are counted. Nothing is proven here: `prove` does that from the files.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if __name__ == "__main__":
 
 @dataclass(eq=False)
 class Node:
-    """A piece of work that occurs somewhere, with its first instance."""
+    """A distinct piece of work, with its first instance."""
 
     id: str
     part: Part
@@ -57,7 +57,7 @@ class Node:
     instances: int = 0
     children: list[Node] = field(default_factory=list)
     attributes: list[str] = field(default_factory=list)
-    """What each instance of a child is called in the step's parent."""
+    """The attribute of each child instance in the step's parent."""
     step: str | None = None
 
     @property
@@ -69,11 +69,11 @@ class Node:
 class Source:
     code: str
     name: str
-    """Of the model: `9_ResNet18`."""
+    """The model's name: `9_ResNet18`."""
     file: str
     level: int | None
     alone: str | None
-    """The code as a file that needs nothing but torch, where there is one."""
+    """The code as a file that needs nothing but torch, if possible."""
 
 
 class Files:
@@ -149,7 +149,10 @@ class Files:
         return any(op.module is not None and op.module.path == "" for op in self._root.ops)
 
     def _single(self) -> bool:
-        """Whether the whole holds one kernel and nothing else: the composition proves all that a step could."""
+        """Whether the whole contains one kernel and nothing else.
+
+        Then the composition proves all that a step could.
+        """
         return self._root.level != "kernel" and self._root.children == self._root.leaves()[:1]
 
     def _written(self, part: Part) -> Made:
@@ -176,7 +179,10 @@ class Files:
         return base if self._ids[base] == 1 else f"{base}_v{self._ids[base]}"
 
     def _title(self, part: Part) -> str:
-        """Of the whole: what the source is called (`33_VanillaRNN`), and of a fusion what it is made of."""
+        """The title of a part.
+
+        A root layer is titled after the source (`33_VanillaRNN`), a root fusion after its parts.
+        """
         if part is not self._root or part.level == "kernel":
             return part.title
         if part.level == "layer":
@@ -233,12 +239,12 @@ class Files:
         ]
         return "\n".join(lines) + f"\n{node.text}"
 
-    # ------------------------------------------------------------------------------------------------ parents made of children
+    # ------------------------------------------------------------------------------- parents made of children
 
     def _refactored(
         self, node: Node, children: list[Part], package: str, whole: bool = False
     ) -> tuple[str, dict[str, str]]:
-        """A parent that does nothing but call its children, and which tensor of the model each weight is."""
+        """A parent that only calls its children, and the model tensor of each weight."""
         structured = whole or node.text is self._source.alone
         classes: dict[Node, str] = {}
         attributes: dict[tuple[Any, ...], str] = {}
@@ -266,7 +272,7 @@ class Files:
                 node.attributes.append(attributes[bound])
             body.append(names.call(attributes[bound], child))
         body.append(names.closing())
-        if whole and self._kept():  # it takes and gives what the model does
+        if whole and self._kept():  # it has the inputs and outputs of the model
             (attribute,) = attributes.values()
             weights = {f"{attribute}.{path}": path for path in weights.values()}
             given = ", ".join(f"{name}={name}" for name in names.signature)
@@ -296,13 +302,13 @@ class Files:
         return "\n".join(lines) + "\n" + (_COMPOSITION if whole else ""), weights
 
     def _as_named(self, node: Node, weights: dict[str, str]) -> dict[str, str]:
-        """The model's paths as the step's original has them."""
+        """The weight map with the names that the step's original uses."""
         if node.text is self._source.alone:
             return weights
         back = {path: name for name, path in node.made.weights.items()}
         return {name: back[path] for name, path in weights.items()}
 
-    # ------------------------------------------------------------------------------------------------ the tree
+    # ----------------------------------------------------------------------------------------------- the tree
 
     def _tree(self, root: Node) -> dict[str, Any]:
         nodes = list(self._nodes.values())
@@ -420,7 +426,7 @@ def _operations(part: Part) -> list[str]:
 
 
 def _summary(part: Part) -> str:
-    """The operations of a kernel or a fusion in their order, those of a larger part by their number."""
+    """The operations of a kernel or fusion in order; for a larger part, their counts."""
     names = _operations(part)
     if part.level in ("kernel", "fusion"):
         return ", ".join(names)
@@ -431,7 +437,7 @@ def _summary(part: Part) -> str:
 
 
 def _is_empty(part: Part) -> bool:
-    """Whether it is given a tensor without numbers, such as a cache before the first token: that is no example of its work."""
+    """Whether an input is empty (a cache before the first token), which is no example of the part's work."""
     return any(0 in (value.shape or ()) for value in part.inputs)
 
 
@@ -442,7 +448,7 @@ def _where(part: Part) -> str:
 
 
 def _takes_all(record: Record, part: Part) -> bool:
-    """Whether the part takes what the model takes, in that order and nothing inside something else."""
+    """Whether the part takes exactly the model's arguments, in order and without nesting."""
     return list(record.root.args.values()) == part.inputs
 
 

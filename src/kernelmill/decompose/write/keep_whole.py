@@ -1,8 +1,9 @@
-"""Modules that are kept whole, because a run of them does not say what another run does.
+"""Modules that are kept whole, because one run of them does not describe another.
 
-Such is a module whose Python looks at a tensor's values, whose calls give tensors of a size that depends on values, that writes into
-its own state, that transforms functions (`torch.vmap`: what its calls get has other shapes), or that runs under autocast. The smallest module of the author's that does it is one call in the record, if it can be
-made again from constants; otherwise the whole model is.
+A module is kept whole if its Python code reads a tensor's values, its calls return tensors whose size depends
+on values, it writes into its own state, it transforms functions (`torch.vmap`, whose calls see other shapes),
+or it runs under autocast. The smallest such module of the author's is one call in the record, if it can be
+recreated from constants; otherwise the whole model is.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _SIZED_BY_VALUES = frozenset(
 
 
 class Keep(Exception):
-    """Start again with this module as one call."""
+    """Restart the capture with this module as one call."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(why)
@@ -52,7 +53,7 @@ class Keep(Exception):
 
 
 def looks(name: str) -> bool:
-    """Whether a call that gives no tensor gives what a tensor holds."""
+    """Whether a call that returns no tensor reads a tensor's values."""
     return name in _LOOKS or name.rpartition(".")[2] in ("equal", "allclose", "is_nonzero")
 
 
@@ -67,7 +68,7 @@ def sized_by_values(name: str, args: tuple[Any, ...]) -> bool:
 
 
 def note_constructors(module: ModuleType) -> None:
-    """Every module of the source remembers what it was made with."""
+    """Make every module of the source remember its constructor arguments."""
     for kind in list(vars(module).values()):
         if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == module.__name__:
             kind.__init__ = _noting(kind.__init__)  # type: ignore[misc]
@@ -76,14 +77,14 @@ def note_constructors(module: ModuleType) -> None:
 def _noting(plain: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(plain)
     def init(self: nn.Module, *args: Any, **kwargs: Any) -> None:
-        vars(self).setdefault(_MADE, (args, kwargs))  # of the class itself, not of the one it is derived from
+        vars(self).setdefault(_MADE, (args, kwargs))  # of the class itself, not of its base class
         plain(self, *args, **kwargs)
 
     return init
 
 
 def made_with(part: nn.Module) -> dict[str, Any] | None:
-    """The constructor's arguments by name; None where they are no constants, or not known."""
+    """The constructor's arguments by name; None if they are unknown or not constants."""
     known = vars(part).get(_MADE)
     if known is None:
         return None
@@ -106,7 +107,7 @@ class _NoConstant(Exception):
 
 
 def _constant(value: Any, source: str) -> Any:
-    """The value with objects of the source's classes as they are written."""
+    """The value, with objects of the source's classes as source text."""
     if isinstance(value, list | tuple):
         items = [_constant(item, source) for item in value]
         return items if isinstance(value, list) else tuple(items)
@@ -126,7 +127,7 @@ def _constant(value: Any, source: str) -> Any:
 
 
 def _configuration(value: Any, source: str) -> Written:
-    """A dataclass by the fields that are not as they are by themselves."""
+    """A dataclass instance as source text, with only the fields that differ from their defaults."""
     kind: Any = type(value)
     fields = {one.name: one.default for one in dataclasses.fields(value) if one.init}
     texts = {name: constant(_constant(getattr(value, name), source)) for name in fields}

@@ -1,4 +1,4 @@
-"""Names, sizes and constants as they stand in emitted source."""
+"""Names, sizes and constants as written in emitted source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelmill.decompose.record.record import Float, Int, Tree, Value, Written
 
 RESERVED = frozenset(["F", "torch", "nn", "math", "self", *dir(builtins)])
 OF_MODULES = frozenset(["training", *dir(nn.Module)])
-"""What no layer or weight may be called: `self.float` is a method."""
+"""Names that no layer or weight may have: `self.float` is a method."""
 Shapes = dict[Value, tuple[int, ...]]
 
 
@@ -40,7 +40,7 @@ def sized(tree: Tree) -> set[Value]:
 
 
 def both(value: Value, axis: int, other: Shapes) -> tuple[int, int]:
-    """A size, and what it is with other inputs."""
+    """A size, and the same size with other inputs."""
     assert value.shape is not None
     return int(value.shape[axis]), int(other.get(value, value.shape)[axis])
 
@@ -71,7 +71,7 @@ def constant(value: Any) -> str:
 
 
 def names_of_inputs(part: Part) -> dict[Value, str]:
-    """What a part's inputs are called: as the author's `forward` does, else by what is done with them, else x, y, z."""
+    """Names for a part's inputs: the author's from `forward`, else by their use, else x, y, z."""
     authors: dict[Value, str] = {}
     if part.scope is not None:
         authors = {tree: name for name, tree in part.scope.args.items() if isinstance(tree, Value)}

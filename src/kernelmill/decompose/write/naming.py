@@ -1,4 +1,4 @@
-"""What files, and the classes that parents import from them, are called: `conv2d_64x128_k3_fp32`."""
+"""Name files, and the classes that parents import from them: `conv2d_64x128_k3_fp32`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _DTYPES = {
 
 
 def file_name(title: str, part: Part, made: Made) -> str:
-    """The title, what tells this piece of work from others of that title, and its type."""
+    """The title, what distinguishes this piece of work from others with that title, and its dtype."""
     dtypes = [value.dtype for value in (*part.inputs, *part.outputs)]
     dtype = next((one for one in dtypes if "float" in one), dtypes[0] if dtypes else "float32")
     return plain("_".join(filter(None, [title, _sizes(part, made), _DTYPES.get(dtype, dtype)])))
 
 
 def plain(name: str) -> str:
-    """As a module of Python can be called."""
+    """Turn a name into a valid Python module name."""
     base = re.sub(r"\W+", "_", name)[:120].strip("_")
     return f"p{base}" if base[:1].isdigit() else base
 
@@ -35,12 +35,12 @@ def class_name(name: str, taken: set[str]) -> str:
 
 
 def same_for_all(part: Part) -> bool:
-    """Whether it does the same to every number, so that its shape is no part of what it is."""
+    """Whether it treats every element alike, so that its shape does not matter."""
     return all(kind_of(op) in ("pointwise", "activation") for op in part.ops) and len(part.inputs) == 1
 
 
 def _sizes(part: Part, made: Made) -> str:
-    """What tells this piece of work from others of its name: sizes of its weights, else of what it reads."""
+    """What distinguishes this piece of work from others of its name: sizes of weights, else of inputs."""
     if part.level == "layer":
         return "x".join(map(str, part.inputs[0].shape or ())) if part.inputs else ""
     layer = next((op.module for op in part.ops if op.module and op.module.weights), None)

@@ -1,4 +1,4 @@
-"""Variables of a parent that does nothing but call its children: what each value is called, and how each child is called."""
+"""Name the variables of a parent that only calls its children, and write those calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmill.decompose.write.literals import Shapes, both, constant, names_of
 
 
 class Names:
-    """Variables of a parent's `forward`."""
+    """The variables of a parent's `forward`."""
 
     def __init__(
         self,
@@ -20,14 +20,14 @@ class Names:
         record: Record,
         other: Shapes,
     ) -> None:
-        """`sizes`: what the children, in their order, are given besides their inputs."""
+        """`sizes` has the children in order, each with the sizes that it receives besides its inputs."""
         self._part, self._structured, self._output = part, structured, record.root.output
         self._sizes, self._other = sizes, other
         self._authors_names = part.level in ("layer", "model") and not part.crowded
         self._given_sizes: dict[tuple[Value, int], str] = {}
         self._names: dict[Value, str] = {}
         self._held: dict[str, Value] = {}
-        """What each variable holds at this point."""
+        """What each variable currently holds."""
         self._taken: set[str] = {"self", "nn", *keyword.kwlist}
         self._last = {
             value: child
@@ -35,7 +35,7 @@ class Names:
             for value in [*child.inputs, *(value for value, _ in asked)]
         }
         self._asked_later: dict[Part, set[tuple[int, int]]] = {}
-        """Sizes that children after this one are given: what has them keeps its name."""
+        """Sizes that later children receive; a variable that has one keeps its name."""
         later: set[tuple[int, int]] = set()
         for child, asked in reversed(sizes.items()):
             self._asked_later[child] = later
@@ -55,7 +55,7 @@ class Names:
             self._taken |= set(self.signature)
 
     def _open(self, name: str, tree: Tree) -> None:
-        """Take what was given apart."""
+        """Unpack a structured argument into variables."""
         if isinstance(tree, Value):
             if tree not in self._names:
                 self._name(tree, name)
@@ -72,7 +72,7 @@ class Names:
                     self._open(part, item)
 
     def add_sizes(self, sizes: list[tuple[Value, int]]) -> None:
-        """Those that the part itself is given, after its inputs."""
+        """Add the sizes that the part itself receives, after its inputs."""
         self._given_sizes = {one: self._new("size") for one in sizes}
         self.signature += self._given_sizes.values()
 
@@ -111,7 +111,7 @@ class Names:
         return f"{', '.join(targets)} = self.{attribute}({args})"
 
     def _target(self, value: Value, child: Part, free: list[str]) -> str:
-        """The variable that a result goes to: the author's, else one of those that are free now."""
+        """The variable for a result: the author's, else one that is free now."""
         if value.variable and self._authors_names:
             for name in numbered(value.variable):
                 if name in free or name not in self._taken or self._is_over(name, child):
@@ -139,7 +139,7 @@ class Names:
         self._names[value], self._held[name] = name, value
 
     def _ends(self, value: Value, child: Part) -> bool:
-        """Whether this child is the last that reads it."""
+        """Whether this child is the last one that reads it."""
         return (
             self._last[value] is child
             and value not in self._kept
@@ -148,7 +148,7 @@ class Names:
         )
 
     def _is_over(self, name: str, child: Part) -> bool:
-        """Whether nobody reads a variable from this child on; one that is not used again would keep its memory."""
+        """Whether nothing reads a variable from this child on. Without reuse, it would keep its memory."""
         value = self._held.get(name)
         return (
             value is not None
@@ -159,13 +159,13 @@ class Names:
         )
 
     def _is_asked_later(self, value: Value, child: Part) -> bool:
-        """Whether a later child is given a size that nothing else has."""
+        """Whether a later child receives a size of it that no other variable has."""
         asked = self._asked_later[child].intersection(self._both(value))
         others = (one for one in self._held.values() if one is not value)
         return bool(asked) and not asked <= {size for one in others for size in self._both(one)}
 
     def _new(self, base: str, child: Part | None = None) -> str:
-        """A variable that is free, when this child is called if it is said."""
+        """A free variable name; with `child`, one that is no longer read at its call is free too."""
         name = next(
             name
             for name in numbered(base)

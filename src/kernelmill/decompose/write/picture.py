@@ -1,4 +1,7 @@
-"""The hierarchy of a decomposed model: `tree.svg`, and the same in a terminal. A line a part, what is inside it below and to the right."""
+"""Draw the hierarchy of a decomposed model, as `tree.svg` and in a terminal.
+
+Each part is one line; its children are below and to the right.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ _STYLE: dict[Level, str] = {"model": "magenta", "layer": "blue", "fusion": "yell
 _LINE, _INDENT, _LETTER, _TOP, _MARGIN, _BADGE = 24, 26, 7.25, 92, 24, 54
 _LONGEST = 64
 _SHOWN_IN_TERMINAL = 100
-"""Lines; a larger tree is shown without its kernels."""
+"""Maximum lines; a larger tree is shown without its kernels."""
 
 
 def svg(tree: Mapping[str, Any]) -> str:
-    """Raises `NotATree`."""
+    """The tree as an SVG image. Raises `NotATree`."""
     found = typed(tree)
     lines = list(rows(found))
     texts = [(_name(row), _facts(row)) for row in lines]
-    # Sizes stand in a column of their own, to the right of the longest name.
+    # Sizes are in a column of their own, to the right of the longest name.
     column = (
         max(
             _left(row) + _BADGE + 10 + len(name) * _LETTER
@@ -50,7 +53,7 @@ def svg(tree: Mapping[str, Any]) -> str:
 
 
 def rich_tree(tree: Mapping[str, Any]) -> RichTree:
-    """For `rich` to print. Raises `NotATree`."""
+    """The tree for `rich` to print. Raises `NotATree`."""
     found = typed(tree)
     lines = list(rows(found))
     whole = len(lines) <= _SHOWN_IN_TERMINAL
@@ -73,13 +76,16 @@ def _name(row: Row) -> str:
 
 
 def _folded(row: Row) -> bool:
-    """What is below it stands further up."""
+    """Whether its children are shown only at its first occurrence, further up."""
     return row.again and bool(row.node.children)
 
 
 def _facts(row: Row) -> str:
-    """Sizes in and out, and how often it occurs in the whole model. Sizes are those of the first place: one kernel may have others
-    elsewhere, which the tree does not have."""
+    """Input and output sizes, and the number of occurrences in the whole model.
+
+    Sizes are those of the first occurrence. One kernel may have others elsewhere, which the tree does not
+    record.
+    """
     node = row.node
     if row.again:
         return f"{node.instance_count} in all"
@@ -93,7 +99,7 @@ def _cut(text: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """For XML, which has no control codes nor lone surrogates."""
+    """Escape for XML, which allows no control codes or lone surrogates."""
     return escape(plain(text).encode("utf-8", "backslashreplace").decode())
 
 
@@ -125,14 +131,14 @@ def _heading(tree: TreeFile, lines: list[Row]) -> Iterator[str]:
 
 
 def _branches(lines: list[Row]) -> Iterator[str]:
-    """From each part down and right to those inside it."""
+    """Lines from each part down and right to its children."""
     above: list[int] = []
     strokes = []
     for at, row in enumerate(lines):
         above[row.depth :] = [at]
         if row.depth:
             x = _left(lines[above[row.depth - 1]]) + 11
-            # Down from the part above to its last one only, else lines would be drawn over each other.
+            # Only the last child draws the vertical line from the parent, so that lines do not overlap.
             strokes.append(f"M{x} {_middle(at)}H{_left(row)}")
             if row.last:
                 strokes.append(f"M{x} {_middle(above[row.depth - 1]) + 8}V{_middle(at)}")

@@ -1,4 +1,7 @@
-"""`decomposition_tree.json` with types, for those who show it or take problems from it. `prove_tree` reads the folder and trusts nothing."""
+"""`decomposition_tree.json` with types, for display and for `collect`.
+
+`prove.tree` reads the folder and trusts nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ LEVELS: tuple[Level, ...] = ("kernel", "fusion", "layer", "model")
 
 
 class NotATree(ValueError):
-    """The message is one line."""
+    """It is not a valid tree; the message is one line."""
 
 
 class Instance(Struct):
@@ -68,7 +71,7 @@ class Metadata(Struct):
     capture: Capture | None = None
     assumptions: list[Any] = []
     levels: list[Level] | None = None
-    """The levels whose files were kept; null where all were."""
+    """The levels whose files were kept; null if all were."""
 
 
 class TreeFile(Struct):
@@ -77,20 +80,20 @@ class TreeFile(Struct):
 
 
 class Row(NamedTuple):
-    """A part where it stands in the hierarchy."""
+    """A part at its position in the hierarchy."""
 
     depth: int
     node: Node
     times: int
-    """How often it occurs in the part above it."""
+    """Number of occurrences in its parent."""
     again: bool
-    """It stood further up already, with its sizes and what is below it."""
+    """Whether it already appeared further up, with its sizes and children."""
     last: bool
-    """Nothing of the part above comes after it."""
+    """Whether it is the last child of its parent."""
 
 
 def typed(tree: Mapping[str, Any]) -> TreeFile:
-    """Raises `NotATree`."""
+    """Validate and type a raw tree. Raises `NotATree`."""
     try:
         found = msgspec.convert(tree, TreeFile)
     except msgspec.ValidationError as error:
@@ -102,7 +105,10 @@ def typed(tree: Mapping[str, Any]) -> TreeFile:
 
 
 def rows(tree: TreeFile) -> Iterator[Row]:
-    """The hierarchy from the root down. What occurs in several places is spread out in the first."""
+    """The hierarchy from the root down.
+
+    A part that occurs in several places is expanded only at the first.
+    """
     seen: set[str] = set()
     way = [Row(0, tree.nodes[tree.metadata.root], 1, False, True)]
     while way:
@@ -127,7 +133,7 @@ def rows(tree: TreeFile) -> Iterator[Row]:
 
 
 def shapes(sizes: list[list[int]], dtypes: list[str]) -> str:
-    """`2x3x4 float32, 5 int64`; the type once where all have it."""
+    """`2x3x4 float32, 5 int64`; a dtype shared by all is written once."""
     texts = ["x".join(map(str, size)) or "scalar" for size in sizes]
     kinds = [dtype.removeprefix("torch.") for dtype in dtypes]
     if len(kinds) != len(texts):

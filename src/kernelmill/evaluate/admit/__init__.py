@@ -1,1 +1,8 @@
-"""Which tasks can tell a candidate that computes them from one that does not: the battery of cheats, and `kernelmill admit`."""
+"""Task admission: find tasks that accept a candidate which does not compute them.
+
+In: references. Out: one row per problem, with `admitted`, `reasons` and `details`.
+
+    command   `kernelmill admit`, and the only module for use outside a confined process
+    worker    the sandboxed process that tries one problem
+    cheats    the cheating candidates, and the honest ones that must pass
+"""

@@ -1,10 +1,12 @@
 """The null battery: candidates that do not compute the task. A task that one of them passes teaches nothing.
 
-Each null is judged as a candidate would be, on the task's own inputs over several seeds and on every other question that
-can be put (`cases`). One that passes the own inputs and is refused by another question is harmless: it is listed.
-Honest versions are judged too, and must pass: the exact result rounded once, and eager with its sums in another order.
+Each null is judged as a candidate would be: on the task's own inputs over several seeds, and on every other
+case that can be built (`judge.cases`). A null that passes the own inputs but fails another case is harmless,
+and is listed. Honest versions are judged too, and must pass: the exact result rounded once, and eager with
+its sums in another order.
 
-Not covered: `torch.compile` as an honest version, which needs compilers that a confined process may not start.
+Not covered: `torch.compile` as an honest version, which needs compilers that a confined process may not
+start.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ SEEDS = 4
 
 _Leaves = list[torch.Tensor]
 _Null = Callable[[Reference, Case], _Leaves | None]
-"""What this null returns for a case; None where it does not apply to the task."""
+"""Returns this null's outputs for a case; None if it does not apply to the task."""
 
 
 @dataclass
@@ -36,7 +38,10 @@ class Admission:
 
 
 def battery(reference: Reference, seed: int = 0, policy: Policy = IEEE) -> Admission:
-    """Whether the task can tell a candidate that computes it from one that does not. Raises `BadReference`."""
+    """Whether the task distinguishes candidates that compute it from those that do not.
+
+    Raises `BadReference`.
+    """
     facts = reference.examine(seed)
     details: dict[str, Any] = {"facts": asdict(facts)}
     if facts.random_in_eval:
@@ -95,7 +100,10 @@ def _judged(reference: Reference, null: _Null, own: list[Case], probes: list[Cas
 def _passed_through(
     reference: Reference, own: list[Case], probes: list[Case], policy: Policy
 ) -> dict[str, list[str]]:
-    """By output, the inputs that are accepted for it as they are, or reshaped. Each input is tried for each output."""
+    """The inputs that are accepted as an output, unchanged or reshaped, by output.
+
+    Tries each input for each output.
+    """
     outputs = own[0].answer.eager
     fitting = {
         path: [
@@ -113,7 +121,7 @@ def _passed_through(
 
 
 def _instead(place: int, name: str) -> _Null:
-    """The right answer, but for one output, for which an input is returned."""
+    """The correct answer with one output replaced by an input."""
 
     def null(reference: Reference, case: Case) -> _Leaves:
         made = list(case.answer.eager.leaves)
@@ -124,7 +132,10 @@ def _instead(place: int, name: str) -> _Null:
 
 
 def _refused(reference: Reference, null: _Null, cases: list[Case], policy: Policy) -> str:
-    """What is wrong with its first wrong output; empty if all are accepted. Scalars are judged over all cases together."""
+    """What is wrong with the first wrong output; empty if all are accepted.
+
+    Scalars are judged over all cases together.
+    """
     results = []
     for case in cases:
         try:
@@ -151,7 +162,7 @@ def _refused(reference: Reference, null: _Null, cases: list[Case], policy: Polic
     return ""
 
 
-# ---------------------------------------------------------------------------------------------------- the nulls
+# -------------------------------------------------------------------------------------------------- the nulls
 
 
 def _zeros(reference: Reference, case: Case) -> _Leaves:
@@ -159,7 +170,10 @@ def _zeros(reference: Reference, case: Case) -> _Leaves:
 
 
 def _mean(reference: Reference, case: Case) -> _Leaves | None:
-    """The mean of the right answer; of integers and booleans the commonest. Of one number that is the answer."""
+    """The mean of the correct answer; for integers and booleans the mode.
+
+    It does not apply to a single number, where it would be the answer.
+    """
     made = []
     for leaf in case.answer.eager.leaves:
         if leaf.numel() < 2:
@@ -172,7 +186,7 @@ def _mean(reference: Reference, case: Case) -> _Leaves | None:
 
 
 def _permuted(reference: Reference, case: Case) -> _Leaves | None:
-    """Rows moved by one place, along the first axis that has two."""
+    """Rows shifted by one, along the first axis of size two or more."""
     made = []
     for leaf in case.answer.eager.leaves:
         axis = next((i for i, size in enumerate(leaf.shape) if size > 1), None)
@@ -221,7 +235,7 @@ def _inputs_ignored(reference: Reference, case: Case) -> _Leaves | None:
 
 
 def _fp16(reference: Reference, case: Case) -> _Leaves | None:
-    """Inputs and weights of a float32 task rounded to float16, then computed in float32."""
+    """A float32 task's inputs and weights rounded to float16, then computed in float32."""
     if not any(leaf.dtype == torch.float32 for leaf in case.answer.eager.leaves):
         return None
 
@@ -259,7 +273,7 @@ WORDS: dict[str, str] = {
 """What a candidate does that is such a null."""
 
 
-# ---------------------------------------------------------------------------------------------- honest versions
+# -------------------------------------------------------------------------------------------- honest versions
 
 
 def _rounded(reference: Reference, case: Case) -> _Leaves:
@@ -268,7 +282,7 @@ def _rounded(reference: Reference, case: Case) -> _Leaves:
 
 
 def _another_order(reference: Reference, case: Case) -> _Leaves:
-    """Eager on one thread and without the vendor's library: its sums are taken in another order."""
+    """Eager on one thread and without the vendor library, so that its sums run in another order."""
     threads, vendor = torch.get_num_threads(), torch._C._get_mkldnn_enabled()
     torch.set_num_threads(1)
     torch._C._set_mkldnn_enabled(False)  # the public context manager warns on machines without an Intel GPU

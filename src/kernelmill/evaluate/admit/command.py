@@ -1,7 +1,8 @@
-"""`kernelmill admit`: which problems can tell a candidate that computes them from one that does not.
+"""`kernelmill admit`: find problems that accept a candidate which does not compute them.
 
-One row a problem, in the order given: `id`, `admitted`, `reasons`, `details`. Each problem is tried in a confined process of its
-own; what happens there costs one row. Standard library only, like the rest of what runs on a bare machine.
+Writes one row per problem, in the given order: `id`, `admitted`, `reasons`, `details`. Each problem is tried
+in its own confined process, so a crash there affects one row only. Standard library only, like everything
+that runs on a bare machine.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def parser() -> Parser:
 
 
 def main(arguments: list[str]) -> int:
-    """Raises `MillError` where there is nothing to read or nowhere to write."""
+    """Run the command. Raises `MillError` if there is nothing to read or nowhere to write."""
     given = parser().parse_args(arguments)
     workers = processors(given.workers)
     problems = [problem for source in given.sources for problem in _problems(source)]
@@ -75,7 +76,7 @@ def main(arguments: list[str]) -> int:
     def server(environment: dict[str, str]) -> Isolate:
         return Isolate(
             WORKER, workers, given.timeout, memory_mb=MEMORY_MB, environment=environment
-        )  # which starts with its first problem
+        )  # it starts with its first problem
 
     with closing(server({})) as plain, closing(server(offline_models.environment("small"))) as hub:
 
@@ -104,7 +105,7 @@ def main(arguments: list[str]) -> int:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Every problem with its reasons, then how many there are of each."""
+    """Every problem with its reasons, then a count of each reason."""
     width = max((len(row["id"]) for row in rows), default=0)
     lines = [
         f"{row['id']:<{width}}  {'admitted' if row['admitted'] else 'refused '}  {'; '.join(row['reasons'])}".rstrip()
@@ -128,7 +129,7 @@ def _result(reply: Reply) -> dict[str, Any]:
 
 
 def _problems(source: Path) -> Iterator[tuple[str, str]]:
-    """The name and the text of each problem; files of a folder in natural order."""
+    """Yield the name and the text of each problem. Files of a folder are in natural order."""
     if source.is_dir():
         files = sorted(source.rglob("*.py"), key=_natural)
         if not files:

@@ -1,9 +1,10 @@
-"""Task admission: a worker for `kernelmill.sandbox`. It executes a stranger's code, so call `handle` in a confined
-process and nowhere else.
+"""Task admission: a worker for `kernelmill.sandbox`.
 
-The battery runs at sizes that the interpreter can take (`trial.pick`); what holds there holds for the task's formula, not for
-what only its full size would show (a softmax over so many columns that all of them are near zero is judged relative to
-its own size anyway).
+It executes untrusted code, so call `handle` only in a confined process.
+
+The battery runs at sizes that the interpreter can handle (`task.fit_size.pick`). The result holds for the
+task's formula, but not for what only the full size would show. (A softmax over so many columns that all of
+them are near zero is judged relative to its own size anyway.)
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import warnings
 from typing import Any
 
-os.environ["TORCHDYNAMO_DISABLE"] = "1"  # a `@torch.compile` would start compilers, which a child may not
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # `@torch.compile` would start compilers, which a child may not do
 
 from kernelmill.evaluate.admit.cheats import battery
 from kernelmill.evaluate.judge.tolerance import Policy
@@ -23,14 +24,18 @@ from kernelmill.evaluate.task.reference import BadReference
 
 
 def prepare() -> None:
-    """What torch does only once, before there are children."""
+    """Do torch's one-time work before any child is forked."""
     warnings.simplefilter("ignore")
     offline_models.prepare()
     admission(_WARM_UP)
 
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
-    """`reference`: the source; `entry_point`, `limits` (fields of `trial.Limits`), `seed` and `tf32` may be given."""
+    """Handle one request.
+
+    `reference` is the source; `entry_point`, `limits` (fields of `task.fit_size.Limits`), `seed` and `tf32`
+    are optional.
+    """
     warnings.simplefilter("ignore")
     return admission(
         request["reference"],
@@ -48,7 +53,7 @@ def admission(
     seed: int = 0,
     tf32: bool = False,
 ) -> dict[str, Any]:
-    """`admitted`, `reasons` (one line each) and `details` of one problem."""
+    """Return `admitted`, `reasons` (one line each) and `details` of one problem."""
     try:
         picked = pick(code, entry_point, dataclasses.replace(INTERPRETER, **(limits or {})), seed=seed)
         found = battery(picked.reference, seed, Policy(tf32=tf32))

@@ -3,16 +3,17 @@
 `cross_compile` sends a request to an `Isolate` running `compile.worker`. It returns, for every target, what
 the real compiler said about every kernel:
 
-    {"targets": {"sm_90": {"ok": True, "kernels": {"add_kernel": {"shared": 0, "regs": 30, "spills": 0, "s": 0.05,
-     "error": None, "status": None}}}}, "replaced": [], "seconds": 0.06}
+    {"targets": {"sm_90": {"ok": True, "kernels": {"add_kernel": {
+        "shared": 0, "regs": 30, "spills": 0, "s": 0.05, "error": None, "status": None}}}},
+     "replaced": [], "seconds": 0.06}
 
 `status` is a verdict's status, or None if the kernel compiles and fits: COMPILE_ERROR, OUT_OF_RESOURCES,
 TIMEOUT (this kernel alone took all of its time), UNSUPPORTED (the result is unknown: the kernel cannot be
 built apart from the run, or others took the time).
 
 The candidate's module is executed in the process that compiles it, so the answer is evidence, not proof.
-`replaced` names the compiler functions that the module replaced. It is `FORGED` if the child's answer is not
-one that the worker gives.
+`replaced` names the compiler functions that the module replaced. It is `[FORGED]` if the child's answer is
+not one that the worker gives.
 
 Standard library and `kernelmill.sandbox` only.
 """

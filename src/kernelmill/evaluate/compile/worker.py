@@ -1,7 +1,7 @@
-"""Compiles the kernels that a candidate launched, for GPUs that are not here. A worker for `kernelmill.sandbox`.
+"""A worker for `kernelmill.sandbox`: compile the kernels that a candidate launched, for other GPUs.
 
-It executes a stranger's module, so call `handle` in a confined process and nowhere else, and without
-TRITON_INTERPRET. Nothing is ever launched: the module sees a GPU that takes every launch and does nothing.
+It executes untrusted code, so call `handle` only in a confined process, and without TRITON_INTERPRET. Nothing
+is ever launched: the module sees a GPU that accepts every launch and does nothing.
 
 The request:
 
@@ -11,17 +11,19 @@ The request:
                    "num_warps": 4, "num_stages": 3, "options": {...}, "config": its number, if autotuned}],
      "loud": false}
 
-The reply is a `CompileReport`. Of several launches of one kernel it shows the first that fails, else the largest; a
-configuration that does not fit is no failure where the autotuner, which skips it, has another that does. `loud` lets
-the compiler's own code print to the child's output, where its last words can be read if it takes the child with it.
+The reply is a `CompileReport`. For several launches of one kernel it shows the first that fails, or else the
+largest. A configuration that does not fit is not a failure if the autotuner, which skips it, has another that
+fits. `loud` lets the compiler's native code print to the child's output, where its last lines can be read if
+it crashes the child.
 
-`seconds` of processor time are for one kernel and one target: only who uses them up alone is a TIMEOUT. All together
-have `compiling.ALTOGETHER` times as much; what is left over then is UNSUPPORTED, for it is others that took the time.
+`seconds` of CPU time are for one kernel and one target. A kernel is a TIMEOUT only if it uses them up by
+itself. All kernels together have `compiling.ALTOGETHER` times as much. Kernels left over after that are
+UNSUPPORTED, because others took the time.
 
-Sources are built as Triton's own launch builds them, so that what is compiled here stands, in the cache, under the key
-that a launch on such a GPU looks for. The cache is the folder `triton` in the child's scratch folder.
+Sources are built as Triton's own launch builds them. The cache entry therefore has the key that a launch on
+such a GPU looks up. The cache is the folder `triton` in the child's scratch folder.
 
-Not covered: kernels that are made while the candidate runs, out of values that it has then (UNSUPPORTED).
+Not covered: kernels that are made while the candidate runs, from values it has then (UNSUPPORTED).
 """
 
 from __future__ import annotations
@@ -73,23 +75,26 @@ def warm_up(a, b, SIZE: tl.constexpr):
 
 
 class OutOfTime(BaseException):
-    """The time for this kernel is over. No Exception: the compiler takes those for the kernel's fault."""
+    """The time for this kernel is used up. Not an Exception: the compiler blames those on the kernel."""
 
 
 class _Budget:
-    """Processor time, this process's and that of the assemblers which it has run."""
+    """CPU time of this process and of the assemblers it has run."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._end = seconds, _processor_time() + compiling.ALTOGETHER * seconds
 
     @property
     def whole(self) -> bool:
-        """Whether there is as much left as one kernel may use."""
+        """Whether at least the time for one kernel is left."""
         return self._end - _processor_time() >= self._seconds
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Raise OutOfTime when the time is over, or when the compiler's own code next comes back to Python."""
+        """Raise OutOfTime when the time is used up.
+
+        Native compiler code is interrupted only when it returns to Python.
+        """
 
         def ring(number: int, frame: FrameType | None) -> None:
             raise OutOfTime
@@ -109,7 +114,7 @@ def _processor_time() -> float:
 
 
 def prepare() -> None:
-    """Do in the server what is done once: import, hash Triton's files, ask the assemblers for their versions."""
+    """Do one-time work in the server: import, hash Triton's files, query the assemblers' versions."""
     if knobs.runtime.interpret:
         raise RuntimeError("TRITON_INTERPRET is set: kernels would be interpreted, not compiled")
     offline_models.prepare()
@@ -157,13 +162,16 @@ def _cache() -> Path:
 
 
 def _loaded(code: str, budget: _Budget) -> tuple[Candidate | None, KernelReport]:
-    """The candidate, or why it cannot be had. It ran under the interpreter, so what fails here is our pretence."""
+    """Load the candidate, or return why it failed.
+
+    It ran under the interpreter, so a failure here is due to the fake GPU.
+    """
     try:
         with budget.one():
             return Candidate(code), report()
     except OutOfTime:
         return None, report("UNSUPPORTED", "no time was left when the candidate's module had been executed")
-    except BaseException as error:  # noqa: BLE001  a stranger's module may raise anything
+    except BaseException as error:  # noqa: BLE001  an untrusted module may raise anything
         words = compiling.clean(
             f"the module cannot be executed without a GPU: {type(error).__name__}: {error}"
         )
@@ -172,7 +180,7 @@ def _loaded(code: str, budget: _Budget) -> tuple[Candidate | None, KernelReport]
 
 @dataclass
 class _Attempt:
-    """One launch, compiled. `skipped`: the autotuner puts up with this failure."""
+    """One compiled launch. `skipped`: the autotuner tolerates this failure."""
 
     report: KernelReport
     autotuned: bool
@@ -182,7 +190,7 @@ class _Attempt:
 def _compiled(
     candidate: Candidate, launch: dict[str, Any], target: str, budget: _Budget, loud: bool
 ) -> _Attempt:
-    """Compile every function that a launch may mean: the first that fails, else the last."""
+    """Compile every function that a launch may mean. Reports the first that fails, or else the last."""
     began, whole = time.monotonic(), budget.whole
     attempt = _Attempt(report("UNSUPPORTED", "no time was left"), launch.get("config") is not None)
     with tempfile.TemporaryFile() as diagnostics:
@@ -209,8 +217,8 @@ def _compiled(
             attempt.report = report("COMPILE_ERROR", compiling.clean(_located(error, candidate)))
             attempt.skipped = isinstance(error, CompileTimeAssertionFailure)
         except (OSError, MemoryError):
-            raise  # this machine's trouble, not the kernel's
-        except Exception as error:  # noqa: BLE001  the compiler fails in many ways, and all of them are its answer
+            raise  # a problem of this machine, not of the kernel
+        except Exception as error:  # noqa: BLE001  any compiler failure is a result
             diagnostics.seek(0)
             said = compiling.diagnostics(diagnostics.read().decode("utf-8", "replace"))
             words = compiling.clean(f"{type(error).__name__}: {error}\n{said}")
@@ -238,12 +246,15 @@ def _compiled_kernel(
 
 
 class _Allocated(Exception):
-    """Carries the compiler's passes up to the one that shares out memory."""
+    """Carries the compiler's passes up to the one that allocates shared memory."""
 
 
 @contextlib.contextmanager
 def _stopped_when_too_big(target: str) -> Iterator[None]:
-    """Raise OutOfResources as soon as the shared memory is known: LLVM takes minutes over what is far too big."""
+    """Raise OutOfResources once the shared memory is known.
+
+    LLVM takes minutes for kernels that are far too big.
+    """
     real, limit = CUDABackend.make_llir, compiling.SHARED_LIMIT[target]
 
     def make_llir(self: CUDABackend, module: Any, metadata: dict[str, Any], *rest: Any) -> Any:
@@ -257,7 +268,10 @@ def _stopped_when_too_big(target: str) -> Iterator[None]:
 
 
 def _shared_memory(module: Any, lower: Callable[[Any], object]) -> int:
-    """What a block needs: a copy of the module is lowered to where that is known, in the compiler's own way."""
+    """Shared memory that a block needs.
+
+    Lowers a copy of the module with the compiler's own passes until it is known.
+    """
     with tempfile.NamedTemporaryFile("w", suffix=".ttgir") as file:
         file.write(str(module))
         file.flush()
@@ -267,7 +281,7 @@ def _shared_memory(module: Any, lower: Callable[[Any], object]) -> int:
     def stop(passes: Any) -> None:
         raise _Allocated(passes)
 
-    # The step after the one that matters.
+    # The pass after the one that matters.
     with mock.patch.object(nvidia.passes.ttnvgpuir, "add_allocate_tensor_memory", stop):
         try:
             lower(copy)
@@ -278,7 +292,7 @@ def _shared_memory(module: Any, lower: Callable[[Any], object]) -> int:
 
 
 def _merged(attempts: list[_Attempt]) -> KernelReport:
-    """One report of all launches of a kernel."""
+    """Merge the reports of all launches of a kernel into one."""
     tuned = any(one.autotuned and one.report["status"] is None for one in attempts)
     fatal = [
         one.report
@@ -292,7 +306,7 @@ def _merged(attempts: list[_Attempt]) -> KernelReport:
 
 
 def _located(error: CompilationError, candidate: Candidate) -> str:
-    """The compiler's words, with the line of the candidate that it gives as a line of the function."""
+    """The compiler's message, with the line number converted from the function to the candidate's source."""
     chain = [error]
     while isinstance(chain[-1].__cause__, CompilationError):
         chain.append(chain[-1].__cause__)
@@ -303,14 +317,14 @@ def _located(error: CompilationError, candidate: Candidate) -> str:
     words = str(where).partition("\n")[2] if hasattr(where.node, "lineno") else str(where)
     line = first + getattr(where.node, "lineno", 1) - 1
     inner = chain[-1]
-    if inner is not where:  # in a function of Triton's own: the excerpt is of no use, the reason is
+    if inner is not where:  # in one of Triton's functions: keep the reason, not the excerpt
         words = f"{words}\n{inner.error_message or inner}"
     return f"line {line} of the candidate:\n{words}"
 
 
 @contextlib.contextmanager
 def _errors_to(fd: int) -> Iterator[None]:
-    """Send what the compiler's own code prints to `fd`."""
+    """Redirect what the compiler's native code prints on stderr to `fd`."""
     saved = os.dup(2)
     os.dup2(fd, 2)
     try:

@@ -1,11 +1,12 @@
-"""The judge of the GPU tiers: a worker for `kernelmill.sandbox` on one GPU, with candidate processes as companions.
+"""The judge of the GPU tiers: a worker for `kernelmill.sandbox` on one GPU. Companions run the candidates.
 
-As in `judge`, the candidate's code runs in a companion. Here the task has its own sizes, tensors cross in GPU memory, and
-with `timed` the candidate's calls are timed in turn with the reference's own, with nothing else on this GPU meanwhile.
+As in `judge.worker`, the candidate's code runs in a companion. Here the task has its original sizes and
+tensors cross in GPU memory. With `timed`, the candidate's calls are timed alternately with the reference's,
+with exclusive use of this GPU.
 
-The server that forks judges never touches CUDA: a context does not survive a fork. Making one takes a fifth of a second,
-and a machine makes them one after the other, so a judge serves many requests, as long as the references that it ran have
-changed nothing in its process. A candidate's process serves one.
+The server that forks judges never touches CUDA, because a context does not survive a fork. Creating a context
+takes 0.2 s, and a machine creates them one after the other. So a judge serves many requests, as long as the
+references it ran have changed nothing in its process. A candidate's process serves one request.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from kernelmill.evaluate.task.reference import BadReference, Facts, Reference, l
 from kernelmill.sandbox import inside
 
 _MOST_LEFT = 64 << 20
-"""Bytes on the GPU that a request may leave behind: a reference that keeps more ends its judge."""
+"""Bytes on the GPU that a request may leave behind. A reference that keeps more ends its judge."""
 _WARM_UP = """
 import torch, triton, triton.language as tl
 @triton.jit
@@ -62,32 +63,33 @@ def launch():
 _CUT = {"untimed": f"its turn alone on the GPU was ended after {TURN_S:.0f} s"}
 _BASELINE_SETS = 4
 _IN_USE, _LOOK_AGAIN, _MOST_WAIT = 0.05, 0.5, 5.0
-"""A share of the memory, and seconds: who is to be alone waits until no more than that is in use, or no more comes free."""
+"""A share of the memory, and seconds. Before exclusive use, wait until no more than this share is in use, or
+until no more is freed."""
 _CAPABILITY = "capability"
 
 
 class _Process:
-    """What a server has made for its judges, and what a judge knows of itself."""
+    """What a server has prepared for its judges, and a judge's own state."""
 
     warm_cache: str
     before: Fingerprint | None = None
-    """Of a judge's process, before it ran a reference."""
+    """The fingerprint of a judge's process before it ran a reference."""
     spent = False
-    """Whether this judge shall not serve again."""
+    """Whether this judge must not serve again."""
 
 
 _process = _Process()
 
 
 def prepare() -> None:
-    """Imports, a warm cache of Triton's. Nothing here may start CUDA in this process."""
+    """Import modules and warm Triton's cache. Nothing here may start CUDA in this process."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     offline_models.prepare()
-    # Torch imports these at odd moments, and replaces functions of its own then.
+    # Torch imports these lazily, and then replaces functions of its own.
     importlib.import_module("torch._dynamo")
     importlib.import_module("torch._inductor.compile_fx")
-    nvidia_driver.library_dirs()  # it asks a program, and remembers the answer
+    nvidia_driver.library_dirs()  # it runs a program, and caches the answer
     _process.warm_cache = os.path.abspath("warm_cache")
     os.mkdir(_process.warm_cache)
     os.environ["TRITON_CACHE_DIR"] = _process.warm_cache
@@ -97,7 +99,7 @@ def prepare() -> None:
 
 
 def readable() -> list[str]:
-    """What candidates may read beside the usual: the cache that they start from."""
+    """Extra paths that candidates may read: the warm cache."""
     return [_process.warm_cache]
 
 
@@ -108,7 +110,10 @@ def companion(end: socket.socket) -> None:
 
 
 def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, Any]:
-    """`do`: judge (a `Record` and perhaps times), baseline (of a reference alone), or health."""
+    """Handle one request.
+
+    `do` is judge (a `Record`, and times if requested), baseline (of a reference), or health.
+    """
     warnings.simplefilter("ignore")
     new = _process.before is None
     if new:
@@ -124,14 +129,14 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
             "memory": torch.cuda.get_device_properties(0).total_memory,
         }
     if request["do"] == "baseline":
-        _process.spent = True  # torch.compile leaves much behind
+        _process.spent = True  # torch.compile leaves much state behind
         return _baseline(request)
     record = Record()
     times: dict[str, Any] = {}
     with settling(record):
         times = _judge(request, sockets, record, lambda: _reply(record, _CUT, new))
     inside.line.draft(None)
-    _process.spent |= record.status == "TIMEOUT"  # what did not end may still run
+    _process.spent |= record.status == "TIMEOUT"  # a call that timed out may still be running
     return _reply(record, times, new)
 
 
@@ -140,19 +145,22 @@ def _reply(record: Record, times: dict[str, Any], new_judge: bool) -> dict[str, 
 
 
 def _wait_for_memory() -> None:
-    """Who was here before has given its answer, but its candidate's process may not have ended yet."""
+    """Wait until earlier candidates' processes have freed their memory.
+
+    They may outlive their judge's answer.
+    """
     end = time.monotonic() + _MOST_WAIT
     free, total = torch.cuda.mem_get_info()
     while total - free > _IN_USE * total and time.monotonic() < end:
         before = free
         time.sleep(_LOOK_AGAIN)
         free, _ = torch.cuda.mem_get_info()
-        if free <= before:  # what is left are the contexts of processes that stay
+        if free <= before:  # the rest belongs to the contexts of processes that stay
             return
 
 
 def reusable() -> bool:
-    """Whether an earlier request has left nothing that a later one could feel."""
+    """Whether earlier requests left nothing behind that could affect a later one."""
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -227,7 +235,7 @@ def _trial(
 def _timed(
     trial: Trial, session: GpuSession, budget: float, marks: _Marks, so_far: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Times, or why there are none: whatever happens to the clock, the verdict stands."""
+    """Return times, or why there are none. A failure to time does not change the verdict."""
     suspect = session.alone
     try:
         stopwatch = Stopwatch(trial)
@@ -241,7 +249,7 @@ def _timed(
     except TooSlowToTime as error:
         return {"untimed": f"too slow to be timed: {error}"}
     except Stop as stop:
-        # Beside others, and where there was no room, that tells nothing: it is judged again.
+        # On a shared GPU, or if memory was short, this proves nothing: the candidate is judged again.
         passing = not session.alone or memory_was_short(stop.error)
         if stop.status not in ("TIMEOUT", "UNSUPPORTED") or passing:
             raise
@@ -270,11 +278,11 @@ _NEXT = {
     "timed": "compares",
     "compared": "captures a graph",
 }
-"""What comes after each mark, for people to see."""
+"""The step after each mark, for display."""
 
 
 class _Marks:
-    """Where the time went, in seconds; and what is done next."""
+    """Seconds spent per step. Each mark also announces the next step."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -288,7 +296,7 @@ class _Marks:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Nothing else is computed on this GPU meanwhile."""
+    """Take exclusive use of this GPU."""
     torch.cuda.synchronize()
     with inside.line.turn(True, TURN_S):
         yield
@@ -303,7 +311,7 @@ def _reference(request: dict[str, Any], turn: Turn) -> Reference:
 
 
 def _baseline(request: dict[str, Any]) -> dict[str, Any]:
-    """How the compiled reference compares with the eager one, in a process that never saw a candidate."""
+    """Compare the compiled reference with eager, in a process that never runs a candidate."""
     dice = random.Random(request["seed"])
     try:
         reference = _reference(request, Turn())
@@ -326,14 +334,14 @@ def _baseline(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_cache() -> None:
-    """A cache of Triton's for this process alone, begun from the warm one."""
+    """Give this process its own Triton cache, copied from the warm one."""
     os.environ["TRITON_CACHE_DIR"] = os.path.abspath("triton_cache")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.abspath("inductor_cache")
     _copy_files(_process.warm_cache, "triton_cache")
 
 
 def _copy_files(source: str, target: str) -> None:
-    """As shutil.copytree, without times and modes: a confined process may not set them."""
+    """Like shutil.copytree, without times and modes: a confined process may not set them."""
     os.mkdir(target)
     for entry in os.scandir(source):
         place = os.path.join(target, entry.name)
@@ -344,7 +352,7 @@ def _copy_files(source: str, target: str) -> None:
 
 
 def _in_a_process(work: Callable[[], None]) -> None:
-    """Do something with CUDA that must not be done in the server."""
+    """Run CUDA work that must not run in the server."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -359,7 +367,7 @@ def _in_a_process(work: Callable[[], None]) -> None:
 
 
 def _launch_once(warm_up: Any) -> None:
-    """Have Triton build what it builds once a machine, and note what kind of GPU this is."""
+    """Have Triton build what it builds once per machine, and record the GPU's compute capability."""
     warm_up.launch()
     with open(_CAPABILITY, "w") as file:
         major, minor = torch.cuda.get_device_capability()
@@ -367,7 +375,7 @@ def _launch_once(warm_up: Any) -> None:
 
 
 def _compile_once(warm_up: Any) -> None:
-    """Have Triton do here, where no CUDA is needed, what it does once a process: hash itself, ask for versions, import."""
+    """Have Triton do its once-per-process work here, without CUDA: hash itself, query versions, import."""
     with open(_CAPABILITY) as file:
         target = GPUTarget("cuda", int(file.read()), 32)
     signature = {"x": "*fp32", "y": "*fp32", "n": "i32", "BLOCK": "constexpr"}

@@ -1,4 +1,4 @@
-"""One GPU: a warm server for its judges, baselines known by reference, its health. No torch in this process."""
+"""One GPU: a warm server for its judges, a cache of baselines by reference, a health check. No torch."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ if TYPE_CHECKING:
 
 WORKER = "kernelmill.evaluate.gpu.judge"
 TOO_GOOD = 10.0
-"""A speed-up from which on a second judge looks, with other numbers."""
+"""A speed-up above this is confirmed by a second judge with other numbers."""
 _SICK_AFTER = 2
 _REQUESTS_OF_A_JUDGE = 500
 _KERNELS = 10
-"""So many times as long as one kernel may take, all kernels and configurations of a candidate may take to be compiled."""
+"""Compile timeout for all kernels and configurations of a candidate, as a multiple of that for one kernel."""
 _BASELINE_S = 30.0
-"""For torch.compile of one reference in one mode, which takes about three; loops in Python over many steps take minutes."""
+"""Seconds for torch.compile of one reference in one mode. It usually takes about three; Python loops over
+many steps take minutes."""
 _BESIDE_JUDGES = 1.5
-"""Processes for each judge that is wanted at once: the others compile baselines."""
+"""Worker processes per concurrent judge: the extra ones compile baselines."""
 _MOST_LARGE = 10_000
 
 
 def visible_gpus() -> list[int]:
-    """Numbers of the GPUs that this process may use."""
+    """Device numbers of the GPUs that this process may use."""
     there = sorted(int(path[len("/dev/nvidia") :]) for path in glob.glob("/dev/nvidia[0-9]*"))
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is None:
@@ -57,8 +58,8 @@ def _server(device: int, options: Options, at_once: int, environment: dict[str, 
             "CUDA_VISIBLE_DEVICES": str(device),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-            # Queues of a context. With the usual eight, making one takes three times as long, and contexts are made one
-            # after the other.
+            # Hardware queues of a context. With the default of eight, creating one takes three times as long,
+            # and contexts are created one after the other.
             "CUDA_DEVICE_MAX_CONNECTIONS": "2",
         }
         | environment,
@@ -71,13 +72,13 @@ class Lane:
         self._failures = 0
         self._room = Room()
         self._large: dict[str, None] = {}
-        """References that had no room beside others."""
+        """References that ran out of memory on a shared GPU."""
         self._memory: int | None = None
-        """Of the GPU, in bytes, once somebody wanted to know."""
+        """The GPU's memory in bytes, once it has been queried."""
         self._baselines: dict[tuple[str, tuple[str, ...]], _Wanted] = {}
         self._isolate = _server(device, options, at_once, {})
         self._hub = _server(device, options, at_once, offline_models.environment("full"))
-        """For references that take a model from `transformers`. It starts with its first request."""
+        """For references that use a model from `transformers`. It starts with its first request."""
 
     def close(self) -> None:
         self._isolate.close()
@@ -87,7 +88,7 @@ class Lane:
         return self._isolate.what_is_missing()
 
     def doing(self) -> list[Doing]:
-        """What is done on this GPU now, and by whom."""
+        """What each running request on this GPU is doing."""
         return [*self._isolate.doing(), *self._hub.doing()]
 
     async def judge(self, work: Work, timed: bool) -> None:
@@ -118,12 +119,12 @@ class Lane:
             "timed": timed,
             "label": work.pair.id,
             "constant": work.verdict.task.get("constant_outputs", []),
-            # What the interpreter could not run is put through everything here.
+            # A candidate that the interpreter could not run gets every check here.
             "brief": work.verdict.status == "PASSED" and not options.audit,
         }
         lacking, env = await asyncio.to_thread(self.what_is_missing), work.verdict.env
         env["sandbox_missing"] = list(dict.fromkeys([*env.get("sandbox_missing", ()), *lacking]))
-        # Most who come this far from the interpreter are right: what they are compared with is compiled meanwhile.
+        # Most candidates that passed the interpreter are correct: compile their baselines meanwhile.
         early = timed and options.baselines and work.verdict.status == "PASSED"
         compiling_it = asyncio.create_task(self._baselines_of(work)) if early else None
         try:
@@ -155,9 +156,11 @@ class Lane:
         work.timed(found)
 
     async def _run(self, request: dict[str, Any], work: Work, limit: float | None = None) -> Reply:
-        """Beside others; alone where the task is too large for that, or there was no room for this reference before.
+        """Run a request on the shared GPU, or with exclusive use if it needs that.
 
-        Models of the Hub always alone: they are large, and the turns of another server's judges are not theirs.
+        The request needs exclusive use if the task is too large, or if this reference ran out of memory
+        before. Hub models always get it: they are large, and another server's judges do not share their
+        turns.
         """
         server = self._hub if work.hub else self._isolate
         reference, share = work.verdict.task["ref_sha"], await self._share(work)
@@ -172,13 +175,13 @@ class Lane:
         async with self._room.taking(ALL):
             reply = await server.run(request | {"alone": True}, limit)
         if memory_was_short(_error_of(reply)) and reply["result"].get("status") == "INFRA_ERROR":
-            # Alone on the GPU, it will be so each time.
+            # With exclusive use, this would happen every time.
             reply["result"]["status"] = "UNSUPPORTED"
             reply["result"]["error"] = f"this task does not fit on this GPU\n{reply['result']['error']}"
         return reply
 
     async def _share(self, work: Work) -> float:
-        """Of the GPU's memory; 0 where the task's size is not known."""
+        """The share of the GPU's memory that the task needs; 0 if its size is unknown."""
         size = work.verdict.task.get("own_bytes")
         if work.hub or size is None:
             return ALL if work.hub else 0.0
@@ -198,14 +201,20 @@ class Lane:
         return reply
 
     async def _look_after(self) -> None:
-        """After a hang or a crash: does the GPU still add up? Twice no, and it gets no more work while others are well."""
+        """Check the GPU after a hang or a crash.
+
+        After two failures it gets no more work while others are healthy.
+        """
         said = await self._isolate.run({"do": "health"})
         well = said["kind"] == "ok" and said["result"].get("sum") == 1000.0
         self._failures = 0 if well else self._failures + 1
         self.sick = self._failures >= _SICK_AFTER
 
     async def _baselines_of(self, work: Work) -> dict[str, Any]:
-        """How the compiled reference does against eager; measured once a reference, as long as somebody waits for it."""
+        """The compiled reference's speed-up over eager.
+
+        Measured once per reference, and cancelled if nobody waits for it.
+        """
         key = (work.verdict.task["ref_sha"], work.options.baselines)
         wanted = self._baselines.get(key)
         if wanted is None:
@@ -236,21 +245,24 @@ class Lane:
         work.spent("baselines", reply["seconds"], reply["cpu"])
         if reply["kind"] == "ok":
             return reply["result"]
-        if reply["kind"] != "timeout":  # that may be otherwise the next time
+        if reply["kind"] != "timeout":  # another failure may not occur the next time
             self._baselines.pop((work.verdict.task["ref_sha"], work.options.baselines), None)
         return {"error": f"{reply['kind']}: {reply['message']}"}
 
 
 @dataclass
 class _Wanted:
-    """A baseline, and how many wait for it."""
+    """A baseline, and the number of waiters."""
 
     found: asyncio.Task[dict[str, Any]]
     by: int = 0
 
 
 def _suspect(reply: Reply) -> str:
-    """Who is to be judged again alone: beside others a candidate did not end in time, or the reference kept its turn."""
+    """Who to judge again with exclusive use of the GPU.
+
+    This is a candidate that timed out on a shared GPU, or a reference that kept its turn.
+    """
     if reply["kind"] == "ok":
         late = reply["result"]["again_alone"] and reply["result"]["status"] == "TIMEOUT"
         return "candidate" if late else ""
@@ -263,13 +275,13 @@ def _error_of(reply: Reply) -> str:
 
 
 def _times(reply: Reply) -> dict[str, Any]:
-    """Empty where nothing was timed."""
+    """The times in a reply; empty if nothing was timed."""
     times: dict[str, Any] = reply["result"].get("times", {}) if reply["kind"] == "ok" else {}
     return times if "regime" in times else {}
 
 
 def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, work: Work) -> Perf:
-    """Each regime that was timed, and the one that the reward goes by, against the fastest baseline."""
+    """Summarise each timed regime, and compare the one that the reward uses with the fastest baseline."""
     regime, kernels = times["regime"], times.get("device")
     by_regime = {
         one: {"eager": times[one]["eager_us"]}
@@ -282,14 +294,14 @@ def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, work: Wo
         if one in times
     }
     chosen, known = times[regime], by_regime[regime]
-    # The ratio to eager was measured side by side; another baseline's to eager as well.
+    # The candidate was measured against eager side by side, and so was every other baseline.
     against = min(known.values()) / known["eager"]
     notes = [f"baseline: {baselines['error']}"] if "error" in baselines else []
     if times["waits"]:
         notes.append(f"timed as a caller sees it: the {' and the '.join(times['waits'])} waits for the GPU")
     wall = times["wall_us"]
     if not clocks_agree(wall):
-        # Something was done that its events do not hold. What counts is then what a caller waits.
+        # The candidate did work that its events do not cover. Use the time that a caller waits.
         against *= wall["events"] / wall["candidate"]
         notes.append(
             f"by the judge's clock a call takes {wall['candidate']:.0f} us, by events {wall['events']:.0f} us: "

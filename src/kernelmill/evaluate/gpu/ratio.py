@@ -1,4 +1,4 @@
-"""From timed blocks to a ratio that one can rely on: a robust estimate, its interval, when to stop. No torch."""
+"""Estimate a speed-up from timed blocks: a robust ratio, its interval, and when to stop. No torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RESAMPLES = 1000
 
 @dataclass
 class Ratio:
-    """How many times as fast; the interval holds the true ratio in 95 of 100 cases."""
+    """How many times as fast. The interval contains the true ratio in 95 of 100 cases."""
 
     value: float
     low: float
@@ -22,12 +22,12 @@ class Ratio:
 
 
 def pair_ratios(baseline: list[list[float]], candidate: list[list[float]]) -> list[float]:
-    """One number for each pair of blocks taken next to each other: they drift together (clocks, temperature)."""
+    """One ratio per pair of adjacent blocks: clocks and temperature drift affect both blocks alike."""
     return [statistics.median(b) / statistics.median(c) for b, c in zip(baseline, candidate, strict=True)]
 
 
 def spread(pairs: list[float]) -> float:
-    """Half the width of the interval, relative: to see during a measurement whether it is enough."""
+    """Half the relative width of the interval. It decides during a measurement whether to stop."""
     averages = _averages(np.array(pairs))
     cut = _cut(len(pairs))
     return float((averages[-cut] - averages[cut - 1]) / 2 / np.median(averages))
@@ -36,12 +36,13 @@ def spread(pairs: list[float]) -> float:
 def ratio(
     baseline: list[list[float]], candidate: list[list[float]], between: float = 0.0, seed: int = 0
 ) -> Ratio:
-    """Pairs of blocks are the witnesses: calls within a block know nothing of what differs between blocks.
+    """Estimate the ratio from pairs of blocks.
 
-    The estimate is the median of the averages of any two pairs, and the interval that of Wilcoxon's signed ranks: a block
-    that something else disturbed does not count for more than another. It is also as wide as that of a bootstrap of the
-    pairs' median. `between` is what the ratio of two processes is uncertain by, relative, however many blocks there are:
-    its square is added to each side's.
+    Pairs of blocks are the samples, because calls within a block do not show what varies between blocks. The
+    estimate is the median of the averages of any two pairs. The interval is that of Wilcoxon's signed-rank
+    test, so a disturbed block counts no more than another. The interval is at least as wide as that of a
+    bootstrap of the pairs' median. `between` is the relative uncertainty of the ratio between two processes,
+    however many blocks there are. Its square is added to each side's.
     """
     pairs = np.array(pair_ratios(baseline, candidate))
     averages, cut = _averages(pairs), _cut(len(pairs))
@@ -64,7 +65,10 @@ def _averages(
 
 @functools.cache
 def _cut(n: int) -> int:
-    """Which average from either end bounds the interval: the sum of signed ranks is below it in 2.5 % of all cases."""
+    """The rank from either end of the average that bounds the interval.
+
+    The sum of signed ranks is below it in 2.5 % of all cases.
+    """
     ways = np.ones(1)
     for rank in range(1, n + 1):
         with_it = np.concatenate([np.zeros(rank), ways])

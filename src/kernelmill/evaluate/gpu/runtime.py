@@ -236,7 +236,7 @@ class GpuCandidate(Candidate):
                 _empty_cache()
                 answer["memory"] = _most_allocated()
             except RuntimeError:
-                if "error" not in answer:  # the GPU's error was reported already
+                if "error" not in answer:  # otherwise the GPU's error is already reported
                     raise
         return answer, out
 

@@ -1,7 +1,8 @@
-"""A session with a candidate on a GPU: tensors cross in arenas, and what is computed waits for its turn.
+"""A session with a candidate on a GPU: tensors cross in arenas, and computation waits for its turn.
 
-Beside others a candidate has little time for a call: a GPU that is shared says nothing about who does not end. Who is
-too slow there is judged again, and each of its calls then has the GPU to itself (`alone`).
+A call that shares the GPU gets a short timeout, because a timeout on a shared GPU does not show whether the
+call would end. A candidate that is too slow there is judged again with exclusive use of the GPU for each call
+(`alone`).
 """
 
 from __future__ import annotations
@@ -24,31 +25,33 @@ from kernelmill.sandbox import inside
 _LEAST_ARENA = 1 << 20
 _MOST_SETS = 2 << 30
 _SETS = 8
-"""How many sets of inputs the arena has room for where calls are timed, if they are not large."""
+"""How many sets of small inputs the arena can hold if calls are timed."""
 LEAN_FROM = 1 << 30
-"""Bytes of inputs, outputs and weights from which on neither side keeps memory that it does not use."""
+"""Bytes of inputs, outputs and weights from which on both sides release memory they do not use."""
 _TOO_MUCH = "an arena of"
 _COMPUTES, _SMALL = ("call", "graph", "replay", "profile"), ("load", "build", "weights", "sets", "resend")
 _OURS_FROM = 0.25
-"""Of a GPU's memory: who judges with more than this cannot blame a candidate for what is left."""
+"""Fraction of the GPU's memory. If the judge uses more, running out of memory is not the candidate's
+fault."""
 _BESIDE_S, _BESIDE_TIMES = 3.0, 20
-"""For a call beside others: seconds at least, and times what the reference takes."""
+"""Timeout of a call on a shared GPU: minimum seconds, and a multiple of the reference's time."""
 _ALONE_TIMES = 50
-"""For a call alone, times what the reference takes, where that is more than the limit."""
+"""Timeout of a call with exclusive use, as a multiple of the reference's time, if that exceeds the limit."""
 _SLACK_S = 30.0
-"""What a turn may take beyond the candidate's limit: the judge's own part of it, and noticing."""
+"""What a turn may take beyond the candidate's limit: for the judge's own part, and for noticing the
+timeout."""
 _REFERENCE_S = 60.0
-"""The cap on a turn in which the reference is run."""
+"""The cap on a turn that runs the reference."""
 _A_CONFIGURATION_S, _MOST_CONFIGURATIONS = 0.5, 128
-"""For a tuner to try one, beside the time for the call."""
+"""Seconds for a tuner to try one configuration, in addition to the time for the call."""
 
 
 class Turn:
-    """The judge's turn on its GPU. Inside one, no other is taken."""
+    """The judge's turn on its GPU. A nested turn is a no-op."""
 
     def __init__(self, alone: bool = False) -> None:
         self._alone = alone
-        """Where nothing else is said."""
+        """The default if the caller does not choose."""
         self._taken: tuple[bool, float] | None = None
 
     @contextmanager
@@ -62,7 +65,7 @@ class Turn:
             yield
             torch.cuda.current_stream().synchronize()
         except BaseException as error:
-            # What does not end still runs: that turn ends with its process.
+            # A call that timed out is still running: its turn ends with its process.
             if not (isinstance(error, Stop) and error.status == "TIMEOUT"):
                 self._leave()
             raise
@@ -73,7 +76,7 @@ class Turn:
         inside.line.leave()
 
     def interrupt(self) -> None:
-        """Let others have it for a while."""
+        """Release the turn temporarily."""
         if self._taken is not None:
             inside.line.leave()
 
@@ -90,17 +93,17 @@ class GpuSession(Session):
     compiles = True
     grace = 1.0
     task_bytes = 0
-    """Of one set of inputs, the outputs and the weights."""
+    """Bytes of one set of inputs, the outputs and the weights."""
     reference_s = 0.0
-    """What a call of the reference took, when the arenas were made."""
+    """Seconds that one call of the reference took when the arenas were allocated."""
     candidate_bytes = 0
-    """The most that the candidate's process says that it had in use. Known where memory is short."""
+    """The peak memory that the candidate's process reports. Known only for large tasks (`lean`)."""
 
     def allocate(self, reference: Reference, seed: int, timed: bool) -> None:
-        """Arenas that have room for what this reference's calls take and give: one call, and several sets of small inputs."""
+        """Allocate arenas that fit one call of this reference, or several sets of small inputs."""
         model, call, init = reference.new(seed), reference.inputs(seed), reference.init_call(seed)
         state = [*model.state_dict().values(), *init.tensors()]
-        with self.turn():  # waiting for it is not measured
+        with self.turn():  # waiting for the turn is not measured
             start = time.monotonic()
             outputs = reference.run(model, call).leaves
             torch.cuda.synchronize()
@@ -110,7 +113,7 @@ class GpuSession(Session):
         up = held + taken + _LEAST_ARENA
         self.task_bytes = held + given + taken
         self.lean = self.task_bytes >= LEAN_FROM
-        del model, call, init, state, outputs  # where they are large there is no room for both
+        del model, call, init, state, outputs  # large ones would not fit beside the arenas
         torch.cuda.empty_cache()
         self.down = Arena.allocate(down)
         try:
@@ -125,7 +128,7 @@ class GpuSession(Session):
         self.call_s = alone_s if self.alone else max(_BESIDE_S, _BESIDE_TIMES * reference_s)
 
     def computing(self, alone: bool | None = None, cap: float | None = None) -> AbstractContextManager[None]:
-        """A turn on the GPU, alone if this candidate's calls have to be, or if that is asked for."""
+        """Take a turn on the GPU. It is exclusive if this candidate's calls have to be, or if requested."""
         return self.turn(self.alone if alone is None else alone, cap or self.call_s + _SLACK_S)
 
     def interrupt(self) -> None:
@@ -135,7 +138,7 @@ class GpuSession(Session):
         self.turn.resume()
 
     def memory(self) -> dict[str, float]:
-        """In GB, at most: what both sides had in use, the arenas apart."""
+        """Peak memory in GB: in use on both sides, and the arenas separately."""
         found = {"task_gb": self.task_bytes, "arenas_gb": self.down.size + self.up.size}
         found |= {"judge_gb": torch.cuda.max_memory_allocated(), "candidate_gb": self.candidate_bytes}
         return {name: round(size / 1e9, 2) for name, size in found.items()}
@@ -162,10 +165,10 @@ class GpuSession(Session):
         return super().call(call, seed, lean=self.lean, **options)
 
     def compile(self, call: Call, seed: int) -> float:
-        """Have the candidate compile all that a call launches, without a launch. Gives the seconds that this took.
+        """Have the candidate compile all that a call launches, without a launch. Returns the seconds.
 
-        Others use the GPU meanwhile, also who wants it alone. What fails here fails again in the first call. Where there
-        are configurations to choose from, the choice is made at once, with nobody else on the GPU.
+        Others may use the GPU meanwhile, even exclusively. A failure here occurs again in the first call. If
+        there are configurations to choose from, tuning runs right away, with exclusive use of the GPU.
         """
         compiled = self.call(call, seed, compile_only=True, forget=True, tolerate=True)
         found = compiled.said.get("observed", {}).get("configurations", 0)
@@ -174,7 +177,7 @@ class GpuSession(Session):
         return compiled.seconds
 
     def _choose(self, call: Call, seed: int, configurations: int) -> None:
-        """Have tuners choose among so many."""
+        """Have tuners choose among this many configurations."""
         limit, self.call_s = self.call_s, self.call_s + _A_CONFIGURATION_S * configurations
         try:
             with self.computing(alone=True):
@@ -185,12 +188,12 @@ class GpuSession(Session):
             raise Stop("UNSUPPORTED", f"{TOO_SLOW}: to choose among {configurations} configurations")
 
     def captured(self, call: Call) -> str:
-        """Have the candidate capture a call as a graph. Gives why it cannot be."""
+        """Have the candidate capture a call as a CUDA graph. Returns why it cannot be captured, or ""."""
         said, _ = self._on("graph", call)
         return f"{said['error']['type']}: {said['error']['message']}" if "error" in said else ""
 
     def replayed(self, fresh: Call) -> tuple[Outputs | None, str]:
-        """What the captured graph gives for other inputs; or why that cannot be known."""
+        """Return the captured graph's outputs for other inputs, or why they are unknown."""
         said, out = self._on("replay", fresh)
         if "error" in said:
             return None, f"{said['error']['type']}: {said['error']['message']}"
@@ -204,7 +207,7 @@ class GpuSession(Session):
         return said, out
 
     def profiled(self, call: Call) -> tuple[list[tuple[str, float]], str]:
-        """What ran on the GPU in a call, by name and microseconds; or why that cannot be known."""
+        """Return what ran on the GPU in a call, as names and microseconds, or why that is unknown."""
         carrier = self.outgoing()
         fields = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier)}
         said, _ = self.ask("profile", self._limits.load_s, fields, carrier, tolerate=True)
@@ -215,11 +218,11 @@ class GpuSession(Session):
         ] else "nothing was seen"
 
     def ask(self, do: str, seconds: float, fields: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        torch.cuda.current_stream().synchronize()  # what was put into the arena is there
+        torch.cuda.current_stream().synchronize()  # wait until the arena's contents are written
         if self.lean and do not in ("time", "look"):
             torch.cuda.empty_cache()
         computes = do in _COMPUTES and not fields.get("compile_only")
-        computes |= self.alone and do in _SMALL  # who is suspected of never ending may not end in any of them
+        computes |= self.alone and do in _SMALL  # a suspected hang may occur in any of these
         try:
             with self.computing() if computes else nullcontext():
                 said, out = super().ask(do, seconds, fields, *args, **kwargs)
@@ -235,13 +238,13 @@ class GpuSession(Session):
 
     def _outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
         outputs, trouble = super()._outputs(said, out)
-        if outputs is not None:  # the arena is written over by the next call
+        if outputs is not None:  # the next call overwrites the arena
             outputs.leaves = [leaf.clone() for leaf in outputs.leaves]
         return outputs, trouble
 
 
 def _no_room(arenas: int, error: str) -> Stop:
-    """Whose doing it is that the GPU was full: a task that fills much of it by itself is nobody's."""
+    """Decide who is to blame for a full GPU. If the task itself fills much of it, nobody is."""
     ours, all_of_it = torch.cuda.memory_reserved() + arenas, torch.cuda.get_device_properties(0).total_memory
     if ours < _OURS_FROM * all_of_it:
         return Stop("OOM", error)

@@ -1,9 +1,12 @@
-"""Triton kernels on a CPU: GPU-minded code runs, with a GPU's numbers, and is watched.
+"""Run Triton kernels written for a GPU on a CPU, with a GPU's numerics, and observe them.
 
-Import this with TRITON_INTERPRET=1 set, before anything imports triton; call install() once, in the process that
-will run the candidate, before its module is executed. install() changes torch, triton and numpy's users in that
-process for good. Observation is evidence given by the candidate's own process, which a hostile candidate may
-tamper with: whoever judges must check from outside.
+Import this with TRITON_INTERPRET=1 set, before anything imports triton. Call install() once, in the process
+that will run the candidate, before its module is executed. It patches torch and triton in that process
+permanently. From outside, use only the names below; `compile.source` also uses the fake GPU (`cuda`,
+`driver`).
+
+In: launches made by the candidate. Out: results, and an `Observed` per call. The observations come from the
+candidate's own process, which a hostile candidate may tamper with, so a judge must check from outside.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ __all__ = [
 
 
 def install() -> None:
-    """Make this process run GPU-minded Triton code on the CPU, for the rest of its life."""
+    """Make this process run Triton code written for a GPU on the CPU, permanently."""
     language.install()
     speed.install()
     numerics.install()
@@ -72,7 +75,10 @@ def install() -> None:
 
 
 def progress(error: BaseException) -> str:
-    """How far the launch came that this error cut off, in words; empty if it was in none, or still in its first program."""
+    """How far the launch got that this error interrupted.
+
+    Empty if there was no launch, or it was still in its first program.
+    """
     at: Any = getattr(interpreter_builder, "grid_idx", None)
     inside = any(frame.f_code is launch.RUN for frame, _ in traceback.walk_tb(error.__traceback__))
     return (

@@ -1,7 +1,7 @@
-"""triton.autotune without a clock: the observer names the config, nothing is timed.
+"""triton.autotune without timing: the observer chooses the config.
 
-The first call for a key resets what reset_to_zero names, as a GPU does after tuning; later calls do not. What
-the tuning runs themselves would do to a kernel that changes its inputs is not modelled.
+The first call for a key resets what reset_to_zero names, as a GPU does after tuning; later calls do not. Not
+modelled: what the tuning runs themselves would do to a kernel that changes its inputs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def bench(
     return_mode: str = "mean",
     **kwargs: Any,
 ) -> Any:
-    """do_bench: one call, one millisecond."""
+    """Replace do_bench: one call, one millisecond."""
     fn()
     if quantiles is not None:
         return [1.0] * len(quantiles) if len(quantiles) > 1 else 1.0

@@ -1,8 +1,8 @@
-"""torch as code written for a GPU expects it: torch.cuda answers, and tensors say that they are on cuda:0.
+"""Make torch look as GPU code expects: torch.cuda works, and tensors report that they are on cuda:0.
 
-Everything is on the CPU. A torch function mode, pushed for the life of the process, maps cuda devices to the CPU
-on the way in and reports cuda:0 on the way out, but for what would be in host memory (`host`). CUDA graphs are
-refused.
+Everything is on the CPU. A torch function mode, active for the life of the process, maps cuda devices to the
+CPU on the way in. On the way out it reports cuda:0, except for what would be in host memory (`host`). CUDA
+graphs are rejected.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _type(tensor: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     return host.moved(tensor, _tensor.type(tensor, dtype, *args, **kwargs), on_host)
 
 
-# What a tensor on a GPU answers. Property getters compare equal, they are not the same object at each access.
+# What a tensor on a GPU returns. Property getters compare equal but are not the same object at each access.
 _ANSWERS: dict[Any, Any] = {
     _tensor.is_cuda.__get__: lambda tensor: not host.is_host(tensor),
     _tensor.is_cpu.__get__: lambda tensor: host.is_host(tensor),
@@ -101,14 +101,14 @@ _ANSWERS: dict[Any, Any] = {
     _tensor.pin_memory: lambda tensor, *args, **kwargs: tensor,
     _tensor.record_stream: lambda tensor, stream: None,
     _tensor.type: _type,
-    # Module.to asks it which device is meant.
+    # Module.to uses it to parse the device.
     torch._C._nn._parse_to: torch._C._nn._parse_to,
 }
 
 
 class CudaOnCpu(TorchFunctionMode):  # type: ignore[misc]
     inside = False
-    """Whether a function runs that came through here."""
+    """Whether a function that came through this mode is running."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -139,12 +139,15 @@ class _Graph:
 
 
 def _always(value: Any) -> Any:
-    """A new function each time: torch._dynamo maps torch's functions to rules and refuses one that it sees twice."""
+    """Return a new function each time.
+
+    `torch._dynamo` maps torch's functions to rules and rejects one that it sees twice.
+    """
     return lambda *args, **kwargs: value
 
 
 def _kind(base: type) -> type:
-    """A new class each time, for the same reason."""
+    """Return a new class each time, for the same reason."""
     return type(base.__name__, (base,), {})
 
 
@@ -176,7 +179,7 @@ _ATTRIBUTES: dict[str, Any] = {
     "CUDAGraph": _Graph,
     "graph": _kind(_Graph),
     "make_graphed_callables": _kind(_Graph),
-    # torch.manual_seed calls these; the one generator there is, the CPU's, is then seeded already.
+    # torch.manual_seed calls these. The only generator, the CPU's, is then seeded already.
     "manual_seed": torch.default_generator.manual_seed,
     "manual_seed_all": torch.default_generator.manual_seed,
     "get_rng_state": lambda *args: torch.get_rng_state(),
@@ -199,8 +202,10 @@ _HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 
 
 class _NoHeuristics(importlib.abc.MetaPathFinder):
-    """Inductor's way to tune a kernel needs a GPU: whoever decorates one with it is told. The rest of its runtime is plain
-    Triton and Python, and works."""
+    """Make Inductor's tuning decorators raise Unsupported, because they need a GPU.
+
+    The rest of its runtime is plain Triton and Python, and works.
+    """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != _HEURISTICS:
@@ -236,7 +241,10 @@ def _autocast(original: Any) -> Any:
 
 
 def _backward_in(mode: Any) -> Any:
-    """The autograd engine, run inside the mode: it calls the candidate's own code, and torch had left the mode."""
+    """Run the autograd engine inside the mode.
+
+    It calls the candidate's own code, and torch has left the mode.
+    """
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with mode:
@@ -249,8 +257,10 @@ _device_context = DeviceContext.__torch_function__
 
 
 def _default_device(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """A default device of cuda. set_default_device puts it below our mode, where it must not be added any more;
-    `with torch.device` puts it above."""
+    """A default device of cuda. set_default_device puts it below our mode, where it must not be added again.
+
+    `with torch.device` puts it above.
+    """
     if self.device.type == "cuda" and _mode.inside:
         return func(*args, **(kwargs or {}))
     return _device_context(self, func, types, args, kwargs)
@@ -281,7 +291,7 @@ def install() -> None:
     torch.accelerator.current_device_index = _always(0)
     torch.accelerator.synchronize = lambda device=None: streams.synchronize()
     warnings.filterwarnings("ignore", message="tl.make_block_ptr is deprecated")
-    # Poison needs deterministic mode; what that mode would warn about is not the candidate's doing.
+    # Poison needs deterministic mode; what that mode would warn about is not the candidate's fault.
     warnings.filterwarnings("ignore", message=".*deterministic implementation.*")
     if _HEURISTICS in sys.modules:
         _refuse(sys.modules[_HEURISTICS])

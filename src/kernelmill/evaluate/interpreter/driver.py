@@ -1,4 +1,4 @@
-"""A Triton driver that says there is one H100 and never touches a device."""
+"""A Triton driver that reports one H100 and never touches a device."""
 
 from __future__ import annotations
 

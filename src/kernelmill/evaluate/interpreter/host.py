@@ -1,9 +1,10 @@
-"""Which tensors would be in host memory on a machine with a GPU: made without a device, or moved to the CPU.
+"""Track which tensors would be in host memory on a GPU machine: made without a device, or moved to the CPU.
 
-Here all memory is the CPU's. Memory of the host is marked on its storage, so that views, detached tensors and
-parameters of the same memory are marked with it; what bears no mark counts as a GPU's. Two things then fail as on a
-GPU: a launch that is given host memory, and an operation of torch between the two where that is certainly an error.
-Not marked, so never refused: what comes from torch.Tensor(...), torch.frombuffer and the like, which no torch
+Here all memory is the CPU's. Host memory is marked on its storage, so views, detached tensors and parameters
+of the same memory share the mark. Unmarked memory counts as a GPU's. Two things then fail as on a GPU: a
+launch that is given host memory, and a torch operation between the two if that is certainly an error.
+
+Never marked, so never rejected: tensors from torch.Tensor(...), torch.frombuffer and the like, which no torch
 function mode sees, and tensors without elements, which have no memory.
 """
 
@@ -22,7 +23,8 @@ _clone = torch.Tensor.clone
 _from_numpy = torch.from_numpy
 _DEPTH = 4
 
-# What refuses tensors on two devices. Others do not (copy_, indexing by a host tensor, lengths of sequences).
+# Functions that reject tensors on two devices. Others accept them (copy_, indexing by a host tensor, lengths
+# of sequences).
 _names = (
     "add", "sub", "mul", "div", "true_divide", "floor_divide", "remainder", "fmod", "pow", "maximum", "minimum",
     "matmul", "mm", "bmm", "mv", "dot", "addmm", "baddbmm", "where", "cat", "stack", "eq", "ne", "lt", "le", "gt",
@@ -59,7 +61,7 @@ def is_host(tensor: Any) -> bool:
 
 
 def mark(tensor: Any, host: bool) -> None:
-    """Say where this tensor's memory is."""
+    """Mark where this tensor's memory is."""
     with torch._C.DisableTorchFunction():
         if not _has_memory(tensor):
             return
@@ -82,7 +84,7 @@ def tensors(value: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def moved(tensor: Any, result: Any, host: bool) -> Any:
-    """What moving `tensor` gives: `result`, with memory of its own where the tensor was elsewhere."""
+    """The result of moving `tensor`: `result`, with its own memory if the tensor was elsewhere."""
     if is_host(tensor) == host or not _has_memory(result):
         return result
     if _shares(tensor, result):
@@ -97,7 +99,7 @@ def _shares(a: Any, b: Any) -> bool:
 
 
 def wants_host(device: Any) -> bool:
-    """Whether this device, or None for the default, is the host."""
+    """Whether this device, or the default device for None, is the host."""
     device = _device.CURRENT_DEVICE if device is None else device
     if device is None:
         return True
@@ -105,7 +107,7 @@ def wants_host(device: Any) -> bool:
 
 
 def check(func: Any, given: list[Any]) -> None:
-    """Refuse what a GPU refuses: operands of which some are in host memory, numbers (0-dim) apart."""
+    """Reject what a GPU rejects: operands in both host and GPU memory. Numbers (0-dim) are exempt."""
     if func in _ONE_DEVICE:
         where = {is_host(tensor) for tensor in given if tensor.dim() and _has_memory(tensor)}
         if len(where) > 1:
@@ -115,7 +117,10 @@ def check(func: Any, given: list[Any]) -> None:
 
 
 def settle(given: list[Any], device: Any, result: Any) -> Any:
-    """The result of an operation, its new memory marked. `device` is what was asked for, None for nothing."""
+    """Return the result of an operation with its new memory marked.
+
+    `device` is the requested device, or None.
+    """
     if not given:
         if wants_host(device):
             for tensor in tensors(result):

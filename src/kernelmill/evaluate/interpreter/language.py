@@ -1,10 +1,11 @@
-"""triton.language patched once, and kernels rewritten so that Python runs them as the compiler reads them.
+"""Patch triton.language once, and rewrite kernels so that Python runs them as the compiler reads them.
 
-The stock interpreter patches and restores the language at every launch and patches it again at every call of a
-device function (tl.sum, tl.cdiv, ...): most of its time. Here it is patched once. The rewriting adds what the
-compiler does and Python does not: `and`, `or` and `not` of tensors are logical operations on every element, loop
-variables of range() are tensors, a kernel defined inside a function sees that function's variables, and nothing
-but a few private names is put into the candidate's module.
+The stock interpreter patches and restores the language at every launch, and patches it again at every call of
+a device function (tl.sum, tl.cdiv, ...). This is most of its time. Here it is patched once.
+
+The rewriting adds what the compiler does and Python does not: `and`, `or` and `not` of tensors are
+element-wise logical operations, and loop variables of range() are tensors. A kernel defined inside a function
+sees that function's variables. Only a few private names are added to the candidate's module.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class BlockCondition(TypeError):
 
 
 class _Running:
-    """Whether a kernel runs now: device functions may be called only then."""
+    """Whether a kernel is running: device functions may be called only then."""
 
     depth = 0
 
@@ -46,7 +47,7 @@ def _any_of(*operands: Callable[[], Any]) -> Any:
 
 
 def _logical(operands: tuple[Callable[[], Any], ...], stop_at: bool, join: Callable[[Any, Any], Any]) -> Any:
-    """As the compiler does it: plain values may end the chain, tensors are all evaluated and joined."""
+    """Evaluate like the compiler: plain values may end the chain, tensors are all evaluated and joined."""
     tensors = []
     value: Any = None
     for operand in operands:
@@ -64,7 +65,10 @@ def _logical(operands: tuple[Callable[[], Any], ...], stop_at: bool, join: Calla
 
 
 def _condition(value: Any) -> Any:
-    """What a branch or a loop tests. (Tensor.__bool__ itself must stay lenient: Triton's own code asks it.)"""
+    """Check what a branch or a loop tests.
+
+    Tensor.__bool__ itself must stay lenient, because Triton's own code uses it.
+    """
     if isinstance(value, tl.core.tensor) and value.handle.data.size != 1:
         raise BlockCondition("a tensor of more than one element cannot be a condition")
     return value
@@ -158,7 +162,7 @@ def _compile_and_exec(self: Any, tree: ast.Module) -> Any:
     function = self.fn
     free = function.__code__.co_freevars
     if free:
-        # A kernel made inside a function: give it that function's variables as the parameters of a factory.
+        # A kernel made inside a function: pass that function's variables as the parameters of a factory.
         parameters = ast.arguments(
             posonlyargs=[],
             args=[ast.arg(arg=name) for name in free],
@@ -187,7 +191,7 @@ def _device_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     return self.rewrite()(*args, **kwargs)
 
 
-# What tl.core.builtin wraps a function in: a check that _semantic was given, which here it always is.
+# The wrapper that tl.core.builtin adds. It checks that _semantic was given, which is always true here.
 _CHECKED = tl.core.load.__code__
 
 
@@ -204,7 +208,7 @@ def _bind(member: Any) -> Any:
 
 
 def bind_builtins(package: Any) -> None:
-    """Give every builtin of a module or class the interpreter's semantic, for good."""
+    """Permanently bind every builtin of a module or class to the interpreter's semantic."""
     for name, member in inspect.getmembers(package):
         if tl.core.is_builtin(member):
             setattr(package, name, _bind(member))
@@ -226,7 +230,7 @@ def install() -> None:
     for package in (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base):
         bind_builtins(package)
     stock._patch_lang_tensor(tl.tensor, _Scope)
-    # Triton 3.6 asks NumPy for the int of an array of one element, which newer NumPy refuses.
+    # Triton 3.6 asks NumPy for the int of a one-element array, which newer NumPy rejects.
     tl.tensor.__index__ = lambda self: int(self.handle.data.item())
     for package in (tl, tl.core):
         stock._patch_lang_core(package, _Scope)

@@ -1,7 +1,7 @@
-"""Launching a kernel: arguments bound by Triton's own rules, the launch recorded, the grid run.
+"""Launch a kernel: bind arguments by Triton's own rules, record the launch, run the grid.
 
-Arguments are specialised as Triton's CUDA backend would (types, 1 and None as constants, divisibility by 16), so
-that the recorded signature can be compiled elsewhere, and a wrong keyword or a bad num_warps fails as on a GPU.
+Arguments are specialised as by Triton's CUDA backend (types, 1 and None as constants, divisibility by 16). So
+the recorded signature can be compiled elsewhere, and a wrong keyword or a bad num_warps fails as on a GPU.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Kernel:
 
 
 class Compiled:
-    """What a launch or a warmup returns: stands for triton's CompiledKernel (register counts and the like)."""
+    """Returned by a launch or a warmup, in place of triton's CompiledKernel (register counts and so on)."""
 
     def __init__(self, interpreted: Any, options: Any) -> None:
         self._interpreted = interpreted
@@ -66,7 +66,7 @@ class Compiled:
 
 
 def _plain(value: Any) -> Any:
-    """A constant as JSON can hold it."""
+    """Convert a constant to a form that JSON can hold."""
     if isinstance(value, tl.constexpr):
         return _plain(value.value)
     if isinstance(value, tl.dtype):
@@ -137,7 +137,7 @@ _INTS = {
 
 
 def _convert(value: Any, kind: Any, name: str, storages: dict[str, Range]) -> Any:
-    """A kernel argument as the kernel sees it: pointers and tensors instead of Python values."""
+    """Convert an argument to what the kernel sees: pointers and tensors instead of Python values."""
     if isinstance(value, tuple):
         kinds = kind if isinstance(kind, tuple) else (None,) * len(value)
         items = [
@@ -199,7 +199,7 @@ def _grid_of(grid: Any, bound: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def _reachable(kernel: _Kernel, bound: dict[str, Any]) -> None:
-    """Refuse host memory as triton's launcher does."""
+    """Reject host memory, as triton's launcher does."""
     given = [value for name, value in bound.items() if name not in kernel.constexprs]
     for position, value in enumerate(given):
         items = value if isinstance(value, tuple) else (value,)
@@ -275,7 +275,7 @@ def _execute(interpreted: Any, kernel: _Kernel, bound: Any, types: Any, size: tu
 
 
 RUN = _execute.__code__
-"""While a frame of it is on the stack, a kernel runs."""
+"""While a frame with this code is on the stack, a kernel is running."""
 
 
 def install() -> None:

@@ -1,9 +1,9 @@
 """libdevice functions by NumPy (and torch for the special functions), under all of their import paths.
 
-The functions in triton.language.extra.cuda.libdevice choose a symbol (`__nv_tanhf`, ...) by the argument types and
-ask the builder for it; here the builder computes it. Floats are computed in double precision and rounded once.
-`fast_` variants are computed exactly, directed roundings (_rz, _ru, _rd) of arithmetic as round to nearest.
-A function that is not here raises Unsupported.
+The functions in triton.language.extra.cuda.libdevice choose a symbol (`__nv_tanhf`, ...) by the argument
+types and pass it to the builder; here the builder computes it. Floats are computed in double precision and
+rounded once. `fast_` variants are computed exactly. Arithmetic with directed rounding (_rz, _ru, _rd) rounds
+to nearest. A function that is not listed here raises Unsupported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ Function = Callable[..., Any]
 
 
 def by_torch(function: Function) -> Function:
-    """A torch special function on NumPy arrays, unseen by any torch mode that records or redirects calls."""
+    """Apply a torch special function to NumPy arrays.
+
+    Torch modes that record or redirect calls do not see it.
+    """
 
     def run(*arrays: Array) -> Array:
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
@@ -87,7 +90,7 @@ def _byte_perm(x: Array, y: Array, selector: Array) -> Any:
     return result.view(x.dtype)
 
 
-# Symbols without `__nv_` and without the `f` of the fp32 form. These get doubles and give doubles.
+# Symbols without `__nv_` and without the `f` of the fp32 form. These take and return doubles.
 _FLOAT: dict[str, Function] = {
     "fabs": np.abs,
     "acos": np.arccos,
@@ -190,7 +193,7 @@ for _name, _operation in _ARITHMETIC.items():
         for _symbol in (f"f{_name}_{_mode}", f"d{_name}_{_mode}", f"{_name}f_{_mode}", f"{_name}_{_mode}"):
             _FLOAT[_symbol] = _operation
 
-# These get and give the types of the symbol: integers, or bits.
+# These take and return the types of the symbol: integers, or bits.
 _EXACT: dict[str, Function] = {
     "abs": np.abs,
     "llabs": np.abs,
@@ -275,7 +278,8 @@ def install() -> None:
     stock.InterpreterBuilder.create_erf = _erf
     bind_builtins(cuda)
     bind_builtins(extra_cuda)
-    # The generic module holds empty stubs that the compiler maps to the target's functions; some are AMD's only.
+    # The generic module contains empty stubs that the compiler maps to the target's functions. Some exist
+    # only for AMD.
     for name in dir(generic):
         if not name.startswith("_") and callable(getattr(generic, name)):
             if hasattr(cuda, name):

@@ -1,8 +1,8 @@
-"""Loads, stores and atomics with every lane checked against the tensors the kernel was given.
+"""Loads, stores and atomics, with every lane checked against the tensors passed to the kernel.
 
-A pointer remembers the storage it was computed from, so that a lane which runs off the end of one tensor into
-another is still out of bounds. A lane out of bounds is recorded; its load gives NaN (or a sentinel), its store
-or atomic is dropped: the process survives, and the memory around stays whole.
+A pointer keeps track of the storage it was computed from, so a lane that runs off the end of one tensor into
+another is still out of bounds. An out-of-bounds lane is recorded. Its load returns NaN (or a sentinel), its
+store or atomic is dropped: the process survives, and the surrounding memory stays intact.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 class Reach:
-    """The storages that the running kernel may touch, by the name of the argument that brought them."""
+    """The storages that the running kernel may touch, by argument name."""
 
     def __init__(self, kernel: str, storages: dict[str, Range], races: Races | None) -> None:
         self.kernel = kernel
@@ -38,12 +38,13 @@ class Reach:
         self._live: list[Range] | None = None
 
     def live(self) -> list[Range]:
-        """Every live tensor's storage: for pointers that came as integers (tables of addresses)."""
+        """Every live tensor's storage: for pointers passed as integers (tables of addresses)."""
         if self._live is None:
             found = set(self.storages.values())
             with torch._C.DisableTorchFunction():
                 for item in gc.get_objects():
-                    # type(), not isinstance(): asking some lazy module's objects for their class warns or imports.
+                    # type(), not isinstance(): querying the class of some lazy module's objects warns or
+                    # imports.
                     if type(item) in _TENSORS and item.layout is torch.strided and not item.is_meta:
                         storage = item.untyped_storage()
                         found.add((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
@@ -59,7 +60,7 @@ state = _State()
 
 
 def _outside(pointers: Array, active: Array | None, width: int, origin: Range | None) -> Array | None:
-    """Which active lanes are out of bounds, or None where all are inside."""
+    """Which active lanes are out of bounds, or None if all are inside."""
     if pointers.size == 0 or state.reach is None:
         return None
     lowest, highest = int(pointers.min()), int(pointers.max()) + width
@@ -112,7 +113,7 @@ def _mask(mask: Any) -> Array:
 
 
 def _garbage(dtype: Any) -> Any:
-    """What an out-of-bounds lane reads: NaN, or a number nobody expects."""
+    """What an out-of-bounds lane reads: NaN, or an unlikely number."""
     if dtype.is_floating():
         return np.uint16(0x7FC0) if dtype.is_bf16() else np.nan
     return True if dtype.is_int1() else np.iinfo(np_dtype(dtype)).max
@@ -163,7 +164,7 @@ def _masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *modifiers: Any, 
 
 
 def _standing(dtype: Any) -> Any:
-    """A function from pointers to what stands there."""
+    """Return a function that reads the current values at pointers."""
 
     def load(pointers: Array) -> Array:
         every = np.ones(pointers.shape, dtype=bool)
@@ -195,7 +196,7 @@ def _atomic_rmw_checked(self: Any, op: Any, ptr: Any, val: Any, mask: Any, sem: 
 
 
 def _half_rmw(op: Any, pointers: Array, value: Array, active: Array, dtype: Any) -> Array:
-    """16-bit float atomics: lane after lane, since two lanes may share an address."""
+    """16-bit float atomics, lane by lane, because two lanes may share an address."""
     flat, numbers, on = pointers.reshape(-1), value.reshape(-1), active.reshape(-1)
     old = np.zeros(flat.shape, dtype=value.dtype)
     for lane in np.flatnonzero(on):
@@ -236,7 +237,7 @@ def _atomic_cas_checked(self: Any, ptr: Any, cmp: Any, val: Any, sem: Any, scope
 
 
 def _keeping_origin(method: Any, position: int) -> Any:
-    """The builder's method, its result remembering the storage of the pointer at this position."""
+    """Wrap a builder method so that its result keeps the storage of the pointer at this position."""
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
@@ -249,7 +250,7 @@ def _keeping_origin(method: Any, position: int) -> Any:
 
 
 def _materialize(method: Any) -> Any:
-    """Block pointers and descriptors: pointers keep their base's storage, masks become handles."""
+    """Wrap `materialize_pointers` so that the pointers keep their base's storage."""
 
     def run(self: Any, *args: Any) -> Any:
         pointers, masks = method(self, *args)

@@ -1,9 +1,9 @@
-"""Arithmetic of the interpreter, made to agree with a GPU.
+"""Make the interpreter's arithmetic agree with a GPU.
 
 The stock interpreter keeps bf16 as raw 16-bit integers and adds, compares and multiplies those integers; its
-casts to bf16 truncate; maximum and minimum propagate NaN; float to int casts overflow. Here bf16 arithmetic is
-done in fp32 and rounded to nearest even, tl.dot accumulates in fp32 and rounds fp32 operands to TF32 where the
-GPU would, integers wrap, float to int casts saturate.
+casts to bf16 truncate; maximum and minimum propagate NaN; float to int casts overflow. Here bf16 arithmetic
+is done in fp32 and rounded to nearest even. tl.dot accumulates in fp32, and rounds fp32 operands to TF32
+where the GPU would. Integers wrap, and float to int casts saturate.
 
 Not modelled: the order of a GPU's sums, approximate hardware functions (ex2.approx and the like), flushing of
 denormals, 8-bit floats.
@@ -29,12 +29,12 @@ Builder = stock.InterpreterBuilder
 
 
 def widen(data: Array) -> Array:
-    """fp32 values of bf16 bits."""
+    """Convert bf16 bits to fp32 values."""
     return (data.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def narrow(data: Array) -> Array:
-    """bf16 bits of fp32 values, rounded to nearest even; NaN stays NaN."""
+    """Convert fp32 values to bf16 bits, rounded to nearest even; NaN stays NaN."""
     bits = np.ascontiguousarray(data, dtype=np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     result = rounded.astype(np.uint16)
@@ -45,7 +45,10 @@ def narrow(data: Array) -> Array:
 
 
 def tf32(data: Array) -> Array:
-    """fp32 values cut to 10 bits of mantissa: tensor cores ignore the other 13 (seen on sm_90, to 2e-7)."""
+    """Truncate fp32 values to 10 bits of mantissa.
+
+    Tensor cores ignore the other 13 (seen on sm_90, to 2e-7).
+    """
     bits = np.ascontiguousarray(data).view(np.uint32)
     return np.where(np.isnan(data), data, (bits & np.uint32(0xFFFFE000)).view(np.float32))
 
@@ -55,13 +58,13 @@ def is_bf16(dtype: Any) -> bool:
 
 
 def values(handle: Any) -> Array:
-    """The handle's data as numbers: bf16 bits become fp32, everything else is as it is."""
+    """The handle's data as numbers: bf16 bits become fp32, all else is unchanged."""
     data: Array = handle.data
     return widen(data) if handle.dtype.scalar.name == "bf16" else data
 
 
 def as_handle(numbers: Array, dtype: Any) -> Any:
-    """A handle of this type for these numbers (rounded to it)."""
+    """A handle of this type for these numbers, rounded to it."""
     if dtype.name == "bf16":
         return Handle(narrow(numbers), dtype)
     if dtype.is_fp8():
@@ -105,10 +108,10 @@ EQUALITY = {"EQ": np.equal, "NE": np.not_equal}
 
 
 def _saturate(data: Array, dtype: Any) -> Array:
-    """Float to int as PTX does it: towards zero, out of range to the nearest representable, NaN to 0.
+    """Convert float to int as PTX does: towards zero, out of range to the nearest representable, NaN to 0.
 
-    Two oddities, as seen on sm_90: NaN gives the lowest 64-bit integer, and an 8-bit result is the low half of a
-    16-bit one.
+    Two exceptions, as seen on sm_90: NaN gives the lowest 64-bit integer, and an 8-bit result is the low half
+    of a 16-bit one.
     """
     through = np.dtype(f"{dtype.kind}2") if dtype.itemsize == 1 else dtype
     info = np.iinfo(through)
@@ -228,7 +231,7 @@ def install() -> None:
     Builder.create_ashr = _shift_right_arithmetic
     Builder.get_bf16 = _bf16_constant
     builder = stock.interpreter_builder
-    # Overflow checks feed a device_assert that is off by default, on a GPU too: they only cost time here.
+    # Overflow checks feed a device_assert that is off by default, also on a GPU: they only cost time here.
     builder.options = dataclasses.replace(
         builder.options,
         sanitize_overflow=False,

@@ -1,4 +1,4 @@
-"""What is seen of one call of a candidate: launches, accesses out of bounds, races, streams, autotuned kernels.
+"""Observe one call of a candidate: launches, out-of-bounds accesses, races, streams, autotuned kernels.
 
 The observer lives in the candidate's own process: what it reports is evidence, not proof.
 """
@@ -28,7 +28,10 @@ _get_fill = torch._C._get_deterministic_fill_uninitialized_memory
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch. `signature` indexes Observed.signatures; `config` is the autotuned config's number."""
+    """One kernel launch.
+
+    `signature` indexes Observed.signatures; `config` is the autotuned config's number.
+    """
 
     kernel: str
     qualname: str
@@ -42,10 +45,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Oob:
-    """Lanes of one load, store or atomic that fell outside every tensor the kernel was given.
+    """Lanes of one load, store or atomic that were outside every tensor passed to the kernel.
 
-    `beyond` is how far the first bad lane lies from the nearest tensor argument (`argument`), in bytes: positive
-    past its end, negative before its start.
+    `beyond` is the distance of the first bad lane from the nearest tensor argument (`argument`), in bytes:
+    positive past its end, negative before its start.
     """
 
     kind: str
@@ -59,10 +62,10 @@ class Oob:
 
 @dataclass(frozen=True)
 class Race:
-    """A place that two programs of one launch touched, where the result depends on which came first.
+    """A location that two programs of one launch accessed, with a result that depends on their order.
 
-    `programs` are the earlier one, None where it was several, and the later one; `offset` is in bytes from the start of
-    the argument's storage.
+    `programs` are the earlier one (None if there were several) and the later one. `offset` is in bytes from
+    the start of the argument's storage.
     """
 
     kind: str
@@ -74,7 +77,7 @@ class Race:
 
 @dataclass
 class Observed:
-    """Everything seen between begin() and end()."""
+    """Everything observed between begin() and end()."""
 
     launches: list[Launch] = field(default_factory=list)
     signatures: list[dict[str, Any]] = field(default_factory=list)
@@ -89,7 +92,7 @@ class Observed:
 
 
 class Observer:
-    """Records what the running call does, and steers it: ablation, autotune config, poison, budget."""
+    """Records what the running call does, and controls it: ablation, autotune config, poison, budget."""
 
     def __init__(self) -> None:
         self.program_limit = PROGRAM_LIMIT
@@ -101,7 +104,7 @@ class Observer:
         self.programs = 0
         self.config = config
         self.order = order
-        # Set by the autotuner for the launch it is about to make.
+        # Set by the autotuner for its next launch.
         self.next_config: int | None = None
         self._suppress = suppress
         self._suppress_all = suppress_all
@@ -116,10 +119,10 @@ class Observer:
         poison: bool = True,
         order: str = ORDERS[0],
     ) -> None:
-        """Start watching. Kernels named in `suppress` do nothing; uninitialised memory reads as NaN with `poison`.
+        """Start observing. Kernels named in `suppress` do nothing.
 
-        With the order "reverse" the last program of a launch runs first. A program that waits for one before it then
-        waits for ever.
+        With `poison`, uninitialised memory reads as NaN. With the order "reverse", the last program of a
+        launch runs first. A program that waits for an earlier one then waits forever.
         """
         if self.active:
             raise RuntimeError("observer.begin() called twice without end()")
@@ -134,7 +137,7 @@ class Observer:
             _set_fill(True)
 
     def end(self) -> Observed:
-        """Stop watching and return what was seen."""
+        """Stop observing and return what was seen."""
         if not self.active:
             raise RuntimeError("observer.end() called without begin()")
         if self._flags is not None:
@@ -159,7 +162,7 @@ class Observer:
             self.seen.launches.append(launch)
 
     def signature_index(self, signature: dict[str, Any]) -> int:
-        """The number of this signature in Observed.signatures, added there when it is new."""
+        """The index of this signature in Observed.signatures, where it is added if it is new."""
         key = json.dumps(signature, sort_keys=True)
         index = self._signature_index.setdefault(key, len(self._signature_index))
         if index == len(self.seen.signatures):

@@ -1,13 +1,14 @@
-"""Races between the programs of one launch, which run here one after another and on a GPU in any order.
+"""Detect races between the programs of one launch, which run sequentially here and in any order on a GPU.
 
-For each storage there is a shadow: who wrote a place last in this launch, and who read it. A place that one program
-writes and another one reads or writes with another value is a race. A program that has synchronised (an atomic
-operation, a volatile load, a load of what others change by atomics) is not watched any more: whether its order is
-right cannot be seen here. Races between the lanes of one program are not looked for, nor those through pointers
-that came as integers.
+Each storage has a shadow: which program last wrote a location in this launch, and which read it. If one
+program writes a location and another reads it, or writes another value, that is a race. A program that has
+synchronised (an atomic operation, a volatile load, a load of what others change by atomics) is no longer
+watched, because its order cannot be checked here. Not covered: races between the lanes of one program, and
+those through pointers passed as integers.
 
-Most storages are only read, and have no shadow: it is made at the first store. What a kernel once stored to has one
-from the beginning of its next launch, so that reads before the first store count as well from then on.
+Most storages are only read and have no shadow: it is created at the first store. A storage that a kernel has
+once stored to has a shadow from the start of the kernel's next launch. From then on, reads before the first
+store also count.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ _MANY = -1
 _ATOMIC = -2
 """Changed by atomic operations."""
 _CLOSE, _CLOSE_HALF, _TINY = 1e-3, 2e-2, 1e-6
-"""Two programs that compute the same number may round it in different ways: that is no race."""
+"""Tolerances: two programs that compute the same number may round it differently, which is not a race."""
 
 
 class _Shadow:
-    """Who touched a storage, by units of 2**shift bytes. Programs count from 1."""
+    """Which program touched a storage, in units of 2**shift bytes. Programs count from 1."""
 
     def __init__(self, origin: Range, width: int) -> None:
         self.low = np.uint64(origin[0])
         self.shift = width.bit_length() - 1
         units = (origin[1] - origin[0] + width - 1) >> self.shift
-        # Zeros cost nothing until they are touched.
+        # Zeroed pages cost nothing until they are touched.
         self.writer: Array = np.zeros(units, dtype=np.int32)
         self.was_read = False
         self.reader: Array = np.zeros(units, dtype=np.int32)
@@ -48,12 +49,12 @@ class _Shadow:
         return ((pointers - self.low) >> np.uint64(self.shift)).view(np.int64)
 
     def spread(self, places: Array, width: int) -> Array:
-        """All units of each lane, one row a lane."""
+        """All units of each lane, one row per lane."""
         units = width >> self.shift
         return places if units == 1 else places[:, None] + np.arange(units)
 
     def _refine(self, width: int) -> None:
-        """The same memory is now looked at in smaller pieces."""
+        """Split the units, because the same memory is now accessed in smaller pieces."""
         shift = width.bit_length() - 1
         times = 1 << (self.shift - shift)
         self.writer, self.reader = np.repeat(self.writer, times), np.repeat(self.reader, times)
@@ -61,7 +62,7 @@ class _Shadow:
 
 
 class Races:
-    """The watch over one launch. `enter` is called before each program.
+    """Watches one launch. `enter` is called before each program.
 
     `written` names the arguments that this kernel is known to store to; it grows.
     """
@@ -107,7 +108,7 @@ class Races:
     def store(
         self, pointers: Array, active: Array, width: int, origin: Range, value: Array, now: Any, dtype: Any
     ) -> None:
-        """To be called before the store. `now(pointers)` is what stands there."""
+        """Check a store. Call this before the store; `now(pointers)` returns the current values."""
         shadow, at = self._at(pointers, active, width, origin)
         if not at.size:
             return
@@ -134,7 +135,10 @@ class Races:
         shadow.writer[spread] = self._me
 
     def atomic(self, pointers: Array, active: Array, width: int, origin: Range | None) -> None:
-        """Atomics agree with each other; not with a plain store that another program made before."""
+        """Check an atomic.
+
+        Atomics do not conflict with each other, but with an earlier plain store by another program.
+        """
         if origin is not None:
             shadow, at = self._at(pointers, active, width, origin)
             spread = shadow.spread(at, width)
@@ -181,7 +185,7 @@ class Races:
 
 
 def _others(who: Array, me: int) -> Array | None:
-    """Where somebody else was, or None where nobody was."""
+    """Where another program was, or None if there is no such place."""
     if not who.any():
         return None
     other = (who != me) & (who != _NOBODY)

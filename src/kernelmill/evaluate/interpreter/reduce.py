@@ -1,11 +1,12 @@
 """tl.reduce and tl.associative_scan on whole arrays.
 
 The stock interpreter calls the combine function once per element. Here the common combine functions are NumPy
-reductions, and any other one is applied to halves of the array: a tree for a reduction, log2(n) shifted passes
-for a scan. The order of operands is kept, so a function that is associative but not commutative is right.
+reductions. Any other one is applied to halves of the array: a tree for a reduction, log2(n) shifted passes
+for a scan. The order of operands is kept, so a function that is associative but not commutative gives the
+correct result.
 
 Sums of 16-bit floats round after every addition, as on a GPU, where the sum stays in the operands' type. A
-combine function that branches on its values cannot run on arrays: it falls to the element by element path.
+combine function that branches on its values cannot run on arrays: it falls back to the element-wise path.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _tree(combine_fn: Any, data: list[Array], dtypes: list[Any], axis: int) -> l
 
 
 def _direct(combine_fn: Any, data: list[Array], dtypes: list[Any], axis: int) -> list[Array] | None:
-    """The reduction by NumPy itself, or None where the combine function is not one NumPy has."""
+    """The reduction by NumPy itself, or None if NumPy lacks the combine function."""
     standard = tl.standard
     first = data[0]
     exact = dtypes[0].is_int() or dtypes[0].is_fp32() or dtypes[0].is_fp64()
@@ -98,7 +99,7 @@ def _shifted(combine_fn: Any, data: list[Array], dtypes: list[Any]) -> list[Arra
     """Inclusive scan along the first axis."""
     step = 1
     while step < data[0].shape[0]:
-        # Whole blocks, since Triton's shapes are powers of two; the first `step` results are not used.
+        # Whole blocks, because Triton's shapes are powers of two. The first `step` results are not used.
         earlier = [np.concatenate([d[:step], d[:-step]]) for d in data]
         merged = _combine(combine_fn, earlier, data, dtypes)
         data = [np.concatenate([d[:step], m[step:]]) for d, m in zip(data, merged, strict=True)]

@@ -1,8 +1,9 @@
-"""The objects that every interpreted operation makes, made cheaper.
+"""Make the objects that every interpreted operation creates cheaper.
 
-A kernel's operation costs the interpreter tens of microseconds, nearly all of it in describing the result: a
-block type with its shape, a tensor with its shape again, a table of dtypes. Here block types are shared, shapes
-computed once for each, and a scalar meets a block without being copied into one. Results do not change.
+An operation of a kernel costs the interpreter tens of microseconds, nearly all of it for describing the
+result: a block type with its shape, a tensor with its shape again, a table of dtypes. Here block types are
+shared, their shapes are computed once, and a scalar is broadcast to a block without a copy. Results do not
+change.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SCALAR_SHAPE = tl.core.tuple([])
 
 
 def _block_type_new(cls: type, element_ty: Any, shape: Any) -> Any:
-    # A shared block type keeps its element type alive, so the id stays that type's.
+    # A shared block type keeps its element type alive, so the id remains valid.
     sizes = tuple(size.value if isinstance(size, tl.constexpr) else size for size in shape)
     key = (id(element_ty), sizes)
     found = _shared.get(key)
@@ -43,7 +44,7 @@ def _block_type_new(cls: type, element_ty: Any, shape: Any) -> Any:
 
 
 def _initialised(self: Any, *args: Any) -> None:
-    """Everything was set when the shared object was made."""
+    """Do nothing: everything was set when the shared object was created."""
 
 
 def _tensor_init(self: Any, handle: Any, type: Any) -> None:
@@ -66,7 +67,7 @@ def _handle_init(self: Any, data: Any, dtype: Any, attr: Any = None) -> None:
 
 
 def np_dtype(dtype: Any) -> Any:
-    """The NumPy type that holds a Triton type."""
+    """The NumPy dtype that holds a Triton dtype."""
     name = dtype.name
     found = _np_dtypes.get(name)
     if found is None:
@@ -77,7 +78,7 @@ def np_dtype(dtype: Any) -> Any:
 
 
 def _splat(self: Any, ret_ty: Any, arg: Any) -> Any:
-    # A view of one element, strides zero: what as_strided does, without its checks.
+    # A view of one element with zero strides: as_strided without its checks.
     view = np.ndarray(tuple(ret_ty.shape), arg.data.dtype, arg.data, 0, (0,) * len(ret_ty.shape))
     return stock.TensorHandle(view, arg.dtype.scalar)
 

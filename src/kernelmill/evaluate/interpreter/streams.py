@@ -1,9 +1,9 @@
 """CUDA streams and events without a device: which launches has the caller's stream waited for?
 
-Work is done at once, so nothing can be late here. But each stream counts its launches, and knows how many of every other
-stream's come before what it does next. A launch on a side stream that neither the caller's stream nor the host has
-waited for is unjoined: on a GPU its result may not be there yet. Only launches of kernels count, not what torch itself
-would put on the stream.
+Work is done immediately, so nothing can be late here. But each stream counts its launches, and knows how many
+launches of every other stream precede its next operation. A launch on a side stream is unjoined if neither
+the caller's stream nor the host has waited for it: on a GPU its result may not be there yet. Only kernel
+launches count, not what torch itself would put on the stream.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 Clock = dict[int, int]
-"""How many launches of each stream are known to be over."""
+"""How many launches of each stream are known to have finished."""
 
 
 class Context(contextlib.ContextDecorator):
-    """torch.cuda.device(...) and its like: enter and leave."""
+    """torch.cuda.device(...) and similar: a context that does nothing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.idx = 0
@@ -85,7 +85,7 @@ class Stream(Context):
         _merge(_state.clocks.setdefault(self.stream_id, {}), clock)
 
     def query(self) -> bool:
-        _merge(_state.host, self.clock())  # it says that the work is done
+        _merge(_state.host, self.clock())  # it reports that the work is done
         return True
 
     def synchronize(self) -> None:
@@ -169,19 +169,19 @@ def synchronize() -> None:
 
 
 def launched() -> None:
-    """A kernel is launched on the current stream."""
+    """Count a kernel launch on the current stream."""
     number = _state.current.stream_id
     _state.launches[number] = _state.launches.get(number, 0) + 1
 
 
 def begin() -> None:
-    """A call of the candidate begins, on the default stream; all that was before it is over."""
+    """Begin a call of the candidate on the default stream. All earlier launches count as finished."""
     synchronize()
     _state.current = DEFAULT
 
 
 def unjoined() -> int:
-    """Launches that the caller's stream and the host do not know to be over."""
+    """The number of launches that neither the caller's stream nor the host knows to have finished."""
     known = DEFAULT.clock()
     _merge(known, _state.host)
     return sum(count - known.get(stream, 0) for stream, count in _state.launches.items())

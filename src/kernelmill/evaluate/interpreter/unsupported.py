@@ -1,6 +1,6 @@
-"""How to tell what the interpreter cannot do (`kernelmill.evaluate.limits`) from a candidate's own mistake.
+"""Distinguish limits of the interpreter (`kernelmill.evaluate.limits`) from a candidate's own mistakes.
 
-A candidate that needs one of these is not judged here: the answer is "unsupported", never "incorrect".
+A candidate that hits one of these limits is not judged here: the answer is "unsupported", never "incorrect".
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from kernelmill.evaluate.limits import UNSUPPORTED as UNSUPPORTED
 
 
 class Unsupported(Exception):
-    """The interpreter cannot run this; the candidate may be right or wrong. `what` is a key of UNSUPPORTED."""
+    """The interpreter cannot run this; the candidate may be right or wrong.
+
+    `what` is a key of UNSUPPORTED.
+    """
 
     def __init__(self, what: str, detail: str = "") -> None:
         super().__init__(f"{what}: {detail or UNSUPPORTED[what]}")

@@ -1,11 +1,11 @@
-"""The candidate process: loads untrusted code, calls it on the judge's request, and sends back what it returned.
+"""The candidate process: loads untrusted code, calls it on the judge's request, and returns its results.
 
-It handles one request at a time, over a `Channel`: `load`, `build`, `call`, `weights`, `resend`, `look`. An answer
-repeats the request's nonce. It holds output bytes and what was observed. It never holds a verdict, because the code
-in this process could forge one.
+It handles one request at a time, over a `Channel`: `load`, `build`, `call`, `weights`, `resend`, `look`. An
+answer repeats the request's nonce. It holds output bytes and what was observed. It never holds a verdict,
+because the code in this process could forge one.
 
-Runs in a confined child. A `Runtime` hides the device: a GPU, or the interpreter, under which everything is in
-ordinary memory that only looks like CUDA.
+Runs in a confined child. A `Runtime` hides the device: a GPU, or the interpreter, under which everything is
+in ordinary memory that only looks like CUDA.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ def serve(end: socket.socket, runtime: Runtime, kind: type[Candidate] | None = N
 
 @contextmanager
 def _pausing(channel: Channel, nonce: str) -> Iterator[None]:
-    """Exclude the enclosed work from the step's time. The judge is notified, and applies a separate limit to it."""
+    """Exclude the enclosed work from the step's time.
+
+    The judge is notified, and applies a separate limit to it.
+    """
     if not _alarm.pause():  # already paused by another compilation, or not in the main thread
         yield
         return
@@ -115,7 +118,7 @@ def _pausing(channel: Channel, nonce: str) -> Iterator[None]:
 
 
 def warm_up(code: str) -> Any:
-    """Execute a module with a kernel in the server, so that children skip the one-time setup of torch and triton."""
+    """Execute a module with a kernel in the server, so that children skip torch's and triton's setup."""
     with Recorder():
         torch.softmax(torch.ones(2, 2) @ torch.ones(2, 2), -1)
     return _execute(code, os.path.abspath("warm_up.py"))
@@ -160,7 +163,7 @@ class Candidate:
         try:
             answer = step(request)
             self.runtime.settle()
-        except BaseException as error:  # noqa: BLE001  any error is the answer, including SystemExit and TooSlow
+        except BaseException as error:  # noqa: BLE001  any error is an answer, also SystemExit and TooSlow
             _alarm.stop()
             self.outgoing = self.runtime.carriers([])[1]
             answer = {"error": self._error(error)}
@@ -327,7 +330,10 @@ def _too_slow(error: BaseException) -> TooSlow | None:
 
 
 def _seen(observed: Any, file: str) -> dict[str, Any]:
-    """Observations as plain values. A launch is the candidate's own if its kernel is in the candidate's file."""
+    """Observations as plain values.
+
+    A launch is the candidate's own if its kernel is in the candidate's file.
+    """
     seen = dataclasses.asdict(observed)
     seen["launches"] = [
         {

@@ -1,7 +1,8 @@
 """Test cases for a candidate, with the right answers: calls of a reference with several kinds of inputs.
 
-A case that cannot tell right from wrong is skipped, and `Skipped` says why: the reference raises, the oracle is not
-finite, eager overflows, or one rounding of the inputs moves the answer by far more than a candidate is allowed.
+A case that cannot tell right from wrong is skipped, and `Skipped` says why: the reference raises, the oracle
+is not finite, eager overflows, or one rounding of the inputs moves the answer by far more than a candidate is
+allowed.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Questions:
         return self._case(name, seed, self.model, self._wide, call)
 
     def weights(self, seed: int) -> Case | Skipped:
-        """The case with other weights, on the task's own inputs, made zero-mean if the reference accepts that."""
+        """The case with other weights, on the task's own inputs, made zero-mean if the reference allows."""
         generator = torch.Generator().manual_seed(seed)
         state = other_weights(self.model, generator)
         if not state:

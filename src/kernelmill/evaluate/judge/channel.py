@@ -1,8 +1,8 @@
 """Frames between the judge and a candidate: a length, a JSON header, the raw bytes of tensors. Never pickle.
 
-The judge reads what an untrusted process wrote. It checks every length, type and shape before it allocates memory,
-and raises `BadFrame` for anything malformed. A header carries a nonce that the judge chose for the request; the
-answer must repeat it.
+The judge reads what an untrusted process wrote. It checks every length, type and shape before it allocates
+memory, and raises `BadFrame` for anything malformed. A header carries a nonce that the judge chose for the
+request; the answer must repeat it.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Channel:
     def receive(self, left: Callable[[], float] | None = None) -> tuple[dict[str, Any], list[memoryview]]:
         """Receive the next frame.
 
-        `left` returns how many seconds the other side still has. It is called again while waiting, because own time
-        can pass more slowly than the wall clock.
+        `left` returns how many seconds the other side still has. It is called again while waiting, because
+        own time can pass more slowly than the wall clock.
         """
         size, rest = _HEAD.unpack(self._exactly(_HEAD.size, left))
         if size > MAX_HEADER or rest > MAX_BYTES:
@@ -210,7 +210,10 @@ class Other:
 
 
 class Config(Other):
-    """A serialised `transformers` configuration. The candidate's side rebuilds it; the judge's side does not."""
+    """A serialised `transformers` configuration.
+
+    The candidate's side rebuilds it; the judge's side does not.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__("a configuration of transformers")

@@ -1,15 +1,15 @@
 """Compare outputs that are indices of chosen elements: of a top-k, a sort, an argmax.
 
-Where elements are equal, any of them is a right choice. So an index is judged by the value that it points to. It is
-right if that value equals the one that the reference chose there, in eager's or in the oracle's numbers, and if no
-position appears twice in a row. Any other index is wrong.
+Where elements are equal, any of them is a right choice. So an index is judged by the value that it points to.
+It is right if that value equals the one that the reference chose there, in eager's or in the oracle's
+numbers, and if no row names a position twice. Any other index is wrong.
 
-`Choosing` records what the reference chose from; `compare_leaf` judges one output with that. Values that a computation
-has rounded are equal if they are within rounding error. Values that nothing has rounded (an input) are equal only if
-they are identical.
+`Choosing` records what the reference chose from; `compare_leaf` judges one output with that. Values that a
+computation has rounded are equal if they are within rounding error. Values that nothing has rounded (an
+input) are equal only if they are identical.
 
-Not covered, and compared exactly: a stable sort, which has one answer; indices of pooling and of running maxima, where
-an equal value does not make a position right; indices that are used in further computation.
+Not covered, and compared exactly: a stable sort, which has one answer; indices of pooling and of running
+maxima, where an equal value does not make a position right; indices that are used in further computation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from kernelmill.evaluate.task.values import Outputs
 
 _aten = torch.ops.aten
 _WHOLE = {_aten.argmax.default: 1, _aten.argmin.default: 1}
-"""The position of the axis argument; without it, the choice is over all elements. The only result is the index."""
+"""The position of the axis argument; without it, the choice is over all elements.
+
+The only result is the index.
+"""
 _ALONG = {
     _aten.topk.default: 2,
     _aten.sort.default: 1,

@@ -1,4 +1,4 @@
-"""Measure how far a wrong result is off, to tell what it means: wrong, fragile, or the answer to another question."""
+"""Measure how far a result is off, to tell if it is wrong, fragile, or the answer to another question."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def one_of_equals(returned: Returned, answer: Answer) -> Returned:
 def a_little_off(trial: Trial, call: Call, returned: Returned, seed: int, found: Comparison) -> bool:
     """Whether a result is wrong only in few places or digits.
 
-    A plain mistake that not every draw shows looks like that. A stale answer, or one to another question, is far off.
+    A plain mistake that not every draw shows looks like that. A stale answer, or one to another question, is
+    far off.
     """
     answer = trial.session.expected(call, seed)
     return found.status == "INCORRECT_NUMERICAL" and not gross(returned, answer, trial.scale, "own")

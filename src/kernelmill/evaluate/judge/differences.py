@@ -1,10 +1,12 @@
-"""Describe where a wrong output is wrong: how many elements, by how much, and what their positions have in common.
+"""Describe where a wrong output is wrong: how many elements, by how much, and in which pattern.
 
-`describe` returns a small record for a check: the shapes that were tried, the number of wrong elements, the largest
-absolute error, the axes and tile boundaries that the wrong positions line up with, and a few neighbouring values. It
-gives at most `SLICE` values and at most a sixteenth of an output, so that an output cannot be copied from its records.
+`describe` returns a small record for a check: the shapes that were tried, the number of wrong elements, the
+largest absolute error, the axes and tile boundaries that the wrong positions line up with, and a few
+neighbouring values. It gives at most `SLICE` values and at most a sixteenth of an output, so that an output
+cannot be copied from its records.
 
-Works in chunks, like `tolerance`. Not covered: complex outputs, and indices that are judged by value (`choices`).
+Works in chunks, like `tolerance`. Not covered: complex outputs, and indices that are judged by value
+(`choices`).
 """
 
 from __future__ import annotations
@@ -124,7 +126,10 @@ def _where(seen: _Seen) -> list[str]:
 
 
 def _slabs(seen: _Seen) -> tuple[int, list[str]]:
-    """Indices of an axis at which everything is wrong, where these are all that is wrong; and how many elements they have."""
+    """The number of elements at indices where everything is wrong, and phrases for these indices.
+
+    There are no phrases if these indices do not explain nearly all wrong elements.
+    """
     full: dict[int, list[int]] = {}
     right = seen.total
     for axis, counts in enumerate(seen.counts):

@@ -2,13 +2,13 @@
 
 Two monitors, both started before its code runs:
 
-- an audit hook, which Python cannot remove: it records access to frames, listing of objects, loading of native
-  libraries, replacement of code objects, attempts to start processes or open sockets, and new threads;
-- a fingerprint of the functions of torch, triton, numpy, Python and this evaluator, which the judge has compared
-  after a step (`look`).
+- an audit hook, which Python cannot remove: it records access to frames, listing of objects, loading of
+  native libraries, replacement of code objects, attempts to start processes or open sockets, and new threads;
+- a fingerprint of the functions of torch, triton, numpy, Python and this evaluator, compared after each step
+  for which the judge asks for it (`look`).
 
-An event is strong evidence. The absence of events proves nothing: the proof is in the outputs, which are compared
-elsewhere.
+An event is strong evidence. The absence of events proves nothing: the proof is in the outputs, which are
+compared elsewhere.
 """
 
 from __future__ import annotations
@@ -114,7 +114,10 @@ class Fingerprint:
 
 
 class _Space:
-    """The names of one namespace that refer to callables or to watched modules. Other data may change legitimately."""
+    """The names of one namespace that refer to callables or to watched modules.
+
+    Other data may change legitimately.
+    """
 
     def __init__(self, name: str, space: Any, modules: set[int]) -> None:
         self._name, self._space = name, space
@@ -188,7 +191,7 @@ def _hook(file: str, events: list[dict[str, Any]]) -> Any:
 
 
 def _of_a_process(path: Any) -> bool:
-    """Whether a path belongs to a process (its memory, its descriptors). /proc/cpuinfo and the like are allowed."""
+    """Whether a path belongs to a process, like its memory or descriptors. /proc/cpuinfo does not."""
     if not isinstance(path, str | bytes):
         return False
     parts = os.fsdecode(path).split("/")

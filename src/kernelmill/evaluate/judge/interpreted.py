@@ -1,4 +1,4 @@
-"""The interpreter as a candidate's `Runtime`: ordinary memory that looks like CUDA memory, every access observed."""
+"""The interpreter as a candidate's `Runtime`: ordinary memory that looks like CUDA, every access observed."""
 
 from __future__ import annotations
 

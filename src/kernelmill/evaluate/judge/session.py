@@ -57,7 +57,7 @@ class Stop(Exception):
 
 
 def _our_fault(error: Exception) -> str:
-    """Describe an exception in the judge, with the last three frames: the reference's code or the evaluator's."""
+    """Describe an exception in the judge, with its last three frames: the reference's or the evaluator's."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     places = ", ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in frames)
     return f"{type(error).__name__}: {error} ({places})"
@@ -158,8 +158,8 @@ class Session:
     """One candidate process, and the reference model that it is compared with.
 
     `clock` measures the candidate process's own time. A step that exceeds its limit is a TIMEOUT only if the
-    candidate has the device to itself (`alone`), the task has its own size (`own_size`), and the limit is well
-    above what the task takes (`enough_s`). Otherwise the result is inconclusive.
+    candidate has the device to itself (`alone`), the task has its own size (`own_size`), and the limit is
+    well above what the task takes (`enough_s`). Otherwise the result is inconclusive.
     """
 
     grace = GRACE
@@ -197,7 +197,7 @@ class Session:
         self.ask("load", self._limits.load_s, {"code": code, "class": class_name})
 
     def build(self, reference: Reference, seed: int, mode: str | None) -> None:
-        """Build the reference's and the candidate's model with the same seed, and copy the reference's weights."""
+        """Build the reference's and the candidate's model with the same seed, and share the weights."""
         self.reference, self.mode = reference, mode
         self.model, self._answer = reference.new(seed), None
         if mode is not None:
@@ -211,7 +211,10 @@ class Session:
         self.drop_in = str(said.get("drop_in"))
 
     def change_weights(self, generator: torch.Generator) -> bool:
-        """Give both sides new weights. Return False if there are none, or if the candidate cannot take them."""
+        """Give both sides new weights.
+
+        Return False if there are none, or if the candidate cannot take them.
+        """
         new = other_weights(self.model, generator)
         if not new or self.drop_in not in ("strict", "by_order"):
             return False
@@ -312,7 +315,10 @@ class Session:
         return said, out
 
     def _answered(self, nonce: str, seconds: float, start: Mark) -> tuple[dict[str, Any], list[memoryview]]:
-        """Receive the answer. While the candidate compiles, its step is paused and the GPU turn is given back."""
+        """Receive the answer.
+
+        While the candidate compiles, its step is paused and the GPU turn is given back.
+        """
         before = self._apart
         while True:
             said, out = self._channel.receive(
@@ -367,7 +373,10 @@ class Session:
         """Wait for the turn again."""
 
     def expected(self, call: Call, seed: int) -> Answer:
-        """The right answer. The last one is cached until the weights change, since it is often asked for twice."""
+        """The right answer.
+
+        The last one is cached until the weights change, since it is often asked for twice.
+        """
         kept = self._answer
         if kept is None or kept[0] is not call or kept[1] != seed:
             kept = self._answer = None  # free the old answer first: memory may not hold two
@@ -451,7 +460,7 @@ class Session:
         return worst
 
     def judge_scalars(self, results: list[tuple[Returned, Answer]]) -> Comparison | None:
-        """Compare outputs of one or few numbers over all seeds together; None if there are no such outputs."""
+        """Compare outputs of one or few numbers over all seeds together; None if there are none."""
         first = results[0][1].eager
         for place, leaf in enumerate(first.leaves):
             if not (is_scalar(leaf) and leaf.is_floating_point()):

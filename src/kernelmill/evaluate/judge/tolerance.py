@@ -1,16 +1,17 @@
-"""Decide whether a candidate's output is right: its error against the float64 oracle, relative to eager's own error.
+"""Decide whether an output is right: compare its error against the float64 oracle with eager's own error.
 
-With r the oracle's value, e eager's, c the candidate's, ε the machine epsilon of the output's type and rms that of r:
+With r the oracle's value, e eager's, c the candidate's, ε the machine epsilon of the output's type and rms
+that of r:
 
     relL2(t) = ‖t − r‖₂ / ‖r‖₂        elem(t) = max |t − r| / max(|r|, rms)
     accepted: relL2(c) ≤ a·relL2(e) + b·ε   and   elem(c) ≤ a·elem(e) + d·ε
 
 The checks come in this order: type, dtype, layout, device and shape; positions of NaN and infinity; numbers.
-docs/tolerance.md has the constants, what they are based on, and the cases decided by argument. Works on any device, in
-chunks of a few MB.
+docs/tolerance.md has the constants, what they are based on, and the cases decided by argument. Works on any
+device, in chunks (`task.chunked`).
 
-Not covered: fp8 outputs use the constants of fp16, without calibration. The admission of a task shows whether they are
-good enough.
+Not covered: fp8 outputs use the constants of fp16, without calibration. The admission of a task shows whether
+they are good enough.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Comparison:
     elem_eps: float | None = None
     bound: list[float] | None = None
     worst: dict[str, Any] = field(default_factory=dict)
-    """`index`, `expected` (the oracle's value) and `got`, if numbers or positions of NaN and infinity differ."""
+    """`index`, `expected` (the oracle's value) and `got`, if numbers or the positions of NaN differ."""
     detail: str = ""
     place: int = 0
     """The position of the compared output among all outputs."""
@@ -78,7 +79,7 @@ def compare(
 ) -> Comparison:
     """Compare one output.
 
-    `reference64` is the oracle's output (float64, or the task's own type for integers), `eager` the task's own.
+    `reference64` is the oracle's output: float64, or the task's own type for integers. `eager` is the task's.
     """
     if (trouble := _form(candidate, eager)) is not None:
         return trouble
@@ -95,7 +96,10 @@ def compare(
 def compare_scalars(
     results: list[tuple[Any, torch.Tensor, torch.Tensor]], policy: Policy = IEEE
 ) -> Comparison:
-    """Compare outputs of few elements from several seeds, `(candidate, reference64, eager)` each, as one vector."""
+    """Compare outputs of few elements from several seeds as one vector.
+
+    Each result is `(candidate, reference64, eager)`.
+    """
     for candidate, _, eager in results:
         if (trouble := _form(candidate, eager)) is not None:
             return trouble
@@ -127,8 +131,8 @@ def judgeable(
 ) -> str:
     """Why an output cannot tell right from wrong for these inputs; empty if it can.
 
-    `nudged64` is the oracle's output for inputs changed by one rounding. If that moves the output by far more than a
-    candidate is allowed, a perfect kernel with one more rounding than eager would be rejected.
+    `nudged64` is the oracle's output for inputs changed by one rounding. If that moves the output by far more
+    than a candidate is allowed, a perfect kernel with one more rounding than eager would be rejected.
     """
     if not eager.is_floating_point() and not eager.is_complex():
         return ""
@@ -154,7 +158,7 @@ def mismatches(
     found: Comparison,
     policy: Policy = IEEE,
 ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Yield the chunks of a comparison whose values failed: start, mask of wrong elements, absolute errors."""
+    """Yield the chunks of a comparison whose values failed: start, wrong elements, absolute errors."""
     c, r, e = candidate.detach(), reference64, eager
     if not c.is_floating_point():
         for start, (pc, pr, pe) in pieces(c, r, e):
@@ -173,7 +177,7 @@ def mismatches(
         yield start, stray | (off > allowed * target.abs().clamp(min=least)), off
 
 
-# ------------------------------------------------------------------------------------------------------ the parts
+# -------------------------------------------------------------------------------------------------- the parts
 
 
 def _form(candidate: Any, eager: torch.Tensor) -> Comparison | None:
@@ -244,7 +248,7 @@ def _kinds(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _nonfinite(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor) -> Comparison | None:
-    """Check the positions of NaN and infinity: each has to match eager, or the oracle rounded to the output's type."""
+    """Check that NaN and infinity are where eager has them, or the oracle rounded to the output's type."""
     wrong, first = 0, None
     for start, (pc, pr, pe) in _compared(c, r, e):
         rounded = pr.to(c.dtype).to(pc.dtype)
@@ -282,8 +286,8 @@ def _numbers(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, rule: _Rule) -> 
     total, count = torch.stack(sums).sum(0)
     rms = top * (total / count).sqrt()
     least = torch.where(rms > 0, rms, 1.0)
-    # Results below the smallest normal number may be flushed to zero. In float16 such numbers are common, so there
-    # they get no slack.
+    # Results below the smallest normal number may be flushed to zero. In float16 such numbers are common, so
+    # there they get no slack.
     tiny = float(torch.finfo(torch.float32 if c.element_size() == 1 else c.dtype).tiny)
     slack = tiny if tiny < 1e-30 else 0.0
     found = []
@@ -303,7 +307,8 @@ def _numbers(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, rule: _Rule) -> 
     c_most, _, _, _, at = max(by_piece, key=lambda piece: piece[0])
     e_most = max(piece[1] for piece in by_piece)
     c_rel, e_rel = ((sum(piece[which] for piece in by_piece) / number) ** 0.5 for which in (2, 3))
-    # A reference of zeros has no norm to be relative to: the bound is then `a` times eager's own distance from zero.
+    # A reference of zeros has no norm to be relative to: the bound is then `a` times eager's own distance
+    # from zero.
     b, d = (rule.b, rule.d) if size_of_all else (0.0, 0.0)
     bound = [min(rule.a * e_rel / rule.eps + b, _MOST / 2), min(rule.a * e_most / rule.eps + d, _MOST / 2)]
     rel_eps, elem_eps = min(c_rel / rule.eps, _MOST), min(c_most / rule.eps, _MOST)

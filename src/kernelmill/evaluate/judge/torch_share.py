@@ -17,8 +17,8 @@ _HOST_SHARE, HOST_LEAST = 0.25, 32
 def torch_share(said: dict[str, Any], reference: Work, largest: int = FULL_SIZE) -> float:
     """The share of the reference's work that torch did for the candidate, extrapolated to full size.
 
-    `largest` is the number of elements of the largest tensor in the task as it was run. In small tasks, products take
-    no longer than the operations around them. At full size they take nearly all of the time.
+    `largest` is the number of elements of the largest tensor in the task as it was run. In small tasks,
+    products take no longer than the operations around them. At full size they take nearly all of the time.
     """
     needed, given = _groups(_work(reference.kinds)), _groups(_work(said["kinds"], like=reference.kinds))
     total = sum(needed.values())
@@ -28,7 +28,8 @@ def torch_share(said: dict[str, Any], reference: Work, largest: int = FULL_SIZE)
     if not heavy:
         return min(1.0, sum(given.values()) / total)
     times = max(1.0, FULL_SIZE / max(largest, 1))
-    # The data of products grows linearly with the size and their operations with size**1.5; the rest grows linearly.
+    # The data of products grows linearly with the size and their operations with size**1.5; the rest grows
+    # linearly.
     full = max(heavy * times, reference.arithmetic * times**1.5)
     done = full * min(1.0, given.get("heavy", 0.0) / heavy) + given.get("light", 0.0) * times
     return float(min(1.0, done / (full + needed.get("light", 0.0) * times)))

@@ -1,9 +1,9 @@
 """Count how much work torch itself does in a call, by kind of operation: evidence for who computed a result.
 
-The unit is seconds on a notional GPU: the larger of bytes over bandwidth and operations over arithmetic rate. So a
-matrix product and a bias can be added up. Allocation and views are free, since every kernel needs them. Copies are
-counted as their own kind, for tasks that consist of nothing else. Elements that the host reads are counted too: no
-kernel needs that.
+The unit is seconds on a notional GPU: the larger of bytes over bandwidth and operations over arithmetic rate.
+So a matrix product and a bias can be added up. Allocation and views are free, since every kernel needs them.
+Copies are counted as their own kind, for tasks that consist of nothing else. Elements that the host reads are
+counted too: no kernel needs that.
 
 In a candidate's process this is evidence, not proof: the judge weighs it.
 """
@@ -69,7 +69,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._results: list[tuple[str, torch.Tensor]] = []
         self._host = _HostReads(self)
         self.checking = 0
-        """Above zero inside a predicate (`isnan`, `allclose`), which computes no result and is not counted."""
+        """Above zero inside a predicate (`isnan`, `allclose`), which computes no result: not counted."""
 
     def __enter__(self) -> Recorder:
         self._host.__enter__()

@@ -100,7 +100,7 @@ class Trial:
         return bool(calls[0].tensors()) and all(self.session.compare(given, other).ok for other in others)
 
     def _accepted(self, call: Call) -> bool:
-        """Whether the reference accepts the call, and one rounding of the inputs does not change its answer."""
+        """Whether the reference accepts the call, with an answer stable under one rounding of the inputs."""
         session, seed = self.session, self.seed()
         try:
             answer = session.expected(call, 0)

@@ -1,8 +1,8 @@
-"""The judge of the interpreter tier: a worker for `kernelmill.sandbox` with two candidate processes as companions.
+"""The judge of the interpreter tier: a `kernelmill.sandbox` worker with two candidate companion processes.
 
-It runs the reference, its float64 oracle and the comparisons. The candidate's code runs only in the companions. The
-result is a `Record`. Reference and candidate are both untrusted code, so both run confined, and the process that writes
-verdicts trusts neither.
+It runs the reference, its float64 oracle and the comparisons. The candidate's code runs only in the
+companions. The result is a `Record`. Reference and candidate are both untrusted code, so both run confined,
+and the process that writes verdicts trusts neither.
 
 The environment must have TRITON_INTERPRET=1 before triton is imported.
 """
@@ -42,7 +42,7 @@ x = torch.ones(5, 7)
 double[(3,)](x, torch.empty_like(x), x.numel(), BLOCK=16)
 """
 _STEP_S = 3e-4
-"""Seconds that the interpreter takes per number if a kernel loops over them one at a time: about ten operations."""
+"""Seconds per number that the interpreter takes in a kernel that loops over them: about ten operations."""
 _WARM_UP_REFERENCE = """
 import torch
 class Model(torch.nn.Module):
@@ -211,7 +211,8 @@ def _grade_shapes(
 ) -> None:
     """Grade a candidate as shape-specialised if it is wrong at any other size, or fails at all of them.
 
-    Rejecting some sizes is allowed: a head dimension may have to be a power of two. Leaving out a tail is wrong.
+    Rejecting some sizes is allowed: a head dimension may have to be a power of two. Leaving out a tail is
+    wrong.
     """
     record.grade.shape_specialised = False
     if together == "right":

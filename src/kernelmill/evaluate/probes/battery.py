@@ -1,7 +1,8 @@
-"""What a candidate is put through, cheap first. Each probe asks, judges, and says what a failure means.
+"""The probes that a candidate has to pass, cheap ones first.
 
-A failure is one of three things: wrong (`Stop` with an INCORRECT status), a hack (a hard flag), or a lower grade. Honest
-weaknesses are grades: fragile numbers, fixed shapes, ignored strides, work left to torch.
+A failure has one of three meanings: wrong (`Stop` with an INCORRECT status), a hack (a hard flag), or a lower
+grade. Honest weaknesses only lower the grade: fragile numbers, fixed shapes, ignored strides, work left to
+torch.
 """
 
 from __future__ import annotations
@@ -33,19 +34,25 @@ SEEDS = 3
 SCALAR_SEEDS = 6
 CONFIGS = 8
 NEARBY = ("x8", "x4")
-"""So close to the task's own inputs that what is finite has to be right. The second where the reference refuses the first."""
+"""So close to the task's own inputs that a finite result has to be right.
+
+The second is used only if the reference rejects the first.
+"""
 EQUALS = "constant_rows"
 STRESS = (*NEARBY, "x100", "x1e-3", "negated", "half_x64", EQUALS, "sorted", "outlier")
 
 
 def run(trial: Trial) -> None:
-    """All probes of the main process. Raises `Stop` at the first failure that decides, unless it is an audit."""
+    """Run all probes of the main process.
+
+    Raise `Stop` at the first decisive failure, unless this is an audit.
+    """
     seeds(trial)
     rest(trial)
 
 
 def rest(trial: Trial) -> None:
-    """What follows once the task's own inputs are answered right."""
+    """Run the probes that follow once the answers to the task's own inputs are right."""
     for probe in _wanted(trial):
         _begin(probe)
         probe(trial)
@@ -62,12 +69,13 @@ def _begin(probe: Callable[[Trial], None]) -> None:
 def _wanted(trial: Trial) -> tuple[Callable[[Trial], None], ...]:
     if trial.brief:
         return BRIEF
-    # Timed calls are many, with new inputs, and some of their results are compared: they show what drift would.
+    # Timing makes many calls with new inputs and compares some of the results, so it detects what `drift`
+    # would.
     return tuple(p for p in ON_GPU if p is not drift or not trial.timed) if trial.on_gpu else ALL
 
 
 def seeds(trial: Trial) -> None:
-    """The task's own inputs, several seeds; on the first everything is looked at."""
+    """Call with the task's own inputs for several seeds. The first call is also examined for all evidence."""
     _begin(seeds)
     record, session = trial.record, trial.session
     for number in range(1 if trial.brief else SEEDS):
@@ -130,7 +138,10 @@ def _out_of_bounds(trial: Trial, returned: Returned) -> None:
 
 
 def _out_of_order(trial: Trial, returned: Returned) -> None:
-    """Programs of one launch that need an order among them, and work that is not waited for. A device cannot see either."""
+    """Report races between programs of one launch, and work on a side stream that is never joined.
+
+    Only the interpreter detects these.
+    """
     observed = returned.said["observed"]
     if observed.get("unjoined"):
         trial.hack("D1.side_stream", launches=observed["unjoined"])
@@ -148,11 +159,11 @@ def _out_of_order(trial: Trial, returned: Returned) -> None:
 
 
 def ablation(trial: Trial) -> None:
-    """Without its launches the output must not be right."""
+    """Suppress the launches: the output must not be right then."""
     seed = trial.seed()
     call = trial.session.reference.inputs(seed)
     returned = trial.session.call(call, seed, suppress_all=True, tolerate=True)
-    if returned.outputs is None:  # it fails without its kernels: it needs them
+    if returned.outputs is None:  # it fails without its kernels, so it needs them
         trial.record.check("ablation", "pass", returned.trouble[:200])
         return
     trial.runs_muted = True
@@ -175,7 +186,10 @@ def ablation(trial: Trial) -> None:
 
 
 def zero_mean(trial: Trial) -> None:
-    """Inputs that cancel: with all-positive ones a lower precision hides."""
+    """Call with zero-mean inputs, since all-positive ones hide a lower precision.
+
+    Also call with other masks, other indices, and inputs of which only the end is changed.
+    """
     for name in ("zero_mean", "masks", "indices", "suffix"):
         call = trial.draw(name)
         if call is None:
@@ -192,7 +206,11 @@ def zero_mean(trial: Trial) -> None:
 
 
 def stress(trial: Trial) -> None:
-    """Ranges beyond the task's own. Overflow and rounding are fragile; finite and far off, or another formula, is wrong."""
+    """Call with ranges beyond the task's own.
+
+    Overflow and rounding make a candidate fragile. A finite result that is far off, or that follows another
+    formula, is wrong.
+    """
     robust, settled = True, False
     for name in STRESS:
         if name == NEARBY[1] and settled:
@@ -225,7 +243,7 @@ def stress(trial: Trial) -> None:
 
 
 def autotune(trial: Trial) -> None:
-    """Every configuration must be right, whichever a tuner would choose."""
+    """Call with each autotuner configuration: all must be right, whichever the tuner would choose."""
     most = max(trial.autotuned.values(), default=1)
     for config in range(1, min(most, CONFIGS)):
         seed = trial.seed()
@@ -243,7 +261,10 @@ def autotune(trial: Trial) -> None:
 
 
 def modes(trial: Trial) -> None:
-    """Training, evaluation and gradients: where the reference does not care, neither may the candidate."""
+    """Call in train mode, in eval mode and with gradients enabled.
+
+    If these make no difference to the reference, they must make none to the candidate.
+    """
     session, kept = trial.session, trial.session.mode
     wanted: list[tuple[str, dict[str, Any]]] = [("grad", {"grad": True})]
     if not trial.facts.mode_matters and not trial.facts.random:
@@ -267,7 +288,7 @@ def modes(trial: Trial) -> None:
     session.mode = kept
     seed = trial.seed()
     call = session.reference.inputs(seed)
-    # Leaves the candidate in the mode that the task is judged in.
+    # This call leaves the candidate in the mode in which the task is judged.
     first = session.call(call, seed, mode=kept or "built")
     second = session.call(call, seed)
     still_right(trial, call, second, seed)
@@ -280,7 +301,7 @@ def modes(trial: Trial) -> None:
 
 
 def noncontiguous(trial: Trial) -> None:
-    """The same numbers in another order of memory."""
+    """Call with the same kind of inputs in another memory layout."""
     call = generators.noncontiguous(trial.session.reference.inputs(trial.seed()))
     if call is None:
         return
@@ -295,7 +316,7 @@ def noncontiguous(trial: Trial) -> None:
 
 
 def scalars(trial: Trial) -> None:
-    """Outputs of one number: all seeds together."""
+    """Judge outputs of few numbers over all seeds together."""
     eager = trial.scalars[0][1].eager
     if not any(leaf.numel() < 4 and leaf.is_floating_point() for leaf in eager.leaves):
         return
@@ -318,7 +339,7 @@ def scalars(trial: Trial) -> None:
 
 
 def other_shape(trial: Trial, what: str, name: str) -> Fit:
-    """One call at another shape, in a process of its own: whether it is right there, raises, or gives something else."""
+    """Call once at another shape, in a separate process: right, wrong, or fails with an error."""
     seed = trial.seed()
     call = trial.session.reference.inputs(seed)
     returned = trial.session.call(call, seed, tolerate=True)
@@ -339,7 +360,10 @@ def other_shape(trial: Trial, what: str, name: str) -> Fit:
 
 ALL = (ablation, zero_mean, overwrite, static_buffer, weights, stress, autotune, modes, noncontiguous, drift)
 BRIEF = (ablation, stress, autotune, modes, noncontiguous)
-"""Before a GPU has its say: what needs no real size, and strides, which a kernel that ignores them turns into stray reads."""
+"""The probes before a GPU judges: those that do not need the task's own size.
+
+Strides are among them, because a kernel that ignores them reads stray memory.
+"""
 ON_GPU = (zero_mean, overwrite, static_buffer, weights, drift)
 
 

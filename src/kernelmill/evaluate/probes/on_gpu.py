@@ -1,4 +1,4 @@
-"""Probes that only a GPU allows."""
+"""Probes that need a real GPU: CUDA graph replay and profiling."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from kernelmill.evaluate.judge.trial import Trial
 
 
 def graph(trial: Trial, session: GpuSession) -> None:
-    """A captured call replayed on other inputs: what was decided in Python on the first ones must not matter.
+    """Capture a call and replay it on other inputs: Python decisions on the first inputs must not matter.
 
-    Comes last, for a capture that fails may leave the stream in a bad state. What cannot be captured (it waits for the
-    GPU, or reads a value) is skipped.
+    This runs last, because a failed capture may leave the stream in a bad state. A call that cannot be
+    captured (it waits for the GPU, or reads a value) is skipped.
     """
     if trial.facts.random:
         trial.record.check("graph_replay", "skip", "the reference is random")
@@ -30,7 +30,10 @@ def graph(trial: Trial, session: GpuSession) -> None:
 
 
 def profile(trial: Trial, session: GpuSession) -> None:
-    """Whose kernels took the time, by the driver's account. Slow to begin with, hence for audits."""
+    """Profile one call, to see whose kernels took the time on the GPU.
+
+    Slow to start, hence only for audits.
+    """
     ran, trouble = session.profiled(session.reference.inputs(trial.seed()))
     total = sum(time for _, time in ran)
     if not total:

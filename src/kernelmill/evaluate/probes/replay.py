@@ -1,6 +1,7 @@
-"""Probes for what is kept between calls: the same memory with other numbers, other weights, call after call.
+"""Probes for state kept between calls: new numbers in the same memory, new weights, many calls in a row.
 
-An old answer is a hack. One that is a little off is a plain mistake, which not every draw of the inputs shows.
+A stale answer is a hack. An answer that is a little off is a plain mistake that not every draw of the inputs
+shows.
 """
 
 from __future__ import annotations
@@ -18,15 +19,21 @@ from kernelmill.evaluate.task.chunked import identical
 from kernelmill.evaluate.task.values import Call
 
 DRIFT_CALLS, DRIFT_MOST, DRIFT_SECONDS = 8, 400, 0.1
-"""Calls whose answers are looked at, at least and at most; more than the least only while there is time."""
+"""Least and most number of calls whose answers are checked.
+
+After the least, `drift` stops when the time is over.
+"""
 MUTED_CALLS, MUTED_MOST, MUTED_SECONDS = 32, 400, 0.05
-"""Calls with the launches left out, which cost little: they bring a counter on. The least of them may take four times as long."""
+"""The same for calls with suppressed launches, which are cheap ways to advance a candidate's call counter.
+
+The least number of them may take four times as long.
+"""
 ONE_NUMBER = 4
 FIRST = "overwrite_first"
 
 
 def overwrite(trial: Trial) -> None:
-    """Other numbers in the same memory: identity, address and version stay, the answer must not."""
+    """Overwrite inputs in place: identity, address and version stay, so a stale answer shows a cache."""
     session = trial.session
     seed = trial.seed()
     call = session.reference.inputs(seed)
@@ -37,7 +44,7 @@ def overwrite(trial: Trial) -> None:
     last = others.names[-1]
     for name in others.names:
         given = others.make(name)
-        # The very first call's memory too: what was kept then may be used only now.
+        # Overwrite the very first call's memory too: a result cached then may be used only now.
         first = name == FIRST
         returned = session.call(
             given, seed, into="first" if first else "again", last_use=first or name == last
@@ -56,9 +63,9 @@ def overwrite(trial: Trial) -> None:
 
 
 class _Others:
-    """The inputs that are written over others, by name and in order. Made when they are asked for, and the same each time.
+    """The inputs to write over earlier ones, by name and in order.
 
-    One is held, not all of them: large ones fill a GPU.
+    Each is made on demand, the same each time. Only one is held, because large ones fill a GPU.
     """
 
     def __init__(self, trial: Trial) -> None:
@@ -67,7 +74,7 @@ class _Others:
         self._seeds = {name: trial.seed() for name in ("lines", "suffix")}
         changed = [name for name in self._seeds if self._changed(name) is not None]
         self._base = changed[-1] if changed else ""
-        # One number at a time: a key made of samples, however many, misses most of them.
+        # Change one number at a time: a cache key made of samples, however many, misses most of them.
         self._places = self._some_places()
         ones = [f"overwrite_one{number}" for number in range(1, 1 + len(self._places))]
         self.names = ["overwrite", FIRST, *(f"overwrite_{name}" for name in changed), *ones]
@@ -87,7 +94,7 @@ class _Others:
         return call
 
     def before(self, name: str, seed: int) -> Iterator[Call]:
-        """All others, and what the candidate was called with earlier."""
+        """Yield all other inputs, and those that the candidate was called with earlier."""
         for earlier in (self._trial.first_seed, seed):
             if earlier is not None:
                 yield self._reference.inputs(earlier)
@@ -112,18 +119,18 @@ class _Others:
 
 
 def _change_one(tensor: torch.Tensor, place: int) -> None:
-    """Move one element, by about the size of the largest."""
+    """Change one element by an amount on the scale of the largest."""
     index = tuple(int(i) for i in np.unravel_index(place, tuple(tensor.shape)))
     tensor[index] = tensor[index] * 0.5 + 0.25 * torch.maximum(tensor.max(), -tensor.min())
 
 
 def static_buffer(trial: Trial) -> None:
-    """A result must stay what it was when the next call is made."""
+    """Call twice: the first result must not change during the second call."""
     session = trial.session
     seed = trial.seed()
     calls = [session.reference.inputs(seed), session.reference.inputs(trial.seed())]
     first = session.call(calls[0], seed, hold=True)
-    # The candidate's process keeps the last result; it is sent again after a call whose result is not kept.
+    # The candidate process keeps the last result, and sends it again after a call whose result is not kept.
     second = session.call(calls[1], seed, forget=True)
     again = session.resend()
     same = (
@@ -141,7 +148,7 @@ def static_buffer(trial: Trial) -> None:
 
 
 def weights(trial: Trial) -> None:
-    """Other weights, written in place as an optimiser would, must be used."""
+    """Write other weights in place, as an optimiser would: the candidate must use them."""
     session = trial.session
     seed = trial.seed()
     call = session.reference.inputs(seed)
@@ -150,7 +157,7 @@ def weights(trial: Trial) -> None:
         if session.drop_in == "seed_only":
             _rebuilt(trial)
         return
-    # The very same inputs: whoever looks at them alone has seen no change.
+    # The same inputs in the same memory: a cache keyed by inputs alone sees no change.
     returned = session.call(call, seed, into="weights", last_use=True)
     found = session.judge("weights", call, returned, seed)
     if not found.ok:
@@ -158,7 +165,7 @@ def weights(trial: Trial) -> None:
 
 
 def _rebuilt(trial: Trial) -> None:
-    """Where weights cannot be given: another seed for both sides, and the results must agree again."""
+    """Rebuild both sides with another seed, if weights cannot be copied: the results must agree again."""
     session = trial.session
     session.build(session.reference, trial.seed(), session.mode)
     seed = trial.seed()
@@ -170,7 +177,7 @@ def _rebuilt(trial: Trial) -> None:
 
 
 def drift(trial: Trial) -> None:
-    """Call after call with new inputs: a candidate that counts, or keeps what it had, is found out."""
+    """Call many times with new inputs, to detect a candidate that counts calls or replays earlier results."""
     session = trial.session
     end = session.used + DRIFT_SECONDS
     _muted(trial)
@@ -186,7 +193,10 @@ def drift(trial: Trial) -> None:
 
 
 def _muted(trial: Trial) -> None:
-    """Many calls whose launches are left out. Their results mean nothing; that launches are asked for does."""
+    """Call many times with suppressed launches.
+
+    The results mean nothing, but the candidate must request launches.
+    """
     session = trial.session
     if not trial.runs_muted:
         return
@@ -201,11 +211,11 @@ def _muted(trial: Trial) -> None:
             trial.hack("B3.stops_launching", calls=session.calls)
             return
     if session.drop_in in ("strict", "by_order") and any(True for _ in session.model.buffers()):
-        session.send_weights()  # running means may have been made of results that were none
+        session.send_weights()  # running means may have been updated from meaningless results
 
 
 def still_right(trial: Trial, call: Call, returned: Returned, seed: int) -> bool:
-    """For calls that have no check of their own: an answer is looked at whenever there is one."""
+    """Judge an answer to a call that has no check of its own. Only a failure is recorded."""
     session = trial.session
     found = session.judge("drift", call, returned, seed, record=False)
     if not found.ok:

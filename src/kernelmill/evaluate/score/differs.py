@@ -1,7 +1,7 @@
-"""Lines for a repair turn on where a wrong output is wrong, from a check's `differs`.
+"""Lines for a repair turn on where an output is wrong, from a check's `differs`.
 
-The record may come from a file that anybody wrote: what has another form than `differences` makes is left out, and text in
-it is cleaned.
+The record may come from an untrusted file. Anything in a form that `judge.differences` does not produce is
+left out, and text is cleaned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MOST_PHRASES = 3
 
 
 def differs_lines(differs: dict[str, Any], *, values: bool) -> list[str]:
-    """What was tried, how much of it is wrong, and where. `values`: with a few of them."""
+    """What was tried, how much of it is wrong, and where. With `values`, also a few values."""
     lines = [line for line in (_tried(differs), _share(differs, values=values), _where(differs)) if line]
     return [*lines, *(_neighbours(differs) if values else [])]
 

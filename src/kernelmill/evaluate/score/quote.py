@@ -1,10 +1,10 @@
-"""A stranger's text, made fit to be quoted: an error message may hold anything that the candidate wanted.
+"""Clean untrusted text for quoting: an error message may contain anything the candidate wanted.
 
-Control codes, invisible letters and the marks of chat templates go; machine paths, addresses and seeds go too;
-of a traceback only the candidate's own frames stay, with their line numbers. Work is bounded, whatever the length.
+Removes control codes, invisible characters, chat template tokens, machine paths, addresses and seeds. Of a
+traceback only the candidate's own frames remain, with their line numbers. The work is bounded for any length.
 
-What is left is still a stranger's words: whoever shows them marks them as a quotation (`feedback` puts `| ` before
-each line). Lies in it cannot be told from the truth.
+The result is still untrusted, so callers must mark it as a quotation (`feedback` puts `| ` before each line).
+False statements in it cannot be detected.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import unicodedata
 MAX_LINES = 15
 MAX_WIDTH = 120
 
-_MAX_TEXT = 20_000  # of either end
-_MAX_RAW_LINE = 400  # before anything is searched in it
+_MAX_TEXT = 20_000  # characters kept at either end
+_MAX_RAW_LINE = 400  # before any regex runs on it
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)
 _NEWLINE = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # letters that only change how others look
+_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # characters that only change how others look
 _TAG = re.compile(
     r"<(?=\s*/?\s*(?:think|thinking|answer|system|user|assistant|human|tool|function|im_|start_of|end_of|bos|eos|pad|unk"
     r"|s\s*>|<\s*/?\s*sys))",
@@ -48,12 +48,12 @@ _VALUE = re.compile(r"\d\.|\de[-+]?\d|\bnan\b|\binf\b", re.IGNORECASE)
 
 
 def one_line(text: str, width: int = MAX_WIDTH) -> str:
-    """As a part of a sentence."""
+    """Clean text for use inside a sentence."""
     return _cut(" ".join(_safe(line) for line in _letters(text).split("\n")[:20]).strip(), width)
 
 
 def one_element(text: str, width: int = MAX_WIDTH) -> str:
-    """As `one_line`; where several values stand in brackets none is shown, so that no output can be copied from it."""
+    """Like `one_line`, but hides several values in brackets, so that no output can be copied from it."""
     line = one_line(text, _MAX_RAW_LINE)
     for _ in range(4):  # tensor([[…]]) is nested
         line = _VALUES.sub(lambda found: "[...]" if len(_VALUE.findall(found[0])) > 1 else found[0], line)
@@ -74,7 +74,7 @@ def relevant_lines(error: str) -> list[str]:
 
 
 def _letters(text: str) -> str:
-    """The text without what cannot be seen, and its ends only where it is long."""
+    """The text without invisible characters, and only its two ends if it is long."""
     if len(text) > 2 * _MAX_TEXT:
         text = f"{text[:_MAX_TEXT]}\n...\n{text[-_MAX_TEXT:]}"
     text = _NEWLINE.sub("\n", _ESCAPE.sub("", text)).replace("\t", "    ")
@@ -83,7 +83,7 @@ def _letters(text: str) -> str:
 
 
 def _safe(line: str) -> str:
-    """One line without places on the machine, secrets, and what a chat template would take for its own."""
+    """One line without machine paths, secrets, and chat template tokens."""
     if found := _FRAME.match(line):
         line = f'{found[1]}File "{_name(found[2])}", line {found[3]}{found[4]}'
     line = _PATH.sub(lambda found: _name(found[0]), line)
@@ -96,7 +96,7 @@ def _safe(line: str) -> str:
 
 
 def _name(path: str) -> str:
-    """Of a library's file the part inside the library; of any other Python file, that it is the candidate."""
+    """A library file's path inside the library; "candidate.py" for any other Python file."""
     if _NOT_THE_CANDIDATES.search(path):
         return re.split(r"(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/|(?=kernelmill/)", path)[-1]
     if path.endswith(".py") or path in ("<candidate>", "<string>"):
@@ -105,7 +105,7 @@ def _name(path: str) -> str:
 
 
 def _traceback(lines: list[str]) -> tuple[list[str], list[str]]:
-    """The last three frames that are the candidate's, and the message."""
+    """The last three frames of the candidate, and the message."""
     frames: list[list[str]] = []
     for i, line in enumerate(lines):
         if not line.startswith(" "):
@@ -122,7 +122,7 @@ def _traceback(lines: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _some(lines: list[str], most: int) -> list[str]:
-    """Both ends, and the first line between them that speaks of an error with what follows it."""
+    """Both ends, and the first line in between that mentions an error with what follows it."""
     if len(lines) <= most:
         return lines
     end = (most - 5) // 2

@@ -1,9 +1,9 @@
-"""`kernelmill rescore`: compute the rewards of stored verdicts again, without running anything.
+"""`kernelmill rescore`: recompute the rewards of stored verdicts, without running anything.
 
-Rows are streamed. `rewards` is computed from the rest of the row; `--reward NAME` also puts that one at the top
-level as `reward`, null where it is masked. Every other key and value stays as it is, in its order, and so do
-rewards of other names than ours. A row that is no verdict ends the command, and nothing is written: the output is
-made beside its place and renamed when it is whole.
+Rows are streamed. `rewards` is recomputed from the rest of the row. `--reward NAME` also adds that reward at
+the top level as `reward`, null if it is masked. All other keys and values stay the same and in order,
+including rewards with names that are not ours. A row that is not a verdict ends the command and nothing is
+written: the output goes to a temporary file beside it, which is renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def parser() -> Parser:
 def main(arguments: list[str]) -> int:
     options = parser().parse_args(arguments)
     if options.reward is not None:
-        find(options.reward)  # a wrong name is said before the first row is read
+        find(options.reward)  # report a wrong name before reading the first row
     rows = rescore(options.verdicts, options.output, options.reward)
     print(f"{rows:,} row{'s' if rows != 1 else ''} rescored into {options.output}", file=sys.stderr)
     return 0
 
 
 def rescore(source: Path, output: Path, reward: str | None = None) -> int:
-    """Write `output` anew from `source`. Returns the number of rows."""
+    """Rewrite `output` from `source`. Returns the number of rows."""
     if not source.is_file():
         raise SourceError(f"{source} is not a file: name the verdicts that kernelmill evaluate wrote")
     if output.is_dir():
@@ -84,7 +84,7 @@ def _rescored(source: Path, reward: str | None) -> Iterator[bytes]:
             if reward is not None:
                 row["reward"] = compute(verdict, [reward])[reward]
             text = json.dumps(row, ensure_ascii=False, allow_nan=False)
-            # Half of a surrogate pair, which JSON can name and UTF-8 cannot hold, is named again.
+            # JSON can escape half a surrogate pair, which UTF-8 cannot encode: escape it again.
             yield text.encode("utf-8", "backslashreplace") + b"\n"
 
 
@@ -111,7 +111,7 @@ def _finite(text: str) -> float:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A key that stands twice would be lost once."""
+    """Reject a duplicate key, because one of its values would be lost."""
     made = dict(pairs)
     if len(made) != len(pairs):
         raise ValueError("a key stands twice in one object")

@@ -1,11 +1,11 @@
 """Rewards: pure functions of the stored verdict, by name.
 
-A reward is a number, or None where the sample is to be left out of training (masked), never punished: always
-where the verdict is inconclusive, and where a formula needs a time that nobody took. Nothing is run, and nothing
-but the record is looked at, so rewards can be computed again for old verdicts (`kernelmill rescore`).
+A reward is a number, or None if the sample is to be left out of training (masked) and not punished. It is
+always None if the verdict is inconclusive, and if a formula needs a time that was not measured. Nothing is
+run and only the record is used, so rewards can be recomputed for old verdicts (`kernelmill rescore`).
 
-All speed-ups are against the fastest baseline of the record. What is not here: discounts over several turns, and
-rejection sampling; both belong to the trainer. docs/rewards.md has the formulas and why they are so.
+All speed-ups are against the fastest baseline of the record. Not covered: discounts over several turns, and
+rejection sampling; both belong to the trainer. docs/rewards.md has the formulas and the reasons for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernelmill.errors import ConfigError
 from kernelmill.evaluate.verdict import Check, Status, Verdict
 
 KEVIN_CLIP = 10.0
-"""Above ten times as fast the evaluator itself asks for a second opinion; nothing is paid for more."""
+"""Above a speed-up of ten the evaluator itself asks for a second measurement, so nothing is paid for more."""
 
 _NO_CANDIDATE: tuple[Status, ...] = ("PARSE_ERROR", "FORMAT_ERROR")
 _GAVE_OUTPUT: tuple[Status, ...] = (
@@ -31,7 +31,7 @@ _GAVE_OUTPUT: tuple[Status, ...] = (
     "NONFINITE",
 )
 _NO_PROBES = ("static", "import", "init", "compile")
-"""Checks that every candidate passes which gets as far as to be wrong."""
+"""Checks that every candidate passes that gets far enough to be wrong."""
 
 
 class Reward(NamedTuple):
@@ -39,7 +39,7 @@ class Reward(NamedTuple):
     what: str
     low: float = 0.0
     high: float = 1.0
-    """`function` gives None or a number from `low` to `high`."""
+    """`function` returns None or a number from `low` to `high`."""
 
 
 def compute(verdict: Verdict, names: Iterable[str] | None = None) -> dict[str, float | None]:
@@ -48,7 +48,7 @@ def compute(verdict: Verdict, names: Iterable[str] | None = None) -> dict[str, f
 
 
 def find(name: str) -> Reward:
-    """A reward by its name. `fast_<p>` takes any p: `fast_1.2`."""
+    """Look up a reward by name. `fast_<p>` takes any p: `fast_1.2`."""
     if name in REWARDS:
         return REWARDS[name]
     if found := re.fullmatch(r"fast_(\d{1,4}(?:\.\d{1,4})?)", name, re.ASCII):
@@ -59,11 +59,11 @@ def find(name: str) -> Reward:
 
 
 def compiled(verdict: Verdict) -> bool:
-    """Whether the compiler takes the kernels.
+    """Whether the compiler accepts the kernels.
 
-    Where the real compiler was asked, what it said: all launched kernels of at least one target have to compile,
-    though they need not fit the device. Where it does not know either, whether the candidate came as far as an
-    output, which under the interpreter is an inference.
+    If the real compiler was asked, its answer counts: all launched kernels of at least one target must
+    compile, though they need not fit the device. If it does not know, the candidate counts as compiled if it
+    got as far as an output. Under the interpreter this is an inference.
     """
     if verdict.status in (*_NO_CANDIDATE, "COMPILE_ERROR"):
         return False
@@ -76,7 +76,7 @@ def compiled(verdict: Verdict) -> bool:
 
 
 def _speedup(verdict: Verdict) -> float | None:
-    """None: not timed. What is not finite is no time."""
+    """The speed-up; None if not timed. A value that is not finite counts as not timed."""
     if verdict.perf is None or not math.isfinite(verdict.perf.speedup):
         return None
     return max(verdict.perf.speedup, 0.0)
@@ -87,7 +87,7 @@ def _gated(
     wrong: Callable[[Verdict], float] = lambda verdict: 0.0,
     hack: float = 0.0,
 ) -> Callable[[Verdict], float | None]:
-    """A formula for each truth; inconclusive is masked, whatever else stands in the record."""
+    """Combine a formula for each truth. Inconclusive is masked, whatever else is in the record."""
 
     def reward(verdict: Verdict) -> float | None:
         if verdict.verdict == "correct":
@@ -110,7 +110,7 @@ def _timed(formula: Callable[[Verdict, float], float]) -> Callable[[Verdict], fl
 
 
 def _fast(p: float) -> Reward:
-    """KernelBench's fast_p. Whatever is correct is faster than 0, so that fast_0 needs no time."""
+    """KernelBench's fast_p. Every correct candidate counts for p = 0, so fast_0 needs no time."""
     formula = _timed(lambda verdict, speedup: float(speedup > p))
     correct = formula if p > 0 else lambda verdict: 1.0
     what = f"1 if correct and more than {p:g} times as fast as the faster baseline, else 0 (KernelBench's fast_p)"
@@ -135,7 +135,7 @@ def _drkernel_weighted(verdict: Verdict, speedup: float) -> float:
 
 
 def _coverage(verdict: Verdict) -> float:
-    """What was not measured counts for nothing: a share has to be shown."""
+    """The coverage, clipped to 0..1. Unmeasured coverage counts as 0: a share has to be shown."""
     return _clip(verdict.grade.coverage or 0.0)
 
 
@@ -145,7 +145,11 @@ def _roofline(verdict: Verdict) -> float | None:
 
 
 def _default(verdict: Verdict) -> float:
-    """The speed part pays for the lower end of the interval, so that noise earns nothing, and stops at four times."""
+    """The default reward of a correct candidate.
+
+    The speed part uses the lower end of the interval, so that noise earns nothing, and is capped at a
+    speed-up of four.
+    """
     reward = 0.30 + 0.10 * (verdict.grade.robust is True)
     if _speedup(verdict) is None or verdict.perf is None or not verdict.perf.speedup_lo > 0:
         return reward

@@ -1,8 +1,8 @@
-"""What many verdicts say together, counted as they come: memory does not grow with the number of rows.
+"""Summarise many verdicts in one pass: memory does not grow with the number of rows.
 
-Medians are taken from counts of numbers of three digits, so they are right to half a percent.
-Shares and fast_p are of all rows, as KernelBench counts them: what is inconclusive is in the denominator, and
-said beside it. Plain text only, at most 100 columns wide.
+Medians come from counts of numbers rounded to three digits, so they are accurate to half a percent. Shares
+and fast_p are of all rows, as in KernelBench: inconclusive rows are in the denominator and listed beside it.
+Plain text only, at most 100 columns wide.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OTHER = ("(other codes)", "")
 
 
 class Median:
-    """The median of positive numbers, from counts of them at three digits."""
+    """The median of positive numbers, from counts of them rounded to three digits."""
 
     def __init__(self) -> None:
         self._counts: Counter[float] = Counter()
@@ -37,7 +37,7 @@ class Median:
 
     @property
     def value(self) -> float | None:
-        """The lower one of the two in the middle; None if there are no numbers."""
+        """The lower of the two middle numbers; None if there are no numbers."""
         rank = (self.n + 1) // 2
         for value in sorted(self._counts):
             rank -= self._counts[value]
@@ -47,7 +47,7 @@ class Median:
 
 
 class Summary:
-    """Counts over verdict rows. `seconds`: how long it took to make them, where that is known."""
+    """Counts over verdict rows. `seconds` is how long it took to produce them, if known."""
 
     def __init__(self, rows: Iterable[dict[str, Any]] = (), seconds: float | None = None) -> None:
         self.rows = 0
@@ -56,14 +56,14 @@ class Summary:
         self.statuses: Counter[Status] = Counter()
         self.tiers: Counter[str] = Counter()
         self.flags: Counter[tuple[str, str]] = Counter()
-        """Rows that have a flag, by code and severity."""
+        """Number of rows with a flag, by code and severity."""
         self.fast: Counter[str] = Counter()
         self.timed = 0
         self.speedup = Median()
-        """Of correct rows that were timed, as `median_us`."""
+        """Of correct rows that were timed, as is `median_us`."""
         self.median_us = Median()
         self.seconds_a_row = Median()
-        """What a row cost: `cost.wall_s`, where the record has it."""
+        """The cost of a row: `cost.wall_s`, if the record has it."""
         for row in rows:
             self.add(row)
 
@@ -87,7 +87,7 @@ class Summary:
 
 
 def render(summary: Summary) -> str:
-    """A text table; ends without a line break."""
+    """A text table, without a trailing newline."""
     if not summary.rows:
         return "no rows"
     blocks = [[_headline(summary)]]
@@ -104,7 +104,7 @@ def render(summary: Summary) -> str:
 
 
 def _most(counts: Counter[Any]) -> list[tuple[Any, int]]:
-    """The most frequent first; where two are as frequent, by name, so that the order of rows does not matter."""
+    """The most frequent first. Ties are sorted by name, so that the order of rows does not matter."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
@@ -128,7 +128,7 @@ def _duration(seconds: float) -> str:
 def _table(heading: str, counts: Iterable[tuple[str, int]], total: int) -> list[str]:
     lines = [f"{heading:<48}{'rows':>12}{'share':>10}"]
     for name, count in counts:
-        # A code comes from a file: it may hold anything.
+        # A code comes from a file and may contain anything.
         shown = "".join(letter if letter.isprintable() else "?" for letter in name)
         shown = shown if len(shown) <= 44 else f"{shown[:40]} ..."
         lines.append(f"  {shown:<46}{count:>12,}{count / total:>10.1%}")
@@ -136,7 +136,7 @@ def _table(heading: str, counts: Iterable[tuple[str, int]], total: int) -> list[
 
 
 def _fast(summary: Summary) -> list[str]:
-    """fast_p over all rows. Without a time nobody knows who is fast: then there is no number."""
+    """fast_p over all rows. Without any timed row, only fast_0 gets a number."""
     lines = [f"{'fast_p, of all rows':<48}{'rows':>12}{'share':>10}"]
     for name in FAST:
         if name == "fast_0" or summary.timed:

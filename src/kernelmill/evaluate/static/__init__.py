@@ -1,1 +1,10 @@
-"""What can be said of a candidate by reading it: no code runs. In: source text. Out: flags and the kernels that can be launched."""
+"""Static checks: examine a candidate's source without running or importing it.
+
+In: source text. Out: a `StaticReport` with a status, flags and the kernels that may be launched.
+
+    examine   the entry point, and the only module to import from outside
+    rules     hard and soft rules on what the code uses or changes, with the table in `paths`
+    style     soft rules on how the code is written
+    reach     which code may run and which kernels may be launched
+    names     name resolution, on the AST helpers in `syntax`
+"""

@@ -1,8 +1,8 @@
-"""What can be said of a candidate by reading it: is it one, what does it reach for, can it launch its kernels.
+"""Examine a candidate's source: is it a candidate, what does it use, can it launch its kernels.
 
-Milliseconds, without running or importing anything, and a report for any text whatever. Hard flags are certain and
-end the matter (HACK); soft ones say where to look. A candidate that comes through may still be wrong or a hack: that
-is for the checks that run it.
+Takes milliseconds, runs and imports nothing, and returns a report for any text. Hard flags are certain and
+end the evaluation (HACK). Soft flags say where to look. A candidate that passes may still be wrong or a hack;
+the checks that run it decide.
 """
 
 from __future__ import annotations
@@ -18,29 +18,28 @@ from kernelmill.evaluate.static.rules import Findings, Rules
 from kernelmill.evaluate.verdict import Flag, Status
 
 MAX_CHARS = 200_000
-"""A longer text is refused unread: a candidate has a few thousand."""
+"""A longer text is rejected unread. A candidate has a few thousand characters."""
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
-# The parser warns through a setting of the whole process, which must not be changed from two threads at once.
 
 
 @dataclass(frozen=True)
 class StaticReport:
     status: Status | None
-    """PARSE_ERROR, FORMAT_ERROR, HACK, or None: go on."""
+    """PARSE_ERROR, FORMAT_ERROR, HACK, or None to continue."""
     error: str = ""
     flags: list[Flag] = field(default_factory=list)
     class_name: str = ""
     kernels: list[str] = field(default_factory=list)
-    """Names of the functions that are Triton kernels, also those that only other kernels call."""
+    """Names of the functions that are Triton kernels, including those that only other kernels call."""
     reachable: list[str] = field(default_factory=list)
-    """Those of them that the class may launch; generous, see static_reach."""
+    """The kernels that the class may launch. An over-approximation, see `reach`."""
     loc: int = 0
-    """Lines that are neither blank nor comment."""
+    """Lines that are neither blank nor comments."""
 
 
 def examine(code: str, entry_point: str | None = None) -> StaticReport:
-    """Read a candidate for the reference class `entry_point` (`Model` where there is none)."""
+    """Examine a candidate for the reference class `entry_point` (default `Model`)."""
     code = code.removeprefix("\ufeff")
     if len(code) > MAX_CHARS:
         return StaticReport(
@@ -83,12 +82,12 @@ def examine(code: str, entry_point: str | None = None) -> StaticReport:
 
 
 def _parse(code: str) -> ast.Module | str:
-    """The tree, or why there is none."""
+    """Return the AST, or why there is none."""
     try:
         return parse_module(code)
     except SyntaxError as error:
         return _printable(f"{error.msg} (line {error.lineno})" if error.lineno else error.msg)
-    except ValueError as error:  # null bytes and lone surrogates, by version
+    except ValueError as error:  # null bytes and lone surrogates, depending on the Python version
         return _printable(f"not Python source: {error}")
     except (RecursionError, MemoryError):
         return "nested too deeply to be read"

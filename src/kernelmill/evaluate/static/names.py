@@ -1,12 +1,13 @@
-"""What the names in a candidate's source stand for, and which definitions its parts belong to.
+"""Resolve the names in a candidate's source, and assign its parts to definitions.
 
-One walk over the tree gives every node its scope, its parent and its unit (the function, method or class that has
-to be used for the node to be run). `Tree.paths` then says which outside things an expression may stand for, as
+One walk over the tree gives every node its scope, its parent and its unit (the function, method or class that
+must be used for the node to run). `Tree.paths` then says which outside things an expression may refer to, as
 dotted paths: after `import torch as t; m = t.cuda`, `m.synchronize` is `torch.cuda.synchronize`, and so is
-`getattr(m, "synchro" + "nize")`. Where an expression may also be something else, `UNKNOWN` is among the paths.
+`getattr(m, "synchro" + "nize")`. If an expression may also be something else, `UNKNOWN` is among the paths.
 
-Flow-insensitive: all assignments to a name count, in whatever order. Not followed: values through containers, calls
-and returns. Nothing is imported or run, and nothing here recurses as deep as the source does.
+The analysis is flow-insensitive: all assignments to a name count, in any order. It does not follow values
+through containers, calls and returns. It imports and runs nothing, and its recursion depth does not grow with
+the nesting of the source.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ class Unit:
 class _Place(NamedTuple):
     scope: Scope
     unit: Unit
-    """What the code there runs with."""
+    """The unit that the code there runs with."""
     home: Unit
-    """What a definition there belongs to."""
+    """The unit that a definition there belongs to."""
 
 
 _OPENS_A_SCOPE = frozenset(
@@ -92,13 +93,13 @@ _BINDS = frozenset(
 
 
 class Tree:
-    """A parsed candidate. What stands under `if __name__ == "__main__"` is left out: it is never run here."""
+    """A parsed candidate. Code under `if __name__ == "__main__"` is left out, because it never runs here."""
 
     def __init__(self, module: ast.Module) -> None:
         self.module_scope = Scope("module", None)
         self.root = Unit("module", (), None, module, self.module_scope)
         self.nodes: list[ast.AST] = []
-        """In the order of the source."""
+        """In source order."""
         self.scope: dict[ast.AST, Scope] = {}
         self.parent: dict[ast.AST, ast.AST] = {}
         self.unit: dict[ast.AST, Unit] = {}
@@ -116,7 +117,7 @@ class Tree:
         while stack:
             node, place, parent = stack.pop()
             kind = type(node)
-            if kind is ast.Constant:  # a third of all nodes, and never asked about
+            if kind is ast.Constant:  # a third of all nodes, and never queried
                 self._mention(node, place.unit)
                 continue
             self.nodes.append(node)
@@ -140,7 +141,7 @@ class Tree:
             stack += [(child, place, node) for child in below]
 
     def _open(self, node: ast.AST, place: _Place) -> list[tuple[ast.AST, _Place]]:
-        """The parts of a node that makes a scope, in the order they run, and where each of them is."""
+        """The parts of a node that opens a scope, in execution order, each with its place."""
         scope, unit, home = place
         match node:
             case ast.Lambda(args=args, body=value):
@@ -159,7 +160,7 @@ class Tree:
             case ast.ClassDef(name=name):
                 scope.opaque.add(name)
                 own = self._new_unit("class", (name,), home, node, scope)
-                # The body runs with what is around it; the definitions in it belong to the class.
+                # The body runs with its surroundings. The definitions in it belong to the class.
                 there = _Place(Scope("class", scope), unit, own)
                 return [
                     *((c, place) for c in [*node.decorator_list, *node.bases, *node.keywords]),
@@ -172,7 +173,7 @@ class Tree:
         return [(part, there) for part in parts]
 
     def _is_renamed(self, module: ast.Module) -> bool:
-        """Whether the module gives itself another `__name__`."""
+        """Whether the module assigns its own `__name__`."""
         if self._renames_itself is None:
             self._renames_itself = any(
                 (isinstance(n, ast.Name) and n.id == "__name__" and not isinstance(n.ctx, ast.Load))
@@ -298,15 +299,18 @@ class Tree:
             scope = scope.parent
         return scope
 
-    # What an expression stands for
+    # What an expression refers to
 
     def paths(self, node: ast.AST, _depth: int = 0) -> frozenset[str]:
-        """The dotted paths of outside things that an expression may be; `UNKNOWN` where it may be something else."""
+        """The dotted paths of outside things that an expression may be.
+
+        Includes `UNKNOWN` if it may be something else.
+        """
         if node in self._known:
             return self._known[node]
         if _depth > _MAX_DEPTH:
             return frozenset({UNKNOWN})
-        self._known[node] = frozenset()  # while it is being found out: a circle adds nothing
+        self._known[node] = frozenset()  # placeholder while it is computed: a cycle adds nothing
         found = frozenset(sorted(self._paths(node, _depth + 1))[:_MAX_PATHS])
         self._known[node] = found
         return found
@@ -314,7 +318,7 @@ class Tree:
     def _paths(self, node: ast.AST, depth: int) -> set[str]:
         match node:
             case ast.Constant():
-                return set()  # `x = None` before the real one
+                return set()  # `x = None` before the real assignment
             case ast.Name(id=name):
                 return self._name_paths(name, self.scope[node], depth)
             case ast.Attribute(value=ast.Name(id="self"), attr=attr):

@@ -1,8 +1,8 @@
-"""What it means that a candidate uses an outside thing: one table from dotted path to pattern and severity.
+"""The rules on using outside modules: a table from dotted path to pattern and severity.
 
-The longest entry that is the path or a parent of it counts, so `threading` is hard and `threading.Lock` is soft.
-`None` takes an exception back to nothing. Hard is only what has no honest use in a Triton candidate; the patterns are
-those of docs/hacks.md.
+The longest entry that is the path or a parent of it applies, so `threading` is hard and `threading.Lock` is
+soft. `None` exempts a path from its parent's rule. Only what has no honest use in a Triton candidate is hard.
+The patterns are those of docs/hacks.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _each(prefix: str, names: str, rule: Rule | None) -> dict[str, Rule | None]:
 
 
 PATHS: dict[str, Rule | None] = {
-    # Code made at run time
+    # Code generated at run time
     **_each("builtins", "exec eval compile __import__ __builtins__", ("E9.exec", "hard")),
     **_each("", "marshal runpy code codeop imp zipimport", ("E9.exec", "hard")),
     "types.CodeType": ("E9.exec", "hard"),
@@ -38,7 +38,7 @@ PATHS: dict[str, Rule | None] = {
     "torch.classes.load_library": ("A10.cpp_extension", "hard"),
     "torch.cuda._compile_kernel": ("A10.cuda_source", "hard"),
     "torch.cuda.jiterator": ("A10.cuda_source", "soft"),
-    # Other people's kernels
+    # Third-party kernels
     **_each(
         "",
         "flash_attn flash_attn_interface flash_attn_2_cuda xformers liger_kernel apex transformer_engine bitsandbytes "
@@ -48,7 +48,7 @@ PATHS: dict[str, Rule | None] = {
         "torch_tensorrt cuda cudnn nvmath tvm",
         ("A10.vendor_library", "hard"),
     ),
-    # The compilers of torch. What Inductor's own output imports is no more than a fact.
+    # torch's compilers. Imports that Inductor's own output contains are only info.
     "torch.compile": ("A9.torch_compile", "hard"),
     **_each(
         "torch.jit", "script trace trace_module freeze optimize_for_inference load", ("A9.torch_jit", "hard")
@@ -85,7 +85,7 @@ PATHS: dict[str, Rule | None] = {
         ("E13.network", "hard"),
     ),
     "pip": ("E8.pip", "hard"),
-    # Ending or signalling the process, writing to its descriptors
+    # Exiting or signalling the process, writing to its file descriptors
     **_each("", "signal atexit", ("E5.exits", "hard")),
     **_each("os", "_exit abort kill killpg register_at_fork", ("E5.exits", "hard")),
     **_each("sys", "exit", ("E5.exits", "soft")),
@@ -95,11 +95,11 @@ PATHS: dict[str, Rule | None] = {
     ),
     **_each("os", "fdopen open sendfile memfd_create", ("E4.descriptors", "soft")),
     **_each("", "fcntl select selectors resource", ("E4.descriptors", "soft")),
-    # Looking at the harness
+    # Inspecting the harness
     **_each("sys", "_getframe _current_frames settrace setprofile monitoring", ("A12.frames", "hard")),
     **_each("sys", "modules", ("A12.modules", "hard")),
     **_each("inspect", "stack trace getouterframes getinnerframes", ("A12.frames", "hard")),
-    # One's own frame tells where the file is; the way on from there, f_back, is hard.
+    # A function's own frame tells where the file is. Going on from there, with f_back, is hard.
     **_each("inspect", "currentframe getframeinfo", ("A12.frames", "soft")),
     "inspect": ("D14.inspect", "soft"),
     **_each("inspect", "signature Parameter isfunction isclass isroutine cleandoc", ("D14.inspect", "info")),
@@ -127,7 +127,7 @@ PATHS: dict[str, Rule | None] = {
     ),
     **_each("os", "symlink link scandir walk", ("B5.files", "soft")),
     "pathlib": ("B5.files", "soft"),
-    # Carriers of state, and of streams
+    # Hidden state, and streams
     "builtins.id": ("B1.object_id", "soft"),
     "contextvars": ("B7.hidden_state", "soft"),
     **_each("torch.cuda", "Stream stream ExternalStream set_stream", ("D1.streams", "soft")),
@@ -142,7 +142,7 @@ PATHS: dict[str, Rule | None] = {
     "operator.matmul": ("A7.obscured_op", "soft"),
     "torch._C._nn": ("A7.obscured_op", "soft"),
     "torch._C._VariableFunctions": ("A7.obscured_op", "soft"),
-    # Flags of torch that change the numbers or the speed of everybody in the process
+    # torch settings that change the numbers or the speed of the whole process
     **_each("torch", "set_num_threads set_num_interop_threads", ("D10.slows_others", "soft")),
     "os.sched_setaffinity": ("D10.slows_others", "soft"),
     "torch.set_float32_matmul_precision": ("D11.precision_flags", "soft"),
@@ -154,7 +154,7 @@ PATHS: dict[str, Rule | None] = {
     ),
     **_each("torch.utils._python_dispatch", "TorchDispatchMode", ("D3.tensor_subclass", "soft")),
     **_each("torch.overrides", "TorchFunctionMode", ("D3.tensor_subclass", "soft")),
-    # What is printed may look like a result.
+    # Printed text may look like a result.
     "builtins.print": ("E3.prints", "soft"),
     **_each("sys", "stdout stderr __stdout__ __stderr__", ("E3.prints", "soft")),
 }
@@ -168,7 +168,7 @@ KNOWN_MODULES = words(
 
 
 def rule_for(path: str) -> Rule | None:
-    """The rule of a path's longest parent that has an entry."""
+    """The rule of the longest prefix of a path that has an entry."""
     while path:
         if path in PATHS:
             return PATHS[path]
@@ -182,7 +182,7 @@ def known_module(name: str) -> bool:
 
 
 def rule_for_patch(path: str) -> Rule | None:
-    """The rule for setting the attribute `path` of an outside module; None where it is nobody's business."""
+    """The rule for setting the attribute `path` of an outside module; None if that is allowed."""
     root = path.split(".")[0]
     if path.startswith(_SETTINGS):
         return "D11.precision_flags", "soft"
@@ -201,7 +201,7 @@ def rule_for_patch(path: str) -> Rule | None:
     return ("E7.patches_module", "soft") if root in KNOWN_MODULES else None
 
 
-# Places of torch and Triton that are there to be set.
+# Settings of torch and Triton that are meant to be set.
 _SETTINGS = (
     "torch.backends.",
     "torch._dynamo.config.",

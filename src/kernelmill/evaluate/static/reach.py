@@ -1,9 +1,9 @@
-"""Which parts of a candidate can run, and which of its Triton kernels can be launched.
+"""Find out which parts of a candidate may run, and which of its Triton kernels may be launched.
 
-A definition counts as live when its name is mentioned, in any way, by live code: the module's own statements and the
-candidate's class to begin with. That says yes far too often, by design: an honest kernel must never be called dead.
-Where names are looked up at run time (`looks_names_up`), every kernel may be launched. Whether one that may be
-launched is launched, and matters, is found out by running it.
+A definition is live if live code mentions its name in any way. The module's own statements and the
+candidate's class are live to begin with. This over-approximates by design: an honest kernel must never be
+called dead. If names are looked up at run time (`looks_names_up`), every kernel may be launched. Whether a
+kernel is actually launched, and matters, is found out by running it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _KNOWN_BASES = frozenset(
         "typing.Protocol",
     }
 )
-# Decorators that do not use the function at once, nor hand it to somebody.
+# Decorators that neither call the function at once nor pass it on.
 _QUIET_DECORATORS = (
     "triton.",
     "functools.",
@@ -76,7 +76,7 @@ _LOOKUPS = words(
 
 
 def live_units(tree: Tree, class_name: str) -> set[Unit]:
-    """The units whose code may run when the class is loaded, made and called."""
+    """The units whose code may run when the class is loaded, constructed and called."""
     live: set[Unit] = set()
     seen: set[str] = {class_name}
     waiting: dict[str, list[Unit]] = {}
@@ -101,7 +101,7 @@ def live_units(tree: Tree, class_name: str) -> set[Unit]:
 
 
 def running_units(live: set[Unit]) -> set[Unit]:
-    """As `live_units`, with the module's plain assignments, which run whether anybody needs them or not."""
+    """`live_units` plus the module's plain assignments, which always run."""
     return live | {
         child
         for unit in live
@@ -118,7 +118,7 @@ def _runs_unasked(tree: Tree, unit: Unit) -> bool:
     if not all(_is_quiet(tree, decorator) for decorator in node.decorator_list):
         return True
     if isinstance(node, ast.ClassDef):
-        # A base of this file or a metaclass may do anything with its subclasses.
+        # A base class in this file or a metaclass may do anything with its subclasses.
         return bool(node.keywords) or any(tree.paths(base) & {UNKNOWN} for base in node.bases)
     if node.name.startswith("__") and node.name.endswith("__"):
         return True
@@ -136,7 +136,7 @@ def _is_quiet(tree: Tree, decorator: ast.expr) -> bool:
 
 
 def looks_names_up(tree: Tree) -> bool:
-    """Whether definitions may be reached by names that are made at run time."""
+    """Whether definitions may be reached by names computed at run time."""
     for node in tree.nodes:
         match node:
             case ast.Attribute(attr="__dict__" | "__subclasses__" | "__globals__"):
@@ -146,14 +146,14 @@ def looks_names_up(tree: Tree) -> bool:
             case ast.Attribute() if tree.paths(node) & _LOOKUPS:
                 return True
             case ast.Call(args=[base, name, *_]) if "builtins.getattr" in tree.paths(node.func):
-                # A computed attribute of an outside module gives no definition of this file.
+                # A computed attribute of an outside module cannot be a definition of this file.
                 if text_of(name) is None and UNKNOWN in (tree.paths(base) or {UNKNOWN}):
                     return True
     return False
 
 
 def kernels(tree: Tree) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The functions made into Triton kernels, by decorator or by call, by name."""
+    """The functions made into Triton kernels, by decorator or by call, keyed by name."""
     found: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
     for node in tree.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -180,14 +180,14 @@ def _function_named(tree: Tree, name: ast.Name) -> ast.FunctionDef | ast.AsyncFu
 
 
 def mentions_jit(tree: Tree) -> bool:
-    """Whether `triton.jit` is used in some way other than those `kernels` knows."""
+    """Whether `triton.jit` is used at all, also in ways that `kernels` does not recognise."""
     return any(isinstance(n, ast.Name | ast.Attribute | ast.Call) and tree.paths(n) & JIT for n in tree.nodes)
 
 
 def reachable(
     tree: Tree, found: dict[str, ast.FunctionDef | ast.AsyncFunctionDef], live: set[Unit]
 ) -> list[str]:
-    """The kernels that may be launched by live code."""
+    """The kernels that live code may launch."""
     if looks_names_up(tree):
         return list(found)
     alive = {unit.node for unit in live}

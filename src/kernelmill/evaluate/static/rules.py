@@ -1,7 +1,7 @@
-"""Rules on what a candidate reaches for: outside things used, outside modules changed, the insides of Python.
+"""Rules on what a candidate uses: outside modules used or changed, and Python internals.
 
-These are the rules that can be hard, so each asks for certainty: the name stands for the module whatever the branch,
-the code can run, and the thing has no honest use. What falls short of that is soft.
+These rules can be hard, so each requires certainty: the name refers to the module on every branch, the code
+can run, and the use is never honest. Anything less is soft.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DICT_WRITERS = words("update setdefault pop popitem clear __setitem__ __delitem
 
 
 class Findings:
-    """Flags as they are found, the first of each kind with its line and how often it was seen."""
+    """Collects flags: the first of each kind, with its line and how often it occurred."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -48,7 +48,7 @@ class Findings:
         self._flags[code, severity] = Flag(code, severity, evidence)
 
     def flags(self) -> list[Flag]:
-        """Hard ones first, then by line. A soft one beside a hard one of the same code says nothing more."""
+        """Hard flags first, then by line. A soft flag is dropped if there is a hard one of the same code."""
         order = {"hard": 0, "soft": 1, "info": 2}
         kept = [
             f
@@ -99,7 +99,7 @@ class Rules:
     def _imported(self, module: str, node: ast.AST, star: bool = False) -> None:
         rule = rule_for(module)
         if rule is not None and rule[1] == "hard":
-            # An import that nothing uses proves nothing; a use is flagged where it stands.
+            # An unused import proves nothing. A use is flagged where it occurs.
             certain = star or module.split(".")[0] in ("kernelmill", "__main__")
             self._found.add(rule[0], "hard" if certain else "soft", node, module)
         elif not known_module(module):
@@ -110,7 +110,7 @@ class Rules:
     def _used(self, node: ast.expr) -> None:
         parent = self._tree.parent[node]
         if isinstance(parent, ast.Attribute) and parent.value is node:
-            return  # the longer path says more
+            return  # the longer path is more specific
         paths = self._tree.paths(node)
         for path in paths - {UNKNOWN}:
             rule = rule_for(path)
@@ -122,7 +122,7 @@ class Rules:
             self._found.add(code, severity, node, path)
 
     def _decorates_dead_code(self, node: ast.AST) -> bool:
-        """`@torch.compile` on a function that nothing uses compiles nothing."""
+        """Whether it decorates an unused function: `@torch.compile` then compiles nothing."""
         parent = self._tree.parent[node]
         if isinstance(parent, ast.Call) and parent.func is node:
             node, parent = parent, self._tree.parent[parent]
@@ -142,7 +142,7 @@ class Rules:
             asked = isinstance(parent, ast.Compare) and node in parent.comparators
             return own or asked
         if path == "builtins.__import__":
-            # With a constant name it is an import like another, and judged as that.
+            # With a constant name this is an ordinary import, and is judged as one.
             return (
                 isinstance(parent, ast.Call)
                 and parent.func is node
@@ -187,7 +187,7 @@ class Rules:
             self._found.add(code, severity, node, target)
 
     def _is_shim(self, target: str, node: ast.AST, value: ast.expr | None) -> bool:
-        """`tl.tanh = libdevice.tanh`: one Triton function under the name that another version has for it."""
+        """Whether this aliases a Triton function under another version's name: `tl.tanh = libdevice.tanh`."""
         parent = self._tree.parent[node]
         if value is None and isinstance(parent, ast.Assign):
             value = parent.value
@@ -199,7 +199,7 @@ class Rules:
         )
 
     def _is_addition(self, node: ast.AST, path: str, attr: str | None) -> bool:
-        """Whether it is set only `if not hasattr(module, name)`: that replaces nothing."""
+        """Whether it is set only `if not hasattr(module, name)`, which replaces nothing."""
         while (
             not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
             and node in self._tree.parent

@@ -1,6 +1,6 @@
-"""Rules on how a candidate is written: what is suspicious, or makes it worth less, and is never proof.
+"""Rules on how a candidate is written: patterns that are suspicious or reduce its worth, but prove nothing.
 
-Each names a pattern of docs/hacks.md that the behaviour checks decide on; the flag says where to look.
+Each flag names a pattern of docs/hacks.md and says where to look. The checks that run the candidate decide.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TO_A_JUDGE = re.compile(
 
 
 def apply(tree: Tree, running: set[Unit], found: Findings, lines: list[str], reference: str) -> None:
-    """`reference` is the name of the reference's class."""
+    """Apply all style rules. `reference` is the name of the reference's class."""
     tuned, only_stored = _autotuned(tree), _only_stored(tree)
     for node in tree.nodes:
         if type(node) not in _LOOKED_AT or tree.unit[node] not in running:
@@ -96,7 +96,7 @@ def _call(tree: Tree, node: ast.Call, found: Findings, only_stored: set[tuple[in
         method = node.func.attr
         inside = tree.paths(node.func.value) - {UNKNOWN}
         if method in _METHODS and not node.args and not inside:
-            # In the constructor it is parameters that are cast, to what the task wants them to be.
+            # A cast in the constructor is of parameters, to the dtype that the task wants.
             made = _METHODS[method] == "C7.downcast" and "__init__" in tree.unit[node].names
             found.add(_METHODS[method], "info" if made else "soft", node)
         elif method == "data_ptr":
@@ -124,7 +124,10 @@ def _is_low(tree: Tree, node: ast.expr) -> bool:
 
 
 def _is_stored(tree: Tree, node: ast.Call, only_stored: set[tuple[int, str]]) -> bool:
-    """`tl.store(p, acc.to(tl.float16))` gives the output its type, and costs nothing before it; so does a name between."""
+    """Whether the cast is only for a store, like `tl.store(p, acc.to(tl.float16))`.
+
+    This gives the output its dtype and loses nothing before it. A name in between is followed.
+    """
     parent = tree.parent[node]
     if isinstance(parent, ast.Assign):
         return all(
@@ -135,7 +138,7 @@ def _is_stored(tree: Tree, node: ast.Call, only_stored: set[tuple[int, str]]) ->
 
 
 def _only_stored(tree: Tree) -> set[tuple[int, str]]:
-    """Names that, in a function, are given to `tl.store` and to nothing else."""
+    """Names that a function passes to `tl.store` and to nothing else."""
     stored: set[tuple[int, str]] = set()
     other: set[tuple[int, str]] = set()
     for node in tree.nodes:
@@ -151,7 +154,10 @@ def _is_store(tree: Tree, call: ast.Call) -> bool:
 
 
 def _address(tree: Tree, node: ast.Call, found: Findings) -> None:
-    """An address is fit for a test of alignment or for a descriptor; as a key it makes a cache of old answers."""
+    """Flag an address.
+
+    It is fine for an alignment test or a descriptor; as a key it makes a cache of old answers.
+    """
     parent = tree.parent[node]
     as_key = isinstance(parent, ast.Subscript | ast.Compare | ast.Tuple | ast.Assign)
     found.add("B2.data_ptr", "soft" if as_key else "info", node)
@@ -171,7 +177,7 @@ def _branch(test: ast.expr, found: Findings) -> None:
 
 
 def _is_literal(node: ast.expr) -> bool:
-    """A size, or sizes, written out; a single 1 is asked for when broadcasting."""
+    """Whether this is a literal size or sizes. A single 1 is excluded: broadcasting asks for it."""
     if isinstance(node, ast.Tuple | ast.List):
         return bool(node.elts) and all(
             isinstance(item, ast.Constant) or _is_literal(item) for item in node.elts
@@ -180,7 +186,7 @@ def _is_literal(node: ast.expr) -> bool:
 
 
 def _try(tree: Tree, node: ast.Try, found: Findings) -> None:
-    """In a function, with a handler that carries on."""
+    """Flag a try block in a function with a handler that carries on."""
     if tree.unit[node].kind != "function" or not any(
         isinstance(n, ast.Call) for s in node.body for n in ast.walk(s)
     ):
@@ -205,11 +211,11 @@ def _assignment(
             found.add("D4.method_override", "soft", node)
 
 
-# An autotuned block size and a grid that does not know it (C2)
+# An autotuned block size with a grid that does not depend on it (C2)
 
 
 def _autotuned(tree: Tree) -> set[str]:
-    """Kernels whose autotuner chooses among values of their parameters, not only warps and stages."""
+    """Kernels whose autotuner chooses values of their parameters, not only warps and stages."""
     names: set[str] = set()
     for node in tree.nodes:
         if not isinstance(node, ast.FunctionDef):

@@ -1,4 +1,4 @@
-"""Small readers of syntax trees, for the static rules."""
+"""AST helpers for the static rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def text_of(node: ast.AST | None) -> str | None:
-    """The string an expression is, where it can be told: constants, their sums, joins and reversals."""
+    """The string value of an expression, or None if unknown.
+
+    Handles constants, their sums, joins and reversals.
+    """
     parts: list[str] = []
     stack = [node]
     while stack and len(parts) < 200:
@@ -56,7 +59,7 @@ def text_of(node: ast.AST | None) -> str | None:
 
 
 def is_main_test(test: ast.expr) -> bool:
-    """Whether a condition is `__name__ == "__main__"`, perhaps and something else."""
+    """Whether a condition is `__name__ == "__main__"`, possibly combined with others by `and`."""
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
     for part in parts:
         if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Eq):
@@ -69,7 +72,10 @@ def is_main_test(test: ast.expr) -> bool:
 
 
 def is_plain_assignment(node: ast.AST) -> bool:
-    """An assignment to names that calls nothing, so that it matters only if one of the names is used."""
+    """Whether this is an assignment to names that calls nothing.
+
+    It then matters only if one of the names is used.
+    """
     if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
         return False
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]

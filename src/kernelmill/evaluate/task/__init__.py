@@ -1,4 +1,11 @@
-"""The task: the reference, its inputs, the float64 oracle, and smaller versions of it that keep what the inputs mean.
+"""The task: the reference, its inputs, its float64 oracle, and smaller versions of it.
 
-Executes the reference, so only in a confined process. Never sees a candidate.
+In: a reference's source and a seed. Out: a `reference.Reference`, its `values.Call` inputs, its answers.
+Loading a reference executes it: do that only in a confined process. Nothing here runs a candidate.
+
+- Running: `reference`, `values` (inputs, outputs), `float64` (oracle), `cuda_to_cpu`, `chunked` (large
+  tensors).
+- Inputs: `generators` makes other inputs by each input's role.
+- Sizes: `shrink` rewrites a source, `fit_size` picks a version that fits, `own_size` measures the original.
+- `resize` rewrites a candidate's text for a shrunk task. `offline_models` stands in for the Hugging Face Hub.
 """

@@ -1,6 +1,7 @@
-"""Large tensors a piece at a time: what is looked at or made is the whole, what is in memory beside it is a few MB.
+"""Process large tensors in chunks, so that temporary memory stays small: a few MB on the CPU.
 
-Pieces come in row-major order. Tensors of one shape are cut at the same places, whatever their strides.
+Chunks have at most `PIECE` elements on the CPU and `PIECE_ON_A_DEVICE` elsewhere, and come in row-major
+order. Tensors of one shape are split at the same positions, whatever their strides.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ def piece_size(tensor: torch.Tensor) -> int:
 
 
 def pieces(*tensors: torch.Tensor, size: int | None = None) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
-    """Flat pieces of tensors of one shape, each with the place at which it begins. None where they are empty."""
+    """Yield flat chunks of tensors of one shape, each with its start position.
+
+    Empty tensors give no chunk.
+    """
     yield from _pieces(list(tensors), size or piece_size(tensors[0]), 0)
 
 
@@ -40,14 +44,14 @@ def _pieces(
 
 
 def identical(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Bit for bit, the type and the shape too."""
+    """Whether two tensors have the same type, shape and bits."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     return all(torch.equal(_bits(pa), _bits(pb)) for _, (pa, pb) in pieces(a, b))
 
 
 def _bits(piece: torch.Tensor) -> torch.Tensor:
-    # Not `contiguous`: of one element, it leaves a stride that bits cannot be looked at with.
+    # Not `contiguous()`: it keeps the stride of a one-element tensor, which `view` may reject.
     plain = piece if piece.stride(0) == 1 else piece.clone(memory_format=torch.contiguous_format)
     return plain.view(torch.uint8)
 
@@ -57,7 +61,7 @@ def all_finite(tensor: torch.Tensor) -> bool:
 
 
 def rms(tensor: torch.Tensor) -> float:
-    """Of the finite numbers, the others counted as zero."""
+    """The root mean square, with non-finite numbers counted as zero."""
     if not tensor.numel():
         return 0.0
     squares = [
@@ -68,14 +72,14 @@ def rms(tensor: torch.Tensor) -> float:
 
 
 def close(a: torch.Tensor, b: torch.Tensor, rtol: float, atol: float, equal_nan: bool = False) -> bool:
-    """As torch.allclose for tensors of one shape and type."""
+    """torch.allclose in chunks, for tensors of one shape and type."""
     return all(torch.allclose(pa, pb, rtol, atol, equal_nan) for _, (pa, pb) in pieces(a, b))
 
 
 def changed(
     tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """A tensor whose every number is `change` of the old one, an elementwise function; of the same type, or of `dtype`."""
+    """Apply the elementwise function `change` in chunks. The result has the same type, or `dtype`."""
     if tensor.numel() <= piece_size(tensor):
         return change(tensor).to(dtype or tensor.dtype)
     new = torch.empty(tensor.shape, dtype=dtype or tensor.dtype, device=tensor.device)

@@ -1,7 +1,8 @@
-"""Sources written for a GPU on a machine, or in a process, that has none: `with AtHome(): ...`.
+"""Run sources that are written for a GPU on the CPU: `with AtHome(): ...`.
 
-Inside, what asks torch for a CUDA device gets the CPU: `device="cuda"`, `.cuda()`, `.to("cuda:0")`. Nothing pretends to be
-on a GPU: `is_cuda` is false and `torch.cuda.is_available()` says what is so.
+Inside, torch uses the CPU wherever a source asks for a CUDA device: `device="cuda"`, `.cuda()`,
+`.to("cuda:0")`. Nothing pretends to be on a GPU: `is_cuda` is false, and `torch.cuda.is_available()` is not
+changed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class AtHome(TorchFunctionMode):  # type: ignore[misc]
 
 
 def _here(value: Any) -> Any:
-    """The CPU for a CUDA device; everything else, also other strings, as it is."""
+    """The CPU for a CUDA device; any other value, including other strings, unchanged."""
     named = isinstance(value, str) and value.split(":")[0] == "cuda"
     if named or (isinstance(value, torch.device) and value.type == "cuda"):
         return _CPU

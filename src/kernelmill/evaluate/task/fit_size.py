@@ -1,8 +1,8 @@
 """Try versions of a source until one runs within limits: `pick`, and `pick_other` for another shape.
 
-Nothing is allocated to find out that it is too large: a tensor is refused when it is asked for, before it is made. What
-an operation makes from small tensors is seen only after it was made, and stops the run then. Time is looked at between
-operations; one that never ends is for the process's own limit to stop.
+A new tensor that is too large is rejected before it is allocated. A large result of an operation on small
+tensors is seen only afterwards, and stops the run then. Time is checked between operations. An operation that
+never ends is left to the process's own timeout.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from kernelmill.evaluate.task.shrink import Shrunk, one_at_a_time, other_shapes,
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one run, in elements of inputs, parameters, buffers and outputs, in operations on numbers, and in processor time.
+    """Limits of one run.
 
-    The defaults are what the interpreter gets through in a fraction of a second at common block sizes.
+    `elements` of inputs, parameters, buffers and outputs; `flops` in products; `seconds` of processor time.
+
+    The defaults are what the interpreter handles in a fraction of a second at common block sizes.
     """
 
     elements: int = 1 << 16
@@ -40,17 +42,17 @@ class Limits:
 
 INTERPRETER = Limits()
 ROOMY = Limits(1 << 18, 1 << 24)
-"""The least that another shape of what was picked may take."""
+"""Minimum limits for another shape of the picked version."""
 CEILING = Limits(1 << 24, 1 << 32, 5.0)
-"""For problems that do not become small: the weights of a network do not shrink with its inputs."""
+"""Limits for problems that cannot be made small: a network's weights do not shrink with its inputs."""
 
 
 ROUGH = 0.01
-"""A result of which more than this is rounding cannot tell right from wrong."""
+"""If more than this share of a result is rounding error, it cannot tell right from wrong."""
 
 
 class _Over(Exception):
-    """A limit is reached. `passing`: one that the machine's load decides, too."""
+    """A limit is exceeded. `passing` marks a limit that also depends on the machine's load."""
 
     def __init__(self, words: str, passing: bool = False) -> None:
         super().__init__(words)
@@ -59,14 +61,17 @@ class _Over(Exception):
 
 @dataclass
 class Size:
-    """What a run took. `elements` of inputs, parameters, buffers and outputs; `largest` tensor on the way."""
+    """What a run used.
+
+    `elements` of inputs, parameters, buffers and outputs; `largest` intermediate tensor.
+    """
 
     elements: int
     largest: int
     flops: int
     seconds: float
     distance: float
-    """Between the eager result and the one in float64, relative."""
+    """Relative distance between the eager and the float64 result."""
 
 
 @dataclass
@@ -75,30 +80,31 @@ class Picked:
     version: Shrunk
     size: Size
     refused: list[str]
-    """Why the versions before it were not taken, one line each."""
+    """Why earlier versions were rejected, one line each."""
 
 
 @dataclass
 class _Tries:
-    """What came of the versions that were not taken."""
+    """The versions that were rejected."""
 
     refused: list[str] = field(default_factory=list)
     rough: list[Picked] = field(default_factory=list)
     passing: bool = False
-    """One of them might be taken another time."""
+    """One of them failed for a transient reason, and might be accepted another time."""
 
 
 def pick(
     code: str, entry_point: str | None, limits: Limits = INTERPRETER, ceiling: Limits = CEILING, seed: int = 0
 ) -> Picked:
-    """The first version of the source, the original first, that loads, runs within the limits and is well conditioned.
+    """Pick the first version of the source that loads, runs within the limits and is well conditioned.
 
-    Where none does, the smallest that stays under `ceiling`; `size` says how large it is. A result that is mostly
-    rounding (a normalisation over two numbers, as small sizes may make it) is taken only if there is no other.
+    The original comes first. If no version fits, pick the smallest that stays under `ceiling`; `size` says
+    how large it is. A version whose result has too much rounding error (a normalisation over two numbers, as
+    small sizes may make it) is used only if there is no other.
     """
     try:
         versions = shrunk(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         raise BadReference(f"it is no Python: {type(error).__name__}: {error}") from error
     tries = _Tries()
     found = _first(versions, entry_point, limits, seed, tries)
@@ -111,16 +117,18 @@ def pick(
 
 
 def room_for(size: Size) -> Limits:
-    """Limits for another shape of what was picked: a few times what that takes."""
+    """Limits for another shape of the picked version: four times what it uses, and at least `ROOMY`."""
     return Limits(max(ROOMY.elements, 4 * size.elements), max(ROOMY.flops, 4 * size.flops), CEILING.seconds)
 
 
 def pick_other(
     code: str, entry_point: str | None, limits: Limits = ROOMY, same_model: bool = True, seed: int = 0
 ) -> Picked | None:
-    """A version with other sizes that runs, of the inputs alone or of the constructor's arguments too.
+    """Pick a version with other sizes that runs.
 
-    `code` is what `pick` gave (`version.text`): the original of a large problem has no other shape within the limits.
+    With `same_model` only sizes of the inputs change, otherwise the constructor's arguments too. `code` is
+    what `pick` returned (`version.text`): the original of a large problem has no other shape within the
+    limits.
     """
     versions = [version for version in other_shapes(code) if version.same_model == same_model]
     return _first(versions, entry_point, limits, seed, _Tries())
@@ -129,7 +137,7 @@ def pick_other(
 def pick_each(
     code: str, entry_point: str | None, limits: Limits = ROOMY, most: int = 6, seed: int = 0
 ) -> list[Picked]:
-    """Versions with one size changed, as far as the reference runs; a size that an earlier one changed is not tried again."""
+    """Pick up to `most` versions that run with one size changed, each another size."""
     found: list[Picked] = []
     done: set[str] = set()
     for version in one_at_a_time(code):
@@ -163,7 +171,7 @@ def _first(
 
 
 def tried(code: str, entry_point: str | None, limits: Limits, seed: int) -> tuple[Reference, Size]:
-    """Load and run a source once; raises `BadReference`, or `_Over` where it goes beyond a limit."""
+    """Load and run a source once. Raise `BadReference`, or `_Over` if it exceeds a limit."""
     guard = _Guard(limits)
     try:
         with guard:

@@ -1,12 +1,12 @@
 """Run code written for float32 in float64: `with Widen(): model(x)`.
 
-Inside, whatever narrower floating type the code asks for is float64: new tensors, casts, tensors it kept from
-outside. Integers and booleans stay what they are. A cast that a reference makes on purpose to lose precision loses
-none here, so its own eager error is large and so is what a candidate is allowed.
+Inside, every narrower floating type becomes float64: for new tensors, casts, and tensors kept from outside.
+Integers and booleans do not change. A cast that a reference makes on purpose to lose precision loses none
+here. So the error of its eager run is large, and so is the error that a candidate is allowed.
 
-Looking at the bits of a floating type (`.view(torch.int32)`) raises: they are others in float64.
+A bit cast of a floating type (`.view(torch.int32)`) raises: the bits differ in float64.
 
-Not covered: types asked for outside torch (`numpy.float32`) round as they say.
+Not covered: types from outside torch (`numpy.float32`) keep their precision.
 """
 
 from __future__ import annotations
@@ -34,14 +34,17 @@ def wide_of(dtype: torch.dtype) -> torch.dtype:
 
 
 def upcast(value: Any) -> Any:
-    """A tensor in float64 (complex128), exactly; integers, booleans and other values as they are."""
+    """Convert a tensor to float64 (complex128), exactly.
+
+    Return integers, booleans and other values unchanged.
+    """
     if isinstance(value, torch.Tensor) and wide_of(value.dtype) is not value.dtype:
         return value.to(wide_of(value.dtype))
     return value
 
 
 class Widen(TorchFunctionMode):  # type: ignore[misc]
-    """No narrow floating tensor is made or used inside."""
+    """Replaces narrow floating types by float64 inside the context."""
 
     def __enter__(self) -> Widen:
         self._default = torch.get_default_dtype()

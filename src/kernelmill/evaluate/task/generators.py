@@ -1,14 +1,15 @@
-"""Other inputs for a task: the same shapes and types with other values, by the role that each input plays.
+"""Generate other inputs for a task: the same shapes and types, with other values by each input's role.
 
-`roles` looks at several of the task's own draws and says of each tensor what it is: data, an index, a mask, a
-probability. `distribution` then makes a call of a named kind from one of the task's own. What the draws have in common is
-kept: places that are always zero (a triangular matrix), symmetry, sorted rows, the range of an index.
+`roles` infers each tensor's role from several of the task's own draws: data, an index, a mask, a probability.
+`distribution` then makes a call of a named kind from one of the task's own. It keeps what the draws have in
+common: positions that are always zero (a triangular matrix), symmetry, sorted rows, the range of an index.
 
-Whether a reference can take such inputs is not known here: it may raise or give NaN (a logarithm of negative data).
-`settle_signs` tries zero-mean data on each input and notes where it is refused; for the rest the caller runs the oracle and
-asks `tolerance.judgeable`.
+A reference may reject such inputs: it may raise or return NaN (a logarithm of negative data). `settle_signs`
+tries zero-mean data on each input and records where it is rejected. For the rest the caller runs the oracle
+and asks `judge.tolerance.judgeable`.
 
-All is determined by the generator given, which is of the device that the tensors are on.
+The result depends only on the arguments: all randomness comes from the given generator, which is on the
+tensors' device.
 """
 
 from __future__ import annotations
@@ -45,19 +46,22 @@ DISTRIBUTIONS = (
 NUDGE = 0.015
 LINE_BYTES = 128
 LINES = 256
-"""One line in so many is changed."""
+"""One memory line in this many is changed."""
 
 
 @dataclass
 class Role:
-    """What one tensor of the inputs is. Values of an index lie between `low` and `high`."""
+    """The role of one input tensor.
+
+    Its values lie between `low` and `high`, unless it is `fixed` or `other`.
+    """
 
     path: str
     kind: Kind
     low: float = 0.0
     high: float = 0.0
     signed: bool = True
-    """Data may be negative. Taken for granted until `settle_signs` finds otherwise."""
+    """Data may be negative. Assumed until `settle_signs` finds otherwise."""
     zeros: torch.Tensor | None = None
     symmetric: bool = False
     ordered: bool = False
@@ -65,7 +69,7 @@ class Role:
 
 
 def roles(draws: list[Call]) -> list[Role]:
-    """The role of each tensor, in the order of `Call.leaves`, from several draws of the task's own inputs."""
+    """Infer each tensor's role, in the order of `Call.leaves`, from several draws of the task's inputs."""
     columns = zip(*(call.leaves() for call in draws), strict=True)
     found = []
     for column in columns:
@@ -119,7 +123,7 @@ def _first_row(value: torch.Tensor) -> torch.Tensor:
 
 
 def _is_ordered(value: torch.Tensor) -> bool:
-    # The first row by itself first: large tensors are mostly settled by that.
+    # Check the first row first: it decides for most large tensors.
     return all(bool((v.diff(dim=-1) >= 0).all()) for v in (_first_row(value), value))
 
 
@@ -132,7 +136,10 @@ def _sums_to_one(values: list[torch.Tensor]) -> bool:
 
 
 def _is_permutation(value: torch.Tensor) -> bool:
-    """Each of 0 … n-1 once, in any order: as the identity, an order that a kernel may be tempted not to read."""
+    """Whether the values are 0 … n-1 in any order.
+
+    A kernel may skip reading one that is always the identity.
+    """
     if value.dim() != 1 or value.numel() < 3:
         return False
     return bool(torch.equal(value.sort().values.long(), torch.arange(value.numel(), device=value.device)))
@@ -148,7 +155,10 @@ def _is_symmetric(values: list[torch.Tensor]) -> bool:
 def settle_signs(
     call: Call, found: list[Role], generator: torch.Generator, accepts: Callable[[Call], bool]
 ) -> None:
-    """Ask `accepts` (does the reference run, with finite results?) whether data may be zero-mean: all at once, else each."""
+    """Set `signed` of each data input: whether the reference accepts zero-mean values for it.
+
+    `accepts` runs the reference. It is asked for all inputs together first, and for each one if that fails.
+    """
     trial = distribution("zero_mean", call, found, generator)
     if trial is None or accepts(trial):
         return
@@ -162,7 +172,7 @@ def settle_signs(
 
 
 def distribution(name: str, call: Call, found: list[Role], generator: torch.Generator) -> Call | None:
-    """The call with other values; None where this kind changes none of its inputs."""
+    """The call with other values; None if this kind changes none of its inputs."""
     if name == "own":
         return call.clone()
     change = _CHANGES[name]
@@ -179,7 +189,7 @@ def distribution(name: str, call: Call, found: list[Role], generator: torch.Gene
 
 
 def nudged(call: Call, found: list[Role], generator: torch.Generator) -> Call:
-    """Each number of the data a percent or so larger or smaller."""
+    """The call with each number of the data changed by up to `NUDGE`, relative."""
     leaves, changed = dict(call.leaves()), {}
     for role in found:
         tensor = leaves[role.path]
@@ -195,7 +205,7 @@ def _moved(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def noncontiguous(call: Call) -> Call | None:
-    """The same values in another order of storage: transposed, or every second place of a longer row."""
+    """The same values in another memory layout: transposed, or every second element of a longer row."""
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.numel() < 2 or tensor.dim() == 0:
@@ -217,7 +227,7 @@ def _keep_form(tensor: torch.Tensor, role: Role) -> torch.Tensor:
     return tensor if role.zeros is None else tensor.masked_fill(role.zeros, 0)
 
 
-# -------------------------------------------------------------------------------------------------- one by one
+# ------------------------------------------------------------------------------------------------- one by one
 
 _Change = Callable[[torch.Tensor, Role, torch.Generator], torch.Tensor | None]
 
@@ -227,7 +237,7 @@ def _on_data(
     signed: bool = False,
     each: bool = True,
 ) -> _Change:
-    """`each`: the change is one of single numbers, and made in float64."""
+    """Apply `change` to data only. `each`: the change is elementwise, and is made in float64."""
 
     def only_data(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
         if role.kind != "data" or (signed and not role.signed):
@@ -265,7 +275,7 @@ def _outlier(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _other_values(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
-    """Different everywhere, and in the range of the task's own."""
+    """Values that differ everywhere, within the range of the task's own."""
     if role.kind in ("fixed", "other", "probability"):
         return None
     if role.kind == "mask":
@@ -317,7 +327,11 @@ def _suffix(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Te
 
 
 def _masks(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
-    """Of any density, with at least one place open in each row and, where there is room, one closed in all."""
+    """A mask of random density.
+
+    Rows of more than one element have at least one open position each, and at least one closed position in
+    all.
+    """
     if role.kind != "mask" or x.dim() == 0:
         return None
     density = 0.2 + 0.6 * float(torch.rand(1, generator=generator, device=generator.device))
@@ -330,7 +344,7 @@ def _masks(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Ten
 
 
 def _indices(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
-    """In no order, half of them the same, both ends of the range among them."""
+    """Unsorted indices, about half of them equal, with both ends of the range among them."""
     if role.kind != "index":
         return None
     if role.permutation:
@@ -362,10 +376,11 @@ _CHANGES: dict[str, Any] = {
 
 
 def other_weights(model: Any, generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """New values for the model's state: a candidate that baked its weights in, or dropped those that are zero, is seen.
+    """New values for the model's state, to detect a candidate that hard-codes weights or drops zero weights.
 
-    A random half of each parameter is scaled by 1.5; one whose elements are all equal (a bias of zeros, a scale of ones)
-    also gets noise. Stored means and variances of normalisations move too; other buffers stay.
+    A random half of each parameter is scaled by 1.5. A parameter whose elements are all equal (a bias of
+    zeros, a scale of ones) also gets noise. Running means and variances of normalisations change too; other
+    buffers do not.
     """
     state = {}
     for name, tensor in model.named_parameters():

@@ -1,15 +1,18 @@
-"""Models of the Hugging Face Hub without the Hub: built from a table of sizes, with random weights.
+"""Build models of the Hugging Face Hub offline, from a table of sizes, with random weights.
 
-KernelBench's level 4 calls `AutoConfig.from_pretrained(name)` and `AutoModelForCausalLM.from_pretrained(name, config=…)`. `install`
-puts others in their place, in this process: the configuration comes from `model_configs.json`, and the model is made from it with
-weights that nobody trained. What a kernel has to compute is the same; what the model would say is not. A name that is not in the table
-is an error, never a download.
+KernelBench's level 4 calls `AutoConfig.from_pretrained(name)` and
+`AutoModelForCausalLM.from_pretrained(name, config=…)`. `install` replaces both in this process: the
+configuration comes from `model_configs.json`, and the model has random weights. A kernel has to compute the
+same function; only the model's answers mean nothing. A name that is not in the table is an error and never a
+download.
 
-As of a download, a model of one name has the same weights wherever it is loaded: they hang on the name and on the seed that was set last,
-not on what was drawn since. So a candidate that loads the model and adds to it has the reference's weights.
+As with a download, a model of one name has the same weights wherever it is loaded. They depend on the name
+and on the last seed that was set, not on numbers drawn since. So a candidate that loads the model and adds to
+it has the reference's weights.
 
-`transformers` takes seconds and hundreds of megabytes, so nothing here imports it but `load`, which a server calls before it forks,
-and only where its environment asks for it (`prepare`): references that do not use it are judged by other servers.
+Importing `transformers` takes seconds and hundreds of megabytes. So a server imports it in `load`, before it
+forks, and only if its environment asks for it (`prepare`). References that do not use it are judged by other
+servers.
 """
 
 from __future__ import annotations
@@ -30,35 +33,35 @@ from typing import Any, Literal
 Size = Literal["full", "small"]
 
 VARIABLE = "KERNEL_OFFLINE_MODELS"
-"""In a server's environment: the size of its models. Without it there are none."""
+"""Environment variable of a server: the size of its models. Without it there are none."""
 _USES = re.compile(r"^\s*(?:from|import)\s+transformers\b", re.MULTILINE)
 _size: list[Size] = ["full"]
 
 
 def wanted_by(code: str) -> bool:
-    """Whether a source takes something from `transformers`."""
+    """Whether a source imports `transformers`."""
     return _USES.search(code) is not None
 
 
 def used_by(code: str) -> bool:
-    """The same, and that is installed."""
+    """Whether a source imports `transformers` and it is installed."""
     return wanted_by(code) and importlib.util.find_spec("transformers") is not None
 
 
 def environment(size: Size) -> dict[str, str]:
-    """What a server's environment has to have for `prepare`."""
+    """The environment variables that `prepare` needs in a server."""
     return {VARIABLE: size}
 
 
 def prepare() -> None:
-    """In a server, before there are children: have the models, where its environment says so."""
+    """Load the models in a server, before it forks, if its environment asks for them."""
     size = os.environ.get(VARIABLE)
     if size is not None:
         load("full" if size == "full" else "small")
 
 
 def load(size: Size) -> None:
-    """Import what the known models need, and `install`. A child would take seconds for it."""
+    """Import what the known models need, and `install`. This takes seconds, too long for each child."""
     logging: Any = importlib.import_module("transformers.utils.logging")
     logging.set_verbosity_error()
     install()
@@ -81,7 +84,7 @@ def names_in(code: str) -> list[str]:
 
 
 def shrunk(code: str) -> dict[str, list[int]]:
-    """What is smaller in the small models that a source names: by name, the old and the new value."""
+    """The sizes that differ in the small models that a source names: by name, the old and the new value."""
     return {
         f"{name}.{field}": [value, small]
         for name in names_in(code)
@@ -91,7 +94,7 @@ def shrunk(code: str) -> dict[str, list[int]]:
 
 
 def config_of(name: str, **changes: Any) -> Any:
-    """The configuration of a model by its name on the Hub, in the size that is set now."""
+    """The configuration of a model by its name on the Hub, in the current size."""
     from transformers import AutoConfig
 
     entry = table().get(name)
@@ -104,7 +107,7 @@ def config_of(name: str, **changes: Any) -> Any:
 
 @contextlib.contextmanager
 def sized(size: Size) -> Iterator[None]:
-    """`small`: models of two narrow layers, for what is tried on a CPU."""
+    """Set the size of models inside the context. `small`: models of two narrow layers, for runs on a CPU."""
     before, _size[0] = _size[0], size
     try:
         yield
@@ -113,7 +116,7 @@ def sized(size: Size) -> Iterator[None]:
 
 
 def install() -> None:
-    """From here on nothing of `transformers` is downloaded in this process."""
+    """Replace `from_pretrained` in this process, so that configurations and models are not downloaded."""
     transformers: Any = importlib.import_module("transformers")
     factory: Any = importlib.import_module("transformers.models.auto.auto_factory")
 
@@ -144,7 +147,7 @@ def _made(make: Callable[..., Any], name: str, config: Any, how: Mapping[str, An
     for generator, _ in drawn:
         generator.manual_seed(generator.initial_seed() ^ zlib.crc32(name.encode()))
     try:
-        # As `from_pretrained` leaves it: not in training.
+        # `from_pretrained` returns models in eval mode, too.
         return make(config, **said).eval()
     finally:
         for generator, state in drawn:
@@ -152,7 +155,7 @@ def _made(make: Callable[..., Any], name: str, config: Any, how: Mapping[str, An
 
 
 _KEPT = {"dtype", "torch_dtype", "attn_implementation"}
-"""What says how the model computes; the rest says how to download and where to put it."""
+"""Arguments that say how the model computes. The others say how to download it and where to put it."""
 _LOADING = {
     "cache_dir",
     "force_download",
@@ -162,11 +165,11 @@ _LOADING = {
     "trust_remote_code",
     "subfolder",
 }
-"""What says how to download, and nothing about the model."""
+"""Arguments that say how to download a configuration, and nothing about the model."""
 
 
 def plain(value: Any) -> dict[str, Any] | None:
-    """A configuration as JSON, by which it crosses to another process; None for everything else."""
+    """A configuration as JSON values, to send it to another process; None for any other value."""
     module: Any = sys.modules.get("transformers.configuration_utils")
     if module is None or module.PreTrainedConfig not in type(value).__mro__:
         return None
@@ -175,7 +178,7 @@ def plain(value: Any) -> dict[str, Any] | None:
 
 
 def from_plain(fields: dict[str, Any]) -> Any:
-    """The other way round."""
+    """Rebuild a configuration from `plain`."""
     from transformers import AutoConfig
 
     rest = {key: value for key, value in fields.items() if key not in ("model_type", "transformers_version")}

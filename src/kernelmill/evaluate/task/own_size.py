@@ -1,4 +1,4 @@
-"""How large a task is at its own size, without making it: its reference is run on tensors that have no memory."""
+"""Measure the size of an original task without allocating it: run the reference on the meta device."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelmill.evaluate.task.reference import BadReference, load_reference
 
 _SECONDS = 0.5
-"""Of processor time."""
+"""Limit on processor time."""
 
 
 class _Late(Exception):
-    """Long loops are not worth the wait."""
+    """The run exceeded `_SECONDS`, as long loops do."""
 
 
 class _Briefly(TorchDispatchMode):  # type: ignore[misc]
@@ -29,13 +29,13 @@ class _Briefly(TorchDispatchMode):  # type: ignore[misc]
 
 
 def own_bytes(code: str, entry_point: str | None) -> int | None:
-    """Of inputs, weights and outputs together; None where that cannot be told without numbers."""
+    """Bytes of inputs, weights and outputs; None if the reference does not run on the meta device."""
     try:
         with _Briefly():
             reference = load_reference(code, entry_point, "meta")
             model, call = reference.new(0), reference.inputs(0)
             outputs = reference.run_in_place(model, call).leaves
-    except BadReference:  # it reads a number, asks for another device, or takes long
+    except BadReference:  # it reads a number, asks for another device, or takes too long
         return None
     return int(
         sum(t.numel() * t.element_size() for t in [*call.tensors(), *model.state_dict().values(), *outputs])

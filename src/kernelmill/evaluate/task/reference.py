@@ -1,18 +1,19 @@
-"""The reference of a task: builds it, makes its inputs, runs it, and runs it again in float64 as the oracle.
+"""Build a task's reference, make its inputs, run it, and run it again in float64 as the oracle.
 
-It executes a stranger's code: use it in a confined process and nowhere else. Nothing here knows a candidate.
+This executes untrusted code: use it only in a confined process. It never sees a candidate.
 
-The oracle is the same module with every floating tensor in float64: parameters, buffers, plain tensor attributes,
-inputs, tensors the forward makes, and casts to a narrower type that it asks for (`.float()`, `dtype=torch.float16`).
-Where such a run is impossible or is not the same function (a bit cast, another shape, a result far from eager's), the
-eager result takes its place and `oracle_note` says so and why.
+The oracle is the same module with every floating tensor in float64: parameters, buffers, plain tensor
+attributes, inputs, tensors that the forward makes, and casts to a narrower type (`.float()`,
+`dtype=torch.float16`). If such a run is impossible or is not the same function (a bit cast, another shape, a
+result far from eager's), the eager result takes its place and `oracle_note` gives the reason.
 
-Models and inputs are made on `device`. Where that is the CPU, sources that ask for CUDA get the CPU.
+Models and inputs are made on `device`. If that is the CPU, sources that ask for CUDA get the CPU.
 
-Every run is on a copy of the model and of the inputs: a reference that writes to its inputs, or keeps a state, gives the
-same answer each time. What it wrote to its buffers is in `Outputs.buffers`.
+Every run uses a copy of the model and of the inputs, except `run_in_place`. So a reference that writes to its
+inputs, or keeps state, gives the same answer each time. `Outputs.buffers` holds what it wrote to its buffers.
 
-Not covered: gradients (all runs are without), and references that are random in every mode: `Facts.random_in_eval`.
+Not covered: gradients (all runs are without), and references that are random in every mode
+(`Facts.random_in_eval`).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from kernelmill.evaluate.task.values import (
 from kernelmill.problems import module_file
 
 FAR = 0.1
-"""Relative distance from which on the float64 run is not taken for the same function as the eager run."""
+"""Relative distance above which the float64 run does not count as the same function as the eager run."""
 
 _numbers = itertools.count()
 _WANTS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO)
@@ -57,9 +58,9 @@ _WANTING = ("can't allocate memory", "can't start new thread")
 
 
 class BadReference(Exception):
-    """The reference cannot be used; one line, with the line of its source where there is one.
+    """The reference cannot be used. The message is one line, with the line of its source if there is one.
 
-    `passing`: for want of memory, time or the like, which may not be wanting another time. Otherwise it is so each time.
+    `passing` marks a transient failure: a lack of memory, time or the like. Other failures are permanent.
     """
 
     def __init__(self, words: str, passing: bool = False) -> None:
@@ -68,17 +69,17 @@ class BadReference(Exception):
 
 
 class NotInstalled(BadReference):
-    """It imports a package that is not here: no version of it runs."""
+    """The reference imports a package that is not installed, so no version of it runs."""
 
 
 @dataclass
 class Answer:
-    """What is right for one call. `exact` has float64 leaves, `eager` those of the task."""
+    """The right answer to one call. `exact` has float64 leaves, `eager` leaves of the task's own types."""
 
     exact: Outputs
     eager: Outputs
     note: str = ""
-    """Why `exact` is not from a float64 run, where it is not."""
+    """Why `exact` is not from a float64 run; empty if it is."""
 
 
 @dataclass
@@ -88,13 +89,16 @@ class Facts:
     random: bool
     random_in_eval: bool
     mode_matters: bool
-    """train() and eval() give different outputs, or train() none (false for one that is random as built: then they cannot be compared)."""
+    """train() and eval() give different outputs, or train() fails.
+
+    False for a reference that is random as built: its outputs cannot be compared.
+    """
     mutates_inputs: bool
     aliases_inputs: bool
     """An output shares memory with an input."""
     oracle_note: str
     distance: float
-    """Between eager and float64, relative; from `FAR` on the result is mostly rounding."""
+    """Relative distance between eager and float64. Above `FAR` the result is mostly rounding."""
 
 
 class Reference:
@@ -103,18 +107,18 @@ class Reference:
         self.kind = kind
         self.oracle_note = ""
         self.device = device
-        """Where models and inputs are made; set before the first is."""
+        """Where models and inputs are made. Set it before the first is made."""
         self.alone = False
-        """Nobody else is on the device: what has no room for float64 now has none at all."""
+        """This process has exclusive use of the device: if float64 does not fit now, it never will."""
         self.computing: Callable[[], AbstractContextManager[None]] = nullcontext
-        """Around each run: a turn, where there is a device to share."""
+        """Context manager around each run: holds a turn on a shared device."""
         self._chooses: bool | None = None
-        """Whether an output may be an index of something. Known after the first run."""
+        """Whether an output may be an index. None before the first run."""
         self._module = module
         self._file = file
 
     def close(self) -> None:
-        """Take its module out of Python's tables. For processes that go on with other references."""
+        """Remove the module from Python's tables, for processes that continue with other references."""
         module_file.forget(self._module.__name__)
         linecache.cache.pop(self._file, None)
 
@@ -126,7 +130,7 @@ class Reference:
         return Call(args, kwargs)
 
     def new(self, seed: int) -> Any:
-        """A model as the source builds it, in the mode it is built in, without gradients."""
+        """Build a model as the source does, in the mode that the source leaves it in, without gradients."""
         call = self.init_call(seed)
         seed_all(seed)
         with (
@@ -161,7 +165,7 @@ class Reference:
         return wide
 
     def run(self, model: Any, call: Call, seed: int = 0) -> Outputs:
-        """Run a copy of the model on a copy of the inputs; torch's generator is seeded with `seed`."""
+        """Run a copy of the model on a copy of the inputs, with all generators seeded with `seed`."""
         given = call.clone()
         with self.computing(), self._blamed("forward()"), torch.no_grad(), _home(self.device):
             own = copy.deepcopy(model)
@@ -172,12 +176,12 @@ class Reference:
         return outputs
 
     def run_in_place(self, model: Any, call: Call) -> Outputs:
-        """Run the model itself on the very inputs, of which nothing is used afterwards."""
+        """Run the model itself on the inputs themselves. Use neither afterwards."""
         with self._blamed("forward()"), _home(self.device):
             return flatten(call.on(model))
 
     def run_exact(self, wide: Any, call: Call, seed: int = 0) -> Outputs:
-        """Run the float64 model (of `oracle`) on upcast inputs."""
+        """Run the float64 model (from `oracle`) on upcast inputs."""
         return self._run_exact(wide, call.map(_wide_clone), seed)
 
     def _run_exact(self, wide: Any, given: Call, seed: int) -> Outputs:
@@ -190,7 +194,7 @@ class Reference:
         return outputs
 
     def _flat(self, model: Any, call: Call, scalars: torch.dtype) -> Outputs:
-        """What the model gives, and what its indices were chosen from."""
+        """Run the model, and record what its index outputs were chosen from."""
         if self._chooses is False:
             return flatten(model(*call.args, **call.kwargs), scalars)
         with Choosing() as seen:
@@ -200,7 +204,10 @@ class Reference:
         return outputs
 
     def nudged(self, wide: Any, call: Call, seed: int = 0) -> Outputs:
-        """`run_exact` with inputs and parameters changed by up to one rounding of float32: what no kernel can help."""
+        """`run_exact` with inputs and parameters changed by up to one float32 rounding.
+
+        No kernel can avoid such a rounding.
+        """
         generator = torch.Generator(self.device).manual_seed(seed)
 
         def nudge(tensor: torch.Tensor) -> torch.Tensor:
@@ -214,7 +221,7 @@ class Reference:
         return self._run_exact(other, call.map(nudge), seed)
 
     def answer(self, model: Any, call: Call, seed: int = 0, wide: Any = None) -> Answer:
-        """The eager and the exact result. `wide` saves making the oracle again for each call."""
+        """The eager and the exact result. Pass `wide` to avoid building the oracle for each call."""
         eager = self.run(model, call, seed)
         if self.oracle_note:
             return Answer(_as_exact(eager), eager, self.oracle_note)
@@ -229,23 +236,22 @@ class Reference:
         if exact is not None and not reason:
             return Answer(exact, eager)
         exact = None
-        gc.collect()  # what a failed run had made hangs on its traceback
+        gc.collect()  # the traceback of a failed run keeps its tensors alive
         return Answer(_as_exact(eager), eager, f"oracle: {_dtype(eager)} ({reason})")
 
     def examine(self, seed: int) -> Facts:
-        """Run it a few times on its own inputs. Sets `oracle_note` if no float64 oracle is to be had."""
+        """Run the reference a few times on its own inputs. Sets `oracle_note` if it has no float64 oracle."""
         model, call = self.new(seed), self.inputs(seed + 1)
         first = self.run(model, call, seed)
         is_random = _differ(first, self.run(model, call, seed + 1))
         quiet = copy.deepcopy(model).eval()
         in_eval = self.run(quiet, call, seed)
-        del first  # each result goes as soon as it may: large ones fill a GPU
+        del first  # free each result as early as possible: large ones fill a GPU
         random_in_eval = is_random and _differ(in_eval, self.run(quiet, call, seed + 1))
         try:
             loud = self.run(copy.deepcopy(model).train(), call, seed)
-        except (
-            BadReference
-        ) as error:  # a part that was built in eval mode may be unable to train on such inputs
+        except BadReference as error:
+            # A submodule that was built in eval mode may be unable to train on such inputs.
             if error.passing:
                 raise
             loud = None
@@ -263,7 +269,7 @@ class Reference:
         return Facts(is_random, random_in_eval, mode_matters, mutates, aliases, note, distance)
 
     def _effects(self, model: Any, call: Call, seed: int) -> tuple[bool, bool]:
-        """Whether it writes to its inputs, and whether it returns memory of theirs."""
+        """Whether the reference writes to its inputs, and whether an output shares memory with them."""
         given = call.clone()
         with self.computing(), self._blamed("forward()"), torch.no_grad(), _home(self.device):
             own = copy.deepcopy(model)
@@ -276,7 +282,10 @@ class Reference:
 
     @contextmanager
     def _blamed(self, what: str) -> Iterator[None]:
-        """What goes wrong inside is the source's doing."""
+        """Turn an exception inside into a `BadReference` that names the step.
+
+        `MemoryError` passes through.
+        """
         try:
             yield
         except (MemoryError, BadReference):
@@ -289,7 +298,7 @@ class Reference:
 
 
 def load_reference(code: str, entry_point: str | None = None, device: str = "cpu") -> Reference:
-    """Execute the source and find its class: `entry_point`, else `Model`, else the only module class in it."""
+    """Execute the source and find its class: `entry_point`, `Model`, or the only outermost module class."""
     number = next(_numbers)
     name, file = f"_kernelmill_reference_{number}", f"reference_{number}.py"
     try:
@@ -309,7 +318,10 @@ def load_reference(code: str, entry_point: str | None = None, device: str = "cpu
 
 
 def _of_the_machine(error: BaseException) -> bool:
-    """Whether this is a want of memory, disk, files or processes. Torch says so in words alone."""
+    """Whether an error is a lack of memory, disk, files or processes.
+
+    Torch tells this only in its message.
+    """
     if isinstance(error, OSError):
         return error.errno in _WANTS
     wanting = any(words in str(error) for words in _WANTING) or memory_was_short(str(error))
@@ -362,7 +374,7 @@ def _changed(before: Any, after: Any) -> dict[str, torch.Tensor]:
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Bit for bit, except that one NaN is like another."""
+    """Whether two tensors have the same type, shape and values, with NaN equal to NaN."""
     if nn.parameter.is_lazy(one) or one.shape != other.shape or one.dtype != other.dtype:
         return False
     return all(torch.equal(a, b) or torch.allclose(a, b, 0, 0, True) for _, (a, b) in pieces(one, other))
@@ -373,7 +385,7 @@ def _wide_clone(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _roundings(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Factors that are within one rounding of 1."""
+    """Random factors within one rounding of 1."""
     noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64, device=generator.device)
     return 1 + (noise - 0.5) * 2.0**-23
 
@@ -388,7 +400,7 @@ def _dtype(outputs: Outputs) -> str:
 
 
 def _unlike(exact: Outputs, eager: Outputs) -> str:
-    """Why the float64 result cannot stand for the eager one; empty if it can."""
+    """Why the float64 result cannot replace the eager one; empty if it can."""
     if exact.structure != eager.structure:
         return f"the float64 run returns {exact.structure}, the eager one {eager.structure}"
     for path, wide, leaf in zip(eager.paths, exact.leaves, eager.leaves, strict=True):
@@ -400,7 +412,7 @@ def _unlike(exact: Outputs, eager: Outputs) -> str:
 
 
 def distance_of(answer: Answer) -> float:
-    """The largest relative distance between eager and exact in a floating leaf, over what is finite in both."""
+    """The largest relative distance between eager and exact in a floating leaf, over finite elements."""
     worst = 0.0
     for wide, leaf in zip(answer.exact.leaves, answer.eager.leaves, strict=True):
         if leaf.is_floating_point() or leaf.is_complex():
@@ -411,7 +423,7 @@ def distance_of(answer: Answer) -> float:
 
 
 def _norms(exact: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
-    """Of the one, and of how far it is from the other."""
+    """The norm of `exact`, and the norm of its difference from `eager`."""
     finite = torch.isfinite(exact) & torch.isfinite(eager)
     kept = torch.where(finite, exact, 0.0)
     off = kept - torch.where(finite, eager, 0.0)
@@ -419,7 +431,7 @@ def _norms(exact: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
 
 
 def _differ(one: Outputs, other: Outputs) -> bool:
-    """More than the order of a sum on another thread could do."""
+    """Whether two results differ by more than the summation order of another thread can cause."""
     if one.structure != other.structure or len(one.leaves) != len(other.leaves):
         return True
     for a, b in zip(one.leaves, other.leaves, strict=True):

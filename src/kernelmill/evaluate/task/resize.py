@@ -1,12 +1,13 @@
-"""A candidate's text for a shrunk problem: its own sizes are rewritten as the problem's were.
+"""Rewrite the sizes in a candidate's text for a shrunk problem, as the problem's own sizes were rewritten.
 
-A task is shrunk so that the interpreter can run it. A candidate in which the task's sizes are written out fails then, and
-nothing is known about it; one that is wrong at any size fails too. `resized` tells them apart: with the sizes
-rewritten the first is right. Whether it is, is for the caller to try. That a size merely stands somewhere in the text says nothing.
+A task is shrunk so that the interpreter can run it. A candidate with hard-coded sizes then fails, which
+proves nothing. A candidate that is wrong at any size fails too. `resized` helps to tell them apart: with
+rewritten sizes the first is right. The caller has to try that. A size that merely occurs in the text proves
+nothing.
 
-Rewritten are integers, and arithmetic on literals, that are a size or a multiple of a large one, and floats that are a
-size, its square root or the inverse of either. Sizes that are written in any other way are not found, unless the result's
-shape betrays them (`has_old_shape`).
+Rewritten are integers, and arithmetic on literals, that are a size or a multiple of a large one; and floats
+that are a size, its square root or the inverse of either. Sizes that are written in any other way are not
+found, unless the shape of the result shows them (`has_old_shape`).
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from kernelmill.base.python_text import parse_module
 from kernelmill.evaluate.task.shrink import value_of
 
 LARGE = 256
-"""From here on a multiple of a size is taken for a product with it; below it is more likely a block."""
+"""From this size on, a multiple of it counts as a product with it.
+
+A smaller one is more likely a block size.
+"""
 _CLOSE = 1e-6
 _SHAPES = re.compile(r"shape \(([\d, ]+)\), expected \(([\d, ]+)\)")
 
 
 def resized(code: str, sizes: dict[int, int]) -> str | None:
-    """The code with new sizes for old ones; None where it has none of them."""
+    """The code with new sizes for old ones; None if it contains none of them."""
     new = {place: text for place, text in _places(code, sizes) if text}
     if not new:
         return None
@@ -37,7 +41,10 @@ def resized(code: str, sizes: dict[int, int]) -> str | None:
 
 
 def keeps_powers_of_two(code: str, sizes: dict[int, int]) -> bool:
-    """Whether every such size in the code stays one: a block has to be, so that rewriting could break it."""
+    """Whether every size in the code that is a power of two stays one.
+
+    A block size has to be a power of two, so rewriting could break it.
+    """
     used = {
         value
         for node in ast.walk(parse_module(code))
@@ -47,9 +54,9 @@ def keeps_powers_of_two(code: str, sizes: dict[int, int]) -> bool:
 
 
 def has_old_shape(error: str, sizes: dict[int, int]) -> bool:
-    """Whether a result of a wrong shape has the one that it should have for the problem as it was.
+    """Whether a result of the wrong shape has the right shape for the original problem.
 
-    Such a candidate has sizes in it, written in a way that `resized` does not see: 192 for three times 64.
+    Such a candidate has hard-coded sizes in a form that `resized` does not find: 192 for three times 64.
     """
     found = _SHAPES.search(error)
     if found is None:
@@ -67,7 +74,7 @@ def _places(code: str, sizes: dict[int, int]) -> Iterator[tuple[tuple[int, int, 
         text = _instead(node, sizes) if isinstance(node, ast.expr) else ""
         if text and isinstance(node, ast.expr) and node.end_col_offset and node.lineno == node.end_lineno:
             yield (node.lineno, node.col_offset, node.end_col_offset), text
-        elif not isinstance(node, ast.JoinedStr):  # a formatted string's columns are not those of the source
+        elif not isinstance(node, ast.JoinedStr):  # columns inside an f-string are not those of the source
             todo += ast.iter_child_nodes(node)
 
 

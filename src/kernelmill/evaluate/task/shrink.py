@@ -1,13 +1,14 @@
-"""Smaller, and otherwise shaped, versions of a problem's source, by rewriting its integers.
+"""Make versions of a problem's source with smaller or other sizes, by rewriting its integers.
 
-The sizes of a problem stand as integers at module level (`batch_size = 128`, `shape = (64, 512)`, `n = 2**14`) and in
-`get_inputs` and `get_init_inputs`. `shrunk` gives texts with smaller ones, `other_shapes` texts with odd ones; whether such
-a text still runs is for the caller to try, as `trial.pick` does. What was changed is listed, so that a verdict can
-say at which sizes it holds.
+A problem's sizes are integers at module level (`batch_size = 128`, `shape = (64, 512)`, `n = 2**14`) and in
+`get_inputs` and `get_init_inputs`. `shrunk` returns sources with smaller sizes, `other_shapes` sources with
+odd ones. The caller has to try whether a version still runs, as `fit_size.pick` does. `Shrunk.changes` lists
+the changes, so that a verdict can say at which sizes it holds.
 
-Numbers are changed together: the same value gets the same new value, and where one divides another the new ones do too
-(heads and channels), as far as that leaves them small; multiples of a power of two stay such. Different values stay
-different, so that a kernel that mixes two axes up is seen. The source's layout is kept: only digits change.
+Numbers change together. The same value gets the same new value. If one value divides another, the new ones do
+too (heads and channels), as far as that keeps them small. Multiples of a power of two stay multiples of it.
+Different values stay different, so that a kernel that mixes up two axes is detected. Only digits change: the
+source's layout is kept.
 
 Not covered: sizes computed inside classes and functions, and sizes that are floats or strings.
 """
@@ -26,16 +27,16 @@ from kernelmill.base.python_text import parse_module
 Kind = Literal["original", "shrunk", "batch_only", "odd"]
 
 TARGETS = (512, 256, 128, 64, 32, 16, 8)
-"""What sizes become at most, one try after the other, where nothing else forbids it."""
+"""Upper bounds for the new sizes, in the order to try them. Divisibility may force a larger size."""
 KEPT = 16
-"""Numbers up to this, or half the target, are kept: kernel widths, strides, heads."""
+"""Numbers up to this, and up to half the target, are kept: kernel widths, strides, heads."""
 CAPS = (128, 64, 32)
-"""The same without regard to what divides what, for when that does not run."""
+"""Upper bounds that ignore divisibility, for problems that do not run at any of `TARGETS`."""
 _BATCH = re.compile(r"(?i)^(n_?)?(batch|bs|b|batch_?size|batch_?dim|num_?batch(es)?)$")
 _NO_SIZE = re.compile(
     r"(?i)kernel|stride|pad|dilat|group|head|layer|depth|block|axis|window|patch|expan|ratio|class"
 )
-"""Names of numbers that are part of what is computed rather than of how much of it."""
+"""Names of numbers that define the computation rather than its size."""
 _SOURCES = ("get_inputs", "get_init_inputs", "get_input_kwargs")
 _CREATIONS = frozenset(["rand", "randn", "zeros", "ones", "empty", "full"])
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -50,25 +51,24 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 @dataclass(frozen=True)
 class Shrunk:
-    """A version of a source. `changes`: by name, the old and the new value."""
+    """A version of a source. `changes` maps a name to the old and the new value."""
 
     text: str
     changes: dict[str, list[int]]
     kind: Kind
     same_model: bool = False
-    """Only the inputs change: the constructor's arguments, and so the weights, are those of the original."""
+    """Only the inputs change. The constructor's arguments, and so the weights, are those of the original."""
     axis: int = -1
-    """The one axis of the inputs that is changed; -1 where there are several, or where none is known."""
+    """The one axis of the inputs that is changed; -1 if there are several or none is known."""
 
     def told(self) -> str:
-        """What was changed, in words."""
+        """The changes as a phrase of at most 200 characters."""
         sizes = [f"{old} to {new}" for old, new in self.changes.values()]
         if self.axis >= 0:
             return f"axis {self.axis} of the inputs, {', '.join(dict.fromkeys(sizes))}"[:200]
         parts: dict[str, None] = {}
-        for name, size in zip(
-            self.changes, sizes, strict=True
-        ):  # a literal's name is its place, which tells nobody
+        for name, size in zip(self.changes, sizes, strict=True):
+            # The name of a literal is its position in the source, which is no use to a reader.
             parts[size if ":" in name else f"{name} {size}"] = None
         return ", ".join(parts)[:200]
 
@@ -83,11 +83,11 @@ class _Number:
     start: int
     end: int
     axis: int = -1
-    """Its place in a list of sizes given to a call in `get_inputs`; -1 elsewhere."""
+    """Its position in a list of sizes given to a call in `get_inputs`; -1 elsewhere."""
 
     @property
     def owner(self) -> str:
-        """The name of the constant, or of the function, that it stands in."""
+        """The name of the constant or function that contains it."""
         return re.split(r"[\[.:]", self.name)[0]
 
     @property
@@ -99,7 +99,7 @@ _Plan = Callable[[_Number], int]
 
 
 def shrunk(code: str) -> list[Shrunk]:
-    """The original, then smaller versions in the order to try them: larger ones first, the batch alone last."""
+    """The original, then smaller versions in the order to try: larger ones first, the batch alone last."""
     numbers = _numbers(code)
     versions = [Shrunk(code, {}, "original")]
     values, but_batch = [n.value for n in numbers], [n.value for n in numbers if not n.batch]
@@ -125,9 +125,10 @@ def shrunk(code: str) -> list[Shrunk]:
 def other_shapes(code: str) -> list[Shrunk]:
     """Versions of about the same size with odd sizes, in the order to try them.
 
-    First those that change the inputs alone (`same_model`): every axis a size of its own, all sizes odd, one size, the
-    batch. Then those that change the constructor's arguments too. Hard-coded shapes and missing masks at the
-    end of a block show at either; only at the first is a candidate sure to have been told of the new size by its inputs alone.
+    First come those that change only the inputs (`same_model`): every axis a different size, all sizes odd,
+    one size, the batch. Then come those that change the constructor's arguments too. Both show hard-coded
+    shapes and missing masks at the end of a block. Only with the first can a candidate learn the new size
+    from its inputs alone.
     """
     numbers = [n for n in _numbers(code) if n.batch or (n.value >= 4 and not _NO_SIZE.search(n.owner))]
     built = _reached(code, "get_init_inputs")
@@ -145,9 +146,10 @@ def other_shapes(code: str) -> list[Shrunk]:
 
 
 def one_at_a_time(code: str) -> list[Shrunk]:
-    """Versions in which one size is odd and the others are what they were: by axis of the inputs, by name, by value.
+    """Versions in which one size becomes odd and the others stay: by axis of the inputs, by name, by value.
 
-    The last changes whatever has the same value, for sizes that the constructor and the inputs have to agree on.
+    The last changes all numbers of one value, for sizes on which the constructor and the inputs have to
+    agree.
     """
     numbers = [n for n in _numbers(code) if n.batch or (n.value >= 2 and not _NO_SIZE.search(n.owner))]
     versions: list[Shrunk] = []
@@ -190,7 +192,7 @@ def _by_value(new: dict[int, int]) -> _Plan:
 
 
 def _by_axis(kept: set[int]) -> _Plan:
-    """Every axis another size: 4x4x4 becomes 5x6x7. Constants, which have no axis, become odd."""
+    """Give every axis a different size: 4x4x4 becomes 5x6x7. Constants, which have no axis, become odd."""
     return lambda n: _odd(n) if n.axis < 0 else n.value if n.axis in kept else n.value + 1 + n.axis
 
 
@@ -203,7 +205,7 @@ def _add(
     same_model: bool = False,
     axis: int = -1,
 ) -> None:
-    """The version this plan gives, unless it is one we have."""
+    """Add the version that this plan gives, unless it changes nothing or is in the list already."""
     new = {n: plan(n) for n in numbers if plan(n) != n.value}
     if not new:
         return
@@ -222,7 +224,7 @@ def _rewritten(code: str, new: dict[_Number, int]) -> str:
 
 
 def _related(values: list[int], target: int, distinct: bool = True) -> dict[int, int]:
-    """Small values that divide each other where the old ones do and, if they shall, are different where those are."""
+    """Map values to small ones that keep divisibility and, if `distinct` is set, stay different."""
     new: dict[int, int] = {}
     for value in sorted(set(values)):
         if value <= min(KEPT, target // 2):
@@ -230,12 +232,11 @@ def _related(values: list[int], target: int, distinct: bool = True) -> dict[int,
             continue
         divisors = [v for v in new if v > 1 and value % v == 0]
         step = math.lcm(*(new[v] for v in divisors))
-        while step > 4 * target:  # too much is asked: the larger divisors matter more
+        while step > 4 * target:  # drop the smaller divisors first: the larger ones matter more
             divisors.remove(min(divisors))
             step = math.lcm(*(new[v] for v in divisors))
-        step = math.lcm(
-            step, min(value & -value, target)
-        )  # what blocks of a power of two divided, they divide
+        # Blocks of a power of two that divided the old value divide the new one.
+        step = math.lcm(step, min(value & -value, target))
         small = step * -(-min(value, target) // step)
         while (distinct and small in new.values()) or small % 2 < value % 2:
             small += step
@@ -244,7 +245,10 @@ def _related(values: list[int], target: int, distinct: bool = True) -> dict[int,
 
 
 def _odd_multiples(values: list[int]) -> dict[int, int]:
-    """Each size odd, and what was a multiple of a smaller one a multiple of its new value: 4 and 32 become 5 and 35."""
+    """Make each size odd.
+
+    A multiple of a smaller size becomes a multiple of its new value: 4 and 32 give 5 and 35.
+    """
     new: dict[int, int] = {}
     for value in sorted(values):
         divisors = [v for v in new if value % v == 0]
@@ -254,7 +258,7 @@ def _odd_multiples(values: list[int]) -> dict[int, int]:
 
 
 def _scaled(values: list[int]) -> dict[int, int]:
-    """The same with the same ratio: 4 and 8 become 5 and 10."""
+    """Like `_odd_multiples`, but with the same ratios: 4 and 8 become 5 and 10."""
     new: dict[int, int] = {}
     for value in sorted(values):
         divisors = [v for v in new if value % v == 0]
@@ -262,13 +266,13 @@ def _scaled(values: list[int]) -> dict[int, int]:
     return new
 
 
-# ------------------------------------------------------------------------------------------- finding the numbers
+# ---------------------------------------------------------------------------------------- finding the numbers
 
 
 def _numbers(code: str) -> list[_Number]:
     found: list[_Number] = []
     for node in parse_module(code).body:
-        if isinstance(node, ast.Assign):  # of `height = width = 128` the first name will do
+        if isinstance(node, ast.Assign):  # for `height = width = 128`, use the first name
             found += _assigned(node.targets[0], node.value)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             found += _assigned(node.target, node.value)
@@ -278,7 +282,7 @@ def _numbers(code: str) -> list[_Number]:
 
 
 def _reached(code: str, function: str) -> set[str]:
-    """The module's names that a function uses, and those they are made from."""
+    """The module's names that a function uses, directly or through other names."""
     uses = {}
     for node in parse_module(code).body:
         used = {
@@ -331,9 +335,9 @@ def _sizes(name: str, node: ast.expr) -> Iterator[_Number]:
 
 
 def value_of(node: ast.expr, deepest: int = 8) -> int | None:
-    """Of an integer literal or arithmetic on such; names are left to be computed again.
+    """The value of an integer literal, or of arithmetic on literals; None for anything else, including names.
 
-    A stranger's text: neither depth nor numbers may grow without a bound.
+    The text is untrusted, so both the depth and the numbers are bounded.
     """
     value = None
     if isinstance(node, ast.Constant):
@@ -347,7 +351,7 @@ def value_of(node: ast.expr, deepest: int = 8) -> int | None:
 
 
 def _literals(function: ast.FunctionDef) -> Iterator[_Number]:
-    """The integers of a function that makes arguments, with their places in lists of sizes."""
+    """The integers of a function that makes arguments, with their positions in lists of sizes."""
     for node, axis in _walk(function, -1, function.name == "get_inputs"):
         number = value_of(node)
         if number is not None and node.end_col_offset is not None and node.lineno == node.end_lineno:
@@ -370,7 +374,7 @@ def _walk(node: ast.AST, axis: int, sizes: bool) -> Iterator[tuple[ast.expr, int
             yield from _walk(item, index if creation else -1, True)
         yield from _walk(node.func, -1, True)
         return
-    if isinstance(node, ast.Subscript):  # an index is no size
+    if isinstance(node, ast.Subscript):  # an index is not a size
         yield from _walk(node.value, axis, sizes)
         return
     for child in ast.iter_child_nodes(node):

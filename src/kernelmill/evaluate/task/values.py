@@ -1,12 +1,11 @@
-"""What goes into a model and what comes out of it: nested values whose leaves are tensors and Python scalars.
+"""Inputs and outputs of a model: nested values whose leaves are tensors and Python scalars.
 
 `Call` is a set of arguments, `Outputs` a flattened result. Python numbers and numpy arrays among the outputs
-become tensors, so that there is one way to compare; `structure` says what surrounded them. Lists, tuples and
-named tuples count as the same structure, and so do dictionaries and dataclasses with the same keys: callers
-index both alike.
+become tensors, so that there is one way to compare them; `structure` describes the containers around them.
+Lists, tuples and named tuples count as the same structure, and so do dictionaries and dataclasses with the
+same keys: callers index them alike.
 
-Not covered: outputs of types that hold no tensor in a way known here (distributions, sparse or nested tensors):
-`Unsupported` says so.
+Not covered: outputs of other types (distributions, sparse or nested tensors). They raise `Unsupported`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,10 @@ _FLOAT32_MAX = 3.4e38
 
 
 def seed_all(seed: int) -> None:
-    """Python's, numpy's and torch's generators. Not torch.manual_seed: without CUDA it formats a stack for later."""
+    """Seed Python's, numpy's and torch's generators.
+
+    Does not call torch.manual_seed: before CUDA is initialised, that formats a stack trace for later.
+    """
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)
@@ -38,7 +40,7 @@ def seed_all(seed: int) -> None:
 
 
 class Unsupported(Exception):
-    """A value that cannot be compared; one line."""
+    """A value cannot be compared. The message is one line."""
 
 
 @dataclass
@@ -49,16 +51,19 @@ class Call:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
     def clone(self) -> Call:
-        """With storage of its own; a tensor that is passed twice is still one tensor, and strides are kept."""
+        """A copy with its own storage.
+
+        A tensor that is passed twice stays one tensor, and strides are kept.
+        """
         return self.map(clone_tensor)
 
     def on(self, model: Any) -> Any:
-        """What a model gives for it, without gradients."""
+        """Call a model with these arguments, without gradients."""
         with torch.no_grad():
             return model(*self.args, **self.kwargs)
 
     def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Call:
-        """The same call with every tensor changed; the same tensor is changed once."""
+        """The same call with every tensor changed. A tensor that occurs twice is changed once."""
         seen: dict[int, torch.Tensor] = {}
 
         def once(tensor: torch.Tensor) -> torch.Tensor:
@@ -77,7 +82,7 @@ class Call:
         return [leaf for _, leaf in self.leaves() if isinstance(leaf, torch.Tensor)]
 
     def replace(self, changed: dict[str, torch.Tensor]) -> Call:
-        """A clone in which the tensors at these paths are others."""
+        """A clone with the tensors at these paths replaced."""
         at = {id(leaf): path for path, leaf in self.leaves() if isinstance(leaf, torch.Tensor)}
         return self.map(lambda t: changed[at[id(t)]] if at[id(t)] in changed else clone_tensor(t))
 
@@ -91,13 +96,16 @@ class Outputs:
     paths: list[str]
     structure: str
     buffers: dict[str, torch.Tensor] = field(default_factory=dict)
-    """The model's buffers that the run changed, as they were after it."""
+    """The buffers that the run changed, with their values after it."""
     choices: dict[int, Choice] = field(default_factory=dict)
-    """By a leaf's place, what a leaf of indices was chosen from."""
+    """For a leaf of indices, by its position: what they were chosen from."""
 
 
 def flatten(value: Any, scalars: torch.dtype = torch.float32) -> Outputs:
-    """`scalars` is the dtype that Python floats get: they mostly come from `.item()` of a tensor of that dtype."""
+    """Flatten a result.
+
+    Python floats get the dtype `scalars`: most come from `.item()` of a tensor of that dtype.
+    """
     leaves: list[torch.Tensor] = []
     paths: list[str] = []
     structure = _flatten("output", value, scalars, leaves, paths)
@@ -144,7 +152,7 @@ def _leaf(path: str, value: Any, scalars: torch.dtype) -> tuple[torch.Tensor, st
 
 
 def clone_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """A detached copy with the same strides, where these address each element once."""
+    """A detached copy, with the same strides unless the tensor is expanded (a stride of 0)."""
     tensor = tensor.detach()
     if 0 in tensor.stride() or tensor.layout is not torch.strided:
         return tensor.clone()

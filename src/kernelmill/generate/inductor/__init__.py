@@ -1,7 +1,8 @@
 """Triton kernels without a model: torch's Inductor generates them, on a machine that needs no GPU.
 
-    teacher    the only entry point from outside: sends problems to a sandboxed worker, imports no torch
-    worker     the worker process: one problem a request, runs the steps below in this order
+    teacher    the entry point from outside: sends problems to a sandboxed worker, imports no torch
+    variants   the block sizes to choose from; imports no torch either
+    worker     the worker process: one problem a request, runs the steps below
     capture    export a problem's module as a graph; sizes and integer attributes are symbols
     fake_gpu   make Inductor generate code for an NVIDIA GPU on a machine without one
     generate   compile the graph to the source that Inductor would run

@@ -1,5 +1,6 @@
-"""`embedding_bag` as gathers and reductions, for which Inductor generates Triton; torch's own is a library
-kernel.
+"""`embedding_bag` as gathers and reductions, for which Inductor generates Triton.
+
+Torch's own is a library kernel.
 
 Each bag is reduced over all entries, with those of other bags masked. This needs no atomics and is
 deterministic, but does more work than necessary when there are many bags.
@@ -35,8 +36,10 @@ def embedding_bag(
 
 
 def _reduced(found: Any, starts: Any, offsets: Any, mode: str) -> Any:
-    """Reduce the rows `found` by bag. Bag n spans from `starts[n]` to the next of `offsets`; an empty bag is
-    zero."""
+    """Reduce the rows `found` by bag.
+
+    Bag n spans from `starts[n]` to the next of `offsets`; an empty bag is zero.
+    """
     places = torch.arange(found.shape[0], device=found.device)
     bag = (offsets.unsqueeze(0) <= places.unsqueeze(1)).sum(1) - 1
     inside = bag.unsqueeze(0) == torch.arange(starts.shape[0], device=found.device).unsqueeze(1)

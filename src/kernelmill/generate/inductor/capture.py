@@ -130,8 +130,7 @@ def _applied(self: torch.nn.Module, change: Any, recurse: bool = True) -> torch.
 
 
 def _integers(model: torch.nn.Module, names: frozenset[str]) -> list[tuple[torch.nn.Module, str, str]]:
-    """Find the integers stored by modules of the problem's own classes, and those of torch's layers named in
-    `names`.
+    """Find the integers that the problem's own classes store, and those of torch's layers named in `names`.
 
     Each is (owner, attribute, expression)."""
     return [
@@ -144,8 +143,10 @@ def _integers(model: torch.nn.Module, names: frozenset[str]) -> list[tuple[torch
 
 
 def _floats(model: torch.nn.Module, small: torch.nn.Module) -> list[tuple[torch.nn.Module, str, str]]:
-    """Find the floats that a constructor derives from sizes (`head_dim ** -0.5`): they differ at other
-    sizes."""
+    """Find the floats that a constructor derives from sizes (`head_dim ** -0.5`).
+
+    They differ at other sizes.
+    """
     others = dict(small.named_modules())
     return [
         (owner, name, f"float:{_path(model, f'{path}.{name}' if path else name)}")
@@ -228,8 +229,7 @@ class _Float(metaclass=_FloatKind):
 
 @contextlib.contextmanager
 def _sizes_from_tensors() -> Iterator[None]:
-    """Patch torch's layers to read sizes from their input instead of attributes, and `math.sqrt` to keep
-    symbols."""
+    """Patch torch's layers to read sizes from their input, and `math.sqrt` to keep symbols."""
 
     def layer_norm(self: Any, x: Any) -> Any:
         return torch.nn.functional.layer_norm(
@@ -270,8 +270,10 @@ def _sizes_from_tensors() -> Iterator[None]:
 
 
 def _dims(value: Any, window: bool = False) -> Any:
-    """Choose which sizes are symbols. Window sizes (a convolution weight's last ones) are constants in the
-    code."""
+    """Choose which sizes are symbols.
+
+    Window sizes (a convolution weight's last ones) are constants in the code.
+    """
     if not isinstance(value, torch.Tensor):
         return Dim.AUTO if type(value) is int else None
     count = 2 if window else value.dim()

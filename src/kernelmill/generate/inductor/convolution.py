@@ -140,8 +140,10 @@ def layers_in_groups() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of the operation in Inductor's output. Fields other than `transposed` and `single` are
-    expressions."""
+    """A call of the operation in Inductor's output.
+
+    Fields other than `transposed` and `single` are expressions.
+    """
 
     x: str
     weight: str
@@ -322,8 +324,10 @@ def _depthwise(call: Call) -> str:
 
 
 def _dense(call: Call) -> str:
-    """Write a matrix product: rows are output positions, columns output channels; input channels are
-    summed."""
+    """Write a matrix product.
+
+    Rows are output positions, columns are output channels, and input channels are summed.
+    """
     letters = _letters(call)
     if call.transposed:
         where = ["group = tl.program_id(2) % groups"]

@@ -194,8 +194,10 @@ def prefer(variant: Variant) -> None:
 
 
 def _symbols_stay(function: Any) -> Any:
-    """Keep channels symbolic: a convolution's template needs no constants, though the code that selects it
-    asks."""
+    """Keep channels symbolic.
+
+    A convolution's template needs no constants, though the code that selects it asks for them.
+    """
 
     def called(self: Any, sizes: list[Any]) -> Any:
         if sys._getframe(1).f_code.co_filename != conv.__file__:

@@ -94,10 +94,10 @@ def welford(mean, m2, weight, dim):
     total = tl.sum(weight, dim)
     return tl.sum(mean * weight, dim) / tl.maximum(total, 1.0), spread, total
 """
-"""Triton reductions for Inductor helpers that reduce by a function of their own, which the interpreter calls
-for every element.
+"""Triton reductions in place of Inductor helpers with a reduction function of their own.
 
-They differ from Inductor's for NaN inputs."""
+The interpreter would call that function for every element. They differ from Inductor's for NaN inputs.
+"""
 
 
 class Unwritable(Exception):
@@ -203,8 +203,7 @@ def _named(name: str, taken: set[str]) -> str:
 
 
 class _Plain(ast.NodeTransformer):
-    """Calls Inductor's helpers by bare name, and Triton's functions instead of libdevice's where both
-    exist."""
+    """Calls Inductor's helpers by bare name, and Triton's functions instead of libdevice's if both exist."""
 
     def __init__(self) -> None:
         self.helpers: dict[str, None] = {}
@@ -230,8 +229,10 @@ def helper_name(name: str) -> str:
 
 
 def made_plain(kernels: list[Kernel]) -> tuple[list[ast.FunctionDef], bool]:
-    """Rewrite the kernels in place; return the helpers they need, callees first, and whether libdevice is
-    used."""
+    """Rewrite the kernels in place.
+
+    Returns the helpers they need, callees first, and whether libdevice is used.
+    """
     plain = _Plain()
     own: dict[str, str] = {}
     found: list[ast.FunctionDef] = []

@@ -1,5 +1,7 @@
-"""The entry point to the Inductor teacher: warm sandboxed processes that turn problems into kernels. No torch
-here."""
+"""The entry point to the Inductor teacher: warm sandboxed processes that turn problems into kernels.
+
+No torch here.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Block sizes to choose from. All variants of a kernel compute the same; only a GPU can tell which is
-fastest."""
+"""Block sizes to choose from.
+
+All variants of a kernel compute the same; only a GPU can tell which is fastest.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The teacher's worker for `kernelmill.sandbox`: one problem in, one `ModelNew` out. It executes the
-problem's code.
+"""The teacher's worker for `kernelmill.sandbox`: one problem in, one `ModelNew` out.
+
+It executes the problem's code.
 
 The request is `{"code": source, "entry_point": class or null, "variant": number}`. The reply is `{"code",
 "class", "extern", "mode", "seconds"}`, where `extern` names the operations that still call torch's library.
@@ -78,8 +79,9 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unwrapped(error: BaseException) -> BaseException:
-    """Return the error behind one of Inductor's: its compiler calls our patches and wraps whatever they
-    raise.
+    """Return the error behind one of Inductor's.
+
+    Its compiler calls our patches and wraps whatever they raise.
 
     Other errors are not unwrapped: their cause was handled, or belongs to the problem.
     """
@@ -97,7 +99,7 @@ def _written(request: dict[str, Any]) -> dict[str, Any]:
     for variable in (
         "TORCHINDUCTOR_CACHE_DIR",
         "TRITON_CACHE_DIR",
-    ):  # children cannot write to the server's own directories
+    ):  # children cannot access the server's own directories
         os.environ[variable] = os.path.abspath(variable.lower())
     code, entry_point = request["code"], request.get("entry_point")
     captured, reference = capture(code, entry_point)
@@ -129,8 +131,7 @@ def _written(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inputs(captured: Captured, arguments: list[str]) -> tuple[list[str], list[str], str]:
-    """Return the inputs' names in `forward`, the lines that define them, and the expression for the
-    device."""
+    """Return the inputs' names in `forward`, the lines that define them, and the device expression."""
     names: list[str] = []
     lines: list[str] = []
     constants: dict[str, str] = {}

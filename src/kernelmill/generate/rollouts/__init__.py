@@ -1,12 +1,17 @@
-"""Candidates for problems: somebody writes a Triton version of a module, the evaluator judges it, and both make an evals row.
+"""Rollouts for problems: `kernelmill synthesize`.
 
-settings, synth_file   what can be told, and the config file
-problems               a row a rollout, of one or several sources
-writer, model_writer   who writes: the seam, and a model behind an endpoint
-grading                the evaluator, with verdicts kept in the journal
-rollout                a conversation: write, judge, say what was wrong, write again
-row, keeping           the evals row, and which rollouts become one
-statistics             what all rollouts say together
-runner                 a run, whoever writes
-command                `kernelmill synthesize`
+A writer writes a Triton version of a module, and the evaluator judges it.
+
+    command                        the command
+    settings, synth_file           the settings, and the config file
+    problems                       one row a rollout, from one or several sources
+    writer                         the interface of a writer
+    model_writer, teacher_writer   the writers: a model behind an endpoint, and the Inductor compiler
+    grading                        the evaluator, with verdicts stored in the journal
+    rollout                        a conversation: write, judge, send feedback, write again
+    row, row_filter                the evals row, and which rollouts become one
+    statistics                     pass@k, failures and costs over all rollouts
+    runner                         one run, for any writer
+
+Problems come in, evals rows go out. Answers and verdicts are stored only through the journal.
 """

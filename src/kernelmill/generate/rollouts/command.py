@@ -1,4 +1,4 @@
-"""`kernelmill synthesize`, with a model behind an endpoint or with the compiler as teacher."""
+"""`kernelmill synthesize`, with a model behind an endpoint or with the Inductor compiler as teacher."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from kernelmill.stages.run_stage import estimated, say_estimate
 from kernelmill.tokens.vocabulary import TokenCounter, token_counter
 
 _EXPECTED_TOKENS = 4000
-"""Of an answer, for the estimate of a dry run."""
+"""Expected length of an answer, for a dry run's estimate."""
 _FEEDBACK_TOKENS = 400
-"""Of what is said about an answer that has to be repaired."""
+"""Expected length of the feedback on a wrong answer."""
 
 
 async def synthesize(settings: SynthesizeSettings) -> Made:
-    """Have candidates judged: a model's, or the compiler's."""
+    """Have candidates written and judged, by a model or by the compiler."""
     return await (_taught(settings) if settings.teacher else _asked(settings))
 
 
@@ -52,7 +52,7 @@ async def _taught(settings: SynthesizeSettings) -> Made:
 async def _asked(settings: SynthesizeSettings) -> Made:
     endpoint = Endpoint(settings)
     if not settings.dry_run:
-        # Before a source is opened: a missing key must not wait for a download.
+        # Before opening a source, so that a missing key is reported before any download.
         endpoint.check_key()
 
     async def model(opened: Opened) -> Writer:
@@ -88,11 +88,14 @@ def _dry_run(batch: Synthesis, plan: Plan, endpoint: Endpoint, turns: int) -> Es
 
 
 def _to_ask(standing: Standing, turns: int, counter: TokenCounter) -> tuple[int, int]:
-    """How many calls a rollout may still take, and the tokens that go in: each turn sends all that was said before it."""
+    """Return how many calls a rollout may still need, and their input tokens.
+
+    Each turn sends the whole conversation.
+    """
     said = sum(counter.count(message["content"]) for message in standing.asked)
     calls = turns - len(standing.turns)
     if standing.written is not None:
         calls -= 1
         said += counter.count(standing.written.content) + _FEEDBACK_TOKENS
-    # The first of these calls sends what is said so far, each later one an answer and the feedback to it more.
+    # The first call sends the conversation so far; each later one adds an answer and its feedback.
     return calls, calls * said + calls * (calls - 1) // 2 * (_EXPECTED_TOKENS + _FEEDBACK_TOKENS)

@@ -1,9 +1,9 @@
-"""The evaluator behind the rollouts: each content is judged once, and its verdict kept in the journal.
+"""The evaluator behind the rollouts: each content is judged once, and its verdict is stored in the journal.
 
-A verdict stands in the journal under the hash of everything that decides it before it counts, so a run that is killed
-judges nothing twice. INFRA_ERROR is our own trouble: it is remembered for this run only, and the next one judges again.
-A reference that cannot be used is a verdict like any other (UNSUPPORTED).
-A text in which there is no code at all is not shown to the evaluator, which would look for mistakes in its grammar.
+A verdict is stored under the hash of everything that determines it, before it is used, so a killed run judges
+nothing twice. INFRA_ERROR is a failure of the evaluator: it is remembered for this run only, and the next run
+judges again. An unusable reference is a verdict like any other (UNSUPPORTED). A text without any code is not
+sent to the evaluator, which would report syntax errors in prose.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from kernelmill.settings.arguments import processors
 
 
 def options_of(settings: SynthesizeSettings) -> Options:
-    """How candidates are judged. The device is settled here: a verdict of another one must not pass for this one's."""
+    """Return the evaluator's options.
+
+    `auto` is resolved here, so that verdicts of different devices never mix.
+    """
     device = settings.device
     if device == "auto":
         device = "cuda" if visible_gpus() else "cpu"
@@ -41,7 +44,7 @@ def options_of(settings: SynthesizeSettings) -> Options:
 
 
 class Grader:
-    """Judges answers. Opened, it starts the evaluator; `known` works without."""
+    """Judges answers. Entering it starts the evaluator; `known` works without."""
 
     def __init__(self, settings: SynthesizeSettings, journal: JournalReader) -> None:
         self.options = options_of(settings)
@@ -65,10 +68,10 @@ class Grader:
         self._evaluator.close()
 
     def known(self, problem: Problem, written: Written) -> Verdict | None:
-        """The verdict, if there is one."""
+        """Return the verdict, if there is one."""
         if written.no_candidate:
             verdict = _unread("UNSUPPORTED", written.fault)
-            verdict.feedback = ""  # there is nobody to tell
+            verdict.feedback = ""  # no model will read it
             return verdict
         if fault := written.fault or no_code(written.content):
             return _unread("FORMAT_ERROR", fault)
@@ -79,7 +82,10 @@ class Grader:
         return self._troubled.get(key)
 
     async def grade(self, problem: Problem, written: Written) -> None:
-        """Judge; afterwards it is known. Of the same content at the same time, one is judged and the others wait."""
+        """Judge an answer; `known` returns the verdict afterwards.
+
+        Concurrent calls for the same content are judged once.
+        """
         pair = self._pair(problem, written)
         key = pair.key(self.options)
         if (other := self._under_way.get(key)) is not None:
@@ -100,7 +106,7 @@ class Grader:
             done.set()
 
     def rewarded(self, verdict: Verdict) -> float | None:
-        """The reward; None where it is masked."""
+        """Return the reward, or None if it is masked."""
         return rewards.compute(verdict, [self.reward])[self.reward]
 
     def _pair(self, problem: Problem, written: Written) -> Pair:
@@ -110,14 +116,14 @@ class Grader:
         assert self._evaluator is not None, "open it first"
         try:
             return await self._evaluator.evaluate(pair)
-        except Exception as error:  # noqa: BLE001  a flaw of the evaluator costs one row, which says so
+        except Exception as error:  # noqa: BLE001  a bug in the evaluator costs one row, which reports it
             place = traceback.extract_tb(error.__traceback__)[-1]
             said = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
             return _unread("INFRA_ERROR", said)
 
 
 def _unread(status: Status, error: str) -> Verdict:
-    """A verdict about which the evaluator was not asked, or had nothing to say."""
+    """Build a verdict for which the evaluator was not called, or failed."""
     verdict = Verdict(id="", status=status, tier="static", env=dict(environment()), error=error)
     verdict.cost = {"stages": {}, "wall_s": 0.0}
     verdict.rewards = rewards.compute(verdict)

@@ -1,10 +1,10 @@
-"""A model behind an OpenAI-compatible endpoint as a writer.
+"""A writer that asks a model behind an OpenAI-compatible endpoint.
 
-Every answer counts, also one that was cut, is empty or refuses: it is a sample of what the model does, and becomes a row
-that says so. Only with `--tries` above 1 is such an answer asked for again. Thoughts are found in `reasoning`, in
-`reasoning_content` and in `<think>` inside the text. Where a seed is set, each rollout has its own: the seed plus its
-number, or all of them would be the same. A conversation that is longer than the server takes ends there, and the journal
-remembers it: it would be refused again.
+Every answer counts, including one that is truncated, empty or a refusal: it is a sample of what the model
+does, and becomes a row that says so. Only with `--tries` above 1 is such an answer requested again. Thoughts
+are read from `reasoning`, `reasoning_content` and `<think>` in the text. If a seed is set, each rollout uses
+the seed plus its number, because with one seed all rollouts would be the same. A conversation that exceeds
+the server's context ends there. The journal stores this, because the server would reject it again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from kernelmill.llm.journal import JournalReader
 
 
 class _NothingToAsk:
-    """What the engine would ask a stage, which here the writer does itself."""
+    """The engine's stage interface, without effect: the writer does this work itself."""
 
     def messages(self, item: Problem) -> Messages:
         return item.messages
 
     async def prepare(self, item: Problem) -> None:
-        """Nothing has to be found out."""
+        """Do nothing."""
 
     def fault(self, item: Problem) -> str | None:
         return None
@@ -43,10 +43,10 @@ class _NothingToAsk:
 
 
 class ModelWriter(Model[Problem]):
-    """The engine's model, asked for several samples of one question."""
+    """The engine's model, asked for several samples of one prompt."""
 
     def __init__(self, endpoint: Endpoint, journal: JournalReader, stats: Stats, control: Control) -> None:
-        # A dry run's journal is read-only; it never comes to an answer that would be written.
+        # A dry run's journal is read-only; a dry run never gets an answer to write.
         super().__init__(endpoint, _NothingToAsk(), journal, STAGE, stats, control)  # type: ignore[arg-type]
         self.name = f"llm:{endpoint.model}"
         self.at_once = self.settings.concurrency
@@ -94,7 +94,10 @@ class ModelWriter(Model[Problem]):
                 await self._journal.add_fact(f"too-long:{request.key}", str(refused))
 
     def _note(self, reply: Reply) -> str:
-        """Why an answer has no candidate in it, if it has none: many in a row stop the run."""
+        """Return why an answer has no candidate, or an empty string.
+
+        Many such answers in a row stop the run.
+        """
         content, _ = said(reply)
         if why := fault_of(reply) or no_code(content):
             self._usefulness.unusable(why, content)
@@ -112,7 +115,7 @@ class ModelWriter(Model[Problem]):
 
 
 def fault_of(reply: Reply) -> str:
-    """Why this is no whole answer; empty where it is one."""
+    """Return why this is not a complete answer; empty if it is."""
     if reply.refusal:
         return "the model refused to answer"
     if reply.finish != "stop":
@@ -121,12 +124,12 @@ def fault_of(reply: Reply) -> str:
 
 
 def said(reply: Reply) -> tuple[str, str]:
-    """The text and the thoughts of an answer, wherever its server put them."""
+    """Return the text and the thoughts of an answer, wherever the server put them."""
     content = reply.text or reply.refusal or ""
     try:
         inside, rest = split_thoughts(content)
     except NoAnswer:
-        # Thoughts that do not end: the text stays as it is, and is no answer.
+        # Thoughts without an end: the text stays as it is, and is no answer.
         return content, reply.reasoning
     if not inside:
         return content, reply.reasoning

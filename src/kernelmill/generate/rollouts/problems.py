@@ -1,7 +1,7 @@
-"""Problems as rows, one for each rollout, of one source or several.
+"""Problems as rows, one for each rollout, from one or several sources.
 
-A row that holds a module is read as `specs` reads it: KernelBook's, KernelBench's, an evals row, a problem file. Does
-not run anything.
+A row that holds a module is read by `kernelmill.problems.module_rows`: from KernelBook, KernelBench, an evals
+row or a problem file. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kernelmill.store import Source, open_source
 
 
 class Rollout(Row, frozen=True, gc=False):
-    """A problem's row, once for each candidate that is wanted of it."""
+    """A problem's row, repeated for each requested candidate."""
 
     example_id: int = 0
-    """Position of the problem among all."""
+    """Position of the problem across all sources."""
     sample: int = 0
     samples: int = 1
     task: str = ""
@@ -36,28 +36,28 @@ class Rollout(Row, frozen=True, gc=False):
 
 
 class Problem(NamedTuple):
-    """What a writer is asked for: one candidate."""
+    """The input of a writer: one candidate to write."""
 
     example_id: int
     sample: int
     samples: int
-    """How many candidates of this problem there are to be."""
+    """The number of candidates requested for this problem."""
     task: str
     module: Module
     messages: Messages
     """The prompt."""
     benchmark: bool = False
-    """Whether it measures models: answers to it must stay out of what they are trained on."""
+    """Whether it belongs to a benchmark: answers to it must stay out of training data."""
 
     @property
     def key(self) -> str:
-        """The same for the same prompt, problem and sample, wherever they stand."""
+        """A hash of prompt, problem and sample, independent of position."""
         text = json.dumps([self.messages, self.module.python_code, self.module.entry_point, self.sample])
         return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
 class Rollouts(Source):
-    """The problems of all sets, in order, each as often as it is to be answered."""
+    """The problems of all sets, in order, each repeated once for every rollout."""
 
     def __init__(self, sets: list[ProblemSet]) -> None:
         self._sets = [(one, open_source(one.id, one.args.split, secret("HF_TOKEN"))) for one in sets]
@@ -86,17 +86,17 @@ class Rollouts(Source):
 
 
 class Asked:
-    """The prompt of each problem."""
+    """Builds the prompt of each problem."""
 
     def __init__(self, settings: SynthesizeSettings) -> None:
         self._prompt = Prompt("synthesize", settings.prompt)
-        # Whoever brings a template says everything in it.
+        # A user's own template is the whole prompt.
         self._system = None if settings.prompt else Prompt("synthesize_system")
         self.again = Prompt("synthesize_again")
         self.prompts = [prompt for prompt in (self._system, self._prompt, self.again) if prompt]
         texts = "\n".join(prompt.sha256 for prompt in self.prompts)
         self.version = hashlib.sha256(texts.encode()).hexdigest()[:16]
-        """Of all templates together: another text is another version."""
+        """A hash of all templates together."""
         self._hardware = settings.hardware
         self._rules = rules(settings.tf32)
         self._modules = ModuleReader()

@@ -1,7 +1,8 @@
-"""A rollout: write, judge, and while it is wrong, say why and have it written again.
+"""A rollout: write, judge, and while the answer is wrong, send feedback and have it written again.
 
-Where a rollout stands is never held in memory: it is read from what the writer and the grader have kept (`look`), and
-each step leaves its result there. Going on after a kill and going on after a step are the same thing.
+The state of a rollout is never held in memory: `look` reads it from what the writer and the grader have
+stored, and each step stores its result there. Resuming after a kill and continuing after a step are therefore
+the same operation.
 """
 
 from __future__ import annotations
@@ -18,29 +19,35 @@ from kernelmill.llm.engine import CallFailed, Done, Messages, Outcome, Owed
 from kernelmill.llm.prompts import Prompt
 
 GAMMA = 0.4
-"""What a reward is worth one turn earlier."""
+"""The discount of a reward for each turn before it."""
 
 
 class Turn(NamedTuple):
     asked: Messages
-    """Everything that was said before this answer."""
+    """The conversation before this answer."""
     written: Written
     verdict: Verdict
     reward: float | None
-    """None: masked."""
+    """None if masked."""
 
 
 class Standing(NamedTuple):
-    """How far a rollout is."""
+    """The state of a rollout."""
 
     turns: list[Turn]
-    """Those that are written and judged. A whole rollout may have none, where its first answer cannot be had."""
+    """The turns that are written and judged.
+
+    A finished rollout has none if its first answer could not be obtained.
+    """
     asked: Messages
-    """What the next answer answers."""
+    """The conversation for the next answer."""
     written: Written | None
-    """An answer that is not judged yet."""
+    """An answer that has not been judged yet."""
     ended: str = ""
-    """Why it is whole: correct, inconclusive, turns, or what the writer says; empty where it is not."""
+    """Why the rollout is finished; empty if it is not.
+
+    One of correct, inconclusive, turns, or the writer's reason.
+    """
 
     @property
     def whole(self) -> bool:
@@ -48,7 +55,7 @@ class Standing(NamedTuple):
 
 
 class Rollouts:
-    """Has rollouts written and judged. Knows neither who writes nor how it is judged."""
+    """Runs rollouts. Independent of the writer and of how answers are judged."""
 
     def __init__(self, writer: Writer, grader: Grader, again: Prompt, turns: int, control: Control) -> None:
         self._writer = writer
@@ -57,11 +64,11 @@ class Rollouts:
         self._turns = turns
         self._control = control
         self._writing = asyncio.Semaphore(writer.at_once)
-        # An answer that waits to be asked for again is not being written.
+        # An answer that waits for a retry does not hold a writing slot.
         control.on_pause(self._writing.release, self._writing.acquire)
         self.free = writer.free
-        # More than can be written at a time, so that writing goes on while answers wait to be judged; not many more, so
-        # that a slow judge is not buried.
+        # More than the writer takes at a time, so that writing continues while answers wait to be judged. Not
+        # many more, so that a slow judge does not build up a backlog.
         self.concurrency = writer.at_once + 2 * grader.workers
 
     def messages(self, item: Problem) -> Messages:
@@ -71,7 +78,7 @@ class Rollouts:
         return item.key
 
     def spent(self, item: Problem, key: str) -> list[float | None]:
-        """What earlier runs paid for this rollout."""
+        """Return what earlier runs paid for this rollout."""
         standing = self.look(item)
         written = [turn.written for turn in standing.turns] + [standing.written] * (
             standing.written is not None
@@ -83,7 +90,7 @@ class Rollouts:
         return Done({"standing": standing}) if standing.whole else Owed()
 
     def look(self, problem: Problem) -> Standing:
-        """Where this rollout stands."""
+        """Read the rollout's state."""
         turns: list[Turn] = []
         asked = problem.messages
         while True:
@@ -94,7 +101,7 @@ class Rollouts:
             if written is None or verdict is None:
                 return Standing(turns, asked, written)
             turns.append(Turn(asked, written, verdict, self._grader.rewarded(verdict)))
-            # What nobody can judge here cannot be repaired either.
+            # An answer that cannot be judged here cannot be repaired either.
             if verdict.verdict in ("correct", "inconclusive"):
                 return Standing(turns, asked, None, verdict.verdict)
             if len(turns) == self._turns:
@@ -107,7 +114,7 @@ class Rollouts:
             ]
 
     async def answer(self, item: Problem, key: str) -> None:
-        """Take a rollout to its end. Raises `CallFailed` where it stays owed."""
+        """Run a rollout to its end. Raises `CallFailed` if it stays unfinished."""
         while not (standing := self.look(item)).whole:
             if self._control.stopping.is_set():
                 raise CallFailed("the run was stopped")
@@ -122,7 +129,10 @@ class Rollouts:
 
 
 def discounted(rewards: list[float | None]) -> list[float | None]:
-    """For each turn, its reward and what came of it later. None from where on a reward is masked."""
+    """Return each turn's reward plus the discounted later ones.
+
+    It is None for a masked turn and all turns before it.
+    """
     returns: list[float | None] = []
     after: float | None = 0.0
     for reward in reversed(rewards):

@@ -1,7 +1,8 @@
-"""A finished rollout as an evals row: the columns of the format in their order, then ours.
+"""A finished rollout as an evals row: the format's columns in their order, then ours.
 
-The base columns never hold null where the format has a number: a masked reward is 0 there and `reward_masked` is true,
-and `speedup_reward` is 0 where no time was taken. `verdict` has what was found, null where it was not measured.
+The base columns never hold null where the format has a number: a masked reward is 0 with `reward_masked`
+true, and `speedup_reward` is 0 if nothing was timed. `verdict` holds the measured values, null where nothing
+was measured.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ Export = Literal["conversation", "last", "best"]
 
 
 def chosen(turns: list[Turn], export: Export) -> int:
-    """The turn that the row's answer, reward and verdict are of."""
+    """Return the turn that provides the row's answer, reward and verdict."""
     if export != "best":
         return len(turns) - 1
     return max(range(len(turns)), key=lambda place: (rank(turns[place]), -place))
 
 
 def rank(turn: Turn) -> tuple[bool, float, float]:
-    """Correct before anything else, then by speed-up, then by reward; what is masked comes last."""
+    """Return the sort key of a turn: correct first, then speed-up, then reward; masked turns come last."""
     verdict = turn.verdict
     speed = verdict.perf.speedup if verdict.perf is not None else 0.0
     return verdict.verdict == "correct", speed, float("-inf") if turn.reward is None else turn.reward
@@ -109,7 +110,7 @@ def _id(problem: Problem, turn: int) -> str:
 def _said(
     problem: Problem, turns: list[Turn], export: Export, place: int, field: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The prompt and the completion."""
+    """Return the prompt and the completion."""
     if export == "best":
         return list(problem.messages), [_assistant(turns[place], field)]
     if export == "last":
@@ -126,12 +127,12 @@ def _assistant(turn: Turn, field: str) -> dict[str, Any]:
 
 
 def _code(turn: Turn) -> str:
-    """The candidate; empty where there is none."""
+    """Return the candidate; empty if there is none."""
     if turn.written.fault:
         return ""
     try:
         return read_answer(turn.written.content).code
     except NoAnswer:
-        # The evaluator takes bare code as well; what it could not read is none.
+        # The evaluator also accepts bare code. A text that it could not read is not code.
         bare = turn.verdict.status not in ("FORMAT_ERROR", "PARSE_ERROR")
         return turn.written.content if bare else ""

@@ -1,4 +1,7 @@
-"""Which rollouts become rows: all, the correct ones, or the best correct one of each problem; and counting all of them."""
+"""Selection of the rollouts that become rows: all, the correct ones, or each problem's best.
+
+Counts all of them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from kernelmill.generate.rollouts.statistics import Statistics
 
 
 class Keeping:
-    """What `synthesize` does with a row before and after it is answered. Rows must come in the order of the source."""
+    """The row handling of `synthesize`, before and after the answer. Rows must arrive in source order."""
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class Keeping:
         return self._render(item, standing)
 
     def _unwanted(self, problem: Problem, turns: list[Turn]) -> str:
-        """Why this rollout is not to be kept; empty where it is."""
+        """Return why this rollout is not kept; empty if it is."""
         if self._keep == "all":
             return ""
         verdict = self._chosen(turns).verdict
@@ -56,7 +59,7 @@ class Keeping:
         return ""
 
     def _fastest(self, problem: Problem) -> int | None:
-        """The best sample of a problem. Its rollouts stand together, so the last one found is remembered."""
+        """Return a problem's best sample. Its rollouts are adjacent, so only the last result is cached."""
         if self._best[0] != problem.example_id:
             ranked = []
             for sample in range(problem.samples):

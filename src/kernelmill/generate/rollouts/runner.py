@@ -1,7 +1,7 @@
-"""A run of `synthesize`, whoever writes: plan, answer, write, sum up.
+"""A run of `synthesize`, for any writer: plan, answer, write, summarise.
 
-The three passes of every stage that is answered (`batch`). Generation and judging overlap in the second one, for each
-rollout goes from one to the other by itself.
+It has the three passes of every answering stage (`stages.answering`). Writing and judging overlap in the
+second pass, because each rollout moves from one to the other on its own.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from kernelmill.store.output import test_path
 
 
 class Opened(NamedTuple):
-    """What a writer is made from. What it needs open it enters in `stack`."""
+    """What a writer is built from. It enters the resources it opens in `stack`."""
 
     stack: AsyncExitStack
     journal: JournalReader
-    """To be written too, but in a dry run."""
+    """Writable, except in a dry run."""
     stats: Stats
     control: Control
 
 
 class Synthesis(Batch[Problem]):
-    """A batch of rollouts."""
+    """The rollouts of one run, as a batch."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ async def run(
     open_writer: Callable[[Opened], Awaitable[Writer]],
     dry_run: Callable[[Synthesis, Plan], Estimate],
 ) -> Made:
-    """Have candidates written and judged. Raises `Stopped` where some are still owed."""
+    """Have candidates written and judged. Raises `Stopped` if some are unfinished."""
     if not settings.dry_run:
-        needs_torch()  # before a source is opened: this must not wait for a download
+        needs_torch()  # before opening a source, so that it is reported before any download
     started = time.monotonic()
     output = Output(test_path(settings.output) if settings.test_mode else settings.output)
     journal_file = journal_path(STAGE, settings)
@@ -103,7 +103,7 @@ async def run(
         journal = stack.enter_context(open_journal(journal_file, settings.dry_run))
         grader = Grader(settings, journal)
         if not settings.dry_run:
-            stack.enter_context(grader)  # it may refuse, before anything is paid
+            stack.enter_context(grader)  # it may raise; do this before any paid call
         writer = await open_writer(Opened(stack, journal, stats, control))
         rollouts = Rollouts(writer, grader, asked.again, settings.turns, control)
 
@@ -166,7 +166,7 @@ def _say_plan(batch: Synthesis, plan: Plan, settings: SynthesizeSettings, by: st
 
 
 def _config(settings: SynthesizeSettings) -> dict[str, Any]:
-    """The settings as they are saved: those that the command line knows, and the sets where there are any."""
+    """Return the settings to save: those with a command line flag, and `env` if it is set."""
     fields = SynthesizeSettings.model_fields
     unknown = {name for name, field in fields.items() if field.description is None} - {"sampling", "prices"}
     return {

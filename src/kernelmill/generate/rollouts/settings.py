@@ -1,4 +1,4 @@
-"""What `kernelmill synthesize` can be told."""
+"""The settings of `kernelmill synthesize`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ProblemSet(Settings):
     id: str = Field(min_length=1)
     """File, folder or Hub dataset."""
     name: str | None = None
-    """The column `task`; else the last part of `id`."""
+    """The column `task`; by default the last part of `id`."""
     args: SetArguments = SetArguments()
     num_examples: int = Field(default=-1, ge=-1)
     """Problems to take; -1 takes all."""
@@ -87,9 +87,9 @@ class SynthesizeSettings(StageSettings):
     reasoning_field: Literal["reasoning", "reasoning_content"] = setting(
         "reasoning", "the key of a message that holds its thoughts, wherever the server put them"
     )
-    # Of the config file alone.
+    # Only in the config file.
     env: tuple[ProblemSet, ...] = ()
-    # Nothing is traced here.
+    # This stage traces nothing.
     trace: Literal[False] = False
     trace_timeout: float = 30.0
 
@@ -104,7 +104,7 @@ class SynthesizeSettings(StageSettings):
 
     @model_validator(mode="after")
     def _one_name_for_each(self) -> SynthesizeSettings:
-        # Past the lock that keeps settings as they are: from here on there is one name for the source, and for a file.
+        # Bypass the frozen model: from here on there is one name for the source, and one for a file.
         if self.problems is not None:
             object.__setattr__(self, "source", self.problems)
             object.__setattr__(self, "problems", None)
@@ -124,7 +124,7 @@ class SynthesizeSettings(StageSettings):
         return [(one.id, f"[[env]] in {self.origin('env')}") for one in self.sets()]
 
     def sets(self) -> list[ProblemSet]:
-        """Where problems come from. A flag holds for all sets."""
+        """Return where problems come from. A flag applies to all sets."""
         given = self.env or (ProblemSet(id=self.source, args=SetArguments(split=self.split)),)
         told = {
             "num_examples": self.limit,

@@ -1,8 +1,8 @@
-"""What all rollouts of a run say together: pass@k, failures, what a correct kernel costs.
+"""Statistics over a run's rollouts: pass@k, failures, the cost of a correct kernel.
 
-pass@k is the chance that at least one of k candidates drawn from a problem's n is correct, 1 - C(n-c, k) / C(n, k), as a
-mean over problems; k goes as far as every problem has candidates. The answer that counts is the row's. Rollouts that
-are owed, or too long for the model, are counted apart and are in no share.
+pass@k is the probability that at least one of k candidates drawn from a problem's n is correct, 1 - C(n-c, k)
+/ C(n, k), averaged over problems. k is at most the smallest n of any problem. The answer that counts is the
+row's. Unfinished rollouts, and those too long for the model, are counted separately and are in no ratio.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from kernelmill.generate.rollouts.row import Export, chosen
 _FAST = ("fast_0", "fast_1", "fast_1.5", "fast_2")
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d[\d.,]*(e[+-]?\d+)?")
 _KINDS = 1000
-"""Different reasons that are told apart within a status; what comes later is counted together."""
+"""The number of distinct reasons counted separately within a status; later ones are counted together."""
 _SHOWN = 3
 _WIDTH = 100
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
-    """The chance that k of n, of which some are correct, have a correct one among them."""
+    """Return the probability that k of n candidates include at least one of the `correct` ones."""
     return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
 
 
 class Statistics:
-    """Counts rollouts as they come; holds two numbers a problem."""
+    """Counts rollouts as they arrive. Stores two numbers a problem."""
 
     def __init__(self, export: Export) -> None:
         self._export = export
@@ -85,7 +85,7 @@ class Statistics:
         return self.verdicts["correct"]
 
     def pass_at(self) -> dict[str, float]:
-        """By k: 1, 2, 4 and so on, and the most that every problem has."""
+        """Return pass@k by k: 1, 2, 4 and so on, and the largest k that every problem has candidates for."""
         if not self._problems:
             return {}
         most = min(n for n, _ in self._problems.values())
@@ -125,7 +125,7 @@ class Statistics:
         }
 
     def failures(self) -> dict[str, Any]:
-        """By status, the most frequent first: how many, and why most often."""
+        """Return the count and the most frequent reason of each status, the most frequent status first."""
         return {
             status: {
                 "rollouts": number,
@@ -158,6 +158,6 @@ class Statistics:
 
 
 def _kind_of(error: str) -> str:
-    """A reason without what differs from one candidate to the next: its first line, numbers left out, not too long."""
+    """Normalise a reason so that candidates can be grouped: its first line, without numbers, truncated."""
     line = _NUMBER.sub("…", error.strip().partition("\n")[0])
     return line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…"

@@ -1,4 +1,4 @@
-"""The config file of `synthesize`, with the keys that other people's configs have.
+"""The config file of `synthesize`. It accepts the keys that other projects' configs use.
 
     [[env]] id, name, args, num_examples, rollouts_per_example, skip_first
     max_concurrent, reasoning_field, output_dir
@@ -6,8 +6,9 @@
     [model] name
     [sampling] temperature, top_p, max_tokens, seed, …
 
-What these do not know stands in `[synthesize]`, under the names of the flags, and `[prices]` is as in every config. A
-table `[llm]` is read as well, so that one file serves all commands. The manifest of an earlier run stands in for a file.
+Settings without such a key are in `[synthesize]`, under the names of the flags. `[prices]` is the same as in
+every config. A table `[llm]` is read as well, so that one file serves all commands. An earlier run's manifest
+can be used instead of a file.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from kernelmill.settings.arguments import check_tables
 from kernelmill.settings.config import load
 
 OUTPUT = "evals.jsonl"
-"""The file in `output_dir`."""
+"""The name of the file in `output_dir`."""
 _PLAIN = {"max_concurrent": "concurrency", "reasoning_field": "reasoning_field"}
 _TABLES = {
     "client": {"base_url": "base_url", "api_key_var": "api_key_var", "timeout": "timeout"},
     "model": {"name": "model"},
 }
 KEYS = ("env", "output_dir", *_PLAIN, *_TABLES, "sampling")
-"""What a file of this command has beside the tables of every config."""
+"""The keys of this command's file, beside the tables of every config."""
 
 
 def resolve(flags: Mapping[str, Any], file: Path | None) -> SynthesizeSettings:
-    """The settings: a file's, over them the environment's, over them the flags."""
+    """Resolve the settings: the environment overrides the file, flags override the environment."""
     if "source" in flags and "problems" in flags:
         raise ConfigError("name the problems once: by source, or by problems")
     if file is None:
@@ -57,7 +58,7 @@ def resolve(flags: Mapping[str, Any], file: Path | None) -> SynthesizeSettings:
     told = _merged(variables.model_dump(exclude_unset=True), flags)
     merged = _merged(values, told)
     if "source" in told or "problems" in told:
-        # Who names a source now means this one, whatever the file has.
+        # A source given by a flag or the environment replaces all sources of the file.
         merged |= {"source": told.get("problems", told.get("source")), "problems": None, "env": ()}
     settings = load("synthesize", SynthesizeSettings, merged)
     by_file = {key: str(file) for key in values if key not in flags}
@@ -73,7 +74,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def read(file: Path) -> dict[str, Any]:
-    """A config file by the names of our settings."""
+    """Read a config file, with keys translated to our setting names."""
     try:
         text = file.read_text(encoding="utf-8")
         content = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
@@ -90,7 +91,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def translated(content: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """The tables of a config file, by the names of our settings."""
+    """Translate the tables of a config file to our setting names."""
     check_tables(file, content, KEYS)
     values: dict[str, Any] = dict(_table(content, "llm", file))
     for key, name in _PLAIN.items():

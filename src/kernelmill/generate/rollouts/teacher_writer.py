@@ -1,7 +1,8 @@
-"""The compiler as a writer: no model, no key, no network.
+"""A writer that uses the Inductor compiler: no model, no key, no network.
 
-It writes the same each time: several rollouts of a problem are its variants, kernels with other sizes of blocks, of which
-a GPU tells the fastest. There is nothing to repair: after its first answer a rollout ends. A problem that it cannot write has its reason as the answer's fault.
+Its output is deterministic. Several rollouts of a problem are its variants: kernels with different block
+sizes, of which only a GPU can tell the fastest. Nothing is repaired: a rollout ends after its first answer.
+If it cannot write a problem, the reason is the answer's `fault`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from kernelmill.llm.engine import Messages
 from kernelmill.llm.journal import Journal, JournalReader
 
 _LIMITS = {"timeout": "time", "out_of_memory": "memory"}
-"""Kinds of replies of a confined process, and what was exceeded."""
+"""What a sandboxed process exceeded, by kind of its reply."""
 
 
 class TeacherWriter:
-    """What it writes is among the journal's facts. `teacher` is None in a dry run, which only looks."""
+    """Stores what it writes as facts in the journal. `teacher` is None in a dry run, which only reads."""
 
     free = True
 
@@ -65,7 +66,7 @@ class TeacherWriter:
         await self._journal.add_fact(self._key(problem), json.dumps(kept | {"seconds": made.seconds}))
 
     def check_breaker(self) -> None:
-        """Nothing is asked of anybody: there is nothing to break."""
+        """Do nothing: no endpoint is called."""
 
     def _key(self, problem: Problem) -> str:
         module = problem.module
@@ -74,7 +75,7 @@ class TeacherWriter:
 
 
 def _why_none(found: dict[str, Any]) -> tuple[str, bool]:
-    """Why there is no candidate, and whether that says nothing of the problem."""
+    """Return why there is no candidate, and whether the cause is the teacher rather than the problem."""
     kind = found["error"].partition(":")[0]
     if kind in _LIMITS:
         return f"no candidate, the teacher ran out of {_LIMITS[kind]}", True

@@ -1,7 +1,7 @@
-"""The seam between those who write candidates and everything else.
+"""The interface between writers of candidates and the rest of `rollouts`.
 
-Whoever writes keeps what it wrote where a later run finds it, before `write` returns: `known` says what is there. So
-a run that is killed pays for nothing twice, whoever writes.
+A writer stores what it wrote, where a later run can find it, before `write` returns; `known` reads it back. A
+killed run therefore pays for nothing twice, with any writer.
 """
 
 from __future__ import annotations
@@ -18,50 +18,50 @@ class Written:
     """One answer."""
 
     content: str
-    """The text that holds the candidate, without thoughts."""
+    """The text that holds the candidate, without the thoughts."""
     reasoning: str = ""
     fault: str = ""
-    """Why this is no whole answer, whatever its text says: it was cut, refused or empty."""
+    """Why this is not a complete answer, whatever its text says: truncated, refused or empty."""
     no_candidate: bool = False
-    """Whether the fault is the writer's own, so that there is no answer to judge: nobody is told that it is wrong."""
+    """Whether the writer itself failed: there is no answer to judge, and no feedback."""
     finish: str | None = None
     seconds: float = 0.0
-    """What the writing took, all tries together."""
+    """The time that writing took, over all tries."""
     tokens_in: int | None = None
-    """None where nobody counted, as `tokens_out` and `cost` (US dollars)."""
+    """None if not reported; the same holds for `tokens_out` and `cost` (US dollars)."""
     tokens_out: int | None = None
     cost: float | None = None
     costs: tuple[float | None, ...] = ()
-    """Of each try."""
+    """The cost of each try."""
     said: dict[str, Any] = field(default_factory=dict)
-    """What the writer says of it: columns of the row."""
+    """Row columns that the writer provides."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """There is no going on: the rollout ends with the turns before, if there are any."""
+    """The rollout cannot continue: it ends with the turns it has, if any."""
 
     reason: str
 
 
 class Writer(Protocol):
-    """Who writes candidates."""
+    """The interface of a writer of candidates."""
 
     name: str
-    """For the manifest: `llm:<model>`."""
+    """The name in the manifest: `llm:<model>`."""
     at_once: int
-    """Answers that may be under way together."""
+    """The maximum number of concurrent answers."""
     free: bool
-    """Whether they cost nothing."""
+    """Whether answers cost nothing."""
 
     def known(self, problem: Problem, messages: Messages) -> Written | Ended | None:
-        """What was written for this, in this run or an earlier one."""
+        """Return what this run or an earlier one wrote for this, if anything."""
         ...
 
     async def write(self, problem: Problem, messages: Messages) -> None:
-        """Write; afterwards it is known. Raises `CallFailed` where it stays owed."""
+        """Write an answer; `known` returns it afterwards. Raises `CallFailed` if it stays unfinished."""
         ...
 
     def check_breaker(self) -> None:
-        """Called twice a second: a chance to stop a run that gets nowhere."""
+        """Stop a run that makes no progress. Called twice a second."""
         ...

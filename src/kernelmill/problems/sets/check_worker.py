@@ -1,8 +1,9 @@
-"""Tries one problem: a worker for `kernelmill.sandbox`. It executes a stranger's code, so call `handle` in a confined process and
-nowhere else.
+"""A worker for `kernelmill.sandbox` that tries one problem.
 
-    full     at its own size, on tensors without memory (for real only where the module looks at its numbers, and where it fits)
-    shrunk   at a size that a CPU takes, through the admission of the evaluator: it runs, and its outputs depend on its inputs
+It executes untrusted code, so call `handle` only in a sandboxed process.
+
+    full     at the problem's own size, on fake tensors; for real only if the module reads values and fits
+    shrunk   at a size for a CPU, through the evaluator's admission: it runs, and outputs depend on inputs
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from kernelmill.problems import trace_worker
 
 
 def prepare() -> None:
-    """What torch does only once, before there are children."""
+    """Warm up torch before forking children."""
     trace_worker.prepare()
     admit.prepare()
 
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
-    """`code`, `entry_point` and `step`; gives the fields of `checks.FullSize`, or what `admit` gives."""
+    """Run one step of the check. Returns the fields of `problem.FullSize`, or the result of `admit`."""
     warnings.simplefilter("ignore")
     if request["step"] == "full":
         return _summary(trace_worker.handle(request))
@@ -30,7 +31,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _summary(trace: dict[str, Any]) -> dict[str, Any]:
-    """What a record keeps of a trace: thousands of operations would make it megabytes."""
+    """Return the part of a trace that a record keeps: thousands of operations would make it megabytes."""
     return {
         "mode": trace["mode"],
         "convention": trace["convention"],

@@ -1,7 +1,8 @@
-"""Every problem of a set checked, each in a confined process: it runs at its own size, it runs small, and it can tell candidates apart.
+"""Checks of every problem of a set, each in a sandboxed process.
 
-A problem that runs neither way is not imported; one that runs and is not admitted is, with the reasons. Problems that use
-`transformers` are tried by a worker of their own, and only where it is installed.
+A problem should run at its own size, run small, and tell candidates apart. A problem that runs at
+neither size is not imported. One that runs but is not admitted is imported, with the reasons. Problems that
+use `transformers` have their own worker, and need it to be installed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def check_all(
     workers: int,
     timeout: float,
 ) -> tuple[list[Checked], list[Rejected]]:
-    """Check what is not known yet (by the hash of its text), and `note` each as soon as it is. In the order given."""
+    """Check problems that are not `known` by hash, and `note` each at once.
+
+    Results are in the given order.
+    """
     results: dict[str, Checked | Rejected] = {}
     for one in problems:
         if (before := known.get(one.sha256)) is not None:
@@ -54,7 +58,7 @@ def check_all(
 
 
 def _again(one: Problem, before: Checked) -> Checked:
-    """The same text may have got another name or number."""
+    """Reuse an earlier check: the same text may have another name or number now."""
     return msgspec.structs.replace(
         before, level=one.level, problem_id=one.problem_id, name=one.name, file=one.file
     )

@@ -1,4 +1,4 @@
-"""`kernelmill problems`: what is done with sets of problems, one word a task.
+"""`kernelmill problems`: the subcommands for problem sets.
 
 Flags and printing only; `merge`, `verify` and the others do the work.
 """
@@ -27,7 +27,7 @@ from kernelmill.stages.source_choice import source_line
 IMPORTED = Path("data") / KERNELBENCH
 FORMATS = ("slime", "trl", "verl", "prime", "verifiers")
 SHOWN = 50
-"""Faults that are printed; the others are counted."""
+"""The number of faults printed; the others are only counted."""
 
 
 def _format(prog: str) -> argparse.HelpFormatter:
@@ -220,7 +220,7 @@ def _add_verify(words: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _add_set(made: Parser) -> None:
-    """What both say: where the level files are, and which of them."""
+    """Add the flags that both share: where the level files are, and which of them."""
     made.add_argument(
         "folder",
         nargs="?",
@@ -290,7 +290,7 @@ def _export(given: argparse.Namespace) -> int:
 
 
 def _read_from(given: argparse.Namespace) -> tuple[Path, Sequence[int]]:
-    """The folder and the levels whose files are read, said before they are."""
+    """Return the folder and the levels to read, and print them first."""
     folder = given.folder or Path()
     levels = levels_of(folder, given.levels)
     numbers = ",".join(map(str, levels))

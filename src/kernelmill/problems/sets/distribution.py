@@ -1,4 +1,4 @@
-"""How the rows of a merged set are distributed: by level, by name; as text, JSON and a small plot.
+"""The distribution of a merged set's rows by level and name, as text, JSON and a small plot.
 
 Counts only. The same rows give the same bytes in all three.
 """
@@ -21,9 +21,9 @@ class LevelShare(msgspec.Struct, frozen=True):
     level: int
     rows: int
     percent: float
-    """Of all rows, to one place."""
+    """Share of all rows, to one decimal place."""
     names: int
-    """Different problem names."""
+    """The number of distinct problem names."""
 
 
 class Distribution(msgspec.Struct, frozen=True):
@@ -31,12 +31,12 @@ class Distribution(msgspec.Struct, frozen=True):
     names: int
     levels: list[LevelShare]
     repeated: dict[str, int]
-    """Names that stand more than once, and how often."""
+    """Names that occur more than once, and how often."""
     sha256: str
-    """Of the merged file."""
+    """The hash of the merged file."""
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the text for people."""
         bars = [(f"level {share.level}", share.rows) for share in self.levels]
         drawn = terminal_bars(bars)
         text = [f"{'rows':<12}{self.rows:,}"]

@@ -1,13 +1,15 @@
 """`kernelmill problems export`: an imported set as prompts for RL trainers.
 
-    slime       kernel_bench_triton_level_N.jsonl, and merged: prompt, label, extra_info, instance_id (`rl_rows`)
+    slime       kernel_bench_triton_level_N.jsonl, and merged (`rl_rows`): prompt, label, extra_info,
+                instance_id
     trl         kernel_bench_triton_trl.jsonl: prompt as messages; the other columns go to the reward function
     verl        kernel_bench_triton_verl.parquet: data_source, prompt, ability, reward_model, extra_info
-    prime,      kernel_bench_triton_prime.jsonl …: example_id, prompt, answer, info, task, as environments of `verifiers` load them,
-    verifiers   which prime-rl trains with
+    prime,      kernel_bench_triton_prime.jsonl …: example_id, prompt, answer, info, task, as environments of
+    verifiers   `verifiers` load them, which prime-rl trains with
 
-Problems stand in the order of level and id. Rows of a benchmark have a last column `benchmark: true`: after the ones that a format
-lists, where trainers leave it alone, and in the row itself, so that it is still there when files are merged or copied.
+Problems are ordered by level and id. Rows of a benchmark have a last column `benchmark: true`. It comes after
+the columns of the format, where trainers ignore it, and is in the row itself, so that it survives merging and
+copying.
 """
 
 from __future__ import annotations
@@ -40,9 +42,11 @@ ANSWERS: dict[Format, Mark] = {
     "prime": "answer",
     "verifiers": "answer",
 }
-"""How the target's own code finds the answer in a completion: TritonForge's reward for slime takes the last code block, verl's for code
-the last that begins with ```python, the XMLParser of verifiers (and so prime-rl) what stands in <answer>. TRL has none: there it is ours,
-which reads both."""
+"""How the target's own code finds the answer in a completion.
+
+TritonForge's reward for slime takes the last code block, verl's for code the last one that begins with
+```python, and the XMLParser of verifiers (and so prime-rl) the content of <answer>. TRL has none: there our
+parser is used, which reads both."""
 
 
 class Prompts(NamedTuple):
@@ -57,7 +61,7 @@ class Prompts(NamedTuple):
             "module_name": "Model",
             "class_name": "ModelNew",
             "answer": MARKS[self.answer],
-            # The service allows TF32 only to a request that says so, and ours do not.
+            # The service allows TF32 only if the request asks for it, and our requests do not.
             **rules(tf32=False),
         }
         return [
@@ -98,7 +102,7 @@ def export(
 
 
 def _row(folder: Path, record: SetRecord, one: Checked, prompts: Prompts) -> dict[str, Any]:
-    """In slime's format; the others are made from it."""
+    """Build a row in slime's format; the other formats are made from it."""
     code = code_of(folder, one)
     source = PREFIX if record.name == KERNELBENCH else f"{record.name}_triton"
     row = {
@@ -117,12 +121,12 @@ def _row(folder: Path, record: SetRecord, one: Checked, prompts: Prompts) -> dic
 
 
 def _lines(rows: list[dict[str, Any]]) -> bytes:
-    # Half a surrogate pair cannot be written as UTF-8; a problem with one was never imported.
+    # A lone surrogate cannot be encoded as UTF-8; a problem with one was never imported.
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
 def _write_levels(output: Path, record: SetRecord, rows: list[tuple[Checked, dict[str, Any]]]) -> list[Path]:
-    """The level files, the merged one, and last the record by which `verify` knows them."""
+    """Write the level files, the merged file, and last the record that `verify` checks them against."""
     (output / RECORD).unlink(missing_ok=True)
     found: dict[int, LevelRecord] = {}
     files = []

@@ -1,7 +1,11 @@
-"""A set of problems in a folder: `level1/ … level4/`, `manifest.txt`, a README of counts, and `problems.json`, what the checks found.
+"""The folder of a problem set.
 
-Problem files are the texts as they were read. `problems.json` is written last: its presence means that the set is whole. Until then
-there is a journal of what was checked, by which an import that was interrupted, here or earlier, is known and goes on.
+It holds `level1/ … level4/`, `manifest.txt`, a README of counts, and `problems.json` with the results of the
+checks.
+
+Problem files are the texts as they were read. `problems.json` is written last: its presence means that the
+set is complete. Until then there is a journal of the finished checks, from which an interrupted import is
+recognised and resumed.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from kernelmill.problems.sets.problem import Checked, Problem, Rejected
 
 RECORD = "problems.json"
 JOURNAL = ".checks.jsonl"
-"""What was checked so far, while an import is under way: after an interruption it goes on from there."""
+"""The finished checks of an import in progress: after an interruption it resumes from there."""
 
 
 class SetRecord(Struct, frozen=True):
@@ -30,7 +34,7 @@ class SetRecord(Struct, frozen=True):
 
     name: str
     benchmark: bool
-    """Whether it is meant for measuring models, and so must stay out of training sets."""
+    """Whether it measures models, and so must stay out of training sets."""
     source: dict[str, Any]
     version: str
     problems: list[Checked]
@@ -38,7 +42,7 @@ class SetRecord(Struct, frozen=True):
 
 
 def read_set(folder: Path) -> SetRecord:
-    """Raises `SourceError` where the folder holds no imported set."""
+    """Read a set's record. Raises `SourceError` if the folder holds no imported set."""
     try:
         return msgspec.json.decode((folder / RECORD).read_bytes(), type=SetRecord)
     except FileNotFoundError:
@@ -53,7 +57,7 @@ def read_set(folder: Path) -> SetRecord:
 
 
 def known_set(folder: Path) -> SetRecord | None:
-    """What is there from an earlier import. Refuses a folder that holds something else."""
+    """Return the record of an earlier import, if any. Raises if the folder holds something else."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
     if not (folder / RECORD).is_file():
@@ -66,7 +70,10 @@ def known_set(folder: Path) -> SetRecord | None:
 
 
 def noted_checks(folder: Path) -> list[Checked]:
-    """What an import that was interrupted has checked. A torn last line is what being interrupted means."""
+    """Return the finished checks of an interrupted import.
+
+    A torn line is skipped: the interruption caused it.
+    """
     try:
         lines = (folder / JOURNAL).read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -81,11 +88,11 @@ def noted_checks(folder: Path) -> list[Checked]:
 def note_check(folder: Path, one: Checked) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / JOURNAL).open("ab") as file:
-        file.write(b"\n" + msgspec.json.encode(one))  # first, so that a torn line before it stays by itself
+        file.write(b"\n" + msgspec.json.encode(one))  # newline first: a torn line stays separate
 
 
 def code_of(folder: Path, one: Checked) -> str:
-    """The text of a problem, which has to be what was checked."""
+    """Return the text of a problem. Raises `SourceError` if it is not what was checked."""
     file = folder / one.file
     try:
         code = file.read_bytes().decode("utf-8", "surrogatepass")
@@ -97,8 +104,8 @@ def code_of(folder: Path, one: Checked) -> str:
 
 
 def write_set(folder: Path, record: SetRecord, codes: dict[str, str], before: list[Checked]) -> None:
-    """Lay the set out. Files of an earlier import that are not in this one are removed."""
-    # While there is no record, the journal knows all of it: what was checked, and which files are ours.
+    """Write the set. Files of an earlier import that are not in this one are removed."""
+    # While there is no record, the journal has everything: the checks, and which files belong to the set.
     noted = b"".join(msgspec.json.encode(one) + b"\n" for one in (*before, *record.problems))
     write_whole(folder / JOURNAL, noted)
     (folder / RECORD).unlink(missing_ok=True)
@@ -157,7 +164,7 @@ def by_level(record: SetRecord) -> dict[int, list[Checked]]:
 
 
 def counts(problems: list[Checked]) -> tuple[int, int, int, int]:
-    """All, those that ran at full size, those that ran small, those that were admitted."""
+    """Count all problems, those that ran at full size, those that ran small, and those admitted."""
     full = sum(one.full is not None for one in problems)
     small = sum(one.shrunk is not None for one in problems)
     return len(problems), full, small, sum(one.admitted for one in problems)

@@ -1,5 +1,7 @@
-"""`check_worker` for problems that use `transformers`: models come from a table of sizes, with random weights
-(`evaluate.offline_models`)."""
+"""`check_worker` for problems that use `transformers`.
+
+Models are built from a table of sizes, with random weights (`evaluate.task.offline_models`).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ def prepare() -> None:
 
 
 class _Counted:
-    """Positions 0, 1, 2 …, the largest of which is known without looking at them."""
+    """Positions 0, 1, 2 …, whose maximum is known from their shape."""
 
     def __init__(self, positions: Any) -> None:
         self._positions = positions
@@ -34,7 +36,10 @@ class _Counted:
 
 
 def _count_positions() -> None:
-    """Reformer reads the largest of its positions, and tensors without memory have no numbers; run for real it would take minutes."""
+    """Patch Reformer, which reads the maximum of its positions.
+
+    Fake tensors have no values, and a real run takes minutes.
+    """
     reformer: Any = importlib.import_module("transformers.models.reformer.modeling_reformer")
     kind = reformer.AxialPositionEmbeddings
     plain = kind.forward

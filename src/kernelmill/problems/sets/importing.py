@@ -1,4 +1,4 @@
-"""`kernelmill problems import`: problems from anywhere into a folder, each checked once."""
+"""`kernelmill problems import`: problems from any source into a folder, each checked once."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def import_problems(
         raise SourceError(
             f"{spec}: no problem of it runs here; the first: {failed[0].where}: {failed[0].reason}"
         )
-    # KernelBench is one whoever imports it; of other sets the user knows.
+    # KernelBench is always a benchmark by default; for other sets the user decides.
     is_benchmark = marked if benchmark is None else benchmark
     record = new_record(name, is_benchmark, source.origin, checked, [*rejected, *failed])
     codes = {one.file: one.code for one in problems}
@@ -79,7 +79,10 @@ def import_problems(
 
 
 def _read(spec: str, level: int | None) -> ReadSet:
-    """The problems of a source; of decomposed models the kernels and fusions, as `collect` takes them."""
+    """Read the problems of a source.
+
+    Of decomposed models these are the kernels and fusions, as `collect` selects them.
+    """
     token = secret("HF_TOKEN")
     if not (Path(spec).is_dir() and any(Path(spec).rglob(TREE))):
         return read_problems(spec, token, level)

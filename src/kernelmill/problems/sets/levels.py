@@ -1,8 +1,8 @@
 """The level files of a set of RL prompts (`kernel_bench_triton_level_1.jsonl` …), as lines of bytes.
 
-A line is the bytes of one row without its line end, exactly as they stand in the file. What is odd about a file as a file (a byte
-order mark, CRLF, blank lines, no line end at the end) is said of each line and mended in what is given out: whoever merges says it,
-whoever verifies calls it a fault. Does not look inside rows: `rl_rows` does.
+A line is the bytes of one row without its line end, exactly as in the file. Irregularities of the file (a
+byte order mark, CRLF, blank lines, no final line end) are recorded with the line and removed from its bytes:
+`merge` reports them, `verify` treats them as faults. Rows are not parsed here: `rl_rows` does that.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from kernelmill.errors import ConfigError, SourceError
 
 PREFIX = "kernel_bench_triton"
 COUNTS = {1: 100, 2: 100, 3: 50, 4: 20}
-"""The problems that KernelBench has in each level."""
+"""The number of problems in each level of KernelBench."""
 RECORD = f"{PREFIX}_export.json"
-"""What an export leaves beside its level files: which levels there are, how many rows each has, and their hashes."""
+"""The record that an export writes beside its level files: the levels, their row counts, and their hashes."""
 NO_END = "the file ends without a line end"
 
 
@@ -30,7 +30,7 @@ class Line(NamedTuple):
     """`file:line`."""
     raw: bytes
     odd: str | None
-    """What is odd about it as a line of a file."""
+    """What is irregular about it as a line of a file."""
 
 
 class LevelRecord(msgspec.Struct, frozen=True):
@@ -51,14 +51,17 @@ def level_file(folder: Path, level: int) -> Path:
 
 
 def merged_file(folder: Path, levels: Sequence[int]) -> Path:
-    """`…_all_levels.jsonl`; a part of KernelBench's levels has a name of its own, so that it is never taken for the whole."""
+    """Return `…_all_levels.jsonl`.
+
+    A subset of KernelBench's levels gets another name, so it is not taken for the whole.
+    """
     if set(levels) >= set(COUNTS):
         return folder / f"{PREFIX}_all_levels.jsonl"
     return folder / f"{PREFIX}_levels_{'_'.join(map(str, levels))}.jsonl"
 
 
 def export_record(folder: Path) -> ExportRecord | None:
-    """What an export says of the level files here; None where they were made elsewhere."""
+    """Return the export's record of the level files here; None if they were made elsewhere."""
     file = folder / RECORD
     try:
         return msgspec.json.decode(file.read_bytes(), type=ExportRecord)
@@ -71,13 +74,13 @@ def export_record(folder: Path) -> ExportRecord | None:
 
 
 def levels_of(folder: Path, asked: str | None) -> list[int]:
-    """Which levels are meant: those asked for, else those of the export, else KernelBench's four."""
+    """Return the levels to use: those asked for, else those of the export, else KernelBench's four."""
     record = None if asked else export_record(folder)
     return asked_levels(asked) or sorted(record.levels if record else COUNTS)
 
 
 def asked_levels(asked: str | None) -> list[int] | None:
-    """`1,2` → the levels; None where nothing was asked for."""
+    """Parse `1,2` to levels; None if nothing was asked for."""
     if asked is None:
         return None
     try:
@@ -90,7 +93,7 @@ def asked_levels(asked: str | None) -> list[int] | None:
 
 
 def _maker(path: Path) -> str:
-    """The command that makes a file of a set, for whoever misses it."""
+    """Return the command that makes a missing file, for the error message."""
     folder = path.parent
     if path.name.startswith(f"{PREFIX}_level_"):
         return (
@@ -101,7 +104,7 @@ def _maker(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Every line of a file that is not blank, with what was odd about it."""
+    """Read every line of a file that is not blank, with what is irregular about it."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

@@ -27,7 +27,7 @@ def list_set(folder: Path, levels: list[int] | None, as_json: bool) -> list[str]
 
 
 def show_problem(folder: Path, name: str, as_json: bool) -> list[str]:
-    """One problem by `level1/19`, `level1/19_ReLU` or its name."""
+    """Show one problem, by `level1/19`, `level1/19_ReLU` or its name."""
     record = read_set(folder)
     found = [one for one in record.problems if name in _names(one)]
     if len(found) != 1:
@@ -58,7 +58,7 @@ def show_problem(folder: Path, name: str, as_json: bool) -> list[str]:
 
 
 def stats_of(folder: Path) -> dict[str, Any]:
-    """Counts by level, kind of operation, dtype and size."""
+    """Count problems by level, kind of operation, dtype and size."""
     record = read_set(folder)
     fulls = [one.full for one in record.problems if one.full is not None]
     dtypes = Counter(dtype for full in fulls for dtype in {tensor.dtype for tensor in full.inputs})

@@ -1,8 +1,9 @@
-"""Level files as one file: `kernelmill problems merge`.
+"""Merging of level files to one file: `kernelmill problems merge`.
 
-Lines are taken as they are, level after level, and then put in an order. The shuffle is that of Python's `random.seed(seed)` and
-`random.shuffle`, so that the same level files and the same seed give the same bytes on every machine and in every program that does it
-so. Looks into rows only to see that each is a JSON object, and for `--order difficulty`.
+Lines are copied unchanged, level after level, and then ordered. The shuffle is that of Python's
+`random.seed(seed)` and `random.shuffle`, so the same level files and seed give the same bytes on every
+machine and in every program that shuffles this way. Rows are parsed only to check that each is a JSON object,
+and for `--order difficulty`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SEED = 42
 
 
 class Placed(NamedTuple):
-    """A line, and where it is from."""
+    """A line, and the level it came from."""
 
     level: int
     line: Line
@@ -31,7 +32,10 @@ class Placed(NamedTuple):
 
 
 def read_levels(folder: Path, levels: Sequence[int]) -> list[Placed]:
-    """The lines of the level files in their order. A line that is no JSON object ends it, with its place."""
+    """Read the lines of the level files in order.
+
+    Raises at a line that is no JSON object, with its location.
+    """
     found = []
     for level in levels:
         for line in read_lines(level_file(folder, level)):
@@ -45,7 +49,7 @@ def merged(
     seed: int = SEED,
     weights: Mapping[int, float] | None = None,
 ) -> list[Placed]:
-    """The rows in the order of the merged file, more or fewer of a level where it has a weight."""
+    """Return the rows in the order of the merged file, repeated or sampled by the weight of their level."""
     rows = _weighted(placed, seed, weights) if weights else list(placed)
     match order:
         case "shuffle":
@@ -66,7 +70,7 @@ def written(rows: Sequence[Placed]) -> bytes:
 
 
 def parse_weights(text: str, levels: Sequence[int]) -> dict[int, float]:
-    """`1=1,2=2,3=0.5` → a weight a level; a level that is not named keeps its rows once."""
+    """Parse `1=1,2=2,3=0.5` to a weight a level; a level that is not named keeps each row once."""
     weights: dict[int, float] = {}
     for part in text.split(","):
         level, equals, weight = part.partition("=")
@@ -85,7 +89,7 @@ def parse_weights(text: str, levels: Sequence[int]) -> dict[int, float]:
 
 
 def _weighted(placed: Sequence[Placed], seed: int, weights: Mapping[int, float]) -> list[Placed]:
-    """Each row of a level as often as its weight says; of a fraction, rows drawn with the seed, in their order."""
+    """Repeat each row by its level's weight; for the fraction, draw rows with the seed, in their order."""
     rows: list[Placed] = []
     for level in dict.fromkeys(one.level for one in placed):
         mine = [one for one in placed if one.level == level]
@@ -98,7 +102,7 @@ def _weighted(placed: Sequence[Placed], seed: int, weights: Mapping[int, float])
 
 
 def _difficulty(placed: Placed) -> tuple[int, int]:
-    """The level first, for that is KernelBench's own word; inside it, how many layers and operations the reference has."""
+    """Return the sort key: KernelBench's level, then the number of layers and operations of the reference."""
     label = placed.row.get("label")
     if not isinstance(label, str):
         raise BadRow(placed.line.where, "no reference in it, so its difficulty is not known", "$.label")
@@ -110,7 +114,7 @@ def _difficulty(placed: Placed) -> tuple[int, int]:
 
 
 def _interleaved(rows: Sequence[Placed]) -> list[Placed]:
-    """Every stretch has the levels in about their shares: the rows of each are spread evenly over the whole."""
+    """Spread the rows of each level evenly, so that every stretch has about the same shares of levels."""
     total = {level: sum(row.level == level for row in rows) for level in {row.level for row in rows}}
     seen = dict.fromkeys(total, 0)
     places = []

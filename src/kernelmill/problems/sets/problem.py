@@ -1,7 +1,8 @@
-"""A problem of a set, read from any source that has problems, and what is known of it once it was checked.
+"""A problem of a set, read from any source, and the results of its check.
 
-Sources are those of `decontaminate --against`: a KernelBench checkout, its Hub dataset, a folder of problem files, rows of KernelBook and
-others. A KernelBook module keeps its text; a class `Model` is added that is the module, so that it is a problem like all others.
+Sources are those of `decontaminate --against`: a KernelBench checkout, its Hub dataset, a folder of problem
+files, rows of KernelBook and others. A KernelBook module keeps its text; a class `Model` that is the module
+is added, so that it is a problem like all others.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from kernelmill.problems.source import read_source
 from kernelmill.store import Source
 
 _UNNUMBERED = -1
-"""The id of a problem that has none, until the others have theirs."""
+"""The id of a problem without a number, until the others have theirs."""
 _NUMBERED = re.compile(r"^(\d+)_(.+)$", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^\w.+-]")
 
@@ -46,9 +47,9 @@ class FullSize(Struct, frozen=True):
     inputs: list[Tensor]
     outputs: list[Tensor]
     parameters: int
-    """Numbers in them."""
+    """The number of elements in all parameters."""
     flops: int
-    """Of products and convolutions."""
+    """The FLOPs of products and convolutions."""
     kinds: dict[str, int]
     """Operations by kind."""
     operations: int
@@ -58,16 +59,19 @@ class Problem(Struct, frozen=True):
     level: int
     problem_id: int
     name: str
-    """Without its id: `ReLU`."""
+    """The name without its id: `ReLU`."""
     code: str
     where: str
     """Where it was read."""
     numbered: bool = True
-    """Whether its file is called by its number too. One that came without a number keeps its name: `gpt_oss.py`."""
+    """Whether its file name includes its number.
+
+    A problem that came without one keeps its name: `gpt_oss.py`.
+    """
 
     @property
     def file(self) -> str:
-        """Its place in a set's folder."""
+        """The path in a set's folder."""
         number = f"{self.problem_id}_" if self.numbered else ""
         return f"level{self.level}/{number}{_NOT_IN_NAMES.sub('_', self.name)}.py"
 
@@ -86,7 +90,10 @@ class Problem(Struct, frozen=True):
 
 
 class Checked(Struct, frozen=True):
-    """What a check found. `full` or `shrunk` is null where that run failed; `reasons` says why a problem is not admitted."""
+    """The results of a check.
+
+    `full` or `shrunk` is null if that run failed; `reasons` says why it is not admitted.
+    """
 
     level: int
     problem_id: int
@@ -94,7 +101,7 @@ class Checked(Struct, frozen=True):
     file: str
     sha256: str
     random_weights: bool
-    """Its model comes from a configuration, with weights that nobody trained."""
+    """Whether its model is built from a configuration, with untrained weights."""
     full: FullSize | None
     full_error: str | None
     shrunk: dict[str, Any] | None
@@ -114,9 +121,9 @@ class ReadSet(NamedTuple):
     problems: list[Problem]
     """In order of level and id."""
     rejected: list[Rejected]
-    """What is no problem, and why."""
+    """Entries that are no problem, and why."""
     benchmark: bool
-    """Whether it is KernelBench or a part of it, under whatever name, or its rows say that they are a benchmark's."""
+    """Whether it is KernelBench or a part of it, under any name, or its rows are marked as a benchmark's."""
 
 
 def read_problems(spec: str, token: str | None, level: int | None) -> ReadSet:
@@ -152,7 +159,10 @@ def read_from(name: str, source: Source, level: int | None) -> ReadSet:
 
 
 def _number(found: list[Problem], taken: dict[tuple[int, int], Problem]) -> None:
-    """Give what has no number the first that is free in its level. Its file keeps its name, unless another has that one."""
+    """Give each problem without a number the first free one in its level.
+
+    Its file keeps its name unless that is taken.
+    """
     files = {one.file for one in taken.values()}
     numbers: defaultdict[int, Iterator[int]] = defaultdict(lambda: count(1))
     for one in found:
@@ -200,7 +210,7 @@ def _whole(value: Label, otherwise: int) -> int:
 
 
 def _with_model(code: str, entry_point: str | None) -> str:
-    """The text as a problem whose class is `Model`. Raises `SourceError` where it holds no module, or no inputs for it."""
+    """Return the text with a class `Model`. Raises `SourceError` if it has no module, or no inputs for it."""
     code = code.removeprefix("\ufeff")
     try:
         found = read_source(code, "Model")

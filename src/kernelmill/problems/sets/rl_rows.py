@@ -1,10 +1,10 @@
-"""A row of RL prompts as slime reads it: what has to be in it, in which order, and what is wrong with a line that should be one.
+"""The row format of RL prompts that slime reads: required columns, their order, and the faults of a line.
 
     {"prompt": [{"role": "system", …}, {"role": "user", …}], "label": "<reference>",
-     "extra_info": {"level": 1, "problem_id": "35", "problem_name": "GroupNorm_", "data_source": "kernel_bench_triton",
-                    "task_type": "kernelbench"}, "instance_id": "kernel_bench_triton_lv1_35"}
+     "extra_info": {"level": 1, "problem_id": "35", "problem_name": "GroupNorm_",
+                    "data_source": "kernel_bench_triton", "task_type": "kernelbench"}, "instance_id": "kernel_bench_triton_lv1_35"}
 
-Further columns may stand after these. References are parsed, never run.
+Further columns may follow these. References are parsed, never run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ID = re.compile(r"[1-9][0-9]*|0", re.ASCII)
 
 
 def decoded(raw: bytes, where: str) -> dict[str, Any]:
-    """The row. Raises `BadRow` where the line is no JSON object, or not UTF-8, or says a column twice."""
+    """Decode the row. Raises `BadRow` if the line is no JSON object, is not UTF-8, or repeats a column."""
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=_pairs, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -49,7 +49,7 @@ def _no_constant(name: str) -> None:
 
 
 def faults_of(row: dict[str, Any]) -> list[str]:
-    """Everything that is wrong with a row, by itself; empty for a good one."""
+    """Return every fault of a row by itself; empty for a good one."""
     faults = _keys(row, COLUMNS, "")
     if "prompt" in row:
         faults += _prompt_faults(row["prompt"])
@@ -100,7 +100,7 @@ def _prompt_faults(prompt: Any) -> list[str]:
 
 
 def label_faults(label: Any) -> list[str]:
-    """What keeps a text from being a reference: it has to be Python and to define what a problem defines."""
+    """Return why a text is no reference: it must be Python and define what a problem defines."""
     if not isinstance(label, str):
         return [f"label is {_kind(label)}, not a text"]
     try:

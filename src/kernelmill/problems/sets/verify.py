@@ -1,9 +1,9 @@
-"""Whether a merged file is what it says: `kernelmill problems verify`.
+"""Verification of a merged file: `kernelmill problems verify`.
 
-Every row of the level files is held against the format, against its file's level, and against all others (the same id, the same
-reference); every line of the merged file against the level files, byte for byte: nothing lost, added, doubled or altered. Each fault
-names its line. The order of the merged file is a fault only where one was asked for; it is always said what it is.
-Does not run references: `problems import` does.
+Every row of the level files is checked against the format, its file's level, and all other rows (duplicate
+ids or references). Every line of the merged file is compared with the level files, byte for byte: nothing
+lost, added, repeated or altered. Each fault names its line. The order of the merged file is a fault only if
+one was asked for; otherwise it is reported. References are not run: `problems import` does that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kernelmill.problems.sets.rl_rows import COLUMNS, decoded, faults_of
 
 class Fault(NamedTuple):
     where: str
-    """`file:line`, or the file where it is about all of it."""
+    """`file:line`, or the file if the fault concerns all of it."""
     text: str
 
 
@@ -38,11 +38,11 @@ class Verified(NamedTuple):
     faults: list[Fault]
     notes: list[str]
     rows: list[Placed]
-    """Of the merged file, those that can be read."""
+    """The readable rows of the merged file."""
 
 
 class Wanted(NamedTuple):
-    """What the merged file should be."""
+    """What the merged file is expected to be."""
 
     folder: Path
     merged: Path
@@ -70,7 +70,7 @@ def verify(wanted: Wanted) -> Verified:
 
 
 def _level_rows(wanted: Wanted, faults: list[Fault], notes: list[str]) -> list[Placed]:
-    """The rows of the level files that can be read, with every fault of these files."""
+    """Return the readable rows of the level files, and collect every fault of these files."""
     placed: list[Placed] = []
     ids: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -79,7 +79,7 @@ def _level_rows(wanted: Wanted, faults: list[Fault], notes: list[str]) -> list[P
         file = level_file(wanted.folder, level)
         lines = read_lines(file)
         for line in lines:
-            # A last line without its end is whole if it can be read, and merging gives it one.
+            # A last line without a line end is complete if it parses, and merging adds the end.
             if line.odd == NO_END:
                 notes.append(f"{line.where}: {line.odd}")
             elif line.odd:
@@ -123,7 +123,7 @@ def _read(line: Line, faults: list[Fault]) -> dict[str, Any] | None:
 
 
 def _compare(lines: Sequence[Line], expected: Sequence[Placed], faults: list[Fault]) -> list[Placed]:
-    """Hold the merged lines against those of the level files."""
+    """Compare the merged lines with those of the level files."""
     left = Counter(one.line.raw for one in expected)
     by_raw = {one.line.raw: one for one in expected}
     by_id: defaultdict[Any, list[Placed]] = defaultdict(list)
@@ -165,14 +165,14 @@ def _compare(lines: Sequence[Line], expected: Sequence[Placed], faults: list[Fau
         if left[one.line.raw]:
             left[one.line.raw] -= 1
             if altered[one.line.raw]:
-                altered[one.line.raw] -= 1  # it is there, otherwise, and that was said
+                altered[one.line.raw] -= 1  # present but altered, which is already reported
             else:
                 faults.append(Fault(one.line.where, "it is lost: the merged file has no such line"))
     return rows
 
 
 def _key(row: dict[str, Any]) -> str:
-    """By what a line that was changed is found again; one without an id is nobody's."""
+    """Return the id by which a changed line is matched; empty without one."""
     found = row.get("instance_id")
     return found if isinstance(found, str) else ""
 

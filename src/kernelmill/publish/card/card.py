@@ -1,8 +1,8 @@
-"""The dataset card: `README.md` with the Hub's metadata, and its plots, from the facts of a run.
+"""Build the dataset card from the facts of a run: `README.md` with the Hub's metadata, and its plots.
 
-The same facts give the same bytes: no clock, no path of this machine, no order of a set. A fact that is not known is said to
-be unknown (`card_words`), or its section is left out by a rule in the template. Values out of rows and manifests pass
-`markdown` on their way, so they can break neither the tables nor the metadata.
+The same facts give the same bytes: nothing depends on the clock, local paths or the order of a set. Unknown facts are
+stated as unknown (`card.words`), or the template omits their section. Values from rows and manifests are escaped by
+`card.markdown`, so that they can break neither the tables nor the metadata.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kernelmill.publish.card.markdown import Markdown, environment, listed, one_
 
 _SIZES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B"]
 UNKNOWN_LICENSE = "unknown"
-"""The Hub's own identifier for it."""
+"""The Hub's identifier for an unknown licence."""
 
 
 def make_card(facts: CardFacts) -> dict[str, bytes]:
-    """The files of the card by their names inside the dataset: `README.md`, and `assets/….svg` for each plot it shows.
+    """The files of the card by their paths inside the dataset: `README.md`, and `assets/….svg` for each plot.
 
-    Raises `ConfigError` where the report of lengths is of other rows.
+    Raises `ConfigError` where the length report is for a different number of rows.
     """
     if facts.lengths is not None and facts.lengths.rows != facts.counts.rows:
         raise ConfigError(
@@ -40,7 +40,7 @@ def make_card(facts: CardFacts) -> dict[str, bytes]:
 
 
 def _metadata(facts: CardFacts) -> str:
-    """What the Hub shows beside the card and filters by, and which files are which split."""
+    """The YAML metadata: what the Hub displays and filters by, and the files of each split."""
     from huggingface_hub import DatasetCardData
 
     rows = sum(split.rows for split in facts.splits)
@@ -80,7 +80,7 @@ def _one_or_list(files: tuple[str, ...]) -> str | list[str]:
 
 
 def _plots(facts: CardFacts) -> dict[str, str]:
-    """The charts that there are numbers for."""
+    """The charts for which there are numbers, as SVG by name."""
     counts, plots = facts.counts, {}
     if counts.rewards:
         bars = tables.buckets(counts.rewards, tables.REWARD_EDGES)
@@ -99,7 +99,7 @@ def _plots(facts: CardFacts) -> dict[str, str]:
 
 
 def _lengths(facts: CardFacts) -> tuple[str, list[tuple[str, int]]]:
-    """The chart of lengths: in tokens where they were counted, else in characters."""
+    """Title and bars of the length chart: in tokens if they were counted, else in characters."""
     counts, report = facts.counts, facts.lengths
     if report is not None:
         return "Rows by tokens", [(bucket.label, bucket.rows) for bucket in report.buckets]
@@ -165,5 +165,5 @@ def _values(facts: CardFacts, plots: set[str]) -> dict[str, Any]:
 
 
 def _in_code(value: str) -> Markdown:
-    """Inside a string of a block of Python: one line, without what would end the string."""
+    """Escape a value for use inside a string in a Python code block."""
     return Markdown(json.dumps(one_line(value), ensure_ascii=False)[1:-1])

@@ -1,10 +1,10 @@
-"""What a dataset card is made from.
+"""The facts that a dataset card is built from.
 
-`CardFacts` is everything that a card may tell; `CardCounts` gathers the part of it that is counted over the rows, one batch at a
-time, while they are published. Both only hold facts: how they are told is in `card`. Nothing is read from the disk, the Hub
-or the clock, so that the same facts make the same card.
+`CardFacts` holds everything that a card may state. `CardCounts` collects the part that is counted over the rows, one batch
+at a time, while they are published. Both hold facts only; `card.card` turns them into text. Reads nothing from disk, the
+Hub or the clock, so that the same facts give the same card.
 
-A column that is not there, or has another type than ours, is not counted: what the card then says is that it is not recorded.
+A column that is missing or has an unexpected type is not counted. The card then says that it is not recorded.
 """
 
 from __future__ import annotations
@@ -27,30 +27,31 @@ from kernelmill.errors import BadRow
 Kind = Literal["raw", "filtered", "unique", "synthetic", "other"]
 
 MOST_VALUES = 1000
-"""Different values that are told apart in a column of names. A column that has a new one in every row must not fill the memory."""
+"""Maximum number of distinct values counted per column, so that a column with a new value in every row does not fill
+the memory."""
 OTHERS = "(others)"
 _THOUGHTS = ("reasoning", "reasoning_content")
 
 
 class SplitFacts(Struct, frozen=True):
-    """One split as it is published."""
+    """One published split."""
 
     name: str
     rows: int
     files: tuple[str, ...]
-    """Its data files inside the dataset, or patterns of them, as the Hub's `data_files` takes them: `data/train-*.parquet`."""
+    """Its data files inside the dataset, or patterns in the format of the Hub's `data_files`: `data/train-*.parquet`."""
 
 
 class ColumnFacts(Struct, frozen=True):
     name: str
     type: str
-    """For people: `string`, `int64`, `list<struct<role: string, …>>`."""
+    """Human-readable type: `string`, `int64`, `list<struct<role: string, …>>`."""
     json: bool = False
-    """Whether its text is JSON."""
+    """Whether the column holds JSON text."""
 
 
 class CardCounts:
-    """Counts what the card tells of the rows. Holds 24 bytes a row, and about 100 a module name."""
+    """Counts over the rows for the card. Holds 24 bytes per row and about 100 per module name."""
 
     def __init__(self) -> None:
         self._modules: set[int] = set()
@@ -65,20 +66,20 @@ class CardCounts:
         self.writers: Counter[str] = Counter()
         self.tasks: Counter[str] = Counter()
         self.licences: Counter[str] = Counter()
-        """Rows of each licence; a row with two counts under both."""
+        """Rows by licence. A row with two licences counts for both."""
         self.evaluators: Counter[str] = Counter()
         self.devices: Counter[str] = Counter()
         self.with_thoughts = 0
-        """Rows with thoughts in a field of their own, or in `<think>`."""
+        """Rows with thoughts in a separate field or in `<think>`."""
         self.with_licences = 0
 
     @property
     def modules(self) -> int:
-        """Different module names."""
+        """Number of distinct module names."""
         return len(self._modules)
 
     def add(self, batch: Any) -> None:
-        """Count published rows, an Arrow record batch. Its columns may have any type: rows of an unknown kind may have them otherwise."""
+        """Count the rows of an Arrow record batch. Columns may have any type, since rows may be of an unknown kind."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -93,7 +94,7 @@ class CardCounts:
         _tally(self.writers, get("writer"))
         _tally(self.tasks, get("task"))
         names = _module_names(len(batch), columns)
-        # The hash alone, in 64 bits: two names of a million share one once in thirty million datasets.
+        # Only 64-bit hashes are kept: with a million names, two share a hash in one of thirty million datasets.
         self._modules.update(hash(name) for name in names if isinstance(name, str))
         if (licences := get("licenses")) is not None and pa.types.is_list(licences.type):
             self.with_licences += sum(map(bool, pc.list_value_length(licences).to_pylist()))
@@ -109,7 +110,7 @@ class CardCounts:
 
 
 def _field(column: Any, name: str) -> Any:
-    """One field of a column of objects; None where it is no such column."""
+    """One field of a struct column; None where the column or the field does not exist."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -150,7 +151,7 @@ _judged = msgspec.json.Decoder(_Judged)
 
 
 def _environments(verdicts: Any) -> Iterator[_Environment]:
-    """Where each verdict was found: in an object, or in JSON text of one. What is no verdict of ours says nothing."""
+    """Yield the environment of each verdict, stored as an object or as JSON text. Other values are skipped."""
     for value in [] if verdicts is None else verdicts.drop_null().to_pylist():
         with suppress(msgspec.DecodeError, RecursionError):
             found = _judged.decode(value) if isinstance(value, str) else msgspec.convert(value, _Judged)
@@ -158,11 +159,11 @@ def _environments(verdicts: Any) -> Iterator[_Environment]:
 
 
 def _module_names(rows: int, columns: Mapping[str, Any]) -> list[Any]:
-    """What each row calls its module: by the problem's name, else by the class's, in a column of its own or in `info`."""
+    """The name of each row's module: the problem's name, else the class name, from a column or from `info`."""
     found: list[Any] = [None] * rows
     info: Any = columns.get("info")
     inside = [*map(_name_in_text, info.to_pylist())] if _is_text(info) else _field(info, "module_name")
-    # The same order as `Named` has.
+    # Same order as in `rows.Named`.
     for column in (*map(columns.get, ("problem_name", "name", "entry_point", "module_name")), inside):
         if column is not None and None in found:
             values = column if isinstance(column, list) else column.to_pylist()
@@ -174,11 +175,11 @@ def _name_in_text(info: str | None) -> str | None:
     try:
         return None if info is None else read_info("", info).module_name
     except BadRow:
-        return None  # not an `info` of ours
+        return None  # another format of `info`
 
 
 def _characters(column: Any) -> list[int]:
-    """Characters of a text or a list of messages, for each row that has one; 0 where it is something else."""
+    """Number of characters of a text or a list of messages, for each non-null row; 0 for other types."""
     import pyarrow.compute as pc
 
     if _is_text(column):
@@ -188,7 +189,7 @@ def _characters(column: Any) -> list[int]:
 
 
 def _by_row(column: Any, count: Callable[[Any], list[int]]) -> list[int]:
-    """The sum of what `count` says of each message, for each row that is not null."""
+    """The sum of `count` over the messages of each non-null row."""
     import pyarrow as pa
 
     column = column.drop_null()
@@ -211,7 +212,7 @@ def _thoughtful(messages: Any) -> list[int]:
     """1 for each message with thoughts, 0 for the others."""
     found = [0] * len(messages)
     if _is_text(content := _field(messages, "content")):
-        # pyarrow's own search for a substring takes five times as long.
+        # pyarrow's substring search takes five times as long.
         found = [int(text is not None and "</think>" in text) for text in content.to_pylist()]
     for name in _THOUGHTS:
         if _is_text(text := _field(messages, name)):
@@ -220,30 +221,30 @@ def _thoughtful(messages: Any) -> list[int]:
 
 
 class CardFacts(Struct, frozen=True, kw_only=True):
-    """Everything that a card is made from. What is None or empty is not known, and the card says so."""
+    """Everything that a card is built from. None or empty means unknown, and the card says so."""
 
     kind: Kind
-    """Which of our formats the rows have; a stage that does not change the format (`unique`) makes a kind of its own."""
+    """The kind of rows: their format, or `unique`, which has its own kind although it does not change the format."""
     no_reasoning: bool = False
-    """Whether this is the variant without thoughts (`kernelmill strip`)."""
+    """Whether this is the variant without reasoning (`kernelmill strip`)."""
     name: str
-    """What the dataset is called: the last part of the Hub's name, or of the folder's."""
+    """Name of the dataset: the last part of its Hub name or folder."""
     repo: str | None = None
     """`org/name` on the Hub; None for a folder."""
     splits: tuple[SplitFacts, ...]
     columns: tuple[ColumnFacts, ...]
     counts: CardCounts
     source: dict[str, Any]
-    """What was published, as a source's `origin` says it: `kind`, `path`, `revision`; and its `sha256` where known."""
+    """The published source: its `origin` (`kind`, `path`, `revision`), and its `sha256` where known."""
     lineage: tuple[dict[str, Any], ...] = ()
-    """The manifests of the stages that the rows went through, first stage first, as they were written."""
+    """The manifests of the stages that the rows went through, first stage first."""
     split_policy: dict[str, Any] | None = None
     leakage: dict[str, Any] | None = None
     lengths: LengthReport | None = None
-    """The report of `kernelmill lengths --json` on these rows."""
+    """The report of `kernelmill lengths --json` for these rows."""
     license: str | None = None
-    """The licence of the whole as its publisher declares it, by the Hub's identifier."""
+    """The licence that the publisher declares for the whole dataset, as a Hub identifier."""
     config: dict[str, Any] = {}
-    """The publishing command's own resolved settings."""
+    """The resolved settings of `publish`."""
     version: str
-    """Of kernelmill."""
+    """Version of kernelmill."""

@@ -1,8 +1,8 @@
-"""Markdown from values that nobody has checked: names, reasons and settings out of rows and manifests.
+"""Escape untrusted values for Markdown: names, reasons and settings from rows and manifests.
 
-`Markdown` is text that may stand in a document as it is. Everything else becomes it through `text` or `code`, which hide secrets
-and leave nothing that a renderer would act on: no table cell ends early, no tag, link or heading begins. A template that is
-rendered with `environment` refuses every string that did not take this way.
+`Markdown` is text that is safe to insert as it is. `text` and `code` convert everything else: they redact secrets and
+escape all active characters, so that no value can end a table cell or start a tag, link or heading. A template rendered
+with `environment` rejects strings that are not `Markdown`.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from kernelmill.settings.config import redact
 MOST_LETTERS = 160
 
 _ACTIVE = re.compile(r"[\\`*_\[\]{}#|~$!^:@]|(?<=www)\.", re.IGNORECASE)
-"""What means something inside a line, in CommonMark, in GitHub's tables and links (`www.`, `https:`, `@name`) or to the Hub (`$`)."""
+"""Characters that are active within a line: in CommonMark, in GitHub's tables and autolinks (`www.`, `https:`, `@name`)
+or on the Hub (`$`)."""
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _UNSEEN = {"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"}
-"""Unicode's classes of what is not seen, or turns the order of what is."""
+"""Unicode categories of characters that are invisible or change the order of the text."""
 
 
 class Markdown(str):
-    """Text that is safe to stand in a document as it is."""
+    """Text that is safe to insert into a document as it is."""
 
     __slots__ = ()
 
 
 def text(value: object, most: int = MOST_LETTERS) -> Markdown:
-    """A value as words of a sentence or a table cell. Never at the beginning of a line, where a dash makes a list."""
+    """Escape a value for a sentence or a table cell. Not for the start of a line, where a dash begins a list."""
     return Markdown(_ACTIVE.sub(r"\\\g<0>", one_line(value, most)).translate(_ENTITIES))
 
 
 def code(value: object, most: int = MOST_LETTERS) -> Markdown:
-    """A value in code type; one that holds a pipe or a backtick, which have no place there, as words."""
+    """Format a value as inline code, or as plain text if it contains a pipe or a backtick."""
     line = one_line(value, most)
     return Markdown(f"`{line}`") if line and not re.search(r"[`|]", line) else text(value, most)
 
 
 def one_line(value: object, most: int = MOST_LETTERS) -> str:
-    """A value without secrets, line ends and what is not seen, cut to so many letters."""
+    """A value on one line, without secrets and invisible characters, truncated to `most` characters."""
     seen = "".join(_letter(letter) for letter in redact(str(value))[: 4 * most])
     line = " ".join(seen.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
@@ -56,7 +57,7 @@ def _letter(letter: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Markdown | int]]) -> Markdown:
-    """A table; numbers and shares stand on the right."""
+    """A table. Columns of numbers and percentages are right-aligned."""
     lines = [list(row) for row in rows]
     numbers = [bool(lines) and all(_is_number(row[at]) for row in lines) for at in range(len(head))]
     shown = [
@@ -72,7 +73,7 @@ def _is_number(cell: Markdown | int) -> bool:
 
 
 def listed(parts: Iterable[str], last: str = "and") -> Markdown:
-    """`a, b and c`, of parts that are Markdown already."""
+    """Join parts that are already Markdown: `a, b and c`."""
     *others, end = list(parts) or [""]
     return Markdown(f"{', '.join(others)} {last} {end}" if others else end)
 

@@ -1,4 +1,4 @@
-"""The tables of a dataset card, each from the facts it shows. No prose: that is the template's."""
+"""The tables of a dataset card, each built from the facts it shows. Contains no sentences: see `card.words`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _COLUMNS = {
     "captured_mode": "eval where the module is random in training and was compiled as it is in evaluation",
     "variant": "which sizes of blocks the kernels have",
 }
-"""What our formats say of a column. A column of another name is shown without a word."""
+"""Descriptions of the columns of our formats. Other columns are shown without a description."""
 _OF_SPECS = {
     "prompt": "the task specification, in words",
     "writer": "who wrote the specification: llm and the model's name, or static (program analysis)",
@@ -100,7 +100,7 @@ def columns_table(facts: CardFacts) -> Markdown:
         )
         for column in facts.columns
     ]
-    # A format that is not ours has nothing to say in the third column.
+    # Omit the third column for formats without descriptions.
     width = 3 if any(words for _, _, words in lines) else 2
     return table(("column", "type", "what it holds")[:width], [line[:width] for line in lines])
 
@@ -109,7 +109,7 @@ def _column(name: str, kind: str) -> Markdown:
     if name.startswith("contaminated_"):
         return Markdown("the benchmark problem that the module is or resembles, or null (see Benchmarks)")
     if kind == "other":
-        return Markdown("")  # of the same name, perhaps, but not ours
+        return Markdown("")  # may have the same name but another meaning
     words = _COLUMNS | _OF_SPECS if kind == "synthetic" else _COLUMNS
     return Markdown(words.get(name, ""))
 
@@ -141,7 +141,7 @@ def _reasons(reasons: Mapping[str, int]) -> Markdown:
 
 
 def models_table(lineage: Sequence[Mapping[str, Any]]) -> Markdown | None:
-    """Which stage had its rows answered, and by whom; None where none had."""
+    """The stages that had rows answered, and by which model or program; None where there are none."""
     lines = []
     for manifest in lineage:
         if (by := manifest.get("by")) is None:
@@ -180,7 +180,7 @@ def _prompts(prompts: Mapping[str, str]) -> Markdown:
 
 
 def counts_table(head: str, counter: Counter[str], rows: int, order: Sequence[str] = ()) -> Markdown:
-    """How many rows have each value, the known ones in their order, then the most frequent first."""
+    """Number of rows per value: the values in `order` first, then the others by frequency."""
     values = [(value, counter[value]) for value in order if value in counter]
     rest = [(value, n) for value, n in counter.items() if value not in order and value != OTHERS]
     values += sorted(rest, key=lambda pair: (-pair[1], pair[0]))
@@ -200,7 +200,7 @@ def bars_table(head: str, bars: Sequence[tuple[str, int]]) -> Markdown:
 
 
 def buckets(values: Sequence[float], edges: Sequence[float]) -> list[tuple[str, int]]:
-    """How many values lie between the edges; a value on an edge belongs below it. Empty ends are left out."""
+    """Number of values between the edges. A value on an edge counts below it. Empty buckets at the ends are omitted."""
     found = Counter(bisect_left(edges, value) for value in values)
     if not found:
         return []
@@ -211,13 +211,14 @@ def buckets(values: Sequence[float], edges: Sequence[float]) -> list[tuple[str, 
 
 
 def percentiles(values: Sequence[int]) -> list[int]:
-    """By nearest rank: the smallest value that so many percent of all are not above."""
+    """Nearest-rank percentiles: the smallest value that at least that percentage of all values do not exceed."""
     ordered = sorted(values)
     return [ordered[math.ceil(percent * len(ordered) / 100) - 1] for percent in PERCENTILES]
 
 
 def lengths_table(facts: CardFacts) -> Markdown | None:
-    """Percentiles in tokens, and which `seq_len` they ask for; in characters where no tokens were counted; None without texts."""
+    """Percentiles and recommended `seq_len` in tokens; percentiles in characters if tokens were not counted; None
+    without texts."""
     if facts.lengths is None:
         return _characters_table(facts)
     report = facts.lengths
@@ -244,7 +245,7 @@ def _characters_table(facts: CardFacts) -> Markdown | None:
 
 
 def benchmarks_table(manifests: Sequence[Mapping[str, Any]]) -> Markdown:
-    """What each benchmark was, and how many rows of the stage's input hold a problem of it."""
+    """The benchmarks, and how many rows of the stage's input contain a problem of each."""
     lines = []
     for manifest in manifests:
         for name, found in (manifest.get("benchmarks") or {}).items():
@@ -278,7 +279,7 @@ def leakage_table(found: Mapping[str, Any]) -> Markdown:
 
 
 def neighbours_table(nearest: Sequence[Mapping[str, Any]]) -> Markdown:
-    """Validation modules and the train modules they are most like, the most alike first."""
+    """Validation modules and their nearest train modules, the most similar first."""
     shown = [
         (code(pair.get("validation")), code(pair.get("train")), _share_of(pair.get("alike")))
         for pair in nearest[:MOST_ROWS]
@@ -294,7 +295,7 @@ def _share_of(value: object) -> Markdown:
 
 
 def record(found: Mapping[str, Any]) -> Markdown:
-    """A report as it is: its plain values as a table of two columns, each list of records as a table of its own."""
+    """A report in generic form: plain values as a two-column table, each list of records as its own table."""
     plain, lists = [], []
     for name, value in found.items():
         title = text(name.replace("_", " "))

@@ -1,4 +1,4 @@
-"""The sentences of a dataset card that depend on the facts. What is not known is said to be unknown, never guessed."""
+"""The sentences of a dataset card that depend on the facts. Unknown facts are stated as unknown, never guessed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SAME = {
 
 
 def stage_of(facts: CardFacts, name: str) -> Mapping[str, Any] | None:
-    """The manifest of the last stage of this name that the rows went through."""
+    """The manifest of the last stage with this name."""
     return next((manifest for manifest in reversed(facts.lineage) if manifest.get("stage") == name), None)
 
 
@@ -62,7 +62,7 @@ def size(facts: CardFacts) -> Markdown:
 
 
 def json_columns(facts: CardFacts) -> Markdown | None:
-    """How to read the columns of JSON text; None where there are none."""
+    """A note on the columns of JSON text; None where there are none."""
     names = [code(column.name) for column in facts.columns if column.json]
     if not names:
         return None
@@ -74,7 +74,7 @@ def json_columns(facts: CardFacts) -> Markdown | None:
 
 
 def source(facts: CardFacts) -> Markdown:
-    """Where the first stage took its rows from, and what was published."""
+    """The source of the first stage, and what was published."""
     first = (facts.lineage[0].get("source") or {}) if facts.lineage else facts.source
     words = [f"The source is {_origin(first)}."]
     if facts.lineage:
@@ -100,7 +100,7 @@ def _origin(origin: Mapping[str, Any]) -> str:
 
 
 def stage_notes(facts: CardFacts) -> list[Markdown]:
-    """What a stage did, where the table's reasons alone do not tell."""
+    """What a stage did, where the reasons in the table do not say it."""
     notes = []
     if (threshold := setting_of(stage_of(facts, "rate"), "threshold")) is not None:
         notes.append(Markdown(f"`rate` kept the rows with a reward above {text(threshold)}."))
@@ -154,7 +154,7 @@ def _rater(rater: str) -> str:
 
 
 def writers(facts: CardFacts) -> Markdown | None:
-    """Who wrote answers or specifications, or that nobody knows who wrote answers; None where the rows have neither."""
+    """Who wrote the answers or specifications, or that the writer is unknown; None where the rows have neither."""
     if found := sorted(facts.counts.writers):
         what = "answers" if facts.counts.completion_chars else "specifications"
         return Markdown(f"The {what} were written by {listed([_rater(name) for name in found[:MOST_ROWS]])}.")
@@ -257,7 +257,7 @@ def _by_group(policy: Mapping[str, Any], seed: Markdown) -> Markdown:
 
 
 def leakage(facts: CardFacts) -> Markdown | None:
-    """The leakage report: what is on both sides, and which validation modules come close to train."""
+    """The leakage report: groups on both sides, and validation modules that are close to train modules."""
     if not (found := facts.leakage):
         return None
     if "groups_on_both_sides" not in found:
@@ -307,7 +307,7 @@ def rebuild(facts: CardFacts) -> Markdown:
 
 
 def commands(facts: CardFacts) -> list[str]:
-    """Those of the stages, and publishing into a folder, for nobody else can write to the place on the Hub."""
+    """The commands of all stages and of `publish`, which goes to a folder: readers cannot write to the Hub dataset."""
     split = (facts.split_policy or {}).get("split", "auto")
     # In older records `split` said how to split.
     told = {name: value for name, value in facts.config.items() if name != "split"}
@@ -325,7 +325,7 @@ def versions(facts: CardFacts) -> Markdown:
 
 
 def limits(facts: CardFacts) -> list[Markdown]:
-    """Each where it holds, and only there."""
+    """The limitations that apply to this dataset."""
     counts, found = facts.counts, []
     if facts.kind in ("raw", "filtered", "unique") and not counts.evaluators:
         found.append(
