@@ -36,7 +36,7 @@ _MARKS = (
 )
 _FRAME = re.compile(r'^(\s*)File "([^"]*)", line (\d+)(.*)$')
 _NOT_THE_CANDIDATES = re.compile(
-    r"(?:site|dist)-packages/|/lib(?:64)?/python3|kernelmill/(?:evaluate|isolate)/|<frozen"
+    r"(?:site|dist)-packages/|/lib(?:64)?/python3|kernelmill/(?:evaluate|sandbox)/|<frozen"
 )
 _PATH = re.compile(r"(?<![\w.])(?:file:)?/{1,3}(?:[^\s/:'\"()<>,;|]{1,200}/)+[^\s/:'\"()<>,;|]{0,200}")
 _HOME = re.compile(r"(?<![\w.])~[\w.-]*/[^\s:'\"()<>,;|]*")
