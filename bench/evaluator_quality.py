@@ -28,7 +28,7 @@ from tests.evaluate.corpus import Case, cases
 
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
 from kernelmill.evaluate.verdict import Verdict
-from kernelmill.sandbox import Isolate, Reply
+from kernelmill.sandbox import Reply, Sandbox
 
 RESULTS = Path(__file__).parent / "results"
 PLAIN_SECONDS = 20.0
@@ -104,7 +104,7 @@ async def _judged(device: Literal["cpu", "cuda"], workers: int) -> list[Outcome]
             return await evaluator.evaluate(Pair(case.name, case.reference, case.code, case.entry_point))
 
         verdicts = await _so_many_at_once(workers, ours, everything)
-    with Isolate(
+    with Sandbox(
         "plain_check_worker", workers, PLAIN_SECONDS, environment={"TRITON_INTERPRET": "1"}
     ) as isolate:
 

@@ -24,7 +24,7 @@ from kernelmill.curate.specs.writer import write_spec
 from kernelmill.evaluate.static.examine import examine
 from kernelmill.problems.facts import module_facts
 from kernelmill.problems.source import read_source
-from kernelmill.sandbox import Isolate
+from kernelmill.sandbox import Sandbox
 
 MOST_S = {
     "help": 0.3,
@@ -42,7 +42,7 @@ def main() -> int:
     found: dict[str, list[float]] = {name: [] for name in MOST_S}
     help_line = [sys.executable, "-m", "kernelmill", "--help"]
     found["help"].append(best(lambda: subprocess.run(help_line, check=True, capture_output=True)))
-    with Isolate() as isolate, asyncio.Runner() as loop:
+    with Sandbox() as isolate, asyncio.Runner() as loop:
         for line in lines:
             row = json.loads(line)
             for name, work in works(row, line, isolate, loop).items():
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def works(
-    row: dict[str, Any], line: bytes, isolate: Isolate, loop: asyncio.Runner
+    row: dict[str, Any], line: bytes, isolate: Sandbox, loop: asyncio.Runner
 ) -> dict[str, Callable[[], object]]:
     """Each of the small things, for one row."""
     name, code = row["info"]["module_name"], row["info"]["python_code"]

@@ -15,7 +15,7 @@ from kernelmill.llm.engine import BadAnswer
 from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.facts import ModuleFacts, module_facts
 from kernelmill.problems.source import read_source
-from kernelmill.sandbox import Isolate
+from kernelmill.sandbox import Sandbox
 from tests.conftest import ROOT
 
 
@@ -120,14 +120,14 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def isolate() -> Iterator[Isolate]:
-    with Isolate() as server:
+def isolate() -> Iterator[Sandbox]:
+    with Sandbox() as server:
         yield server
 
 
 @pytest.mark.parametrize(("level", "init", "forward"), CASES)
 def test_the_criteria_hold_for_traced_modules_and_the_evidence_says_so(
-    isolate: Isolate, level: str, init: str, forward: str
+    isolate: Sandbox, level: str, init: str, forward: str
 ) -> None:
     facts = asyncio.run(module_facts(module(init, forward), "Model", isolate))
     assert facts.trace is not None, facts.trace_error
@@ -144,7 +144,7 @@ def test_the_criteria_hold_without_torch_by_the_source_alone(level: str, init: s
     assert "not traced (torch is not installed)" in rating.evidence
 
 
-def test_bundled_problems_get_harder_by_level(isolate: Isolate) -> None:
+def test_bundled_problems_get_harder_by_level(isolate: Sandbox) -> None:
     async def rate_all() -> dict[int, Counter[str]]:
         found: dict[int, Counter[str]] = {1: Counter(), 2: Counter(), 3: Counter()}
         for level, counts in found.items():

@@ -38,7 +38,7 @@ class Played:
         self.begun = True
         """Whether the claims of a proof ran at all."""
         self._statuses = list(statuses)
-        monkeypatch.setattr(batch, "Isolate", lambda *_, **__: self)
+        monkeypatch.setattr(batch, "Sandbox", lambda *_, **__: self)
         monkeypatch.setattr(batch, "Prover", lambda *_: self)
         monkeypatch.setattr(batch, "prove_folder", self._prove)
 

@@ -26,7 +26,7 @@ from kernelmill.problems.facts import (
     ValueFact,
     module_facts,
 )
-from kernelmill.sandbox import Isolate, Reply
+from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.parent import make_reply
 from tests.conftest import own_children
 
@@ -42,26 +42,26 @@ import torch.nn.functional as F
 
 
 @pytest.fixture(scope="module")
-def isolate() -> Iterator[Isolate]:
+def isolate() -> Iterator[Sandbox]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAKE_API_KEY", "sk-secret-in-the-parent")
-        with Isolate(timeout=8, memory_mb=1024) as warm:
+        with Sandbox(timeout=8, memory_mb=1024) as warm:
             assert warm.what_is_missing() is not None  # waits for torch, so that no test's time includes it
             yield warm
         assert own_children() == []
 
 
-def facts(isolate: Isolate | None, code: str, entry_point: str | None = None) -> ModuleFacts:
+def facts(isolate: Sandbox | None, code: str, entry_point: str | None = None) -> ModuleFacts:
     return asyncio.run(module_facts(HEAD + textwrap.dedent(code), entry_point, isolate))
 
 
-def trace(isolate: Isolate, code: str, entry_point: str | None = None) -> Trace:
+def trace(isolate: Sandbox, code: str, entry_point: str | None = None) -> Trace:
     found = facts(isolate, code, entry_point)
     assert found.trace is not None, found.trace_error
     return found.trace
 
 
-def trace_error(isolate: Isolate, code: str) -> str:
+def trace_error(isolate: Sandbox, code: str) -> str:
     found = facts(isolate, code)
     assert found.trace is None
     assert found.trace_error is not None
@@ -104,7 +104,7 @@ PERCEPTRON = """
 """
 
 
-def test_a_module_is_described_by_what_it_takes_holds_computes_and_returns(isolate: Isolate) -> None:
+def test_a_module_is_described_by_what_it_takes_holds_computes_and_returns(isolate: Sandbox) -> None:
     found = trace(isolate, PERCEPTRON)
     assert (found.convention, found.mode) == ("kernelbench", "fake")
     assert found.init_values == [ValueFact("width", "8"), ValueFact("depth", "2")]
@@ -135,12 +135,12 @@ def test_a_module_is_described_by_what_it_takes_holds_computes_and_returns(isola
     assert found.ops_left_out == 0
 
 
-def test_facts_survive_being_written_and_read(isolate: Isolate) -> None:
+def test_facts_survive_being_written_and_read(isolate: Sandbox) -> None:
     found = facts(isolate, PERCEPTRON)
     assert msgspec.json.decode(msgspec.json.encode(found), type=ModuleFacts) == found
 
 
-def test_a_kernelbook_row_is_built_from_its_arguments_and_its_configuration_object(isolate: Isolate) -> None:
+def test_a_kernelbook_row_is_built_from_its_arguments_and_its_configuration_object(isolate: Sandbox) -> None:
     code = """
         from _paritybench_helpers import _mock_config
         class Block(nn.Module):
@@ -178,7 +178,7 @@ def test_a_kernelbook_row_is_built_from_its_arguments_and_its_configuration_obje
     ],
 )
 def test_the_two_conventions_are_told_apart_by_shape(
-    isolate: Isolate, returned: str, convention: str, arguments: dict[str, str]
+    isolate: Sandbox, returned: str, convention: str, arguments: dict[str, str]
 ) -> None:
     code = f"""
         class Model(nn.Module):
@@ -196,7 +196,7 @@ def test_the_two_conventions_are_told_apart_by_shape(
     assert {v.name: v.repr for v in found.init_values} == arguments
 
 
-def test_outputs_are_named_by_their_place(isolate: Isolate) -> None:
+def test_outputs_are_named_by_their_place(isolate: Sandbox) -> None:
     code = model('(x, [x > 0, None], {"loss": x.sum(), "n": (x.argmax(), 3)})')
     found = trace(isolate, code)
     assert [(o.name, o.shape, o.dtype) for o in found.outputs] == [
@@ -208,7 +208,7 @@ def test_outputs_are_named_by_their_place(isolate: Isolate) -> None:
     assert found.output_values == [ValueFact("output[1][1]", "None"), ValueFact('output[2]["n"][1]', "3")]
 
 
-def test_inputs_of_every_type_are_named_by_the_parameters_they_go_to(isolate: Isolate) -> None:
+def test_inputs_of_every_type_are_named_by_the_parameters_they_go_to(isolate: Sandbox) -> None:
     code = """
         class Model(nn.Module):
             def forward(self, ids, mask, parts, k, *more, scale, **rest):
@@ -233,7 +233,7 @@ def test_inputs_of_every_type_are_named_by_the_parameters_they_go_to(isolate: Is
     assert found.input_values == [ValueFact("k", "7"), ValueFact("rest", "{'extra': 'e'}")]
 
 
-def test_a_problem_of_hundreds_of_gigabytes_is_traced_without_making_its_tensors(isolate: Isolate) -> None:
+def test_a_problem_of_hundreds_of_gigabytes_is_traced_without_making_its_tensors(isolate: Sandbox) -> None:
     code = model(
         "torch.softmax(self.fc(x), -1).cumsum(0)",
         "torch.rand(1 << 20, 1 << 15)",
@@ -256,21 +256,21 @@ def test_a_problem_of_hundreds_of_gigabytes_is_traced_without_making_its_tensors
         "torch.tensor(x.tolist())",
     ],
 )
-def test_a_module_that_looks_at_numbers_is_run_for_real(isolate: Isolate, forward: str) -> None:
+def test_a_module_that_looks_at_numbers_is_run_for_real(isolate: Sandbox, forward: str) -> None:
     assert trace(isolate, model(forward)).mode == "real"
 
 
-def test_what_would_not_fit_is_not_run_for_real(isolate: Isolate) -> None:
+def test_what_would_not_fit_is_not_run_for_real(isolate: Sandbox) -> None:
     error = trace_error(isolate, model("x * x.sum().item()", "torch.rand(1 << 32)"))
     assert "a real run would take about 32.0 GiB, the limit is 1.0 GiB" in error
 
 
-def test_parameters_made_by_the_first_run_are_stated(isolate: Isolate) -> None:
+def test_parameters_made_by_the_first_run_are_stated(isolate: Sandbox) -> None:
     found = trace(isolate, model("self.fc(x)", init="self.fc = nn.LazyLinear(5)"))
     assert [(p.name, p.shape) for p in found.parameters] == [("fc.weight", [5, 8]), ("fc.bias", [5])]
 
 
-def test_a_run_of_very_many_operations_is_cut_and_says_so(isolate: Isolate) -> None:
+def test_a_run_of_very_many_operations_is_cut_and_says_so(isolate: Sandbox) -> None:
     code = model("sum((x.view(32) for _ in range(11_000)), x.view(32))")
     found = trace(isolate, code)
     assert len(found.ops) == 20_000
@@ -335,7 +335,7 @@ KINDS = {
 }
 
 
-def test_operations_are_of_the_kind_a_kernel_writer_would_say(isolate: Isolate) -> None:
+def test_operations_are_of_the_kind_a_kernel_writer_would_say(isolate: Sandbox) -> None:
     """All in one module, for the sake of time: each expression in a submodule of its own."""
     classes = "".join(
         f"class M{i}(nn.Module):\n    def forward(self, x):\n        return {expression}\n"
@@ -364,7 +364,7 @@ def test_operations_are_of_the_kind_a_kernel_writer_would_say(isolate: Isolate) 
     ],
 )
 @pytest.mark.parametrize("look", ["", " * x.sum().item()"])
-def test_attention_is_one_operation_in_every_form(isolate: Isolate, forward: str, look: str) -> None:
+def test_attention_is_one_operation_in_every_form(isolate: Sandbox, forward: str, look: str) -> None:
     code = model(forward + look, "torch.rand(2, 2, 4, 8)", "self.mha = nn.MultiheadAttention(8, 2)")
     found = trace(isolate, code)
     assert found.mode == ("real" if look else "fake")
@@ -381,7 +381,7 @@ def test_attention_is_one_operation_in_every_form(isolate: Isolate, forward: str
     [("LSTM", "aten.lstm", 4), ("GRU", "aten.gru", 3), ("RNN", "aten.rnn_tanh", 1)],
 )
 def test_a_recurrent_module_is_one_operation_with_the_shapes_of_a_real_run(
-    isolate: Isolate, layer: str, op: str, gates: int, look: str
+    isolate: Sandbox, layer: str, op: str, gates: int, look: str
 ) -> None:
     kwargs = "batch_first=True, bidirectional=True, num_layers=2"
     code = model(
@@ -396,7 +396,7 @@ def test_a_recurrent_module_is_one_operation_with_the_shapes_of_a_real_run(
     assert states == [[4, 2, 6]] * (2 if layer == "LSTM" else 1)
 
 
-def test_recurrent_cells_functions_and_packed_sequences_are_one_operation_each(isolate: Isolate) -> None:
+def test_recurrent_cells_functions_and_packed_sequences_are_one_operation_each(isolate: Sandbox) -> None:
     pack = "nn.utils.rnn.pack_padded_sequence(x, torch.tensor([50, 20]), batch_first=True)"
     layers = "[nn.GRUCell(8, 6), nn.LSTM(8, 6, proj_size=3, batch_first=True), nn.LSTMCell(8, 6), nn.RNNCell(8, 6)]"
     code = model(
@@ -439,7 +439,7 @@ def test_recurrent_cells_functions_and_packed_sequences_are_one_operation_each(i
     ],
 )
 def test_an_error_is_one_line_with_its_type_and_the_line_of_the_source(
-    isolate: Isolate, code: str, says: str
+    isolate: Sandbox, code: str, says: str
 ) -> None:
     found = facts(isolate, code)
     assert found.source.entry_point == "Model"
@@ -447,7 +447,7 @@ def test_an_error_is_one_line_with_its_type_and_the_line_of_the_source(
         raise AssertionError(trace_error(isolate, code))
 
 
-def test_a_source_that_cannot_be_read_is_an_error_and_is_not_run(isolate: Isolate) -> None:
+def test_a_source_that_cannot_be_read_is_an_error_and_is_not_run(isolate: Sandbox) -> None:
     with pytest.raises(SourceError):
         facts(isolate, "class Model(:")
 
@@ -460,20 +460,20 @@ def test_without_an_isolated_process_nothing_is_run_and_the_reason_is_stated(tmp
     assert not marker.exists()
 
 
-def test_without_torch_the_reason_is_stated(isolate: Isolate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_the_reason_is_stated(isolate: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "torch is not installed" in (facts(isolate, model("x")).trace_error or "")
 
 
 def test_a_reply_that_is_no_trace_is_not_believed() -> None:
-    class Liar(Isolate):
+    class Liar(Sandbox):
         async def run(self, request: dict[str, Any], timeout: float | None = None) -> Reply:  # noqa: ASYNC109
             return make_reply("ok", result={"mode": "fake"})
 
     assert "answered something else" in (facts(Liar(), model("x")).trace_error or "")
 
 
-def test_source_can_be_inspected_and_scripted_while_it_is_traced(isolate: Isolate) -> None:
+def test_source_can_be_inspected_and_scripted_while_it_is_traced(isolate: Sandbox) -> None:
     code = """
         import inspect
         @torch.jit.script
@@ -491,7 +491,7 @@ def test_source_can_be_inspected_and_scripted_while_it_is_traced(isolate: Isolat
 # -------------------------------------------------------------------------------------------------------- attacks
 
 
-def test_a_module_finds_no_secret_in_its_environment(isolate: Isolate) -> None:
+def test_a_module_finds_no_secret_in_its_environment(isolate: Sandbox) -> None:
     code = model("(x, sorted(__import__('os').environ))")
     names = trace(isolate, code).output_values[0].repr
     assert "OMP_NUM_THREADS" in names
@@ -500,7 +500,7 @@ def test_a_module_finds_no_secret_in_its_environment(isolate: Isolate) -> None:
 
 
 def test_a_module_cannot_read_or_write_the_users_files(
-    isolate: Isolate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    isolate: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if any(line.startswith("landlock") for line in isolate.what_is_missing()):
         pytest.skip("this kernel has no landlock")
@@ -517,7 +517,7 @@ def test_a_module_cannot_read_or_write_the_users_files(
     assert secret.read_text() == "KEY=secret"
 
 
-def test_a_module_cannot_reach_a_listener(isolate: Isolate) -> None:
+def test_a_module_cannot_reach_a_listener(isolate: Sandbox) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         attack = f"__import__('socket').create_connection(('127.0.0.1', {port}), 1)"
@@ -539,33 +539,33 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize(("attack", "says"), ATTACKS.items(), ids=ATTACKS.keys())
-def test_a_hostile_module_costs_one_request(isolate: Isolate, attack: str, says: str) -> None:
+def test_a_hostile_module_costs_one_request(isolate: Sandbox, attack: str, says: str) -> None:
     assert says in trace_error(isolate, model("x", init=attack))
     assert trace(isolate, model("x + 1")).mode == "fake"
     assert len(own_children()) == 1
 
 
-def test_real_memory_is_bounded(isolate: Isolate) -> None:
+def test_real_memory_is_bounded(isolate: Sandbox) -> None:
     code = model("[x.sum().item() * torch.ones(1 << 26) for _ in range(100)]")
     assert "out of memory" in trace_error(isolate, code)
 
 
-def test_nothing_of_a_module_reaches_this_process(isolate: Isolate) -> None:
+def test_nothing_of_a_module_reaches_this_process(isolate: Sandbox) -> None:
     before = set(sys.modules)
     trace(isolate, model("x") + "import this\n")
     assert {name for name in set(sys.modules) - before if name in ("this", "torch")} == set()
 
 
 def test_a_warm_isolate_traces_a_small_module_in_a_fraction_of_the_time_that_a_fresh_one_takes(
-    isolate: Isolate,
+    isolate: Sandbox,
 ) -> None:
     code = model("F.relu(self.fc(x)).sum()", init="self.fc = nn.Linear(8, 8)")
 
-    def seconds(isolate: Isolate) -> float:
+    def seconds(isolate: Sandbox) -> float:
         start = time.monotonic()
         trace(isolate, code)
         return time.monotonic() - start
 
-    with Isolate(timeout=60) as fresh:
+    with Sandbox(timeout=60) as fresh:
         cold = seconds(fresh)  # it imports torch first
     assert min(seconds(isolate) for _ in range(10)) < cold / 4

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.sandbox import Doing, Isolate, Reply
+from kernelmill.sandbox import Doing, Reply, Sandbox
 from kernelmill.sandbox.gpu_lock import PATIENCE, Turns
 from kernelmill.sandbox.own_time import OwnTime, counted
 from kernelmill.sandbox.wire import pack
@@ -59,15 +59,15 @@ def handle(request):
 
 
 @pytest.fixture
-def isolate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Isolate]:
+def isolate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
     (tmp_path / "turn_worker.py").write_text(WORKER)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    with Isolate("turn_worker", workers=8, timeout=120, memory_mb=512) as warm:
+    with Sandbox("turn_worker", workers=8, timeout=120, memory_mb=512) as warm:
         warm.what_is_missing()  # it is ready: requests are taken in the order in which they come
         yield warm
 
 
-def together(isolate: Isolate, *requests: dict[str, Any]) -> list[Reply]:
+def together(isolate: Sandbox, *requests: dict[str, Any]) -> list[Reply]:
     """All at once; `limit` in a request is its time-out."""
 
     async def run() -> list[Reply]:
@@ -185,7 +185,7 @@ def test_a_turn_is_overdue_when_its_cap_is_over_and_waiting_does_not_count() -> 
 # ------------------------------------------------------------------------------------------- with processes
 
 
-def test_many_are_beside_each_other_and_one_is_alone(isolate: Isolate) -> None:
+def test_many_are_beside_each_other_and_one_is_alone(isolate: Sandbox) -> None:
     keep = {"keep": 0.5}
     first, second, alone = spans(
         together(isolate, {"turn": "beside"} | keep, {"turn": "beside"} | keep, {"turn": "alone"} | keep)
@@ -195,7 +195,7 @@ def test_many_are_beside_each_other_and_one_is_alone(isolate: Isolate) -> None:
     assert not overlap(second, alone)
 
 
-def test_waiting_for_a_turn_is_no_part_of_a_time_out(isolate: Isolate) -> None:
+def test_waiting_for_a_turn_is_no_part_of_a_time_out(isolate: Sandbox) -> None:
     holder, waiter = together(
         isolate, {"turn": "alone", "keep": 3}, {"turn": "alone", "keep": 0, "limit": 1.0}
     )
@@ -203,12 +203,12 @@ def test_waiting_for_a_turn_is_no_part_of_a_time_out(isolate: Isolate) -> None:
     assert waiter["seconds"] > 2, "it did wait for longer than it may run"
 
 
-def test_who_has_a_turn_is_late_as_anybody(isolate: Isolate) -> None:
+def test_who_has_a_turn_is_late_as_anybody(isolate: Sandbox) -> None:
     (reply,) = together(isolate, {"turn": "alone", "keep": 600, "limit": 1.0})
     assert (reply["kind"], reply["cut"]) == ("timeout", "")
 
 
-def test_who_keeps_a_turn_is_ended_from_outside_and_its_draft_is_its_reply(isolate: Isolate) -> None:
+def test_who_keeps_a_turn_is_ended_from_outside_and_its_draft_is_its_reply(isolate: Sandbox) -> None:
     keeps = {"turn": "alone", "keep": 600, "cap": 1.0}
     kept, waiter = together(isolate, keeps | {"draft": {"verdict": "so far"}}, {"turn": "alone"})
     assert (kept["kind"], kept["cut"], kept["result"]) == ("ok", "overdue", {"verdict": "so far"})
@@ -218,22 +218,22 @@ def test_who_keeps_a_turn_is_ended_from_outside_and_its_draft_is_its_reply(isola
     assert "kept a turn" in kept["message"]
 
 
-def test_a_draft_that_was_taken_back_is_no_reply(isolate: Isolate) -> None:
+def test_a_draft_that_was_taken_back_is_no_reply(isolate: Sandbox) -> None:
     (kept,) = together(isolate, {"turn": "alone", "keep": 600, "cap": 1.0, "draft": None})
     assert kept["kind"] == "timeout"
 
 
-def test_a_draft_is_not_the_reply_of_who_gives_one(isolate: Isolate) -> None:
+def test_a_draft_is_not_the_reply_of_who_gives_one(isolate: Sandbox) -> None:
     (reply,) = together(isolate, {"draft": {"verdict": "so far"}})
     assert (reply["result"], reply["cut"]) == ({}, "")
 
 
-def test_the_turn_of_who_dies_goes_to_the_next(isolate: Isolate) -> None:
+def test_the_turn_of_who_dies_goes_to_the_next(isolate: Sandbox) -> None:
     dead, waiter = together(isolate, {"turn": "alone", "keep": 0.3, "die": True}, {"turn": "alone"})
     assert (dead["kind"], waiter["kind"]) == ("crashed", "ok")
 
 
-def test_it_can_be_seen_who_has_a_turn_and_who_waits(isolate: Isolate) -> None:
+def test_it_can_be_seen_who_has_a_turn_and_who_waits(isolate: Sandbox) -> None:
     async def run() -> list[Doing]:
         holder = asyncio.create_task(
             isolate.run({"turn": "alone", "keep": 3, "label": "a", "doing": "timing"})
@@ -270,14 +270,14 @@ def said(text: str) -> dict[str, Any]:
         "[]",
     ],
 )
-def test_nonsense_over_the_line_costs_the_child_alone(isolate: Isolate, text: str) -> None:
+def test_nonsense_over_the_line_costs_the_child_alone(isolate: Sandbox, text: str) -> None:
     bad, neighbour = together(isolate, said(text), {"turn": "alone"})
     assert bad["kind"] == "crashed", bad
     assert neighbour["kind"] == "ok"
 
 
 def test_a_child_that_ends_within_its_reply_while_the_server_is_busy_costs_itself_alone(
-    isolate: Isolate,
+    isolate: Sandbox,
 ) -> None:
     """The server then sees at once that a reply has begun and that nothing more comes over the line."""
     (server,) = own_children()
@@ -294,12 +294,12 @@ def test_a_child_that_ends_within_its_reply_while_the_server_is_busy_costs_itsel
     assert [reply["kind"] for reply in asyncio.run(run())] == ["crashed", "ok"]
 
 
-def test_a_cap_is_no_longer_than_the_time_for_the_request(isolate: Isolate) -> None:
+def test_a_cap_is_no_longer_than_the_time_for_the_request(isolate: Sandbox) -> None:
     kept, waiter = together(isolate, {"turn": "alone", "keep": 600, "limit": 1.0}, {"turn": "alone"})
     assert (kept["kind"], waiter["kind"]) == ("timeout", "ok")
 
 
-def test_cancelled_requests_leave_no_open_files(isolate: Isolate) -> None:
+def test_cancelled_requests_leave_no_open_files(isolate: Sandbox) -> None:
     async def cancelled() -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.2):
@@ -368,21 +368,21 @@ def test_a_process_that_sleeps_does() -> None:
     clock.close()
 
 
-def test_a_child_without_a_processor_is_not_late(isolate: Isolate) -> None:
+def test_a_child_without_a_processor_is_not_late(isolate: Sandbox) -> None:
     """It needs one second of a processor, may run for two, and has to share with four others."""
     with one_busy_processor(4):
         isolate.close()
-        with Isolate("turn_worker", workers=1, timeout=2, memory_mb=512) as starved:
+        with Sandbox("turn_worker", workers=1, timeout=2, memory_mb=512) as starved:
             reply = starved.run_sync({"work": 1.0})
     assert reply["kind"] == "ok", reply
     assert reply["seconds"] > 2, "by the clock it took longer than it may run"
     assert 0.9 < reply["cpu"] < 2.5
 
 
-def test_a_child_that_works_for_too_long_is_late_on_a_busy_processor_too(isolate: Isolate) -> None:
+def test_a_child_that_works_for_too_long_is_late_on_a_busy_processor_too(isolate: Sandbox) -> None:
     with one_busy_processor(3):
         isolate.close()
-        with Isolate("turn_worker", workers=1, timeout=1, memory_mb=512) as starved:
+        with Sandbox("turn_worker", workers=1, timeout=1, memory_mb=512) as starved:
             reply = starved.run_sync({"work": 600})
     assert reply["kind"] == "timeout", reply
     assert reply["cpu"] < 5

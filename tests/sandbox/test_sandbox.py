@@ -34,8 +34,8 @@ from kernelmill.sandbox import (
     MAX_REPLY,
     MAX_REQUEST,
     MAX_SCRATCH,
-    Isolate,
     Reply,
+    Sandbox,
     confine,
     what_is_missing,
 )
@@ -66,14 +66,14 @@ def worker_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def isolate(worker_folder: Path) -> Iterator[Isolate]:
-    with Isolate("run_text_worker", timeout=TIMEOUT, memory_mb=512) as warm:
+def isolate(worker_folder: Path) -> Iterator[Sandbox]:
+    with Sandbox("run_text_worker", timeout=TIMEOUT, memory_mb=512) as warm:
         yield warm
     assert own_children() == []
 
 
 @pytest.fixture
-def on_disk(worker_folder: Path) -> Iterator[Isolate]:
+def on_disk(worker_folder: Path) -> Iterator[Sandbox]:
     """A server on a machine where a child cannot have a file system of its own."""
     patched = """
         from kernelmill.sandbox import confine
@@ -81,40 +81,40 @@ def on_disk(worker_folder: Path) -> Iterator[Isolate]:
         confine._own_scratch = absent
     """
     (worker_folder / "on_disk_worker.py").write_text(textwrap.dedent(patched) + WORKER)
-    with Isolate("on_disk_worker", timeout=10, memory_mb=512) as warm:
+    with Sandbox("on_disk_worker", timeout=10, memory_mb=512) as warm:
         assert has(warm, confine.SCRATCH_LIMIT)  # for the server stands in for it
         yield warm
 
 
-def run(isolate: Isolate, code: str) -> Reply:
+def run(isolate: Sandbox, code: str) -> Reply:
     return isolate.run_sync({"code": code})
 
 
-def value(isolate: Isolate, code: str) -> object:
+def value(isolate: Sandbox, code: str) -> object:
     reply = run(isolate, code)
     assert reply["kind"] == "ok", reply
     return reply["result"]["value"]
 
 
-def error(isolate: Isolate, code: str) -> str:
+def error(isolate: Sandbox, code: str) -> str:
     """The type of the exception that a request ended in."""
     reply = run(isolate, code)
     assert reply["kind"] == "error", reply
     return reply["type"]
 
 
-def assert_only_the_server_is_left(isolate: Isolate) -> None:
+def assert_only_the_server_is_left(isolate: Sandbox) -> None:
     """The next request works, and no process of an earlier one lives."""
     assert value(isolate, "value = 6 * 7") == 42
     assert len(own_children()) == 1
 
 
-def scratch_size(isolate: Isolate) -> object:
+def scratch_size(isolate: Sandbox) -> object:
     """The size of the file system that a child writes to."""
     return value(isolate, "import os; s = os.statvfs('.'); value = s.f_blocks * s.f_frsize")
 
 
-def has(isolate: Isolate, protection: str) -> bool:
+def has(isolate: Sandbox, protection: str) -> bool:
     return not any(line.startswith(protection) for line in isolate.what_is_missing())
 
 
@@ -125,7 +125,7 @@ def test_no_variable_of_the_parent_reaches_the_child(
     worker_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_API_KEY", "sk-secret-in-the-parent")
-    with Isolate("run_text_worker", timeout=TIMEOUT) as fresh:
+    with Sandbox("run_text_worker", timeout=TIMEOUT) as fresh:
         environment = value(fresh, "import os; value = dict(os.environ)")
         assert isinstance(environment, dict)
         assert set(environment) == {"PATH", "LANG", "HOME", "TMPDIR", "OMP_NUM_THREADS"}
@@ -141,7 +141,7 @@ def test_no_variable_of_the_parent_reaches_the_child(
         assert value(fresh, reads) == [False, False, False]
 
 
-def test_files_of_the_user_can_be_neither_read_nor_listed(isolate: Isolate, tmp_path: Path) -> None:
+def test_files_of_the_user_can_be_neither_read_nor_listed(isolate: Sandbox, tmp_path: Path) -> None:
     if not has(isolate, "landlock"):
         pytest.skip("this kernel has no landlock")
     token = tmp_path / ".cache" / "huggingface" / "token"
@@ -156,14 +156,14 @@ def test_files_of_the_user_can_be_neither_read_nor_listed(isolate: Isolate, tmp_
     assert error(isolate, f"import os; os.link({str(token)!r}, 'x')") in REFUSED
 
 
-def test_the_folder_the_parent_stands_in_and_its_home_stay_closed(isolate: Isolate) -> None:
+def test_the_folder_the_parent_stands_in_and_its_home_stay_closed(isolate: Sandbox) -> None:
     if not has(isolate, "landlock"):
         pytest.skip("this kernel has no landlock")
     for folder in (os.getcwd(), os.path.expanduser("~"), "/proc", "/etc", "/tmp", "/"):
         assert error(isolate, f"import os; os.listdir({folder!r})") == "PermissionError", folder
 
 
-def test_python_itself_can_be_read_and_the_scratch_folder_written(isolate: Isolate) -> None:
+def test_python_itself_can_be_read_and_the_scratch_folder_written(isolate: Sandbox) -> None:
     code = """
         import os, tempfile, colorsys, wave, inspect, threading
         assert "def rgb_to_hsv" in inspect.getsource(colorsys)
@@ -200,7 +200,7 @@ def test_python_itself_can_be_read_and_the_scratch_folder_written(isolate: Isola
     ],
 )
 def test_nothing_outside_the_scratch_folder_can_be_changed(
-    isolate: Isolate, tmp_path: Path, attack: str
+    isolate: Sandbox, tmp_path: Path, attack: str
 ) -> None:
     if not (has(isolate, "landlock") and has(isolate, "seccomp")):
         pytest.skip("this kernel has no landlock or no seccomp")
@@ -217,7 +217,7 @@ def test_nothing_outside_the_scratch_folder_can_be_changed(
 # ---------------------------------------------------------------------------------------------------- network
 
 
-def test_a_listener_on_loopback_cannot_be_reached(isolate: Isolate, tmp_path: Path) -> None:
+def test_a_listener_on_loopback_cannot_be_reached(isolate: Sandbox, tmp_path: Path) -> None:
     unix = str(tmp_path / "s")
     with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as local:
         local.bind(unix)
@@ -237,7 +237,7 @@ def test_a_listener_on_loopback_cannot_be_reached(isolate: Isolate, tmp_path: Pa
 def test_the_network_namespace_alone_keeps_the_child_in(worker_folder: Path) -> None:
     patched = "from kernelmill.sandbox import confine\nconfine._filter_system_calls = confine._restrict_files = lambda *a: None\n"
     (worker_folder / "no_seccomp_worker.py").write_text(patched + WORKER)
-    with Isolate("no_seccomp_worker", timeout=TIMEOUT) as weak:
+    with Sandbox("no_seccomp_worker", timeout=TIMEOUT) as weak:
         if not has(weak, "network"):
             pytest.skip("no network namespace here")
         with socket.create_server(("127.0.0.1", 0)) as tcp:
@@ -299,7 +299,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("code", "kind", "says"), ENDS.values(), ids=ENDS.keys())
-def test_a_bad_end_costs_one_request(isolate: Isolate, code: str, kind: str, says: str) -> None:
+def test_a_bad_end_costs_one_request(isolate: Sandbox, code: str, kind: str, says: str) -> None:
     reply = run(isolate, code)
     assert reply["kind"] == kind, reply
     assert says in f"{reply['type']}: {reply['message']}"
@@ -307,12 +307,12 @@ def test_a_bad_end_costs_one_request(isolate: Isolate, code: str, kind: str, say
     assert_only_the_server_is_left(isolate)
 
 
-def test_a_child_that_uses_every_core_has_its_whole_time(isolate: Isolate) -> None:
+def test_a_child_that_uses_every_core_has_its_whole_time(isolate: Sandbox) -> None:
     limit = value(isolate, "import resource; value = resource.getrlimit(resource.RLIMIT_CPU)[0]")
     assert limit == (int(TIMEOUT) + 1) * len(os.sched_getaffinity(0))
 
 
-def test_a_reply_that_is_printed_or_written_to_every_descriptor_is_not_believed(isolate: Isolate) -> None:
+def test_a_reply_that_is_printed_or_written_to_every_descriptor_is_not_believed(isolate: Sandbox) -> None:
     forged = """
         import json, os, struct
         body = json.dumps({"kind": "ok", "result": {"value": "forged"}}).encode()
@@ -333,7 +333,7 @@ def test_a_reply_that_is_printed_or_written_to_every_descriptor_is_not_believed(
     assert_only_the_server_is_left(isolate)
 
 
-def test_what_is_printed_comes_back_cut_to_its_end(isolate: Isolate) -> None:
+def test_what_is_printed_comes_back_cut_to_its_end(isolate: Sandbox) -> None:
     reply = run(
         isolate, "for i in range(200_000): print('line', i)\nimport sys; print('last', file=sys.stderr)"
     )
@@ -342,18 +342,18 @@ def test_what_is_printed_comes_back_cut_to_its_end(isolate: Isolate) -> None:
     assert reply["output"].endswith("line 199998\nline 199999\nlast\n")
 
 
-def test_a_reply_just_under_the_limit_arrives_whole(isolate: Isolate) -> None:
+def test_a_reply_just_under_the_limit_arrives_whole(isolate: Sandbox) -> None:
     size = MAX_REPLY - 100
     assert value(isolate, f"value = 'x' * {size}") == "x" * size
 
 
-def test_a_request_over_the_limit_is_refused_and_not_sent(isolate: Isolate) -> None:
+def test_a_request_over_the_limit_is_refused_and_not_sent(isolate: Sandbox) -> None:
     reply = run(isolate, "#" * (MAX_REQUEST + 1))
     assert (reply["kind"], reply["type"]) == ("error", "ValueError")
     assert_only_the_server_is_left(isolate)
 
 
-def test_a_scratch_folder_is_removed_however_deep_and_closed_it_is(on_disk: Isolate) -> None:
+def test_a_scratch_folder_is_removed_however_deep_and_closed_it_is(on_disk: Sandbox) -> None:
     code = """
         import os
         value = os.getcwd()
@@ -400,7 +400,7 @@ FILLERS = {
 @pytest.mark.parametrize("code", FILLERS.values(), ids=FILLERS.keys())
 @pytest.mark.parametrize("where", ["isolate", "on_disk"])
 def test_the_disk_cannot_be_filled(request: pytest.FixtureRequest, where: str, code: str) -> None:
-    server: Isolate = request.getfixturevalue(where)
+    server: Sandbox = request.getfixturevalue(where)
     if where == "on_disk" and "unlink" in code and not os.access("/proc/self/io", os.R_OK):
         pytest.skip("this kernel does not count what a process writes")
     free = shutil.disk_usage(tempfile.gettempdir()).free
@@ -412,7 +412,7 @@ def test_the_disk_cannot_be_filled(request: pytest.FixtureRequest, where: str, c
     assert shutil.disk_usage(tempfile.gettempdir()).free > free - MAX_SCRATCH
 
 
-def test_a_hundred_megabytes_may_be_written_and_read_again(isolate: Isolate, on_disk: Isolate) -> None:
+def test_a_hundred_megabytes_may_be_written_and_read_again(isolate: Sandbox, on_disk: Sandbox) -> None:
     code = """
         for name in "abcd":
             open(name, "wb").write(bytes(25 << 20))
@@ -421,7 +421,7 @@ def test_a_hundred_megabytes_may_be_written_and_read_again(isolate: Isolate, on_
     assert value(isolate, code) == value(on_disk, code) == 100 << 20
 
 
-def test_a_scratch_folder_in_memory_is_seen_by_its_child_only(isolate: Isolate) -> None:
+def test_a_scratch_folder_in_memory_is_seen_by_its_child_only(isolate: Sandbox) -> None:
     if scratch_size(isolate) != MAX_SCRATCH:
         pytest.skip("no mount namespace here: the server watches the disk instead")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -440,7 +440,7 @@ def test_a_scratch_folder_in_memory_is_seen_by_its_child_only(isolate: Isolate) 
 # ------------------------------------------------------------------------------------------- servers and parents
 
 
-def test_two_requests_run_at_once_and_the_others_wait(isolate: Isolate) -> None:
+def test_two_requests_run_at_once_and_the_others_wait(isolate: Sandbox) -> None:
     request = {"code": "import time; a = time.monotonic(); time.sleep(0.3); value = [a, time.monotonic()]"}
 
     async def four() -> list[Reply]:
@@ -452,7 +452,7 @@ def test_two_requests_run_at_once_and_the_others_wait(isolate: Isolate) -> None:
 
 
 def test_the_server_outlives_the_thread_that_started_it(worker_folder: Path) -> None:
-    fresh = Isolate("run_text_worker", timeout=TIMEOUT)
+    fresh = Sandbox("run_text_worker", timeout=TIMEOUT)
     pids: list[int] = []
     code = "import os; value = os.getppid()"
     thread = threading.Thread(target=lambda: pids.append(int(str(value(fresh, code)))))
@@ -465,7 +465,7 @@ def test_the_server_outlives_the_thread_that_started_it(worker_folder: Path) -> 
         fresh.close()
 
 
-def test_cancelling_a_request_kills_its_child(isolate: Isolate) -> None:
+def test_cancelling_a_request_kills_its_child(isolate: Sandbox) -> None:
     async def cancelled() -> None:
         async with asyncio.timeout(0.3):
             await isolate.run({"code": "import time; time.sleep(1000)"})
@@ -480,7 +480,7 @@ def test_a_request_that_is_cancelled_on_its_way_to_the_server_is_ended_though_it
 ) -> None:
     """A busy machine takes its time to send a request: the loop that asked may have ended by then."""
     begun, go_on = threading.Event(), threading.Event()
-    with Isolate("run_text_worker", timeout=10_000) as fresh:
+    with Sandbox("run_text_worker", timeout=10_000) as fresh:
         assert value(fresh, "value = 1") == 1
         servers, connection = len(own_children()), fresh._connect()
         ready = connection.wait_until_ready
@@ -508,7 +508,7 @@ def test_a_request_that_is_cancelled_on_its_way_to_the_server_is_ended_though_it
             time.sleep(0.02)
 
 
-def test_a_server_that_is_killed_fails_its_requests_and_is_started_again(isolate: Isolate) -> None:
+def test_a_server_that_is_killed_fails_its_requests_and_is_started_again(isolate: Sandbox) -> None:
     assert value(isolate, "value = 1") == 1
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         future = pool.submit(run, isolate, "import time; time.sleep(1000)")
@@ -524,8 +524,8 @@ def test_a_server_that_is_killed_fails_its_requests_and_is_started_again(isolate
 PARENT = """
 import os, subprocess, sys, threading, time
 import psutil
-from kernelmill.sandbox import Isolate
-isolate = Isolate("run_text_worker", timeout=100).__enter__()
+from kernelmill.sandbox import Sandbox
+isolate = Sandbox("run_text_worker", timeout=100).__enter__()
 isolate.what_is_missing()
 threading.Thread(target=isolate.run_sync, args=({"code": "import time; time.sleep(1000)"},), daemon=True).start()
 while len(psutil.Process().children(recursive=True)) < 2:
@@ -571,7 +571,7 @@ def test_no_process_and_no_file_outlives_a_parent_that_is_killed(worker_folder: 
 
 
 def test_a_worker_that_cannot_be_imported_is_a_config_error_that_says_why() -> None:
-    with Isolate("no_such_worker_anywhere") as broken, pytest.raises(ConfigError, match="No module named"):
+    with Sandbox("no_such_worker_anywhere") as broken, pytest.raises(ConfigError, match="No module named"):
         broken.run_sync({})
 
 
@@ -581,12 +581,12 @@ def test_a_python_that_cannot_be_started_is_a_config_error_and_leaves_nothing(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(ConfigError, match=r"cannot start .*none: No such file"):
-        Isolate("run_text_worker").run_sync({})
+        Sandbox("run_text_worker").run_sync({})
     assert os.listdir(tmp_path) == []
 
 
 def test_a_closed_isolate_leaves_nothing_and_refuses_work(worker_folder: Path) -> None:
-    isolate = Isolate("run_text_worker")
+    isolate = Sandbox("run_text_worker")
     with isolate:
         assert value(isolate, "value = 1") == 1
         scratch = isolate._connection._scratch if isolate._connection else ""
@@ -601,7 +601,7 @@ def test_a_closed_isolate_leaves_nothing_and_refuses_work(worker_folder: Path) -
 # --------------------------------------------------------------------------------------- what a machine cannot give
 
 
-def test_this_machine_names_what_it_cannot_give(isolate: Isolate) -> None:
+def test_this_machine_names_what_it_cannot_give(isolate: Sandbox) -> None:
     missing = what_is_missing()
     assert missing == isolate.what_is_missing()
     for line in missing:
@@ -617,7 +617,7 @@ def test_a_protection_that_cannot_be_had_is_named_and_the_others_still_hold(work
         confine._restrict_files = absent
     """
     (worker_folder / "lacking_worker.py").write_text(textwrap.dedent(lacking) + WORKER)
-    with Isolate("lacking_worker", timeout=TIMEOUT) as weak:
+    with Sandbox("lacking_worker", timeout=TIMEOUT) as weak:
         assert "landlock: Function not implemented" in weak.what_is_missing()
         assert error(weak, "import os; os.fork()") == "PermissionError"
         if os.getuid() == 0 or has(weak, "network"):
@@ -629,7 +629,7 @@ def test_a_protection_that_cannot_be_had_is_named_and_the_others_still_hold(work
     ("step", "protection"), [("_drop_capabilities", "capabilities"), ("_own_scratch", confine.SCRATCH_LIMIT)]
 )
 def test_a_child_that_lacks_a_protection_the_machine_has_runs_nothing(
-    isolate: Isolate, worker_folder: Path, step: str, protection: str
+    isolate: Sandbox, worker_folder: Path, step: str, protection: str
 ) -> None:
     failing = """
         from kernelmill.sandbox import confine
@@ -648,7 +648,7 @@ def test_a_child_that_lacks_a_protection_the_machine_has_runs_nothing(
     (worker_folder / f"failing{step}_worker.py").write_text(
         textwrap.dedent(failing).replace("{step}", step) + WORKER
     )
-    with Isolate(f"failing{step}_worker", timeout=TIMEOUT) as weak:
+    with Sandbox(f"failing{step}_worker", timeout=TIMEOUT) as weak:
         if step == "_own_scratch" and scratch_size(isolate) != MAX_SCRATCH:
             pytest.skip("no mount namespace here")
         reply = run(weak, "value = 1")
@@ -666,8 +666,8 @@ def test_a_machine_without_namespaces_says_so(monkeypatch: pytest.MonkeyPatch) -
 
 AS_NOBODY = """
 import json, os, sys
-from kernelmill.sandbox import Isolate
-with Isolate("run_text_worker", timeout=5) as isolate:
+from kernelmill.sandbox import Sandbox
+with Sandbox("run_text_worker", timeout=5) as isolate:
     def ask(code):
         reply = isolate.run_sync({"code": code})
         return reply["type"] or reply["result"].get("value")
@@ -739,13 +739,13 @@ def test_all_of_it_works_for_a_user_who_is_not_root(worker_folder: Path) -> None
     }
 
 
-def test_a_request_to_a_warm_server_takes_a_fraction_of_what_starting_one_takes(isolate: Isolate) -> None:
-    def seconds(server: Isolate) -> float:
+def test_a_request_to_a_warm_server_takes_a_fraction_of_what_starting_one_takes(isolate: Sandbox) -> None:
+    def seconds(server: Sandbox) -> float:
         start = time.perf_counter()
         assert run(server, "")["kind"] == "ok"
         return time.perf_counter() - start
 
-    with Isolate("run_text_worker", timeout=TIMEOUT) as fresh:
+    with Sandbox("run_text_worker", timeout=TIMEOUT) as fresh:
         cold = seconds(fresh)
     run(isolate, "")
     assert min(seconds(isolate) for _ in range(20)) < cold / 4
@@ -781,7 +781,7 @@ def companion(end):
 """
 
 
-def processes_of(isolate: Isolate) -> int:
+def processes_of(isolate: Sandbox) -> int:
     """The server and what lives below it."""
     assert isolate._connection is not None
     server = psutil.Process(isolate._connection._process.pid)
@@ -789,13 +789,13 @@ def processes_of(isolate: Isolate) -> int:
 
 
 @pytest.fixture
-def pair(worker_folder: Path) -> Iterator[Isolate]:
+def pair(worker_folder: Path) -> Iterator[Sandbox]:
     (worker_folder / "pair_worker.py").write_text(PAIR)
-    with Isolate("pair_worker", timeout=TIMEOUT, memory_mb=512, companions=2) as warm:
+    with Sandbox("pair_worker", timeout=TIMEOUT, memory_mb=512, companions=2) as warm:
         yield warm
 
 
-def test_a_companion_talks_to_its_child_alone_from_a_process_of_its_own(pair: Isolate) -> None:
+def test_a_companion_talks_to_its_child_alone_from_a_process_of_its_own(pair: Sandbox) -> None:
     says = """
         import os
         end.sendall(f"{os.getpid()} {os.getcwd()}".encode())
@@ -806,7 +806,7 @@ def test_a_companion_talks_to_its_child_alone_from_a_process_of_its_own(pair: Is
     assert first[1] != second[1], "each has a scratch folder of its own"
 
 
-def test_a_companion_is_confined_as_its_child_is(pair: Isolate) -> None:
+def test_a_companion_is_confined_as_its_child_is(pair: Sandbox) -> None:
     tries = """
         import os, socket
         seen = []
@@ -822,7 +822,7 @@ def test_a_companion_is_confined_as_its_child_is(pair: Isolate) -> None:
     assert reply["result"]["answers"] == ["PermissionError " * 3 + "PermissionError"] * 2
 
 
-def test_a_companion_that_dies_or_hangs_costs_its_request_alone_and_leaves_nothing(pair: Isolate) -> None:
+def test_a_companion_that_dies_or_hangs_costs_its_request_alone_and_leaves_nothing(pair: Sandbox) -> None:
     crash, hang = "import os; os.kill(os.getpid(), 11)", "while True: pass"
     reply = pair.run_sync({"companions": [crash, hang]})
     assert reply["kind"] == "ok"
@@ -832,7 +832,7 @@ def test_a_companion_that_dies_or_hangs_costs_its_request_alone_and_leaves_nothi
     assert processes_of(pair) == 1
 
 
-def test_companions_end_with_a_request_that_times_out(pair: Isolate) -> None:
+def test_companions_end_with_a_request_that_times_out(pair: Sandbox) -> None:
     drip = "import time\nwhile True: end.sendall(b'x'); time.sleep(0.1)"
     reply = pair.run_sync({"companions": [drip, drip], "never": True})
     assert reply["kind"] == "timeout"
@@ -840,13 +840,13 @@ def test_companions_end_with_a_request_that_times_out(pair: Isolate) -> None:
 
 
 @pytest.fixture
-def executing(worker_folder: Path) -> Iterator[Isolate]:
+def executing(worker_folder: Path) -> Iterator[Sandbox]:
     program = os.path.realpath(shutil.which("cat") or "/bin/cat")
-    with Isolate("run_text_worker", timeout=TIMEOUT, memory_mb=512, programs=[program]) as warm:
+    with Sandbox("run_text_worker", timeout=TIMEOUT, memory_mb=512, programs=[program]) as warm:
         yield warm
 
 
-def test_a_child_runs_the_programs_named_and_no_other(executing: Isolate) -> None:
+def test_a_child_runs_the_programs_named_and_no_other(executing: Sandbox) -> None:
     cat = os.path.realpath(shutil.which("cat") or "/bin/cat")
     runs = f"""
         import subprocess
@@ -862,7 +862,7 @@ def test_a_child_runs_the_programs_named_and_no_other(executing: Isolate) -> Non
     assert value(executing, runs) == ["text", *["PermissionError"] * 3]
 
 
-def test_what_a_child_writes_itself_it_cannot_execute(executing: Isolate) -> None:
+def test_what_a_child_writes_itself_it_cannot_execute(executing: Sandbox) -> None:
     cat = os.path.realpath(shutil.which("cat") or "/bin/cat")
     copies = f"""
         import shutil, subprocess
@@ -873,12 +873,12 @@ def test_what_a_child_writes_itself_it_cannot_execute(executing: Isolate) -> Non
     assert error(executing, copies) == "PermissionError"
 
 
-def test_a_child_that_may_execute_still_cannot_copy_itself_or_leave_its_group(executing: Isolate) -> None:
+def test_a_child_that_may_execute_still_cannot_copy_itself_or_leave_its_group(executing: Sandbox) -> None:
     assert error(executing, "import os; os.fork()") == "PermissionError"
     assert error(executing, "import os; os.setsid()") == "PermissionError"
 
 
-def test_a_program_left_running_ends_with_its_child(executing: Isolate) -> None:
+def test_a_program_left_running_ends_with_its_child(executing: Sandbox) -> None:
     cat = os.path.realpath(shutil.which("cat") or "/bin/cat")
     leaves = f"""
         import os, subprocess

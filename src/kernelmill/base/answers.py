@@ -6,9 +6,9 @@ Producers mark the code in different ways. All of them are read, the most explic
     BEGIN_PYTHON … END_PYTHON
     ```python … ```
 
-Thoughts (`<think>…</think>`) are not part of the answer. A block starts at the last opening tag before its closing tag, so
-that a tag mentioned in prose does not count. It is an error if no block is found, or if several complete blocks hold
-different code. Does not judge the code.
+Thoughts (`<think>…</think>`) are not part of the answer. A block starts at the last opening tag before its
+closing tag, so that a tag mentioned in prose does not count. It is an error if no block is found, or if
+several complete blocks hold different code. Does not judge the code.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def code_of(text: str) -> str:
 
 
 def no_code(text: str) -> str:
-    """Return why an answer holds no candidate; empty where it may hold one, since a program may come without any mark.
+    """Return why an answer holds no candidate; empty where it may hold one: a program may come without marks.
 
     Unclosed thoughts never count as a candidate, whatever they contain: an error message would quote them.
     """
@@ -93,9 +93,10 @@ def no_code(text: str) -> str:
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """Split a text into thoughts and the rest. An unopened closing tag ends thoughts that began with the text.
+    """Split a text into thoughts and the rest.
 
-    Raises `NoAnswer` where thoughts are not closed: what follows may be thoughts or the answer.
+    An unopened closing tag ends thoughts that began with the text. Raises `NoAnswer` where thoughts are not
+    closed: what follows may be thoughts or the answer.
     """
     if text.startswith("<think>"):
         # Fast path: nearly always these are the only tags.
@@ -142,7 +143,7 @@ def _between(text: str, opening: str, closing: str) -> list[str]:
 def _fences(text: str) -> list[str]:
     """The contents of all code fences.
 
-    The search stops at the last closing fence: after it, each opening fence would be searched to the end in vain.
+    The search stops at the last closing fence: after it, each opening fence would cost a search to the end.
     """
     end = max((found.end() for found in _CLOSING_FENCE.finditer(text)), default=0)
     return _FENCE.findall(text, 0, end)

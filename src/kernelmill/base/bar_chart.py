@@ -1,7 +1,7 @@
 """Horizontal bar charts, as lines for a terminal and as a small SVG.
 
-Each line has a label, a bar and a number, so that the chart needs no scale. The same bars give the same bytes. Does not
-compute the bars: the caller does the counting.
+Each line has a label, a bar and a number, so that the chart needs no scale. The same bars give the same
+bytes. Does not compute the bars: the caller does the counting.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from kernelmill.base.terminal import plain
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LINE, _BAR, _TOP, _LETTER = 22, 14, 34, 7.2
-"""Pixels: height of a line, of its bar and of the title; upper bound of a letter's width in common fonts at 12 px."""
+"""Pixels: height of a line, of its bar and of the title; upper bound of a letter's width in common fonts at
+12 px."""
 _WIDEST = 360
 
 
 def terminal_bars(bars: Sequence[tuple[str, int]], width: int = 40) -> list[str]:
-    """One line per bar: label, bar, number. The longest bar has `width` characters; no bar above zero is invisible."""
+    """One line per bar: label, bar, number.
+
+    The longest bar has `width` characters; no bar above zero is invisible.
+    """
     if not bars:
         return []
     labels = [_one_line(label) for label, _ in bars]

@@ -1,8 +1,8 @@
 """Counters of a running batch, and control over how it stops.
 
-The engine writes `Stats` and the progress display reads it. `Control` is asked before each new piece of work whether the
-run goes on. The first Ctrl-C (or SIGTERM) lets paid work in flight finish; the second stops at once. Work that costs
-nothing is cancelled at the first. In every case the same command resumes the run.
+The engine writes `Stats` and the progress display reads it. `Control` is asked before each new piece of work
+whether the run goes on. The first Ctrl-C (or SIGTERM) lets paid work in flight finish; the second stops at
+once. Work that costs nothing is cancelled at the first. In every case the same command resumes the run.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ class Control:
         """Number of pieces of work that wait for a retry while others take their place."""
 
     def stop(self, error: MillError) -> None:
-        """Take no new work. Paid work in flight finishes; free work is cancelled. The user sees the first error given."""
+        """Take no new work.
+
+        Paid work in flight finishes; free work is cancelled. The user sees the first error given.
+        """
         if self.error is None:
             self.error = error
         self.stopping.set()
@@ -113,7 +116,7 @@ class Control:
     def on_pause(
         self, begin: Callable[[], None], resume: Callable[[], Awaitable[object]] | None = None
     ) -> None:
-        """Register callbacks: `begin` when work pauses and other work may start, `resume` before it goes on."""
+        """Register callbacks: `begin` when work pauses and other work starts, `resume` before it goes on."""
         self._on_pause.append(begin)
         if resume is not None:
             self._on_resume.append(resume)
@@ -122,7 +125,10 @@ class Control:
         self._on_pause.remove(begin)
 
     def watch(self, tasks: list[asyncio.Task[None]], *, free: bool) -> None:
-        """Set the tasks that a second Ctrl-C cancels. If they are `free` (cost nothing), any stop cancels them."""
+        """Set the tasks that a second Ctrl-C cancels.
+
+        If they are `free` (cost nothing), any stop cancels them.
+        """
         self._tasks, self._free = tasks, free
 
     def cancel(self) -> None:

@@ -1,7 +1,8 @@
 """Progress of threaded work on many items, on standard error: items done, rate, and the current item.
 
-On a terminal one line is updated in place; elsewhere a new line is printed every few seconds. Lines also appear while the
-first item is still running. `progress` is for a batch of calls, `evaluate.progress` for verdicts. Standard library only.
+On a terminal one line is updated in place; elsewhere a new line is printed every few seconds. Lines also
+appear while the first item is still running. `progress` is for a batch of calls, `evaluate.progress` for
+verdicts. Standard library only.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Counting:
         with self._lock:
             self._doing[item] = name
             if self._ticker is None:
-                # Start the thread late: servers of sandboxed processes must be started while there are no threads.
+                # Start the thread late: servers of sandboxed processes must start while there are no threads.
                 self._ticker = threading.Thread(target=self._tick, name="counting", daemon=True)
                 self._ticker.start()
         try:

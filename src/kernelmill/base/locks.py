@@ -14,10 +14,10 @@ def lock_of(path: Path) -> Path:
 
 
 def take_lock(path: Path, busy: str) -> IO[bytes]:
-    """Take an exclusive lock on `path` until the returned file is closed. Creates the folder if it is missing.
+    """Take an exclusive lock on `path` until the returned file is closed. Creates a missing folder.
 
-    The OS releases the lock when the process ends, however it ends. The lock file is never removed: after an unlink, a
-    third process could lock a new file while the old one is still locked.
+    The OS releases the lock when the process ends, however it ends. The lock file is never removed: after an
+    unlink, a third process could lock a new file while the old one is still locked.
     """
     if not path.name or path.is_dir():
         raise OutputError(f"{path} is a folder, and cannot be written: name a file")
@@ -35,7 +35,10 @@ def take_lock(path: Path, busy: str) -> IO[bytes]:
 
 
 def share_lock(path: Path) -> IO[bytes] | None:
-    """Keep writers out while the returned file is open. None if a writer holds the lock or there is no lock file."""
+    """Keep writers out while the returned file is open.
+
+    None if a writer holds the lock or there is no lock file.
+    """
     try:
         lock = lock_of(path).open("rb")
     except OSError:

@@ -16,7 +16,7 @@ def maker_of(place: Path | str) -> str:
     parts = path.parts
     if KERNELBENCH not in parts:
         return ""
-    # A bare `kernelbench` means the set in `data`. The missing path may also be one of its levels or problems.
+    # A bare `kernelbench` means the set in `data`. The path may also be one of its levels or problems.
     folder = Path(*parts[: parts.index(KERNELBENCH) + 1])
     into = "" if folder in (Path("data") / KERNELBENCH, Path(KERNELBENCH)) else f" --into {folder}"
     return f": {IMPORT}{into} makes {'it' if folder == path else folder}"

@@ -1,4 +1,4 @@
-"""Switch Python's cyclic garbage collector off for code that makes millions of small objects and no cycles."""
+"""Switch the cyclic garbage collector off for code that makes millions of small objects and no cycles."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Map a function over many items in one worker process per core.
 
-For CPU-bound Python work: parsing code, counting tokens. Results come in the order of the items. Only a few items are in
-flight at once, so memory does not grow with their number. Items should be chunks worth milliseconds of work, because each
-item and its result are sent between processes. Short jobs run in this process, where starting workers would not pay.
+For CPU-bound Python work: parsing code, counting tokens. Results come in the order of the items. Only a few
+items are in flight at once, so memory does not grow with their number. Items should be chunks worth
+milliseconds of work, because each item and its result are sent between processes. Short jobs run in this
+process, where starting workers would not pay.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def cores() -> int:
 class Workers(Generic[T, R]):
     """A pool of worker processes that returns results in the order of the items.
 
-    Use as a context manager. `function` must be importable by name and items must pickle. Its exceptions are raised here.
+    Use as a context manager. `function` must be importable by name and items must pickle. Its exceptions are
+    raised here.
     """
 
     def __init__(self, function: Callable[[T], R], processes: int | None = None) -> None:
@@ -101,7 +103,7 @@ def _deaths_told() -> Iterator[None]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Defer SIGINT and SIGTERM to the end of the block: a half-started pool can be neither used nor shut down."""
+    """Defer SIGINT and SIGTERM to the end of the block: a half-started pool cannot be used or shut down."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python handles signals in the main thread only
         return
@@ -119,7 +121,7 @@ def _uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def _nameless_main() -> Iterator[None]:
-    """Keep processes started in the block from importing the caller's script again, which may not expect that."""
+    """Keep processes started in the block from running the caller's script again, which may not expect it."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -129,16 +131,19 @@ def _nameless_main() -> Iterator[None]:
 
 
 def _begin(parent: int) -> None:
-    """Initialise a worker: ignore Ctrl-C, which reaches the whole process group, and exit when the parent is gone.
+    """Initialise a worker: ignore Ctrl-C, and exit when the parent is gone.
 
-    The parent decides what happens on Ctrl-C.
+    Ctrl-C reaches the whole process group, and the parent decides what happens.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
-    """Exit when `parent` is gone. It has to be polled: a worker is a child of the fork server, not of `parent`."""
+    """Exit when `parent` is gone.
+
+    It has to be polled: a worker is a child of the fork server, not of `parent`.
+    """
     while os.path.exists(f"/proc/{parent}/exe"):  # also missing for a zombie
         time.sleep(_LOOK)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""Progress of a batch of calls on standard error: a live line on a terminal, a plain line every few seconds elsewhere."""
+"""Progress of a batch on standard error: a live line on a terminal, else a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ class Progress:
         return line
 
     def line(self, width: int = LINE) -> str:
-        """The progress line: counts, current item, cost. Parts that do not fit are dropped, the least important first."""
+        """The progress line: counts, current item, cost.
+
+        Parts that do not fit are dropped, the least important first.
+        """
         stats = self._stats
         finished, elapsed = stats.done + stats.failed, time.monotonic() - stats.started
         ahead = ""

@@ -1,7 +1,8 @@
 """Parse Python source, thread-safely.
 
-Up to Python 3.11.7 two threads that parse at once can fail with `SystemError: AST constructor recursion depth mismatch`,
-because the depth is counted per interpreter and not per call. `warnings.catch_warnings` is not thread-safe either.
+Up to Python 3.11.7 two threads that parse at once can fail with `SystemError: AST constructor recursion depth
+mismatch`, because the depth is counted per interpreter and not per call. `warnings.catch_warnings` is not
+thread-safe either.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The row type, and the row formats that other people's tools depend on.
 
-A `Row` is the bytes of one JSON object and its origin. Stages decode only the columns they need (`RowReader`). They
-write a row back unchanged or with columns added at the end (`with_columns`). A value that a stage does not own is never
-decoded and re-encoded, so it cannot change.
+A `Row` is the bytes of one JSON object and its origin. Stages decode only the columns they need
+(`RowReader`). They write a row back unchanged or with columns added at the end (`with_columns`). A value that
+a stage does not own is never decoded and re-encoded, so it cannot change.
 
-Reading is tolerant: columns that a stage does not need may be missing, `info` may be a JSON string, and oddities are
-counted (`oddities`). A column that is present must have its type. Does not repair rows.
+Reading is tolerant: columns that a stage does not need may be missing, `info` may be a JSON string, and
+oddities are counted (`oddities`). A column that is present must have its type. Does not repair rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ TEST_ROWS = 5
 """Number of rows that a run in test mode reads."""
 Difficulty = Literal["low", "medium", "high"]
 Label = int | float | str | None
-"""An identifier. pandas turns integers into floats in a column with gaps; `SyntheticRow` converts them back."""
+"""An identifier. pandas turns integers into floats in a column with gaps; `SyntheticRow` converts them
+back."""
 
 
 class Row(Struct, frozen=True, gc=False):
@@ -39,8 +40,8 @@ class Row(Struct, frozen=True, gc=False):
     raw: bytes
     """One JSON object, without a line end."""
     fault: str | None = None
-    """Why the row cannot be used, if its reader found a fault: a Parquet value that JSON cannot hold. `raw` has null in
-    its place."""
+    """Why the row cannot be used, if its reader found a fault: a Parquet value that JSON cannot hold. `raw`
+    has null in its place."""
 
 
 class Drop(NamedTuple):
@@ -153,7 +154,10 @@ EVALS_COLUMNS = EvalsRow.__struct_fields__
 
 
 class FilteredRow(EvalsRow, kw_only=True):
-    """An evals row that was kept and rated (SCHEMA 4). `rater` is our own column: `llm:<model>` or `static`."""
+    """An evals row that was kept and rated (SCHEMA 4).
+
+    `rater` is our own column: `llm:<model>` or `static`.
+    """
 
     difficulty: Difficulty
     evaluation_raw: str
@@ -201,7 +205,10 @@ def _whole(label: Label | UnsetType) -> Label | UnsetType:
 
 
 class RejectedRow(Struct, omit_defaults=True):
-    """A rejected row and the reason. `row` is the row itself; `text` replaces it where the row is not JSON."""
+    """A rejected row and the reason.
+
+    `row` is the row itself; `text` replaces it where the row is not JSON.
+    """
 
     index: int
     where: str
@@ -217,7 +224,10 @@ _MISSING = re.compile(r"^Object missing required field `(?P<name>[^`]+)`$")
 
 
 def bad_row(where: str, error: Exception, raw: bytes = b"") -> BadRow:
-    """Convert a decoding error to a `BadRow` with the field's path and the expected type. `raw` is the input."""
+    """Convert a decoding error to a `BadRow` with the field's path and the expected type.
+
+    `raw` is the input.
+    """
     problem, field = str(error), None
     if found := _FIELD.match(problem):
         problem, field = found["problem"], found["field"]
@@ -254,7 +264,10 @@ _info = msgspec.json.Decoder(Info)
 
 
 def read_info(where: str, value: Info | str) -> Info:
-    """Read a row's `info`: an object, or a JSON string of one, as some producers store it. Raises `BadRow`."""
+    """Read a row's `info`: an object, or a JSON string of one, as some producers store it.
+
+    Raises `BadRow`.
+    """
     if isinstance(value, Info):
         return value
     try:
@@ -278,7 +291,10 @@ class _ModuleColumns(Named):
 
 
 class ModuleReader:
-    """Reads the module of any kind of row: its problem's name (may be empty) and its code. Raises `BadRow`."""
+    """Reads the module of any kind of row: its problem's name (may be empty) and its code.
+
+    Raises `BadRow`.
+    """
 
     def __init__(self) -> None:
         self._read = RowReader(_ModuleColumns)
@@ -337,7 +353,7 @@ _ESCAPED_LETTER = re.compile(rb"\\u00[3-7]")
 def with_columns(raw: bytes, columns: dict[str, Any]) -> bytes:
     """Add columns at the end of a row. The bytes of all other columns stay unchanged.
 
-    A column that the row already has is removed first, also where its name is escaped or occurs more than once.
+    A column that the row already has is removed first, also where its name is escaped or occurs repeatedly.
     """
     body = raw.strip()[:-1]
     if _may_have(raw, columns):
@@ -347,7 +363,10 @@ def with_columns(raw: bytes, columns: dict[str, Any]) -> bytes:
 
 
 def _may_have(raw: bytes, names: Iterable[str]) -> bool:
-    """Whether the row may have one of these columns. Fast; may give false positives, never false negatives."""
+    """Whether the row may have one of these columns.
+
+    Fast; may give false positives, never false negatives.
+    """
     if b"\\u00" in raw and _ESCAPED_LETTER.search(raw):
         return True
     return any(f'"{name}"'.encode() in raw or not (name.isidentifier() and name.isascii()) for name in names)

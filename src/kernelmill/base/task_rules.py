@@ -1,7 +1,7 @@
-"""The rules of the task as every prompt states them: what the kernels must do, precision, rewards, answer marks.
+"""The rules of the task as every prompt states them: the kernels' work, precision, rewards, answer marks.
 
-The judge enforces these rules (tolerances, rewards, `answers`). Prompts and feedback quote them from here. Tests check
-that the two agree, so that no prompt promises what the judge does not do. Standard library only.
+The judge enforces these rules (tolerances, rewards, `answers`). Prompts and feedback quote them from here.
+Tests check that the two agree, so that no prompt promises what the judge does not do. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Literal
 
 IEEE = 'input_precision="ieee"'
 KEEPS_FLOAT32 = f"tl.dot(a, b, {IEEE})"
-"""A product of float32 blocks that keeps float32 precision. The default of `tl.dot` rounds to TF32 and is rejected."""
+"""A product of float32 blocks that keeps float32 precision. The default of `tl.dot` rounds to TF32 and is
+rejected."""
 
 WORK = (
     "Do the work in `@triton.jit` kernels that you write and launch. PyTorch may allocate, reshape and view; "
@@ -25,8 +26,8 @@ PAYMENT = (
     "A module that is wrong never earns more than one that is correct, however fast it is, "
     "and one that only pretends to do the work never earns more than a wrong one."
 )
-"""True for every reward that the service can be started with. Some of them pay a little for a wrong module that
-compiles."""
+"""True for every reward that the service can be started with. Some of them pay a little for a wrong module
+that compiles."""
 
 Mark = Literal["answer", "fence"]
 MARKS: dict[Mark, str] = {

@@ -1,4 +1,4 @@
-"""Written code in the shape that `ruff format` gives it."""
+"""Format generated code with `ruff format`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class NoFormatter(RuntimeError):
 
 
 def ruff_format() -> list[str]:
-    """The command, without what it formats. Raises `NoFormatter` where ruff is not installed."""
+    """The command without its input files. Raises `NoFormatter` where ruff is not installed."""
     try:
         from ruff import find_ruff_bin
     except ImportError:
@@ -23,7 +23,7 @@ def ruff_format() -> list[str]:
 
 
 def tidy(code: str) -> str:
-    """Raises `NoFormatter` where ruff is not installed, and `ValueError` for what is no Python."""
+    """Format Python code. Raises `NoFormatter` where ruff is missing, and `ValueError` for invalid Python."""
     command = [*ruff_format(), "--stdin-filename", "kernel.py", "-"]
     done = subprocess.run(command, input=code, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode != 0:

@@ -27,7 +27,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def encoded(value: Any) -> bytes:
-    """JSON for people."""
-    import msgspec  # not where the evaluator runs alone
+    """Encode a value as human-readable, indented JSON."""
+    import msgspec  # not installed where the evaluator runs alone
 
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

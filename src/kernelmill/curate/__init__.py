@@ -1,6 +1,7 @@
 """Curation: select, rate, strip, deduplicate and measure rows, and write task specifications.
 
-In: rows of a source. Out: kept rows, rejected rows with reasons, and a manifest; `lengths` writes a report instead.
+In: rows of a source. Out: kept rows, rejected rows with reasons, and a manifest; `lengths` writes a report
+instead.
 
     rate, difficulty, static_rater      reward threshold and difficulty rating
     unique, decontaminate, strip        duplicates, benchmark problems, reasoning

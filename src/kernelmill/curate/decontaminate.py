@@ -1,8 +1,9 @@
 """`kernelmill decontaminate`: find rows that contain a benchmark problem.
 
-Each row gets a column `contaminated_<benchmark>` per benchmark: null, or the problem that its module is or contains, how
-it was detected, and the share of the problem found (`kernelmill.problems.overlap`). With `--drop` such rows are rejected
-instead, and the others are copied unchanged. Compares the module of a row, not its prompt or answer.
+Each row gets a column `contaminated_<benchmark>` per benchmark: null, or the problem that its module is or
+contains, how it was detected, and the share of the problem found (`kernelmill.problems.overlap`). With
+`--drop` such rows are rejected instead, and the others are copied unchanged. Compares the module of a row,
+not its prompt or answer.
 """
 
 from __future__ import annotations
@@ -126,7 +127,10 @@ class Decontaminate(ScanningStage):
 
 
 def _most(hits: Counter[int]) -> list[tuple[int, int]]:
-    """The problems with most hits. Ties are broken by benchmark order, so that the order of rows does not matter."""
+    """The problems with most hits.
+
+    Ties are broken by benchmark order, so that the order of rows does not matter.
+    """
     return sorted(hits.items(), key=lambda hit: (-hit[1], hit[0]))[:MOST_HIT]
 
 

@@ -1,8 +1,8 @@
 """Read the difficulty of a task from a model's answer.
 
-The answer states it between `<difficulty>` tags, once or always the same. Case, punctuation and whitespace are ignored. An
-answer that is only the word is accepted too. Thoughts (`<think>…</think>`) are not read. Anything else (prose, two
-different levels, another word) is an error, never a null.
+The answer states it between `<difficulty>` tags, once or always the same. Case, punctuation and whitespace
+are ignored. An answer that is only the word is accepted too. Thoughts (`<think>…</think>`) are not read.
+Anything else (prose, two different levels, another word) is an error, never a null.
 """
 
 from __future__ import annotations

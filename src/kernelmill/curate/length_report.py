@@ -1,7 +1,7 @@
 """The report of `kernelmill lengths`, computed from the token count of every row.
 
-Percentiles are nearest-rank: the smallest length that at least that percentage of the rows do not exceed. They are lengths
-that occur in the data, never rounded down. Works on counts only; does not read rows.
+Percentiles are nearest-rank: the smallest length that at least that percentage of the rows do not exceed.
+They are lengths that occur in the data, never rounded down. Works on counts only; does not read rows.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ class Tally(Struct):
     answers: int = 0
     """Rows with an assistant message that has text."""
     unclear: int = 0
-    """Of these, rows without one clear answer block: the end of the message counts as the end of the answer."""
+    """Of these, rows without one clear answer block: the end of the message counts as the end of the
+    answer."""
     changed: int = 0
-    """Of these, rows whose answer the template rewrites, so that it is not found: the end of the row counts."""
+    """Of these, rows whose answer the template rewrites, so that it is not found: the end of the row
+    counts."""
 
     def add(self, other: Tally) -> None:
         for name in self.__struct_fields__:
@@ -130,7 +132,10 @@ def report_of(
 
 
 def percentile(ordered: Sequence[int], percent: str) -> int:
-    """The nearest-rank percentile. Uses integers only: with floats, 99.9% of 1,000 rows could be one row off."""
+    """The nearest-rank percentile.
+
+    Uses integers only: with floats, 99.9% of 1,000 rows could be one row off.
+    """
     whole, _, tenth = percent.partition(".")
     thousandths = int(whole) * 10 + int(tenth or 0)
     return ordered[max(1, -(-thousandths * len(ordered) // 1000)) - 1]
@@ -152,10 +157,10 @@ def _recommended(coverage: str, length: int, ordered: Sequence[int], reached: Se
 
 
 def packed_sequences(ordered: Sequence[int], seq_len: int) -> int:
-    """Number of sequences after best-fit packing: each row, longest first, goes where it leaves the least room.
+    """Count sequences after best-fit packing: each row, longest first, goes where it leaves the least room.
 
-    Bit n of `some` is set if a sequence has n tokens of room. The smallest sufficient room is then the lowest set bit from
-    the row's size on.
+    Bit n of `some` is set if a sequence has n tokens of room. The smallest sufficient room is then the lowest
+    set bit from the row's size on.
     """
     rooms = [0] * (seq_len + 1)
     some = 0
@@ -179,8 +184,10 @@ def packed_sequences(ordered: Sequence[int], seq_len: int) -> int:
 
 
 def _buckets(ordered: Sequence[int]) -> list[Bucket]:
-    """Buckets from the shortest to the longest row. The bounds 256, 384, 512, 768, 1,024 … are the same in every report
-    and finer than doubling."""
+    """Buckets from the shortest to the longest row.
+
+    The bounds 256, 384, 512, 768, 1,024 … are finer than doubling and the same in every report.
+    """
     bounds = [0, *(bound << power for power in range(23) for bound in (256, 384))]
     buckets = []
     for low, high in pairwise(bounds):

@@ -3,8 +3,8 @@
     tokenizer = find_tokenizer("qwen-embedded")
     report = measure(open_source("rows.jsonl"), tokenizer)
 
-Rows are read once and counted in worker processes. Each row takes eight bytes of memory. A row that cannot be read,
-rendered or tokenised is an error that names the row, and no report is made. Writes no rows.
+Rows are read once and counted in worker processes. Each row takes eight bytes of memory. A row that cannot be
+read, rendered or tokenised is an error that names the row, and no report is made. Writes no rows.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ def _beside(path: Path | None, settings: LengthsSettings) -> Path | None:
 
 
 def _open(settings: LengthsSettings) -> Source:
-    """Open the source. If it is one of our datasets and not on the Hub yet, open the file it is published from."""
+    """Open the source.
+
+    If it is one of our datasets and not on the Hub yet, open the file it is published from.
+    """
     token = secret("HF_TOKEN")
     try:
         return open_source(settings.source, settings.split, token)
@@ -135,7 +138,7 @@ def _count_row(tokenizer: ChatTokenizer, chat: Chat, tally: Tally) -> tuple[int,
     tally.prompts += not chat.answered
     if chat.thoughts:
         tally.with_thoughts += 1
-        # Checking one line is enough: a template keeps or omits all thoughts, but may trim whitespace around them.
+        # One line is enough: a template keeps or omits all thoughts, but may trim whitespace around them.
         tally.thoughts_left_out += chat.thoughts.strip().split("\n", 1)[0].strip() not in text
     if not chat.ending:
         return count, 0

@@ -1,9 +1,9 @@
 """`kernelmill rate`: keep rows with a good reward and rate the difficulty of each one's task.
 
-Output rows are the input rows, byte for byte, with `difficulty`, `evaluation_raw` and `rater` added. Two raters share one
-interface: a model, and program analysis (`static_rater`). Rows at or below the threshold, unreadable rows and rows without
-a usable rating go to the rejected file, each with its reason. Does not look at the candidate's kernel: the difficulty is
-that of the task.
+Output rows are the input rows, byte for byte, with `difficulty`, `evaluation_raw` and `rater` added. Two
+raters share one interface: a model, and program analysis (`static_rater`). Rows at or below the threshold,
+unreadable rows and rows without a usable rating go to the rejected file, each with its reason. Does not look
+at the candidate's kernel: the difficulty is that of the task.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ async def compare(settings: RateSettings) -> None:
 
 
 def cohens_kappa(table: Counter[tuple[str, str]]) -> float | None:
-    """Agreement beyond chance; None if expected agreement is 1 (both raters gave only one and the same level)."""
+    """Agreement beyond chance; None if chance alone always agrees (both raters gave one level only)."""
     total = table.total()
     agreed = sum(table[level, level] for level in LEVELS) / total
     chance = sum(

@@ -1,7 +1,8 @@
-"""Rate the difficulty of a task by program analysis: the criteria of `prompts/rate.md` applied to operation counts.
+"""Rate the difficulty of a task by program analysis: apply the criteria of `prompts/rate.md` to operations.
 
-The operations come from a trace if there is one, else from the syntax tree; the evidence says which. Only counts
-operations: does not recognise a well-known function written out in steps, and ignores how hard the sizes are.
+The operations come from a trace if there is one, else from the syntax tree; the evidence says which. Only
+counts operations: does not recognise a well-known function written out in steps, and ignores how hard the
+sizes are.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """`kernelmill strip`: reduce every assistant message to its answer.
 
-All answer styles are read (`kernelmill.base.answers`). Rows without one clear answer are rejected with the reason, and the
-command fails if there are more of them than the user allows.
+All answer styles are read (`kernelmill.base.answers`). Rows without one clear answer are rejected with the
+reason, and the command fails if there are more of them than the user allows.
 
-Assistant messages in other columns are stripped too: in the prompt of a multi-turn conversation, and in `turns` of rows
-made by `synthesize`, also where the column is JSON text. There, a message without a clear answer becomes empty and the row
-is kept. Everything except assistant messages stays unchanged. Stripping is idempotent.
+Assistant messages in other columns are stripped too: in the prompt of a multi-turn conversation, and in
+`turns` of rows made by `synthesize`, also where the column is JSON text. There, a message without a clear
+answer becomes empty and the row is kept. Everything except assistant messages stays unchanged. Stripping is
+idempotent.
 
 Does not look for thoughts in columns without messages.
 """
@@ -200,7 +201,7 @@ def _strip_to(output: Path, settings: StripSettings) -> Made:
 
 
 def _publishing(output: Path, target: str, settings: StripSettings) -> PublishSettings:
-    """The settings to publish the result with: those of `publish` from the same config file, plus flags given here."""
+    """The settings to publish the result with: those of `publish` in the same config file, plus our flags."""
     flags: dict[str, Any] = {"source": str(output), "to": target, "test_mode": False}
     flags |= {name: getattr(settings, name) for name in _TOLD_ON & settings.model_fields_set}
     # A manifest can be given in place of a config file, but it has the settings of one stage only.
@@ -213,8 +214,8 @@ def _publishing(output: Path, target: str, settings: StripSettings) -> PublishSe
 def stripped_path(source: str) -> Path:
     """The default output path: `outputs/x.jsonl` → `outputs/x-no-reasoning.jsonl`.
 
-    The output of a source that is not a local file goes to `outputs/`. The suffix `.test` of a test run's file is dropped,
-    because a test run adds its own.
+    The output of a source that is not a local file goes to `outputs/`. The suffix `.test` of a test run's
+    file is dropped, because a test run adds its own.
     """
     path = Path(source).expanduser()
     folder = path.parent if path.is_file() else Path("outputs")

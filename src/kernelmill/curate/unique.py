@@ -2,11 +2,11 @@
 
 `--by` decides when two modules are the same:
 
-    name        the same problem name, else the same class name, because in KernelBench every class is `Model`;
-                loses different modules that share a name, such as `Block` or `Net`
+    name        the same name: the problem's where the row has one, because in KernelBench every class is
+                `Model`, else the class's; loses different modules that share a name, such as `Block` or `Net`
     structure   the same code, whatever the names
-    near        the same structure or nearly the same code: MinHash candidates, each confirmed by the exact share of
-                code in common
+    near        the same structure, or nearly the same code: MinHash candidates, each confirmed by the exact
+                share of code in common
 
 Every dropped row says which row it duplicates and how similar they are.
 """
@@ -47,8 +47,8 @@ class _CodeRow(Named, kw_only=True):
 _NO_ROW = -1
 _CLASS = re.compile(r"^class\s+(\w+)", re.MULTILINE)
 COMPARED = 16 << 20
-"""Bytes of a source file up to which `--by name` also counts the other ways without `--compare`. Code analysis takes
-longer than all other work."""
+"""Bytes of a source file up to which `--by name` also counts the other ways without `--compare`. Code
+analysis takes longer than all other work."""
 
 
 class Unique(ScanningStage):
@@ -141,7 +141,10 @@ class Unique(ScanningStage):
 
 
 def _place(info: Info) -> int:
-    """The position of a row's class among the classes of its file, from the end. A file may hold several modules."""
+    """The position of a row's class among the classes of its file, from the end.
+
+    A file may hold several modules.
+    """
     classes = _CLASS.findall(info.python_code)
     return classes[::-1].index(info.module_name) if info.module_name in classes else 0
 

@@ -47,7 +47,7 @@ from kernelmill.decompose.write.picture import svg
 from kernelmill.decompose.write.tree_file import LEVELS, Level, TreeFile
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.evaluate.task import offline_models
-from kernelmill.sandbox import Isolate, Reply
+from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.threads import threads
 
 MANIFEST = "manifest.txt"
@@ -102,7 +102,7 @@ class Decomposer:
         self._stack = ExitStack()
         self._stopped = threading.Event()
         self._prover: Prover | None = None
-        self._isolates: dict[bool, Isolate] = {}
+        self._isolates: dict[bool, Sandbox] = {}
 
     def __enter__(self) -> Decomposer:
         try:
@@ -284,9 +284,9 @@ def graph(model: ModelFile, timeout: float, memory_mb: int = MEMORY_MB) -> dict[
     )
 
 
-def _isolate(workers: int, timeout: float, memory_mb: int, hub: bool) -> Isolate:
+def _isolate(workers: int, timeout: float, memory_mb: int, hub: bool) -> Sandbox:
     environment = offline_models.environment("full") if hub else {}
-    return Isolate(_WORKER, workers, timeout, memory_mb, environment=environment)
+    return Sandbox(_WORKER, workers, timeout, memory_mb, environment=environment)
 
 
 def source_of(model: ModelFile) -> str:

@@ -35,7 +35,7 @@ from kernelmill.evaluate.servers import Servers, servers
 from kernelmill.evaluate.static.examine import StaticReport, examine
 from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.verdict import AT_A_SIZE, Check, Flag, Grade, Perf, Result, Status, Tier, Verdict
-from kernelmill.sandbox import Isolate, Reply
+from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.threads import threads
 
 TARGETS = ("sm_90", "sm_80", "sm_100")
@@ -179,7 +179,7 @@ class Evaluator:
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        all_servers: list[Isolate | Lane] = [*self._plain, *self._hub, *self._lanes]
+        all_servers: list[Sandbox | Lane] = [*self._plain, *self._hub, *self._lanes]
         for server in all_servers:
             server.close()
 
@@ -188,7 +188,7 @@ class Evaluator:
 
         Returns `what_is_missing`.
         """
-        usual: list[Isolate | Lane] = [*self._plain, *self._lanes]
+        usual: list[Sandbox | Lane] = [*self._plain, *self._lanes]
         missing = await asyncio.gather(*(asyncio.to_thread(server.what_is_missing) for server in usual))
         return list(dict.fromkeys(line for lines in missing for line in lines))
 

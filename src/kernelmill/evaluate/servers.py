@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernelmill.evaluate.compile import compiling
-from kernelmill.sandbox import Isolate
+from kernelmill.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from kernelmill.evaluate.evaluator import Options
 
 
 class Servers(NamedTuple):
-    interpreter: Isolate
-    compiler: Isolate
+    interpreter: Sandbox
+    compiler: Sandbox
 
 
 def servers(options: Options, workers: int, environment: Mapping[str, str]) -> Servers:
-    interpreter = Isolate(
+    interpreter = Sandbox(
         "kernelmill.evaluate.judge.worker",
         workers=workers,
         # The judge enforces the candidate's own limit. This one covers the judge and the candidate together.
@@ -30,7 +30,7 @@ def servers(options: Options, workers: int, environment: Mapping[str, str]) -> S
         companions=2,
         environment={"TRITON_INTERPRET": "1", **environment},
     )
-    compiler = Isolate(
+    compiler = Sandbox(
         compiling.WORKER,
         workers=workers,
         timeout=compiling.most_seconds(options.compile_timeout),

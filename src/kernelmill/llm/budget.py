@@ -28,9 +28,10 @@ class Budget:
     def affordable(self, body: bytes) -> bool:
         """Return whether one more call fits `max_cost`.
 
-        Every call in flight is assumed to cost as much as the most expensive one so far. Until enough answers have
-        arrived, answers are assumed to be long, except for a call that would be alone in flight. A run can therefore
-        exceed the budget at most by the amount by which one call costs more than all calls before it.
+        Every call in flight is assumed to cost as much as the most expensive one so far. Until enough answers
+        have arrived, answers are assumed to be long, except for a call that would be alone in flight. A run
+        can therefore exceed the budget at most by the amount by which one call costs more than all calls
+        before it.
         """
         most, price, stats = self._settings.max_cost, self._price, self._stats
         if most is None or price is None:

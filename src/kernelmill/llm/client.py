@@ -1,7 +1,8 @@
 """One call to an OpenAI-compatible endpoint, and the classification of its failures.
 
-This module builds and hashes the request, sends those bytes over aiohttp, and returns the response as the server
-sent it. The `openai` package would add nothing to that, and other people's servers and trainers pin its version.
+This module builds and hashes the request, sends those bytes over aiohttp, and returns the response as the
+server sent it. The `openai` package would add nothing to that, and other people's servers and trainers pin
+its version.
 
 Does not retry: that is the engine's job. A failure is one of three kinds:
 
@@ -68,8 +69,9 @@ class TransientError(Exception):
 class RequestRefused(Exception):
     """The server rejects this request and would reject every retry; other requests may succeed.
 
-    `too_long`: the request is too long for the model. `about_size`: the rejection says nothing about other requests.
-    It is false where the server names the token limit we sent, because that limit may be too large for all requests.
+    `too_long`: the request is too long for the model. `about_size`: the rejection says nothing about other
+    requests. It is false where the server names the token limit we sent, because that limit may be too large
+    for all requests.
     """
 
     def __init__(self, reason: str, status: int) -> None:
@@ -96,8 +98,8 @@ class Reply(NamedTuple):
 def read_reply(response: str) -> Reply:
     """Parse a response. Raises `ValueError` where it is not a chat completion.
 
-    Tolerant, so that a field nobody needs cannot lose a paid answer: only the first choice is read, invalid token counts
-    become None, and NaN or a lone surrogate anywhere in the body is accepted.
+    Tolerant, so that a field nobody needs cannot lose a paid answer: only the first choice is read, invalid
+    token counts become None, and NaN or a lone surrogate anywhere in the body is accepted.
     """
     body = _decode(response)
     choices = body.get("choices") if isinstance(body, dict) else None
@@ -335,8 +337,8 @@ def _host(base_url: str) -> str:
 def _proxy(url: str) -> dict[str, Any]:
     """The environment's proxy for this URL, as keyword arguments for aiohttp.
 
-    aiohttp's own `trust_env` is not used: it also reads .netrc before every call, and fails where it finds a password
-    there in addition to the key.
+    aiohttp's own `trust_env` is not used: it also reads .netrc before every call, and fails where it finds a
+    password there in addition to the key.
     """
     parts, named = urlsplit(url), urllib.request.getproxies()
     proxy = named.get(parts.scheme) or named.get("all")

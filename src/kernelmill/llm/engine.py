@@ -2,9 +2,9 @@
 
 `Model` writes each answer to the journal before it looks at it.
 
-- An unusable answer (it does not parse, is empty, or its finish reason is not `stop`) is asked for again, up to `tries`
-  times over all runs. Then the row is rejected and the model's texts are kept. Many unusable answers in a row stop the
-  run (`unusable`).
+- An unusable answer (it does not parse, is empty, or its finish reason is not `stop`) is asked for again, up
+  to `tries` times over all runs. Then the row is rejected and the model's texts are kept. Many unusable
+  answers in a row stop the run (`unusable`).
 - A failed call (5xx, timeout, broken connection) is retried after a jittered, growing pause (`retry`).
 - A 429 also lowers the number of calls in flight (`limiter`).
 - Calls that still fail are owed: the next run makes them.
@@ -89,7 +89,10 @@ class Asking(Protocol[I_contra]):
 
 
 class Model(Generic[Item]):
-    """An answerer backed by a model. Holds no rows and no answers: those stay in the source and the journal."""
+    """An answerer backed by a model.
+
+    Holds no rows and no answers: those stay in the source and the journal.
+    """
 
     free = False
 
@@ -160,7 +163,10 @@ class Model(Generic[Item]):
         return costs
 
     async def answer(self, item: Item, key: str) -> None:
-        """Ask until an answer is usable or no try is left. Raises `CallFailed` where the question stays owed."""
+        """Ask until an answer is usable or no try is left.
+
+        Raises `CallFailed` where the question stays owed.
+        """
         await self._asking.prepare(item)
         if self._asking.fault(item):
             return
@@ -231,7 +237,8 @@ class Model(Generic[Item]):
         """Wait until the call may be made and count it as in flight. Returns its start time."""
         while True:
             started = await self._limiter.acquire(first=again)
-            # No await between this check and counting the call: otherwise many calls would pass the budget at once.
+            # No await between this check and counting the call: else many calls could pass the budget at once
+            # and exceed it.
             if not self._control.stopping.is_set() and self._budget.affordable(body):
                 self._first_call = self._first_call or started
                 self._stats.in_flight += 1
@@ -243,7 +250,10 @@ class Model(Generic[Item]):
             await self._control.sleep(0.05)
 
     def _failed(self, error: TransientError, started: float, key: str, trouble: Trouble) -> float:
-        """Record a failure and return the seconds until the retry. Raises `CallFailed` where there is none."""
+        """Record a failure and return the seconds until the retry.
+
+        Raises `CallFailed` where there is none.
+        """
         self._stats.failing = str(error)
         self._failed_in_a_row += 1
         wait = self._obeyed(error.retry_after)
@@ -286,7 +296,10 @@ class Model(Generic[Item]):
         return self._last_success is not None or self._stats.answered_before > 0
 
     def check_breaker(self) -> None:
-        """Stop the run where the server has failed for too long. Called on each failure and twice a second."""
+        """Stop the run where the server has failed for too long.
+
+        Called on each failure and twice a second.
+        """
         wait = self._limiter.held_back
         self._stats.waiting = f"the server asked to wait {wait:.0f} s" if wait >= 1 else ""
         if not self._stats.failing or self._first_call is None:
@@ -330,7 +343,7 @@ class Model(Generic[Item]):
             key, attempt, time.time(), self._stage, self.endpoint.name, self.endpoint.model, seconds,
             reply.tokens_in, reply.tokens_out, reply.tokens_reasoning, cost, body, response,
         )  # fmt: skip
-        # No await between the response and this one: if the run is cancelled here, the answer is already queued.
+        # No await between the response and this one: a run cancelled here has already queued its answer.
         await self._journal.append(call)
 
 
@@ -342,7 +355,10 @@ def _read(response: str) -> Reply:
 
 
 def _usable(response: str) -> Reply:
-    """The reply, if it is complete. Raises `BadAnswer`. Responses in the journal were parsed once, so they parse."""
+    """The reply, if it is complete.
+
+    Raises `BadAnswer`. Responses in the journal were parsed once, so they parse.
+    """
     reply = read_reply(response)
     if reply.refusal:
         raise BadAnswer("the model refused to answer")

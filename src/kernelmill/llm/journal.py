@@ -1,15 +1,15 @@
 """The journal: stores every paid answer durably before it is used.
 
-One SQLite file (WAL, synchronous=FULL) with one writer process and one writer thread. `append` returns when the
-answer is on disk. Answers that arrive together share one commit, so durability costs little. Every answer whose
-`append` returned survives a kill of the process or a power loss.
+One SQLite file (WAL, synchronous=FULL) with one writer process and one writer thread. `append` returns when
+the answer is on disk. Answers that arrive together share one commit, so durability costs little. Every answer
+whose `append` returned survives a kill of the process or a power loss.
 
     calls   one row per model answer: key, attempt, request, response, tokens, cost
     facts   results that are slow to compute but not paid for (traces, verdicts): key, value
 
-The key of a call is the hash of the whole request, so the same question is never asked twice. Answers are stored as
-the server sent them; each reader decides anew whether one is usable. Headers, and therefore API keys, are never
-written. Does not expire or delete anything: to forget, remove the file.
+The key of a call is the hash of the whole request, so the same question is never asked twice. Answers are
+stored as the server sent them; each reader decides anew whether one is usable. Headers, and therefore API
+keys, are never written. Does not expire or delete anything: to forget, remove the file.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ _VERSION = 1
 _APPLICATION = 0x4B6D696C
 """SQLite's `application_id`: identifies our journals among other databases."""
 _PATIENCE = 60.0
-"""Seconds of write retries: for any write while another process locks the file, and for paid answers after any other
-operational error, such as a full disk. Facts are not retried on a full disk, since they cost nothing."""
+"""Seconds of write retries: for any write while another process locks the file, and for paid answers after
+any other operational error, such as a full disk. Facts are not retried on a full disk, since they cost
+nothing."""
 
 
 class Call(NamedTuple):
@@ -127,8 +128,9 @@ class JournalReader:
             return
         if not path.is_file():
             raise SourceError(f"{path}: no such journal")
-        # A plain read-only connection leaves files beside a journal that nobody writes, so such a journal is opened as
-        # immutable. The shared lock keeps writers out meanwhile: they would change pages while we read them.
+        # A plain read-only connection leaves files beside a journal that nobody writes, so such a journal is
+        # opened as immutable. The shared lock keeps writers out meanwhile: they would change pages while we
+        # read them.
         self._held = share_lock(path)
         still = self._held is not None and not path.with_name(f"{path.name}-wal").exists()
         mode = "immutable=1" if still else "mode=ro"
@@ -214,7 +216,7 @@ class Journal(JournalReader):
         except BaseException:
             self._lock.close()
             raise
-        # Compress in an SQL function, so that the work happens in the writer thread and not in the event loop.
+        # Compress in an SQL function, so that the work happens in the writer thread, not in the event loop.
         writer.create_function("deflate", 1, lambda content: zlib.compress(content, 1), deterministic=True)
         self._thread = threading.Thread(target=self._write, args=(writer,), name="journal", daemon=True)
         self._thread.start()
@@ -239,7 +241,7 @@ class Journal(JournalReader):
     async def _submit(self, statement: str, values: tuple[object, ...], paid: bool = False) -> None:
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.put(_Write(statement, values, written, paid))
-        # Shielded: cancelling the caller must not cancel the future that the writer thread is about to resolve.
+        # Shielded: cancelling the caller must not cancel the future that the writer thread will resolve.
         await asyncio.shield(written)
 
     def _write(self, connection: sqlite3.Connection) -> None:
@@ -263,7 +265,10 @@ class Journal(JournalReader):
         connection.close()
 
     def _commit(self, connection: sqlite3.Connection, batch: list[_Write]) -> Exception | None:
-        """Write a batch, retrying for up to `_PATIENCE` where that may help. Returns the error to raise, or None."""
+        """Write a batch, retrying for up to `_PATIENCE` where that may help.
+
+        Returns the error to raise, or None.
+        """
         started, told = time.monotonic(), False
         while True:
             try:
@@ -311,7 +316,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         raise OutputError(f"the journal {path} cannot be opened ({error})") from None
     try:
         if _is_empty(connection, path):
-            # One transaction: an interrupted creation leaves an empty file, not one that looks like a foreign database.
+            # One transaction: an interrupted creation leaves an empty file, not a seemingly foreign database.
             connection.executescript(
                 f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id={_APPLICATION}; PRAGMA user_version={_VERSION}; COMMIT;"
             )

@@ -1,9 +1,10 @@
 """Adaptive limit on calls in flight and on call rate, never above the user's concurrency.
 
-Push-back (429, 503 or 529) usually concerns one call. That call waits (the engine handles this) and the others go on.
-The limit falls by one slot, but calls that were in flight together lower it to half at most. Each success adds a whole
-slot up to the level at which the server last pushed back, and a twentieth of a slot above it. A server with a limit
-therefore refuses about one call in twenty, and a server that refuses fewer at random is called at full speed.
+Push-back (429, 503 or 529) usually concerns one call. That call waits (the engine handles this) and the
+others go on. The limit falls by one slot, but calls that were in flight together lower it to half at most.
+Each success adds a whole slot up to the level at which the server last pushed back, and a twentieth of a slot
+above it. A server with a limit therefore refuses about one call in twenty, and a server that refuses fewer at
+random is called at full speed.
 
 The server's allowance counts as used up in three cases:
 
@@ -11,8 +12,9 @@ The server's allowance counts as used up in three cases:
 2. The server refuses a call with nothing else in flight.
 3. The server has refused as many calls in a row as were in flight.
 
-Then no call starts before `Retry-After`, or before a doubling pause. In cases 1 and 2 the limit is not on calls in
-flight: from then on calls are spaced at the rate at which the server served them, slightly closer after each success.
+Then no call starts before `Retry-After`, or before a doubling pause. In cases 1 and 2 the limit is not on
+calls in flight: from then on calls are spaced at the rate at which the server served them, slightly closer
+after each success.
 
 Does not count tokens per minute: a server that limits those answers 429.
 """
@@ -28,9 +30,11 @@ _FIRST_HOLD = 0.25
 _PROBE = 0.05
 """Slots that a success adds above the level of the last push-back."""
 _SETTLED = 50
-"""Successes without push-back after which the probe step has doubled; after twice as many it has tripled, and so on."""
+"""Successes without push-back after which the probe step has doubled; after twice as many it has tripled, and
+so on."""
 _CLOSER = 0.0004
-"""Share by which the first success after push-back shortens the gap of paced calls; the tenth, ten times as much."""
+"""Share by which the first success after push-back shortens the gap of paced calls; the tenth, ten times as
+much."""
 _SHORTEST_GAP = 0.001
 _ENOUGH = 3
 """Served calls needed to estimate the server's rate."""

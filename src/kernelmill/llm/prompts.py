@@ -1,7 +1,7 @@
 """Prompt templates: files in `prompts/`, or the user's own, rendered with Jinja.
 
-The rendered text is sent as it is and never truncated. An undefined variable is an error, not an empty string. The hash
-of the template is recorded with the output. The rendered text is part of every call's key.
+The rendered text is sent as it is and never truncated. An undefined variable is an error, not an empty
+string. The hash of the template is recorded with the output. The rendered text is part of every call's key.
 """
 
 from __future__ import annotations

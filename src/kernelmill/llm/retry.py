@@ -1,8 +1,9 @@
 """Retry state of one call: its failures so far, and the pause before the next try.
 
-The pause grows with each failure of the call: exponentially during an outage, when no call succeeds, and linearly while
-other calls succeed, since then the failure is chance or specific to this call. Push-back alone does not fail a call,
-unless the server keeps rejecting this one while it serves others, or only pushed-back calls are left.
+The pause grows with each failure of the call: exponentially during an outage, when no call succeeds, and
+linearly while other calls succeed, since then the failure is chance or specific to this call. Push-back alone
+does not fail a call, unless the server keeps rejecting this one while it serves others, or only pushed-back
+calls are left.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Trouble:
     def note(self, error: TransientError, served: int, outage: bool, alone: bool) -> None:
         """Record one more failure.
 
-        `served`: calls that succeeded so far. `outage`: no call succeeds at the moment. `alone`: only pushed-back calls
-        are left.
+        `served`: calls that succeeded so far. `outage`: no call succeeds at the moment. `alone`: only
+        pushed-back calls are left.
         """
         self.reason = str(error)[:80]
         self._unserved = self._unserved + 1 if outage else 0

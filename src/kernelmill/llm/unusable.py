@@ -1,7 +1,8 @@
 """Detect a model that cannot do the job before all rows have been paid for.
 
-Any model gives an unusable answer now and then. Many in a row mean the wrong model, a prompt that it does not follow, or
-a token limit that truncates every answer. Does not judge answers: the caller reports which were usable.
+Any model gives an unusable answer now and then. Many in a row mean the wrong model, a prompt that it does not
+follow, or a token limit that truncates every answer. Does not judge answers: the caller reports which were
+usable.
 """
 
 from __future__ import annotations

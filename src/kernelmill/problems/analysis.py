@@ -19,7 +19,7 @@ from kernelmill.errors import SourceError
 from kernelmill.llm.engine import BadAnswer, Done, Failed, Outcome, Owed
 from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.problems.facts import ModuleFacts, module_facts
-from kernelmill.sandbox import Isolate
+from kernelmill.sandbox import Sandbox
 
 VERSION = "facts-1"
 """Part of every key: increase it when the same code would give different facts."""
@@ -46,7 +46,7 @@ class _Found(msgspec.Struct):
 class FactStore:
     """Facts about modules, read from the journal or computed."""
 
-    def __init__(self, journal: JournalReader, isolate: Isolate | None, traced: bool, timeout: float) -> None:
+    def __init__(self, journal: JournalReader, isolate: Sandbox | None, traced: bool, timeout: float) -> None:
         """`traced` is part of the key, so that shapes are found once torch is installed.
 
         A dry run has no isolate.

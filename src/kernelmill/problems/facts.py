@@ -1,6 +1,6 @@
 """Facts about a PyTorch module that stages can rely on: what it takes, returns, computes and holds.
 
-`module_facts` reads the source text (`source`) and, given an `Isolate`, has the module traced in a sandboxed
+`module_facts` reads the source text (`source`) and, given an `Sandbox`, has the module traced in a sandboxed
 process (`trace_worker`). A trace covers one run on the module's own inputs: a branch not taken is not in it,
 and a module that inspects how it is run can show anything. Facts from the text and from the run are kept
 separate.
@@ -15,7 +15,7 @@ import msgspec
 
 from kernelmill.problems.module_file import Convention
 from kernelmill.problems.source import ModuleSource, read_source
-from kernelmill.sandbox import Isolate, Reply
+from kernelmill.sandbox import Reply, Sandbox
 
 OpKind = Literal[
     "view",  # the same memory with another shape or strides
@@ -109,7 +109,7 @@ class ModuleFacts(msgspec.Struct, frozen=True):
     trace_error: str | None
 
 
-async def module_facts(code: str, entry_point: str | None, isolate: Isolate | None) -> ModuleFacts:
+async def module_facts(code: str, entry_point: str | None, isolate: Sandbox | None) -> ModuleFacts:
     """Find everything that can be known about a module.
 
     Raises `SourceError` if the text cannot be read. A module that cannot be traced is no error: the reason is

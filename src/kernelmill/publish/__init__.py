@@ -1,6 +1,7 @@
 """Publishing: rows as a dataset in a folder or on the Hub, with a card that says how it was made.
 
-In: the rows of a source and the manifests beside it. Out: Parquet files by split, `README.md`, `kernelmill.json`.
+In: the rows of a source and the manifests beside it. Out: Parquet files by split, `README.md`,
+`kernelmill.json`.
 
     command, jobs                   the command `kernelmill publish`: which source goes where
     dataset                         build all files; uses splits, shapes, batches, tables, lineage

@@ -1,14 +1,16 @@
 """Convert rows to Arrow record batches, by a fast and an exact code path that give the same values.
 
-Fast path: msgspec decodes every row of a block into the compiled type of the rows before it. Each leaf of a column goes to
-pyarrow as one flat list. This path gives up where a row has another type, is not JSON, or has a number of 2 ** 53 or more
-in a column of floats: there msgspec has converted an integer to a float and may have rounded it.
+Fast path: msgspec decodes every row of a block into the compiled type of the rows before it. Each leaf of a
+column goes to pyarrow as one flat list. This path gives up where a row has another type, is not JSON, or has
+a number of 2 ** 53 or more in a column of floats: there msgspec has converted an integer to a float and may
+have rounded it.
 
-Exact path: the whole block is decoded to dicts and inspected value by value. This path learns new columns and types from a
-row, or reports what is wrong with it.
+Exact path: the whole block is decoded to dicts and inspected value by value. This path learns new columns and
+types from a row, or reports what is wrong with it.
 
-pyarrow's own JSON reader is not used. It takes more time than both steps of the fast path, builds broken arrays from lists
-that contain only nulls, reads a line `null` as a row of nulls, and crashes where there is no other line.
+pyarrow's own JSON reader is not used. It takes more time than both steps of the fast path, builds broken
+arrays from lists that contain only nulls, reads a line `null` as a row of nulls, and crashes where there is
+no other line.
 """
 
 from __future__ import annotations
@@ -45,8 +47,10 @@ class _Unsure(Exception):
 
 
 class QuickReader:
-    """The fast path: reads rows of one type as batches. `row_type` and `schema` must come from the same state of
-    `Columns`."""
+    """The fast path: reads rows of one type as batches.
+
+    `row_type` and `schema` must come from the same `Columns` at the same time.
+    """
 
     def __init__(self, row_type: Any, schema: Any, json_columns: Iterable[str] = ()) -> None:
         self._schema = schema
@@ -100,7 +104,7 @@ def _flat(kind: Any, values: list[Any]) -> Any:
     there = pa.StructArray.from_arrays(
         _fields(kind, [value for value in values if value is not None]), fields=[*kind]
     )
-    # The index of each object among the non-null ones, and None for null: `take` turns a null index into a null.
+    # The index of each object among the non-null ones, and None for null, which `take` turns into a null.
     places = accumulate(not null for null in nulls)
     return there.take(
         pa.array([None if null else place - 1 for null, place in zip(nulls, places, strict=True)], pa.int64())
@@ -108,7 +112,10 @@ def _flat(kind: Any, values: list[Any]) -> Any:
 
 
 def exact_batch(rows: list[Row], values: list[dict[str, Any]], schema: Any) -> Any:
-    """Convert decoded rows to a batch. Raises `BadRow` for an integer that a column of floats cannot hold exactly."""
+    """Convert decoded rows to a batch.
+
+    Raises `BadRow` for an integer that a column of floats cannot hold exactly.
+    """
     import pyarrow as pa
 
     arrays = [_array(field, rows, [row.get(field.name) for row in values]) for field in schema]

@@ -1,9 +1,10 @@
 """Compute what publishing would change: rows by split, and columns.
 
-Rows are matched by their identifying columns: `example_id`, `uuid`, `instance_id`, `level`, `problem_id`, and the names of
-the problem and the module, as far as a row has them. Rows with the same identifiers are matched in order. A row without
-identifiers is matched by its content, so it is never changed, only added or removed. Values are compared, not bytes: the
-order of columns is ignored, and a null equals a missing key. Holds about 200 bytes per row.
+Rows are matched by their identifying columns: `example_id`, `uuid`, `instance_id`, `level`, `problem_id`, and
+the names of the problem and the module, as far as a row has them. Rows with the same identifiers are matched
+in order. A row without identifiers is matched by its content, so it is never changed, only added or removed.
+Values are compared, not bytes: the order of columns is ignored, and a null equals a missing key. Holds about
+200 bytes per row.
 """
 
 from __future__ import annotations

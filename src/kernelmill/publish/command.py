@@ -1,7 +1,7 @@
 """`kernelmill publish`: publish rows as a dataset, in a folder or on the Hub.
 
-Each dataset is built completely before anything at its target changes, and then published atomically. The datasets of one
-command are published one after the other: a failure leaves the earlier ones published.
+Each dataset is built completely before anything at its target changes, and then published atomically. The
+datasets of one command are published one after the other: a failure leaves the earlier ones published.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ def publish(settings: PublishSettings) -> Made:
         raise ConfigError(
             "HF_TOKEN is not set, and the Hub needs it: put a token with write access into .env, or use --to folder:PATH"
         )
-    sources = [
-        _source(settings, job, token) for job in jobs
-    ]  # open all first: one bad source stops everything
+    sources = [_source(settings, job, token) for job in jobs]  # first: one bad source stops all of them
     made = [_publish_one(settings, job, source, token) for job, source in zip(jobs, sources, strict=True)]
     for note in notes:
         print(note)

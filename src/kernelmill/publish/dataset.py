@@ -1,8 +1,9 @@
 """Build the files of a dataset: Parquet by split, the card, and the manifest `kernelmill.json`.
 
-The source is read once to plan the split and once to write. A column that appears late, or changes its type late, costs a
-third pass, because all files share one schema. The same rows and settings give the same files, byte for byte; the only
-dates in them are those of earlier stages. Does not clean up after a failure: the caller passes a temporary folder.
+The source is read once to plan the split and once to write. A column that appears late, or changes its type
+late, costs a third pass, because all files share one schema. The same rows and settings give the same files,
+byte for byte; the only dates in them are those of earlier stages. Does not clean up after a failure: the
+caller passes a temporary folder.
 """
 
 from __future__ import annotations
@@ -157,7 +158,8 @@ class _Done(NamedTuple):
 def _write(source: Source, columns: Columns, schema: Any, split: Split, folder: Path) -> _Done | None:
     """Read, hash, count and write all rows.
 
-    Returns None where the rows do not fit the schema. Then all rows have to be written again with the columns known now.
+    Returns None where the rows do not fit the schema. Then all rows have to be written again with the columns
+    known now.
     """
     fits = schema is not None
     quick, known = _quick(columns, schema), columns.news
@@ -221,7 +223,7 @@ def _notes(columns: Columns, lineage: Lineage, empty: list[str], leakage: dict[s
 
 
 def _kind(wanted: Wanted, columns: Columns, lineage: Lineage) -> Kind:
-    """The kind of rows for the card: from the word, else the last stage that makes its own kind, else the columns."""
+    """The card's kind of rows: from the word, the last stage that makes its own kind, or the columns."""
     known: dict[str, Kind] = {
         "raw": "raw",
         "filtered": "filtered",
@@ -240,7 +242,7 @@ def _kind(wanted: Wanted, columns: Columns, lineage: Lineage) -> Kind:
 
 
 def _lengths(source: Source) -> LengthReport | None:
-    """The report of `kernelmill lengths` beside the source (`rows.lengths.json` for `rows.jsonl`), if there is one."""
+    """The length report beside the source, if there is one: `rows.lengths.json` for `rows.jsonl`."""
     if source.origin.get("kind") != "file":
         return None
     path = beside(source.files[0].path, ".lengths.json")

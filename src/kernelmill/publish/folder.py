@@ -1,9 +1,9 @@
 """Publish a dataset to a local folder that `datasets.load_dataset` can open.
 
-The new dataset is built beside the old one (`.NAME.new`) and swapped in atomically. A reader, and a process that is killed
-at any moment, leaves or sees either the old dataset or the new one, complete. The next run removes what a killed process
-left. Where the file system has no atomic swap, the old folder is first moved aside (`.NAME.old`). A process that is killed
-at that point leaves no folder, and the next run restores the old one.
+The new dataset is built beside the old one (`.NAME.new`) and swapped in atomically. At any moment, also after
+a kill, the folder holds either the old dataset or the new one, complete. The next run removes what a killed
+process left. Where the file system has no atomic swap, the old folder is first moved aside (`.NAME.old`). A
+process that is killed at that point leaves no folder, and the next run restores the old one.
 
 Does not replace a folder that contains files not made by kernelmill.
 """

@@ -1,12 +1,13 @@
-"""Publish a dataset to the Hugging Face Hub: data, card and manifest in one commit on top of the inspected one.
+"""Publish a dataset to the Hub: data, card and manifest in one commit, on top of the one inspected.
 
-Files are uploaded first and stay invisible until the commit, which is atomic. The same commit removes the old data. The
-same rows give the same bytes, so files that an interrupted run uploaded are not sent again. If somebody else commits in
-between, the Hub rejects our commit and the user is told. If the response to the commit is lost, the branch shows whether
-the commit was made.
+Files are uploaded first and stay invisible until the commit, which is atomic. The same commit removes the old
+data. The same rows give the same bytes, so files that an interrupted run uploaded are not sent again. If
+somebody else commits in between, the Hub rejects our commit and the user is told. If the response to the
+commit is lost, the branch shows whether the commit was made.
 
-The client retries uploads by itself. This module retries a few times what the client does not: rate limits, server errors
-and lost connections. Does not change the visibility of an existing dataset, and keeps files that are not data.
+The client retries uploads by itself. This module retries a few times what the client does not: rate limits,
+server errors and lost connections. Does not change the visibility of an existing dataset, and keeps files
+that are not data.
 """
 
 from __future__ import annotations
@@ -150,9 +151,8 @@ class HubTarget:
             try:
                 self._api.create_repo(self.label, repo_type="dataset", private=not self._public)
             except HfHubHTTPError as error:
-                if (
-                    _status(error) != 409
-                ):  # it exists: made by our call whose response was lost, or by somebody else
+                # 409: it exists, made by our call whose response was lost, or by somebody else.
+                if _status(error) != 409:
                     raise
 
         self._patiently("making the dataset", create)
@@ -189,7 +189,10 @@ class HubTarget:
             )
 
         def is_made() -> bool:
-            """Whether the commit was made although its response was lost. Raises if there is another commit."""
+            """Whether the commit was made although its response was lost.
+
+            Raises if there is another commit.
+            """
             self.look()
             if not self._differing(built) and not self._outdated(built):
                 return True
@@ -209,7 +212,10 @@ class HubTarget:
         tries: int = TRIES,
         after_loss: Callable[[], bool] | None = None,
     ) -> T | Any:
-        """Call the Hub and retry transient failures. `after_loss` says whether a call without a response took effect."""
+        """Call the Hub and retry transient failures.
+
+        `after_loss` says whether a call without a response took effect.
+        """
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
         for attempt in range(1, tries + 1):
@@ -292,7 +298,7 @@ def _wait(error: Exception, attempt: int) -> float:
 
 
 def _hash_like(known: str, file: Written) -> str:
-    """A file's hash in the format of `known`: SHA-256 for large (LFS) files, git's blob hash for the others."""
+    """A file's hash of the same kind as `known`: SHA-256 for large (LFS) files, else git's blob hash."""
     if len(known) == len(file.sha256):
         return file.sha256
     sha = hashlib.sha1(b"blob %d\0" % file.size)
@@ -304,7 +310,10 @@ def _hash_like(known: str, file: Written) -> str:
 
 @contextlib.contextmanager
 def _plain_words() -> Iterator[None]:
-    """Print the client's warnings as our own lines, without signed URLs. Show its progress bars on a terminal only."""
+    """Print the client's warnings as our own lines, without signed URLs.
+
+    Show its progress bars on a terminal only.
+    """
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     if not sys.stderr.isatty():

@@ -1,9 +1,10 @@
 """Resolve the command line of `publish` to sources and targets.
 
-The words `filtered`, `unique`, `synthetic` and `raw` stand for the files that the stages write. Each has its own target;
-`all` means the first three. Another source that goes to such a target still counts as that set (`word`). In test mode
-words go to folders, because nothing is uploaded. The variant without reasoning (`-no-reasoning`, from `kernelmill strip`)
-is published along with its set if its file exists. A folder that is named like a word is given as `./filtered`.
+The words `filtered`, `unique`, `synthetic` and `raw` stand for the files that the stages write. Each has its
+own target; `all` means the first three. Another source that goes to such a target still counts as that set
+(`word`). In test mode words go to folders, because nothing is uploaded. The variant without reasoning
+(`-no-reasoning`, from `kernelmill strip`) is published along with its set if its file exists. A folder that
+is named like a word is given as `./filtered`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ class Job(NamedTuple):
 
 
 def find_jobs(settings: PublishSettings) -> tuple[list[Job], list[str]]:
-    """Return the datasets to publish, and notes about what is not published. Raises before anything is done."""
+    """Return the datasets to publish, and notes about what is not published.
+
+    Raises before anything is done.
+    """
     to = _target(settings.to) if settings.to is not None else None
     words = ALL if settings.source == "all" else (settings.source,)
     if words[0] not in (*ALL, "raw"):

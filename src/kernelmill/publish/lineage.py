@@ -1,8 +1,9 @@
 """Trace where a source's rows come from, through the manifests of earlier stages.
 
-A stage writes its manifest beside its output and names its source there. That source's manifest is looked up at the
-recorded path, else in the same folder. A manifest that does not match (the file was edited, or made again since) is left
-out together with everything before it, so that nothing false is published. Folder names are removed for privacy.
+A stage writes its manifest beside its output and names its source there. That source's manifest is looked up
+at the recorded path, else in the same folder. A manifest that does not match (the file was edited, or made
+again since) is left out together with everything before it, so that nothing false is published. Folder names
+are removed for privacy.
 """
 
 from __future__ import annotations

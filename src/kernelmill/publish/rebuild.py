@@ -1,8 +1,8 @@
 """Derive the commands that rebuild a dataset from the settings in its manifests.
 
-A command contains the settings that differ from the defaults and affect the rows, not those for speed and cost. Files are
-given by name only, because the publisher's folders are private. An endpoint in a private network becomes `URL`. Does not
-guarantee the same model answers: those are in the publisher's journal.
+A command contains the settings that differ from the defaults and affect the rows, not those for speed and
+cost. Files are given by name only, because the publisher's folders are private. An endpoint in a private
+network becomes `URL`. Does not guarantee the same model answers: those are in the publisher's journal.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _toml(value: Any) -> str:
 
 
 def _changed(stage: str, config: Mapping[str, Any], model: bool) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that differ from their defaults, in order; for sampling, those that were set at all."""
+    """Yield the settings that differ from their defaults, in order; of sampling, those that were set."""
     kind = stage_classes().get(stage)
     fields = kind.model_fields if kind else {}
     for name, value in config.items():

@@ -1,11 +1,13 @@
 """Infer the columns of a source row by row, and map them to an Arrow schema.
 
-The columns of our own formats are listed here with fixed types. Other columns are inferred: the type of the first non-null
-value, float for a mix of integers and floats, and the union of the keys of objects. A column whose values have no common
-type is an error that names both rows. There are no other conversions: no number becomes text, and no text a number.
+The columns of our own formats are listed here with fixed types. Other columns are inferred: the type of the
+first non-null value, float for a mix of integers and floats, and the union of the keys of objects. A column
+whose values have no common type is an error that names both rows. There are no other conversions: no number
+becomes text, and no text a number.
 
-The keys of a verdict are data (names of kernels, GPUs, checks), so a type built from them would differ in every run:
-`verdict` and `turns` are published as JSON text. No column has the type null, to which other tools cannot append.
+The keys of a verdict are data (names of kernels, GPUs, checks), so a type built from them would differ in
+every run: `verdict` and `turns` are published as JSON text. No column has the type null, to which other tools
+cannot append.
 
 Compiled code checks rows that match the rows before them. Only the others are inspected value by value.
 """
@@ -83,7 +85,10 @@ Format = Literal["evals", "synthetic", "other"]
 
 
 class Shape:
-    """The inferred type of one value: its kind and nested shapes. `kind` is None while only nulls were seen."""
+    """The inferred type of one value: its kind and nested shapes.
+
+    `kind` is None while only nulls were seen.
+    """
 
     __slots__ = ("fields", "free", "item", "kind", "listed", "optional", "path", "required", "where")
 
@@ -256,12 +261,15 @@ class Columns:
         self._given: set[str] = set()
         self.format: Format = "other"
         self.news = 0
-        """Number of rows that did not match the rows before them. The schema changes only when this changes."""
+        """Number of rows that did not match the rows before them. The schema changes only if this does."""
         self.info_is_text = 0
-        """Number of rows whose `info` is a JSON string, as some producers store it. It is published as an object."""
+        """Rows whose `info` is a JSON string, as some producers store it. It is published as an object."""
 
     def take(self, row: Row) -> dict[str, Any]:
-        """Decode a row for the schema. Raises `BadRow`, or `SourceError` where it contradicts an earlier row."""
+        """Decode a row for the schema.
+
+        Raises `BadRow`, or `SourceError` where it contradicts an earlier row.
+        """
         values = self._read(row)
         if self.format == "evals" and isinstance(values.get("info"), str):
             values["info"] = _object(row.where, values["info"])
@@ -353,7 +361,10 @@ class Columns:
 
 
 def json_text(value: Any) -> str | None:
-    """A value for a column of JSON text. Strings are kept: in rows that were published before they are JSON already."""
+    """A value for a column of JSON text.
+
+    Strings are kept: in rows that were published before they are JSON already.
+    """
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
 
 

@@ -1,13 +1,13 @@
 """Split rows into train and validation without leakage between the two.
 
-`groups`: a group is all rows whose modules have the same or nearly the same code, whatever their names. A shared name
-alone makes no group. A group's side is drawn from the code of one of its modules and the seed. It therefore depends on
-content only, not on the order of rows, their number, or the rest of the set. A set that grows keeps its sides. Only a
-group that gains a near duplicate with other code may change sides: about one in eleven of the groups that had one module
-before, fewer of larger ones.
+`groups`: a group is all rows whose modules have the same or nearly the same code, whatever their names. A
+shared name alone makes no group. A group's side is drawn from the code of one of its modules and the seed. It
+therefore depends on content only, not on the order of rows, their number, or the rest of the set. A set that
+grows keeps its sides. Only a group that gains a near duplicate with other code may change sides: about one in
+eleven of the groups that had one module before, fewer of larger ones.
 
-A set made from another one by dropping or rewriting rows (`unique`, `strip`, `decontaminate`, according to their
-manifests) is split by the groups of that other set, so that all of them agree.
+A set made from another one by dropping or rewriting rows (`unique`, `strip`, `decontaminate`, according to
+their manifests) is split by the groups of that other set, so that all of them agree.
 
 `source`: a set made from a Hub dataset that is already split keeps each row on its side.
 
@@ -139,7 +139,7 @@ def _by_groups(source: Source, chosen_from: list[Source], modules: Modules, poli
     groups = modules.near(policy["similarity"])
     side = _sides(groups, modules.keys, policy)
     close_by = min(CLOSE, policy["similarity"])
-    # Search again with a lower threshold, over all ancestors: this may find pairs that the first search missed.
+    # Search again with a lower threshold, over all ancestors: it may find pairs that the first one missed.
     while True:
         nearest = modules.neighbours(*_apart(side, range(len(side))), close_by)
         missed = [(one, other) for one, (other, alike) in nearest.items() if alike >= policy["similarity"]]
@@ -185,7 +185,10 @@ def _apart(side: list[int], modules: Iterable[int]) -> tuple[list[int], list[int
 
 
 def _sides(groups: Groups, keys: list[bytes], policy: dict[str, Any]) -> list[int]:
-    """The side of each module, 1 for validation: drawn for the module of its group with the smallest seeded hash."""
+    """The side of each module, 1 for validation.
+
+    The module with the smallest seeded hash decides for its group.
+    """
     first: dict[int, bytes] = {}
     for module, key in enumerate(keys):
         drawn = hashlib.blake2b(b"%d:%s" % (policy["seed"], key), digest_size=16).digest()

@@ -1,8 +1,9 @@
 """Write Parquet files with an explicit schema, bounded memory, and the same bytes for the same rows.
 
-Batches are collected into row groups and written in a background thread, because compression takes as long as everything
-else together. A file that reaches `SHARD_BYTES` is closed and the next one is started. The order of the rows is kept. The
-bytes do not depend on the clock or the machine, but on pyarrow's version, which the manifest records.
+Batches are collected into row groups and written in a background thread, because compression takes as long as
+everything else together. A file that reaches `SHARD_BYTES` is closed and the next one is started. The order
+of the rows is kept. The bytes do not depend on the clock or the machine, but on pyarrow's version, which the
+manifest records.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ class _HashedFile(io.RawIOBase):
 
 
 class SplitWriter:
-    """Writes one split into `folder`. `finish` gives the files their final names, which contain their number."""
+    """Writes one split into `folder`.
+
+    `finish` gives the files their final names, which contain the number of files.
+    """
 
     def __init__(self, folder: Path, split: str, schema: Any, shard_bytes: int = SHARD_BYTES) -> None:
         self._folder, self._split, self._schema = folder, split, schema
@@ -123,7 +127,10 @@ class SplitWriter:
             self._file = None
 
     def finish(self) -> list[Written]:
-        """Write the remaining rows and rename the files. No rows give no file: `datasets` cannot load an empty split."""
+        """Write the remaining rows and rename the files.
+
+        No rows give no file: `datasets` cannot load an empty split.
+        """
         self._write_group()
         self._wait()
         self._close()

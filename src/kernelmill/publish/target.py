@@ -35,7 +35,8 @@ class Present:
         self.edited = edited
         """Files that no longer match the manifest."""
         self.splits = splits
-        """Returns the data files by split, as local files. A Hub target downloads them when this is called."""
+        """Returns the data files by split, as local files. A Hub target downloads them when this is
+        called."""
 
     def count_rows(self) -> int:
         if self.manifest is not None:
@@ -69,7 +70,10 @@ def _rows_in(file: DataFile) -> int:
 
 
 class Target(Protocol):
-    """A place for one dataset. Use as a context manager: a folder is locked against other processes meanwhile."""
+    """A place for one dataset.
+
+    Use as a context manager: a folder is locked against other processes meanwhile.
+    """
 
     label: str
     forgets: bool
@@ -108,7 +112,10 @@ def read_manifest(where: str, text: bytes) -> dict[str, Any]:
 
 
 def data_files(names: Iterable[str], card: bytes | None) -> dict[str, list[str]]:
-    """The data files of each split, from the card if it lists them. A card that cannot be parsed is ignored."""
+    """The data files of each split, from the card if it lists them.
+
+    A card that cannot be parsed is ignored.
+    """
     front = card.decode("utf-8", "replace").split("---") if card else []
     try:
         metadata = yaml.safe_load(front[1]) if len(front) > 2 and not front[0].strip() else {}

@@ -1,6 +1,6 @@
 """Run untrusted code in a confined process without secrets, network or other privileges.
 
-    with Isolate() as isolate:
+    with Sandbox() as isolate:
         reply = await isolate.run({"code": code, "entry_point": "Model"})
 
 The parent (`parent`) starts one *server* with a minimal environment. The server (`server`) imports the worker
@@ -43,8 +43,8 @@ from kernelmill.sandbox.parent import (
     OVERDUE,
     START_SECONDS,
     Doing,
-    Isolate,
     Reply,
+    Sandbox,
     what_is_missing,
 )
 from kernelmill.sandbox.wire import MAX_OUTPUT, MAX_REPLY, MAX_REQUEST, MAX_SCRATCH
@@ -58,7 +58,7 @@ __all__ = [
     "OVERDUE",
     "START_SECONDS",
     "Doing",
-    "Isolate",
     "Reply",
+    "Sandbox",
     "what_is_missing",
 ]

@@ -69,7 +69,7 @@ class Doing(TypedDict):
     turn_since: float
 
 
-class Isolate:
+class Sandbox:
     """A warm server for one worker module. Safe to use from several threads and event loops.
 
     `workers` requests run at once, the others wait. `timeout` limits a request's own time (`own_time`):
@@ -109,7 +109,7 @@ class Isolate:
         self._closed = False
         self._process = os.getpid()
 
-    def __enter__(self) -> Isolate:
+    def __enter__(self) -> Sandbox:
         self._connect()
         return self
 
@@ -152,7 +152,7 @@ class Isolate:
             raise RuntimeError("made in the process that this one was forked from: make one in each process")
         with self._lock:
             if self._closed:
-                raise RuntimeError("this Isolate is closed")
+                raise RuntimeError("this Sandbox is closed")
             if self._connection is not None and self._connection.ended:
                 self._connection.close()
                 self._connection = None
@@ -197,8 +197,8 @@ class _Submission:
 
 
 def what_is_missing() -> list[str]:
-    """`Isolate.what_is_missing` without a worker, which takes only a moment: for `doctor`."""
-    with Isolate(worker="json") as isolate:
+    """`Sandbox.what_is_missing` without a worker, which takes only a moment: for `doctor`."""
+    with Sandbox(worker="json") as isolate:
         return isolate.what_is_missing()
 
 
@@ -224,7 +224,7 @@ class _Connection:
                 raise ConfigError(f"cannot start {sys.executable or 'Python'}: {error.strerror}") from None
         self._clock = OwnTime.of(self._process.pid)
         self._started = self._clock.mark()
-        self._reader = threading.Thread(target=self._read, name="isolate", daemon=True)
+        self._reader = threading.Thread(target=self._read, name="sandbox", daemon=True)
         self._reader.start()
 
     def wait_until_ready(self) -> list[str]:

@@ -21,7 +21,7 @@ LENGTH = struct.Struct(">I")
 
 
 class Settings(TypedDict):
-    """The settings chosen by the user of an `Isolate`."""
+    """The settings chosen by the user of an `Sandbox`."""
 
     worker: str
     workers: int

@@ -21,7 +21,7 @@ from kernelmill.llm.engine import Asking, Messages, Model
 from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.analysis import FactStore, torch_is_installed
-from kernelmill.sandbox import Isolate
+from kernelmill.sandbox import Sandbox
 from kernelmill.settings.config import public, secret
 from kernelmill.settings.fields import Price, StageSettings
 from kernelmill.stages.answering import Answerer, Batch, Plan, Stage
@@ -85,7 +85,7 @@ class Session:
             if self._endpoint is not None and not settings.dry_run:
                 await stack.enter_async_context(self._endpoint)
             if self._facts and not settings.dry_run:
-                isolate = stack.enter_context(Isolate(timeout=settings.trace_timeout))
+                isolate = stack.enter_context(Sandbox(timeout=settings.trace_timeout))
             # Only when all of it is open; what fails half-way is closed again.
             self._stack = stack.pop_all()
         facts = FactStore(journal, isolate, self._facts, settings.trace_timeout)

@@ -1,7 +1,7 @@
 """Row storage: one reader for every kind of source, one writer for every output.
 
-In: the name of a source (file, folder, Hub dataset, bundled data). Out: `Row` objects in order; and, on the writing side,
-the kept rows, the rejected rows and a manifest.
+In: the name of a source (file, folder, Hub dataset, bundled data). Out: `Row` objects in order; and, on the
+writing side, the kept rows, the rejected rows and a manifest.
 
     source, parquet, hub, hub_http, watched     reading, downloads from the Hub, progress
     output, row_file, manifest                  writing, and finding manifests again

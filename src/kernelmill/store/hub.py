@@ -1,8 +1,8 @@
 """Datasets on the Hugging Face Hub, as local files of one pinned commit.
 
-Files are downloaded into the Hub cache (resumable, shared with other tools) and streamed from there. The files of each
-split come from the card's `configs`, or else from the file names, as in `datasets`. Does not run loading scripts, and
-reads the default config only.
+Files are downloaded into the Hub cache (resumable, shared with other tools) and streamed from there. The
+files of each split come from the card's `configs`, or else from the file names, as in `datasets`. Does not
+run loading scripts, and reads the default config only.
 """
 
 from __future__ import annotations
@@ -79,8 +79,10 @@ def find_splits(names: list[str], card: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def _from_card(data: list[str], card: dict[str, Any]) -> dict[str, list[str]]:
-    """Splits by the card's default config. Entries that do not follow the Hub's format are ignored; then file names
-    decide."""
+    """Splits by the card's default config.
+
+    Entries that do not follow the Hub's format are ignored. If nothing is left, the file names decide.
+    """
     configs = card.get("configs")
     configs = [entry for entry in configs if isinstance(entry, dict)] if isinstance(configs, list) else []
     default = next((c for c in configs if c.get("config_name") == "default" or c.get("default")), None)

@@ -1,6 +1,7 @@
-"""The base exception of the HTTP library under `huggingface_hub`: requests, httpx or httpx2, depending on its version.
+"""The base exception of the HTTP library under `huggingface_hub`: requests, httpx or httpx2 by version.
 
-`huggingface_hub` lets some of that library's exceptions through unwrapped. Other installed packages decide its version.
+`huggingface_hub` lets some of that library's exceptions through unwrapped. Other installed packages decide
+its version.
 """
 
 from __future__ import annotations

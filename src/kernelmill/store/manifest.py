@@ -34,7 +34,7 @@ def part(manifest: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def made_from(manifest: dict[str, Any], file: Path) -> Path | None:
-    """The file that `file` was made from: at its recorded path, else beside `file`; None if it is in neither place."""
+    """The file that `file` was made from: at its recorded path, else beside `file`; else None."""
     origin = part(manifest, "source")
     if origin.get("kind") != "file" or not isinstance(origin.get("path"), str):
         return None

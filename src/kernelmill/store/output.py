@@ -4,9 +4,9 @@
     outputs/filtered_dataset.rejected.jsonl    every other row, with its reason
     outputs/filtered_dataset.manifest.json     counts, source, resolved config, hashes; written last
 
-Each file is written under a temporary name and renamed when it is complete, the manifest last. A manifest therefore means
-that the output is complete. A failed or interrupted run leaves the previous output untouched. A lock keeps two processes
-from writing the same output: the second one fails.
+Each file is written under a temporary name and renamed when it is complete, the manifest last. A manifest
+therefore means that the output is complete. A failed or interrupted run leaves the previous output untouched.
+A lock keeps two processes from writing the same output: the second one fails.
 """
 
 from __future__ import annotations
@@ -132,7 +132,10 @@ class Output:
     def commit(
         self, stage: str, rows_in: int, config: dict[str, Any], details: dict[str, Any]
     ) -> dict[str, Any]:
-        """Move the files into place, the manifest last. Raises `AssertionError` if a row is unaccounted for."""
+        """Move the files into place, the manifest last.
+
+        Raises `AssertionError` if a row is unaccounted for.
+        """
         rejected = sum(self.reasons.values())
         if rows_in != self.kept + rejected:
             raise AssertionError(f"{rows_in} rows in, but {self.kept} kept + {rejected} rejected")

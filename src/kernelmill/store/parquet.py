@@ -1,9 +1,9 @@
 """Stream Parquet as JSON rows without loss.
 
-Values without a JSON type become strings: dates, times and durations in ISO 8601 (an instant with a time zone in UTC,
-with `Z`), decimals in digits, binary in base64. Maps become lists of pairs. A value that cannot be written without loss
-(NaN, an infinity, a date after the year 9999, text that is not UTF-8) is a fault of its row and becomes null. Does not use
-pandas, which pyarrow would use for nanoseconds where it is installed.
+Values without a JSON type become strings: dates, times and durations in ISO 8601 (an instant with a time zone
+in UTC, with `Z`), decimals in digits, binary in base64. Maps become lists of pairs. A value that cannot be
+written without loss (NaN, an infinity, a date after the year 9999, text that is not UTF-8) is a fault of its
+row and becomes null. Does not use pandas, which pyarrow would use for nanoseconds where it is installed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def _check_names(label: str, fields: Any, inside: str = "") -> None:
 
 
 def _column(name: str, array: Any, faults: dict[int, str]) -> list[Any]:
-    """The values of a column as JSON values. Values that JSON cannot hold are recorded in `faults`, by row."""
+    """The values of a column as JSON values.
+
+    Values that JSON cannot hold are recorded in `faults`, by row.
+    """
     from pyarrow import types
 
     values: list[Any]

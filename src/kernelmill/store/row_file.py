@@ -1,7 +1,7 @@
 """Write and hash a JSONL file in a background thread.
 
-Rows are collected into blocks. The thread hashes and writes a block while the caller makes the next rows. An error in the
-thread, such as a full disk, is raised by a later `add` or by `finish`.
+Rows are collected into blocks. The thread hashes and writes a block while the caller makes the next rows. An
+error in the thread, such as a full disk, is raised by a later `add` or by `finish`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 _BLOCK = 1 << 20
-"""Bytes per block. Larger blocks are no faster to hash, and some OS kernels take several times as long to write them."""
+"""Bytes per block. Larger blocks are no faster to hash, and some OS kernels take several times as long to
+write them."""
 _SYNC = 64 << 20
 """Bytes between syncs to disk, so that the final sync does not have to wait for everything."""
 _WAITING = 32
@@ -27,8 +28,8 @@ class RowFile:
     """A JSONL file being written. Nothing is guaranteed to be on disk before `finish`."""
 
     def __init__(self, path: Path, hashed: bool = True) -> None:
-        # The thread takes the GIL three times per block. With Python's default switch interval of 5 ms each time, it
-        # would be no faster than writing in the calling thread.
+        # The thread takes the GIL three times per block. With Python's default switch interval of 5 ms each
+        # time, it would be no faster than writing in the calling thread.
         sys.setswitchinterval(_SWITCH)
         self._file = path.open("wb", buffering=0)
         self._sha = hashlib.sha256() if hashed else None
@@ -65,7 +66,10 @@ class RowFile:
             self._unsynced = 0
 
     def finish(self) -> str:
-        """Write and sync everything. Returns the SHA-256 of the file, or an empty string if it is not hashed."""
+        """Write and sync everything.
+
+        Returns the SHA-256 of the file, or an empty string if it is not hashed.
+        """
         if self._rows:
             self._send()
         for writing in self._under_way:

@@ -8,10 +8,10 @@ A source is named on the command line as one of
     hub:org/name@revision                                       the same, where a folder has that name too
     bundled:samples/evals.jsonl  bundled:problems               what ships with kernelmill
 
-`Source.rows()` can be called repeatedly and always gives the same rows: the files of a Hub dataset are pinned to one
-commit, and a local file that changed between two passes is an error. Memory does not grow with the number of rows.
-`parquet` describes how Parquet values without a JSON type are written, and which are faults of their row. Does not read
-JSON arrays, CSV or Arrow IPC.
+`Source.rows()` can be called repeatedly and always gives the same rows: the files of a Hub dataset are pinned
+to one commit, and a local file that changed between two passes is an error. Memory does not grow with the
+number of rows. `parquet` describes how Parquet values without a JSON type are written, and which are faults
+of their row. Does not read JSON arrays, CSV or Arrow IPC.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ _LEVEL_FOLDER = re.compile(r"^level_?(?P<level>\d+)$")
 
 
 def _read_problem(file: DataFile) -> _Read:
-    """Read a problem file as one row: the columns of KernelBench's Hub dataset, with the code as `python_code`."""
+    """Read a problem file as one row: KernelBench's columns on the Hub, with the code as `python_code`."""
     try:
         code = file.path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""A source that shows its reading progress: a live line on a terminal, a plain line every few seconds elsewhere."""
+"""A source that shows its reading progress: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _NAME = 40
 
 
 class Watched(Source):
-    """The rows of another source, or its first `limit` rows. Each pass shows its own progress once it takes a while."""
+    """The rows of another source, or its first `limit` rows.
+
+    Each pass shows its own progress once it takes a while.
+    """
 
     def __init__(self, source: Source, limit: int | None = None) -> None:
         super().__init__(source.name, source.files, source.origin)

@@ -4,9 +4,9 @@
     messages                slime, TRL
     prompt                  prompt sets; a plain text is one user message
 
-Thoughts are in `reasoning`, `reasoning_content` or `thinking`, or in <think> inside the content. Templates read
-`reasoning_content` (a few read `thinking`), so thoughts from a field are written to both. Thoughts inside the content stay
-there: the template removes them or keeps them. Does not render; see `chat_tokens`.
+Thoughts are in `reasoning`, `reasoning_content` or `thinking`, or in <think> inside the content. Templates
+read `reasoning_content` (a few read `thinking`), so thoughts from a field are written to both. Thoughts
+inside the content stay there: the template removes them or keeps them. Does not render; see `chat_tokens`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Chat(NamedTuple):
     variables: dict[str, Any]
     """The row's own template variables: `chat_template_kwargs`."""
     answered: bool
-    """Whether the last message is the assistant's. Otherwise the chat is a prompt that waits for an answer."""
+    """Whether the last message is the assistant's. Otherwise the chat is a prompt without an answer."""
     thoughts: str
     """The thoughts of the last assistant message; empty where there are none or they are dropped."""
     ending: str
-    """The end of the assistant's answer: its code and closing mark. Empty where there is no assistant message."""
+    """The end of the assistant's answer: its code and closing mark. Empty without an assistant message."""
     clear: bool
     """Whether `ending` is an answer block. Without a clear block it is the end of the message."""
 

@@ -1,7 +1,7 @@
 """Render a model's chat template as `transformers` does, without loading `transformers`.
 
-Templates come from the Hub and are untrusted programs: they run in Jinja's sandbox and see plain JSON values only. Does
-not tokenise; see `chat_tokens`.
+Templates come from the Hub and are untrusted programs: they run in Jinja's sandbox and see plain JSON values
+only. Does not tokenise; see `chat_tokens`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ class TemplateFailed(Exception):
 
 
 class _Generation(jinja2.ext.Extension):
-    """The block `{% generation %}…{% endgeneration %}`, which marks the model's text for trainers. Renders its body."""
+    """The block `{% generation %}…{% endgeneration %}`, which marks the model's text for trainers.
+
+    Renders its body.
+    """
 
     tags = {"generation"}  # noqa: RUF012  a set, as the base class has it
 
@@ -81,7 +84,10 @@ class ChatTemplate:
         generation_prompt: bool = False,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """Render a chat as one text. `variables` are the row's own, such as `enable_thinking`. Raises `TemplateFailed`."""
+        """Render a chat as one text.
+
+        `variables` are the row's own, such as `enable_thinking`. Raises `TemplateFailed`.
+        """
         given = {**self._variables, **(variables or {})}
         given |= {"messages": messages, "tools": tools, "documents": None}
         given["add_generation_prompt"] = generation_prompt

@@ -1,12 +1,12 @@
-"""Load a tokenizer that counts the tokens of a chat: its vocabulary and chat templates, as a trainer applies them.
+"""Load a tokenizer and count the tokens of a chat as a model's trainer would: vocabulary and chat templates.
 
     files = find_tokenizer("Qwen/Qwen3-30B-A3B-Thinking-2507", secret("HF_TOKEN"))
     tokenizer = load_tokenizer(files)
     text = tokenizer.render([{"role": "user", "content": "Hello"}])
     tokenizer.tokens.measure(text)
 
-Counts equal those of `apply_chat_template` and `encode` in `transformers`, which is not loaded. Reads `tokenizer.json`
-only, not SentencePiece models or slow tokenizers.
+Counts equal those of `apply_chat_template` and `encode` in `transformers`, which is not loaded. Reads
+`tokenizer.json` only, not SentencePiece models or slow tokenizers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ class ChatTokenizer:
 
 @lru_cache(2)
 def load_tokenizer(files: TokenizerFiles) -> ChatTokenizer:
-    """Load a tokenizer. Cached per process: loading takes half a second, and the tokenizer caches its counts."""
+    """Load a tokenizer.
+
+    Cached per process: loading takes half a second, and the tokenizer caches its counts.
+    """
     if files.folder is None:
         return _embedded(files)
     folder = Path(files.folder)
@@ -90,7 +93,7 @@ def _tokens(folder: Path, config: dict[str, Any], name: str) -> TextTokens:
     path = folder / TOKENIZER
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # noqa: BLE001  the library raises a bare Exception for every fault of the file
+    except Exception as error:  # noqa: BLE001  the library raises a bare Exception for any bad file
         raise ConfigError(f"{name}: {TOKENIZER} cannot be read ({' '.join(str(error).split())})") from None
     # A maximum length that was saved for serving must not truncate what is counted.
     tokenizer.no_truncation()
@@ -125,7 +128,7 @@ class _Spec(Struct):
 
 
 def _pattern(path: Path) -> str | None:
-    """The pre-tokenization pattern if `FastTokens` counts this tokenizer exactly as the library does; else None."""
+    """The pre-tokenization pattern if `FastTokens` counts this tokenizer as the library does; else None."""
     try:
         spec = msgspec.json.decode(path.read_bytes(), type=_Spec)
     except msgspec.ValidationError:

@@ -1,13 +1,16 @@
 """Count the tokens of a text exactly, and the tokens needed to reach a given position in it.
 
-`LibraryTokens` calls the `tokenizers` library, which is always right but slow. `FastTokens` gives the same counts ten times
-as fast for byte-level BPE whose pre-tokenization pattern is in `PIECES`. It relies on four facts:
+`LibraryTokens` calls the `tokenizers` library, which is always right but slow. `FastTokens` gives the same
+counts ten times as fast for byte-level BPE whose pre-tokenization pattern is in `PIECES`. It relies on four
+facts:
 
 - Added tokens (`<|im_end|>`) end a piece wherever they occur.
 - Each piece is encoded by itself, so its count can be cached. Code repeats its words.
-- Where letters, digits and whitespace are ASCII, the pattern needs no Unicode classes and Python's `re` finds the pieces.
-- No piece crosses the end of a line that is followed by a line with a visible character, nor a boundary between a visible
-  character and a space. For other texts, therefore, only the words that need it go to the library.
+- Where letters, digits and whitespace are ASCII, the pattern needs no Unicode classes and Python's `re` finds
+  the pieces.
+- No piece crosses the end of a line that is followed by a line with a visible character, nor a boundary
+  between a visible character and a space. For other texts, therefore, only the words that need it go to the
+  library.
 
 `chat_tokens` decides whether a tokenizer qualifies. Does not return token ids.
 """
@@ -45,7 +48,7 @@ PIECES = {
 
 
 def _signs() -> str:
-    """Non-ASCII characters that are no letter, digit or whitespace in any version of Unicode and that NFC keeps."""
+    """Non-ASCII characters that NFC keeps and that are no letter, digit or space in any Unicode version."""
     found = map(chr, (*range(0xA1, 0xF8), *range(0x2010, 0x2C00)))
     return "".join(
         c for c in found if unicodedata.category(c)[0] in "PS" and unicodedata.is_normalized("NFC", c)
@@ -54,21 +57,21 @@ def _signs() -> str:
 
 _HARD = re.compile(f"[^\\x00-\\x7f{re.escape(_signs())}]")
 _LINES = re.compile(r"[^\n]*+(?:\n(?![ \t]*\S)[^\n]*+)*+\n?")
-"""A line and the empty lines after it. Its end is always the end of a piece: Python's \\S excludes all Unicode
-whitespace, and more."""
+"""A line and the empty lines after it. Its end is always the end of a piece: Python's \\S excludes all
+Unicode whitespace, and more."""
 _WORDS = re.compile(r"(?<=\S)(?= )")
 """A boundary between a visible character and a space, which is also always the end of a piece."""
 _CUTS = (_LINES.findall, _WORDS.split)
 
 _REMEMBERED, _LONGEST = 200_000, 64
-"""Cache limits: number of pieces, and characters per piece; about 25 MB per process. The cache of words, of which there
-are fewer, has the same limits."""
+"""Cache limits: number of pieces, and characters per piece; about 25 MB per process. The cache of words, of
+which there are fewer, has the same limits."""
 _LATELY, _LONGEST_PART = 256, 20_000
 """Limits of the cache of whole texts: number of texts, and characters per text; 5 MB."""
 
 
 def byte_letters() -> list[str]:
-    """The character for each byte in a byte-level vocabulary: itself if it is visible, else one from 256 on."""
+    """The character for each byte in a byte-level vocabulary: itself if visible, else one from 256 on."""
     seen = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
     return [chr(byte if byte in seen else next(others)) for byte in range(256)]
@@ -162,7 +165,10 @@ class _Memo(dict[str, int]):
 
 
 class FastTokens:
-    """Counts by cached pieces. `pattern` is a key of `PIECES`; each text in `added` is one token wherever it occurs."""
+    """Counts by cached pieces.
+
+    `pattern` is a key of `PIECES`; each text in `added` is one token wherever it occurs.
+    """
 
     def __init__(self, encoder: Encoder, pattern: str, added: list[str]) -> None:
         self._encoder = encoder
@@ -192,7 +198,10 @@ class FastTokens:
         return number, reached
 
     def _count_part(self, text: str) -> int:
-        """Count the text between two added tokens, with a cache: it is often a whole message, and prompts repeat."""
+        """Count the text between two added tokens.
+
+        Cached: it is often a whole message, and prompts repeat.
+        """
         return self._lately(text) if len(text) <= _LONGEST_PART else self._count(text)
 
     def _count(self, text: str, cuts: tuple[Callable[[str], list[str]], ...] = _CUTS) -> int:

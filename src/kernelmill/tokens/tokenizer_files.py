@@ -1,4 +1,4 @@
-"""Find a tokenizer: the embedded vocabulary, a local folder, or the files of one commit on the Hugging Face Hub.
+"""Find a tokenizer: the embedded vocabulary, a local folder, or one commit on the Hugging Face Hub.
 
     qwen-embedded                       the Qwen3 vocabulary and our own chat template; needs no network
     some/folder                         tokenizer.json, tokenizer_config.json, chat_template.jinja

@@ -1,7 +1,8 @@
 """The vocabulary shared by Qwen2 and Qwen3, available offline, and token counts before a call is made.
 
-The vocabulary ships inside a PyPI package (the extra `offline`). Without it, the count before a call is estimated from
-the number of characters; `TokenCounter.how` says which. Chats under a template are counted by `chat_tokens`.
+The vocabulary ships inside a PyPI package (the extra `offline`). Without it, the count before a call is
+estimated from the number of characters; `TokenCounter.how` says which. Chats under a template are counted by
+`chat_tokens`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from kernelmill.evaluate.compile.compiling import (
     usage,
 )
 from kernelmill.evaluate.evaluator import Options, Pair, Work
-from kernelmill.sandbox import Isolate
+from kernelmill.sandbox import Sandbox
 from kernelmill.sandbox.parent import make_reply
 from tests.evaluate.compile.kernels_to_compile import CANDIDATE, GOOD, REFUSED, launch, tiles
 
@@ -37,13 +37,13 @@ XO = "x:*fp32 o:*fp32"
 
 
 @pytest.fixture(scope="module")
-def isolate() -> Iterator[Isolate]:
-    with Isolate(compiling.WORKER, workers=1, timeout=30, programs=compiling.programs()) as isolate:
+def isolate() -> Iterator[Sandbox]:
+    with Sandbox(compiling.WORKER, workers=1, timeout=30, programs=compiling.programs()) as isolate:
         yield isolate
 
 
 def compiled(
-    isolate: Isolate,
+    isolate: Sandbox,
     *launches: dict[str, Any],
     candidate: str = CANDIDATE,
     targets: list[str] | None = None,
@@ -59,7 +59,7 @@ def only(report: CompileReport, target: str = "sm_90") -> KernelReport:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_what_a_gpu_compiles_is_compiled_for_every_target(isolate: Isolate, name: str) -> None:
+def test_what_a_gpu_compiles_is_compiled_for_every_target(isolate: Sandbox, name: str) -> None:
     report = compiled(isolate, GOOD[name], targets=ALL)
     assert list(report["targets"]) == ALL
     for target in ALL:
@@ -73,7 +73,7 @@ def test_what_a_gpu_compiles_is_compiled_for_every_target(isolate: Isolate, name
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_gpu_refuses_is_refused_in_the_compilers_words(isolate: Isolate, name: str) -> None:
+def test_what_a_gpu_refuses_is_refused_in_the_compilers_words(isolate: Sandbox, name: str) -> None:
     asked, status, words = REFUSED[name]
     report = compiled(isolate, asked)
     kernel = only(report)
@@ -82,7 +82,7 @@ def test_what_a_gpu_refuses_is_refused_in_the_compilers_words(isolate: Isolate, 
     assert not report["targets"]["sm_90"]["ok"]
 
 
-def test_a_tile_that_fits_hopper_and_not_ampere(isolate: Isolate) -> None:
+def test_a_tile_that_fits_hopper_and_not_ampere(isolate: Sandbox) -> None:
     signature = "a:*fp16 b:*fp16 c:*fp16 M:i32 N:i32 K:i32"
     names = [pair.split(":")[0] for pair in signature.split()]
     asked = launch("matmul", signature, tiles(32, 256, 64), num_warps=8, num_stages=6, attrs=names)
@@ -92,14 +92,14 @@ def test_a_tile_that_fits_hopper_and_not_ampere(isolate: Isolate) -> None:
     assert 163 << 10 < (only(report)["shared"] or 0) <= 227 << 10
 
 
-def test_a_type_that_hopper_has_and_ampere_has_not(isolate: Isolate) -> None:
+def test_a_type_that_hopper_has_and_ampere_has_not(isolate: Sandbox) -> None:
     asked = launch("dot", "a:*fp8e4nv b:*fp8e4nv c:*fp32", {"N": 32})
     report = compiled(isolate, asked, targets=["sm_80", "sm_90"])
     assert only(report, "sm_80")["status"] == "COMPILE_ERROR"
     assert only(report, "sm_90")["status"] is None
 
 
-def test_an_error_names_the_line_of_the_candidate(isolate: Isolate) -> None:
+def test_an_error_names_the_line_of_the_candidate(isolate: Sandbox) -> None:
     error = only(compiled(isolate, REFUSED["error in a helper"][0]))["error"] or ""
     line = int(re.match(r"line (\d+) of the candidate:", error).group(1))  # type: ignore[union-attr]
     assert CANDIDATE.splitlines()[line - 1].strip() == "return v + undefined_name"
@@ -107,14 +107,14 @@ def test_an_error_names_the_line_of_the_candidate(isolate: Isolate) -> None:
 
 
 @pytest.mark.parametrize("name", ["assembly", "huge tensor", "comprehension"])
-def test_an_error_tells_nothing_of_this_machine(isolate: Isolate, name: str) -> None:
+def test_an_error_tells_nothing_of_this_machine(isolate: Sandbox, name: str) -> None:
     error = only(compiled(isolate, REFUSED[name][0]))["error"] or ""
     assert len(error) <= compiling.MAX_ERROR
     assert not [part for part in (sys.prefix, "site-packages", "kernelmill-", "/tmp") if part in error]
     assert error == only(compiled(isolate, REFUSED[name][0]))["error"]
 
 
-def test_a_kernel_that_kills_the_compiler_is_blamed_alone(isolate: Isolate) -> None:
+def test_a_kernel_that_kills_the_compiler_is_blamed_alone(isolate: Sandbox) -> None:
     report = compiled(
         isolate, launch("deadly_assembly", XO), launch("any_size", XO), targets=["sm_80", "sm_90"]
     )
@@ -130,12 +130,12 @@ def statuses(report: CompileReport, target: str) -> list[str | None]:
     return [kernel["status"] for kernel in report["targets"][target]["kernels"].values()]
 
 
-def test_a_kernel_that_takes_all_of_its_time_is_late_and_the_next_has_its_own(isolate: Isolate) -> None:
+def test_a_kernel_that_takes_all_of_its_time_is_late_and_the_next_has_its_own(isolate: Sandbox) -> None:
     report = compiled(isolate, launch("endless", XO), launch("any_size", XO), seconds=1.5)
     assert statuses(report, "sm_90") == ["TIMEOUT", None]
 
 
-def test_who_comes_when_the_time_of_all_is_over_is_not_called_late(isolate: Isolate) -> None:
+def test_who_comes_when_the_time_of_all_is_over_is_not_called_late(isolate: Sandbox) -> None:
     first = [launch("endless", XO), launch("endless", XO, {"B": 32})]
     report = compiled(isolate, *first, launch("any_size", XO), targets=["sm_90", "sm_80"], seconds=1.5)
     assert statuses(report, "sm_90")[0] == "TIMEOUT"
@@ -143,13 +143,13 @@ def test_who_comes_when_the_time_of_all_is_over_is_not_called_late(isolate: Isol
 
 
 def test_a_child_that_never_comes_back_is_late_once_and_the_rest_is_not_tried() -> None:
-    with Isolate(compiling.WORKER, workers=1, timeout=2, programs=compiling.programs()) as isolate:
+    with Sandbox(compiling.WORKER, workers=1, timeout=2, programs=compiling.programs()) as isolate:
         hang = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF])\nwhile True: pass\n"
         report = compiled(isolate, launch("any_size", XO), candidate=hang, targets=ALL, seconds=1)
     assert [only(report, target)["status"] for target in ALL] == ["TIMEOUT", "UNSUPPORTED", "UNSUPPORTED"]
 
 
-def test_an_autotuned_configuration_that_does_not_fit_is_skipped_as_on_a_gpu(isolate: Isolate) -> None:
+def test_an_autotuned_configuration_that_does_not_fit_is_skipped_as_on_a_gpu(isolate: Sandbox) -> None:
     big = launch("dot", "a:*fp32 b:*fp32 c:*fp32", {"N": 256}, num_warps=8, config=0)
     small = launch("dot", "a:*fp32 b:*fp32 c:*fp32", {"N": 32}, config=1)
     wrong = launch("dot", "a:*fp32 b:*fp32 c:*fp32", {"N": 3}, config=2)
@@ -162,14 +162,14 @@ def test_an_autotuned_configuration_that_does_not_fit_is_skipped_as_on_a_gpu(iso
     )
 
 
-def test_of_several_launches_the_largest_is_shown(isolate: Isolate) -> None:
+def test_of_several_launches_the_largest_is_shown(isolate: Sandbox) -> None:
     small, large = (launch("dot", "a:*fp32 b:*fp32 c:*fp32", {"N": n}) for n in (16, 64))
     shown = only(compiled(isolate, small, large))
     assert shown["shared"] == only(compiled(isolate, large))["shared"]
     assert (shown["shared"] or 0) > (only(compiled(isolate, small))["shared"] or 0)
 
 
-def test_a_module_that_asks_for_its_gpu_and_launches_at_import_can_be_compiled(isolate: Isolate) -> None:
+def test_a_module_that_asks_for_its_gpu_and_launches_at_import_can_be_compiled(isolate: Sandbox) -> None:
     head = textwrap.dedent("""
         import torch, triton
         DEVICE = triton.runtime.driver.active.get_active_torch_device()
@@ -185,7 +185,7 @@ def test_a_module_that_asks_for_its_gpu_and_launches_at_import_can_be_compiled(i
 
 
 @pytest.mark.parametrize("kind", ["RuntimeError", "SystemExit", "KeyboardInterrupt"])
-def test_a_module_that_cannot_be_executed_here_is_unsupported_not_wrong(isolate: Isolate, kind: str) -> None:
+def test_a_module_that_cannot_be_executed_here_is_unsupported_not_wrong(isolate: Sandbox, kind: str) -> None:
     report = compiled(isolate, launch("any_size", XO), candidate=f"raise {kind}('no H200 found')\n")
     assert only(report)["status"] == "UNSUPPORTED"
     assert "no H200 found" in (only(report)["error"] or "")
@@ -217,7 +217,7 @@ def test_a_check_in_which_nothing_could_be_compiled_is_not_passed_but_skipped(
 
 
 def test_what_inductor_writes_around_its_kernels_is_compiled_and_its_heuristics_are_not(
-    isolate: Isolate,
+    isolate: Sandbox,
 ) -> None:
     head = "import torch\nfrom torch._inductor.runtime import triton_helpers\n"
     helped = CANDIDATE + textwrap.dedent("""
@@ -240,7 +240,7 @@ def test_what_inductor_writes_around_its_kernels_is_compiled_and_its_heuristics_
     assert "heuristics" in (only(report)["error"] or "")
 
 
-def test_a_kernel_that_asks_for_its_target_gets_the_one_it_is_compiled_for(isolate: Isolate) -> None:
+def test_a_kernel_that_asks_for_its_target_gets_the_one_it_is_compiled_for(isolate: Sandbox) -> None:
     candidate = textwrap.dedent("""
         import triton
         import triton.language as tl
@@ -255,7 +255,7 @@ def test_a_kernel_that_asks_for_its_target_gets_the_one_it_is_compiled_for(isola
     assert [report["targets"][target]["ok"] for target in ALL] == [False, True, True]
 
 
-def test_what_a_module_replaces_in_the_compiler_is_named(isolate: Isolate) -> None:
+def test_what_a_module_replaces_in_the_compiler_is_named(isolate: Sandbox) -> None:
     lie = "\nimport triton.compiler.compiler as c\nc.compile = lambda *a, **k: None\nc.ASTSource.hash = lambda s: 'x'\n"
     report = compiled(isolate, launch("any_size", XO), candidate=CANDIDATE + lie)
     assert report["replaced"] == [
@@ -264,7 +264,7 @@ def test_what_a_module_replaces_in_the_compiler_is_named(isolate: Isolate) -> No
     ]
 
 
-def test_a_candidate_starts_no_program_but_the_assembler(isolate: Isolate) -> None:
+def test_a_candidate_starts_no_program_but_the_assembler(isolate: Sandbox) -> None:
     shell = "import subprocess\nsubprocess.run(['/bin/sh', '-c', 'true'], check=True)\n"
     error = only(compiled(isolate, launch("any_size", XO), candidate=shell))["error"] or ""
     assert "PermissionError" in error
@@ -280,21 +280,21 @@ def test_a_candidate_starts_no_program_but_the_assembler(isolate: Isolate) -> No
         "'status': 'PASSED'}}}}, 'replaced': []}",
     ],
 )
-def test_a_forged_answer_is_no_success_and_is_told(isolate: Isolate, answer: str) -> None:
+def test_a_forged_answer_is_no_success_and_is_told(isolate: Sandbox, answer: str) -> None:
     forged = f"import sys\nsys.modules['kernelmill.evaluate.compile.worker'].CompileReport = lambda **k: {answer}\n"
     report = compiled(isolate, launch("any_size", XO), candidate=CANDIDATE + forged)
     assert report["replaced"] == [compiling.FORGED]
     assert only(report)["status"] == "COMPILE_ERROR"
 
 
-def test_what_a_module_replaces_in_the_worker_is_named(isolate: Isolate) -> None:
+def test_what_a_module_replaces_in_the_worker_is_named(isolate: Sandbox) -> None:
     lie = "\nimport sys\nworker = sys.modules['kernelmill.evaluate.compile.worker']\nold = worker._merged\n"
     lie += "worker._merged = lambda a: {**old(a), 'status': None, 'error': None}\n"
     report = compiled(isolate, REFUSED["comprehension"][0], candidate=CANDIDATE + lie)
     assert report["replaced"] == ["kernelmill.evaluate.compile.worker._merged"]
 
 
-def test_an_unknown_target_is_our_mistake(isolate: Isolate) -> None:
+def test_an_unknown_target_is_our_mistake(isolate: Sandbox) -> None:
     report = compiled(isolate, launch("any_size", XO), targets=["sm_1"])
     assert only(report, "sm_1")["status"] == "INFRA_ERROR"
 
@@ -385,13 +385,13 @@ def test_a_child_without_a_report_is_no_success(kind: Any, status: str) -> None:
 
 
 def test_a_warm_server_compiles_a_small_kernel_in_a_fraction_of_what_a_new_one_takes(
-    isolate: Isolate,
+    isolate: Sandbox,
 ) -> None:
-    def seconds(server: Isolate) -> float:
+    def seconds(server: Sandbox) -> float:
         start = time.monotonic()
         assert only(compiled(server, GOOD["add"]))["status"] is None
         return time.monotonic() - start
 
-    with Isolate(compiling.WORKER, workers=1, timeout=30, programs=compiling.programs()) as fresh:
+    with Sandbox(compiling.WORKER, workers=1, timeout=30, programs=compiling.programs()) as fresh:
         cold = seconds(fresh)
     assert min(seconds(isolate) for _ in range(5)) < cold / 3

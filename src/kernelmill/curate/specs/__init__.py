@@ -1,4 +1,4 @@
-"""Task specifications, written by a model or from a trace. Both are checked against the trace if there is one.
+"""Task specifications, written by a model or from a trace, and checked against the trace if there is one.
 
 In: rows with a module. Out: rows with a specification as `prompt`.
 

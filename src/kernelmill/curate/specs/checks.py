@@ -6,8 +6,8 @@
 - Nothing says how to write the kernel.
 - Inputs and Outputs state all shapes and dtypes of the module and no others, if a trace is available.
 
-All faults are reported at once, in words that the writer can act on. Does not judge whether the prose is right: cannot
-tell a wrong formula from a right one, and reads shapes in Inputs and Outputs only.
+All faults are reported at once, in words that the writer can act on. Does not judge whether the prose is
+right: cannot tell a wrong formula from a right one, and reads shapes in Inputs and Outputs only.
 """
 
 from __future__ import annotations
@@ -154,7 +154,10 @@ def _code(text: str, source: ModuleSource) -> Iterator[str]:
 
 
 def _is_header(line: str) -> bool:
-    """Whether a line is the header of a Python block. "if the mask is false, as follows:" and "with bias:" are not."""
+    """Whether a line is the header of a Python block.
+
+    "if the mask is false, as follows:" and "with bias:" are not.
+    """
     found = _HEADER.match(line)
     if found is None:
         return False
@@ -169,7 +172,7 @@ def _is_header(line: str) -> bool:
 
 @lru_cache(maxsize=512)
 def _copies(code_lines: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Source lines and expressions that must not occur in the text: the line, and what to look for, squeezed."""
+    """Lines and expressions that must not occur in the text: the source line, and the squeezed copy."""
     found: dict[str, str] = {}
     for line in code_lines:
         whole = _squeeze(line)
@@ -196,7 +199,7 @@ def _computes(node: ast.AST) -> bool:
 
 
 def _is_program(value: ast.AST) -> bool:
-    """Whether an expression is code and not a formula: calls, attributes and indices, not plain arithmetic."""
+    """Whether an expression is code, with calls, attributes or indices, and not a plain formula."""
     inner = list(ast.walk(value))
     if any(isinstance(node, ast.Call) and node.args for node in inner):
         return True

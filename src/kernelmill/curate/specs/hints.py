@@ -1,7 +1,7 @@
 """Detect hints about the implementation in a specification, which must only say what the kernel does.
 
-Uses a list of patterns: advice in other words is not detected. A module may itself have a `block_size`, tile a tensor or
-warp an image. For that module the word describes behaviour and is allowed.
+Uses a list of patterns: advice in other words is not detected. A module may itself have a `block_size`, tile
+a tensor or warp an image. For that module the word describes behaviour and is allowed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """`kernelmill specs`: write a task specification for each module, with a model or from a trace.
 
-Output rows are `prompt, module_name, python_code`, then the source's columns (`triton_code`, `uuid` and others) where it
-has them, then `writer` and `checked`. Sources are KernelBook rows, evals rows (their `info`), KernelBench rows (`code`) and
-problem files. Every specification must pass `specs.checks`. A model is told what was wrong and asked again.
+Output rows are `prompt, module_name, python_code`, then the source's columns (`triton_code`, `uuid` and
+others) where it has them, then `writer` and `checked`. Sources are KernelBook rows, evals rows (their
+`info`), KernelBench rows (`code`) and problem files. Every specification must pass `specs.checks`. A model is
+told what was wrong and asked again.
 """
 
 from __future__ import annotations

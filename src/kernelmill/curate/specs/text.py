@@ -1,8 +1,8 @@
 """Parse a task specification: its sections, and the shapes and dtypes that it states.
 
-Text is normalised first (`normal`), so that full-width and invisible characters hide nothing. Letters of other scripts
-that look like Latin ones are not resolved. Parsing is by patterns: `(0, 1)` is a range after "values in" and a shape
-otherwise.
+Text is normalised first (`normal`), so that full-width and invisible characters hide nothing. Letters of
+other scripts that look like Latin ones are not resolved. Parsing is by patterns: `(0, 1)` is a range after
+"values in" and a shape otherwise.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BOLD = re.compile(r"^(?:\*\*|__)[^*\n]+(?:\*\*|__):?$")
 
 
 def normal(text: str) -> str:
-    """Normalise a text: resolve compatibility forms and HTML entities, drop invisible characters and escapes."""
+    """Normalise a text: resolve compatibility forms and entities, drop invisible characters and escapes."""
     if "&" in text:
         text = html.unescape(text)
     if not text.isascii():

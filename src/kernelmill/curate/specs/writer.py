@@ -1,8 +1,8 @@
 """Write a task specification from a traced module, without a model.
 
-The specification lists what the trace recorded: each operation in order with its constants, the shapes and dtypes of inputs
-and outputs, and the module's parameters. Does not recognise a well-known function that is written out in steps, and does
-not know branches that were not taken in the traced run.
+The specification lists what the trace recorded: each operation in order with its constants, the shapes and
+dtypes of inputs and outputs, and the module's parameters. Does not recognise a well-known function that is
+written out in steps, and does not know branches that were not taken in the traced run.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from kernelmill.decompose.prove.tree import TREE, Claim, Tree, Unreadable
 from kernelmill.decompose.prove.uses import level_faults, proven_parts, shape_faults, use_faults
 from kernelmill.errors import OutputError
 from kernelmill.evaluate.task import offline_models
-from kernelmill.sandbox import Isolate, Reply
+from kernelmill.sandbox import Reply, Sandbox
 
 WORKER = "kernelmill.decompose.prove.worker"
 MEMORY_MB, TIMEOUT = 5120, 300.0
@@ -78,10 +78,10 @@ class Prover:
         self._lock = threading.Lock()
         self._gate = threading.Condition()
         self._running, self._alone, self._closed = 0, False, False
-        self._lonely: Isolate | None = None
+        self._lonely: Sandbox | None = None
         self._stack = ExitStack()
-        self._plain: Isolate | None = None
-        self._hub: Isolate | None = None
+        self._plain: Sandbox | None = None
+        self._hub: Sandbox | None = None
 
     def __enter__(self) -> Prover:
         return self
@@ -124,7 +124,7 @@ class Prover:
         try:
             hub = offline_models.used_by(request["original"])
             environment = (offline_models.environment("full") if hub else {}) | _PAGES
-            with Isolate(WORKER, 1, self.timeout, memory >> 20, environment=environment) as isolate:
+            with Sandbox(WORKER, 1, self.timeout, memory >> 20, environment=environment) as isolate:
                 with self._gate:
                     if self._closed:
                         raise RuntimeError("the prover was closed")
@@ -150,8 +150,8 @@ class Prover:
             if self._hub is None and offline_models.used_by(source):
                 self._hub = self._stack.enter_context(self._isolate(offline_models.environment("full")))
 
-    def _isolate(self, environment: dict[str, str]) -> Isolate:
-        return Isolate(
+    def _isolate(self, environment: dict[str, str]) -> Sandbox:
+        return Sandbox(
             WORKER,
             workers=self.workers,
             timeout=self.timeout,

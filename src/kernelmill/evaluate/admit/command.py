@@ -21,7 +21,7 @@ from kernelmill.base.counting import Counting
 from kernelmill.base.missing import maker_of
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.evaluate.task import offline_models
-from kernelmill.sandbox import Isolate, Reply
+from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.threads import threads
 from kernelmill.settings.arguments import Parser, at_least, processors
 
@@ -73,8 +73,8 @@ def main(arguments: list[str]) -> int:
     if given.output is not None and not given.output.parent.is_dir():
         raise OutputError(f"{given.output}: there is no folder {given.output.parent}")
 
-    def server(environment: dict[str, str]) -> Isolate:
-        return Isolate(
+    def server(environment: dict[str, str]) -> Sandbox:
+        return Sandbox(
             WORKER, workers, given.timeout, memory_mb=MEMORY_MB, environment=environment
         )  # it starts with its first problem
 

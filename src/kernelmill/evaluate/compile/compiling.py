@@ -1,6 +1,6 @@
 """The orchestrator's side of cross-compilation: limits, programs, error texts, and who is to blame.
 
-`cross_compile` sends a request to an `Isolate` running `compile.worker`. It returns, for every target, what
+`cross_compile` sends a request to an `Sandbox` running `compile.worker`. It returns, for every target, what
 the real compiler said about every kernel:
 
     {"targets": {"sm_90": {"ok": True, "kernels": {"add_kernel": {
@@ -30,7 +30,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, TypedDict
 
-from kernelmill.sandbox import CHILD_PATH, Isolate, Reply
+from kernelmill.sandbox import CHILD_PATH, Reply, Sandbox
 
 SHARED_LIMIT = {
     "sm_80": 163 << 10,
@@ -101,7 +101,7 @@ def most_seconds(one: float) -> float:
 
 
 async def cross_compile(
-    isolate: Isolate,
+    isolate: Sandbox,
     candidate: str,
     launches: list[dict[str, Any]],
     targets: list[str],
@@ -199,7 +199,7 @@ def _number(value: Any) -> int | None:
 
 
 def programs(host_compiler: bool = False) -> list[str]:
-    """The programs that a compile runs, for `Isolate(programs=...)`: the PTX assemblers bundled with Triton.
+    """The programs that a compile runs, for `Sandbox(programs=...)`: the PTX assemblers bundled with Triton.
 
     With `host_compiler`, also those needed on a machine with a GPU: the C compiler and the programs it runs,
     with which Triton builds its launchers, and the assembler bundled with torch, which torch.compile prefers.

@@ -15,7 +15,7 @@ from kernelmill.evaluate.gpu.gpu_memory import ALL, Room, memory_was_short, shar
 from kernelmill.evaluate.gpu.wall_clock import clocks_agree
 from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.verdict import Perf
-from kernelmill.sandbox import OVERDUE, Doing, Isolate, Reply
+from kernelmill.sandbox import OVERDUE, Doing, Reply, Sandbox
 
 if TYPE_CHECKING:
     from kernelmill.evaluate.evaluator import Options, Work
@@ -44,8 +44,8 @@ def visible_gpus() -> list[int]:
     return [int(one) for one in allowed.split(",") if re.fullmatch(r"\s*\d+\s*", one) and int(one) in there]
 
 
-def _server(device: int, options: Options, at_once: int, environment: dict[str, str]) -> Isolate:
-    return Isolate(
+def _server(device: int, options: Options, at_once: int, environment: dict[str, str]) -> Sandbox:
+    return Sandbox(
         WORKER,
         workers=int(_BESIDE_JUDGES * at_once) if at_once > 1 else 1,
         timeout=4 * options.timeout + _KERNELS * options.compile_timeout,

@@ -1,4 +1,4 @@
-"""Run sources that are written for a GPU on the CPU: `with AtHome(): ...`.
+"""Run sources that are written for a GPU on the CPU: `with CudaToCpu(): ...`.
 
 Inside, torch uses the CPU wherever a source asks for a CUDA device: `device="cuda"`, `.cuda()`,
 `.to("cuda:0")`. Nothing pretends to be on a GPU: `is_cuda` is false, and `torch.cuda.is_available()` is not
@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 _CPU = torch.device("cpu")
 
 
-class AtHome(TorchFunctionMode):  # type: ignore[misc]
+class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

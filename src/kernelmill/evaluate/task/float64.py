@@ -1,4 +1,4 @@
-"""Run code written for float32 in float64: `with Widen(): model(x)`.
+"""Run code written for float32 in float64: `with Float64(): model(x)`.
 
 Inside, every narrower floating type becomes float64: for new tensors, casts, and tensors kept from outside.
 Integers and booleans do not change. A cast that a reference makes on purpose to lose precision loses none
@@ -43,10 +43,10 @@ def upcast(value: Any) -> Any:
     return value
 
 
-class Widen(TorchFunctionMode):  # type: ignore[misc]
+class Float64(TorchFunctionMode):  # type: ignore[misc]
     """Replaces narrow floating types by float64 inside the context."""
 
-    def __enter__(self) -> Widen:
+    def __enter__(self) -> Float64:
         self._default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         super().__enter__()

@@ -36,8 +36,8 @@ from torch import nn
 from kernelmill.evaluate.gpu.gpu_memory import memory_was_short
 from kernelmill.evaluate.judge.choices import Choosing
 from kernelmill.evaluate.task.chunked import changed, identical, pieces, rms
-from kernelmill.evaluate.task.cuda_to_cpu import AtHome
-from kernelmill.evaluate.task.float64 import Widen, upcast, wide_of
+from kernelmill.evaluate.task.cuda_to_cpu import CudaToCpu
+from kernelmill.evaluate.task.float64 import Float64, upcast, wide_of
 from kernelmill.evaluate.task.values import (
     Call,
     Outputs,
@@ -186,7 +186,7 @@ class Reference:
 
     def _run_exact(self, wide: Any, given: Call, seed: int) -> Outputs:
         blamed = self._blamed("forward() in float64")
-        with self.computing(), blamed, torch.no_grad(), _home(self.device), Widen():
+        with self.computing(), blamed, torch.no_grad(), _home(self.device), Float64():
             own = copy.deepcopy(wide)
             seed_all(seed)
             outputs = self._flat(own, given, torch.float64)
@@ -329,7 +329,7 @@ def _of_the_machine(error: BaseException) -> bool:
 
 
 def _home(device: str) -> AbstractContextManager[Any]:
-    return AtHome() if device == "cpu" else nullcontext()
+    return CudaToCpu() if device == "cpu" else nullcontext()
 
 
 def _class_of(module: Any, entry_point: str | None) -> type[Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from kernelmill.base.tidy import tidy
-from kernelmill.sandbox import Isolate
+from kernelmill.sandbox import Sandbox
 
 WORKER = "kernelmill.generate.inductor.worker"
 
@@ -37,7 +37,7 @@ class Teacher:
         self, workers: int = 2, timeout: float = 120.0, memory_mb: int = 8192, tidy: bool = True
     ) -> None:
         self._tidy = tidy
-        self._isolate = Isolate(WORKER, workers=workers, timeout=timeout, memory_mb=memory_mb)
+        self._isolate = Sandbox(WORKER, workers=workers, timeout=timeout, memory_mb=memory_mb)
 
     def __enter__(self) -> Teacher:
         return self

@@ -16,7 +16,7 @@ import msgspec
 
 from kernelmill.base.counting import Counting
 from kernelmill.problems.sets.problem import Checked, FullSize, Problem, Rejected
-from kernelmill.sandbox import Isolate, Reply
+from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.threads import threads
 
 MEMORY_MB = 6144
@@ -72,7 +72,7 @@ def _checked(
     timeout: float,
     counting: Counting,
 ) -> dict[str, Checked | Rejected]:
-    with Isolate(worker, workers=workers, timeout=timeout, memory_mb=MEMORY_MB) as isolate:
+    with Sandbox(worker, workers=workers, timeout=timeout, memory_mb=MEMORY_MB) as isolate:
 
         def check(one: Problem) -> tuple[str, Checked | Rejected]:
             request = {"code": one.code, "entry_point": "Model"}

@@ -1,8 +1,8 @@
 """Build the dataset card from the facts of a run: `README.md` with the Hub's metadata, and its plots.
 
-The same facts give the same bytes: nothing depends on the clock, local paths or the order of a set. Unknown facts are
-stated as unknown (`card.words`), or the template omits their section. Values from rows and manifests are escaped by
-`card.markdown`, so that they can break neither the tables nor the metadata.
+The same facts give the same bytes: nothing depends on the clock, local paths or the order of a set. Unknown
+facts are stated as unknown (`card.words`), or the template omits their section. Values from rows and
+manifests are escaped by `card.markdown`, so that they can break neither the tables nor the metadata.
 """
 
 from __future__ import annotations

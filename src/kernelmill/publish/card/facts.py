@@ -1,8 +1,8 @@
 """The facts that a dataset card is built from.
 
-`CardFacts` holds everything that a card may state. `CardCounts` collects the part that is counted over the rows, one batch
-at a time, while they are published. Both hold facts only; `card.card` turns them into text. Reads nothing from disk, the
-Hub or the clock, so that the same facts give the same card.
+`CardFacts` holds everything that a card may state. `CardCounts` collects the part that is counted over the
+rows, one batch at a time, while they are published. Both hold facts only; `card.card` turns them into text.
+Reads nothing from disk, the Hub or the clock, so that the same facts give the same card.
 
 A column that is missing or has an unexpected type is not counted. The card then says that it is not recorded.
 """
@@ -27,8 +27,8 @@ from kernelmill.errors import BadRow
 Kind = Literal["raw", "filtered", "unique", "synthetic", "other"]
 
 MOST_VALUES = 1000
-"""Maximum number of distinct values counted per column, so that a column with a new value in every row does not fill
-the memory."""
+"""Maximum number of distinct values counted per column, so that a column with a new value in every row does
+not fill the memory."""
 OTHERS = "(others)"
 _THOUGHTS = ("reasoning", "reasoning_content")
 
@@ -39,7 +39,8 @@ class SplitFacts(Struct, frozen=True):
     name: str
     rows: int
     files: tuple[str, ...]
-    """Its data files inside the dataset, or patterns in the format of the Hub's `data_files`: `data/train-*.parquet`."""
+    """Its data files inside the dataset, or patterns in the format of the Hub's `data_files`:
+    `data/train-*.parquet`."""
 
 
 class ColumnFacts(Struct, frozen=True):
@@ -79,7 +80,10 @@ class CardCounts:
         return len(self._modules)
 
     def add(self, batch: Any) -> None:
-        """Count the rows of an Arrow record batch. Columns may have any type, since rows may be of an unknown kind."""
+        """Count the rows of an Arrow record batch.
+
+        Columns may have any type, since rows may be of an unknown kind.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -94,7 +98,7 @@ class CardCounts:
         _tally(self.writers, get("writer"))
         _tally(self.tasks, get("task"))
         names = _module_names(len(batch), columns)
-        # Only 64-bit hashes are kept: with a million names, two share a hash in one of thirty million datasets.
+        # Only 64-bit hashes are kept: of a million names, two share one in one of thirty million datasets.
         self._modules.update(hash(name) for name in names if isinstance(name, str))
         if (licences := get("licenses")) is not None and pa.types.is_list(licences.type):
             self.with_licences += sum(map(bool, pc.list_value_length(licences).to_pylist()))
@@ -151,7 +155,10 @@ _judged = msgspec.json.Decoder(_Judged)
 
 
 def _environments(verdicts: Any) -> Iterator[_Environment]:
-    """Yield the environment of each verdict, stored as an object or as JSON text. Other values are skipped."""
+    """Yield the environment of each verdict, stored as an object or as JSON text.
+
+    Other values are skipped.
+    """
     for value in [] if verdicts is None else verdicts.drop_null().to_pylist():
         with suppress(msgspec.DecodeError, RecursionError):
             found = _judged.decode(value) if isinstance(value, str) else msgspec.convert(value, _Judged)
@@ -159,7 +166,7 @@ def _environments(verdicts: Any) -> Iterator[_Environment]:
 
 
 def _module_names(rows: int, columns: Mapping[str, Any]) -> list[Any]:
-    """The name of each row's module: the problem's name, else the class name, from a column or from `info`."""
+    """The name of each row's module: the problem's, else the class's, from a column or from `info`."""
     found: list[Any] = [None] * rows
     info: Any = columns.get("info")
     inside = [*map(_name_in_text, info.to_pylist())] if _is_text(info) else _field(info, "module_name")
@@ -224,7 +231,8 @@ class CardFacts(Struct, frozen=True, kw_only=True):
     """Everything that a card is built from. None or empty means unknown, and the card says so."""
 
     kind: Kind
-    """The kind of rows: their format, or `unique`, which has its own kind although it does not change the format."""
+    """The kind of rows: their format, or `unique`, which has its own kind although it does not change the
+    format."""
     no_reasoning: bool = False
     """Whether this is the variant without reasoning (`kernelmill strip`)."""
     name: str

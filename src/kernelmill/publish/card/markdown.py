@@ -1,8 +1,8 @@
 """Escape untrusted values for Markdown: names, reasons and settings from rows and manifests.
 
-`Markdown` is text that is safe to insert as it is. `text` and `code` convert everything else: they redact secrets and
-escape all active characters, so that no value can end a table cell or start a tag, link or heading. A template rendered
-with `environment` rejects strings that are not `Markdown`.
+`Markdown` is text that is safe to insert as it is. `text` and `code` convert everything else: they redact
+secrets and escape all active characters, so that no value can end a table cell or start a tag, link or
+heading. A template rendered with `environment` rejects strings that are not `Markdown`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kernelmill.settings.config import redact
 MOST_LETTERS = 160
 
 _ACTIVE = re.compile(r"[\\`*_\[\]{}#|~$!^:@]|(?<=www)\.", re.IGNORECASE)
-"""Characters that are active within a line: in CommonMark, in GitHub's tables and autolinks (`www.`, `https:`, `@name`)
-or on the Hub (`$`)."""
+"""Characters that are active within a line: in CommonMark, in GitHub's tables and autolinks (`www.`,
+`https:`, `@name`) or on the Hub (`$`)."""
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _UNSEEN = {"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"}
 """Unicode categories of characters that are invisible or change the order of the text."""
@@ -33,7 +33,10 @@ class Markdown(str):
 
 
 def text(value: object, most: int = MOST_LETTERS) -> Markdown:
-    """Escape a value for a sentence or a table cell. Not for the start of a line, where a dash begins a list."""
+    """Escape a value for a sentence or a table cell.
+
+    Not for the start of a line, where a dash begins a list.
+    """
     return Markdown(_ACTIVE.sub(r"\\\g<0>", one_line(value, most)).translate(_ENTITIES))
 
 

@@ -1,4 +1,7 @@
-"""The tables of a dataset card, each built from the facts it shows. Contains no sentences: see `card.words`."""
+"""The tables of a dataset card, each built from the facts it shows.
+
+Contains no sentences: see `card.words`.
+"""
 
 from __future__ import annotations
 
@@ -200,7 +203,10 @@ def bars_table(head: str, bars: Sequence[tuple[str, int]]) -> Markdown:
 
 
 def buckets(values: Sequence[float], edges: Sequence[float]) -> list[tuple[str, int]]:
-    """Number of values between the edges. A value on an edge counts below it. Empty buckets at the ends are omitted."""
+    """Number of values between the edges.
+
+    A value on an edge counts below it. Empty buckets at the ends are omitted.
+    """
     found = Counter(bisect_left(edges, value) for value in values)
     if not found:
         return []
@@ -211,14 +217,16 @@ def buckets(values: Sequence[float], edges: Sequence[float]) -> list[tuple[str, 
 
 
 def percentiles(values: Sequence[int]) -> list[int]:
-    """Nearest-rank percentiles: the smallest value that at least that percentage of all values do not exceed."""
+    """Nearest-rank percentiles: the smallest value that at least that percentage of values do not exceed."""
     ordered = sorted(values)
     return [ordered[math.ceil(percent * len(ordered) / 100) - 1] for percent in PERCENTILES]
 
 
 def lengths_table(facts: CardFacts) -> Markdown | None:
-    """Percentiles and recommended `seq_len` in tokens; percentiles in characters if tokens were not counted; None
-    without texts."""
+    """Percentiles of lengths, in tokens with recommended `seq_len`, or in characters; None without texts.
+
+    Characters are used where tokens were not counted.
+    """
     if facts.lengths is None:
         return _characters_table(facts)
     report = facts.lengths

@@ -1,4 +1,7 @@
-"""The sentences of a dataset card that depend on the facts. Unknown facts are stated as unknown, never guessed."""
+"""The sentences of a dataset card that depend on the facts.
+
+Unknown facts are stated as unknown, never guessed.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +157,7 @@ def _rater(rater: str) -> str:
 
 
 def writers(facts: CardFacts) -> Markdown | None:
-    """Who wrote the answers or specifications, or that the writer is unknown; None where the rows have neither."""
+    """Who wrote the answers or specifications, or that it is unknown; None where the rows have neither."""
     if found := sorted(facts.counts.writers):
         what = "answers" if facts.counts.completion_chars else "specifications"
         return Markdown(f"The {what} were written by {listed([_rater(name) for name in found[:MOST_ROWS]])}.")
@@ -307,7 +310,7 @@ def rebuild(facts: CardFacts) -> Markdown:
 
 
 def commands(facts: CardFacts) -> list[str]:
-    """The commands of all stages and of `publish`, which goes to a folder: readers cannot write to the Hub dataset."""
+    """The commands of all stages and of `publish`, into a folder: others cannot write to the Hub dataset."""
     split = (facts.split_policy or {}).get("split", "auto")
     # In older records `split` said how to split.
     told = {name: value for name, value in facts.config.items() if name != "split"}
