@@ -471,7 +471,7 @@ def test_the_template_ships_with_the_package(tmp_path: Path) -> None:
     subprocess.run(line, cwd=ROOT, check=True, capture_output=True, timeout=240)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        assert "kernelmill/publish/card.md.jinja" in archive.namelist()
+        assert "kernelmill/publish/card/card.md.jinja" in archive.namelist()
 
 
 def test_a_licence_is_written_as_the_hub_writes_it() -> None:

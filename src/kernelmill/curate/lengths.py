@@ -23,6 +23,7 @@ from kernelmill.base.bar_chart import svg_bars
 from kernelmill.base.parallel import mapped
 from kernelmill.base.rows import TEST_ROWS, Named, Row, row_lots
 from kernelmill.base.terminal import say
+from kernelmill.base.whole_file import write_whole
 from kernelmill.curate.length_report import LengthReport, LongRow, Tally, printed, report_of
 from kernelmill.errors import BadRow, ConfigError, NotOnHub, OutputError, SourceError
 from kernelmill.flow import Made
@@ -164,11 +165,5 @@ def _name(row: Row) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written ({error.strerror})") from None
+    write_whole(path, content)
     print(f"{'written':<12}{path}")

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelmill.base.terminal import count, money, plain
+from kernelmill.base.whole_file import replacing
 from kernelmill.errors import ConfigError, OutputError, SourceError
 from kernelmill.llm.client import read_reply
 from kernelmill.llm.journal import Call, JournalReader
@@ -121,13 +122,8 @@ def _export(journals: list[Path], output: Path | None) -> None:
     try:
         _check_output(journals, output)
         output.parent.mkdir(parents=True, exist_ok=True)
-        temporary = output.with_name(f".{output.name}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                file.writelines(_lines(journals))
-            temporary.replace(output)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replacing(output) as file:
+            file.writelines(_lines(journals))
     except OSError as error:
         raise OutputError(f"{output}: cannot be written ({error.strerror})") from error
 

@@ -22,6 +22,7 @@ from kernelmill import __version__
 from kernelmill.base.locks import take_lock
 from kernelmill.base.resources import bundled
 from kernelmill.base.terminal import say
+from kernelmill.base.whole_file import encoded, replacing
 from kernelmill.errors import ConfigError, SourceError, Stopped
 from kernelmill.flow import COMMANDS, Made
 from kernelmill.generate.rollouts.settings import SynthesizeSettings
@@ -188,10 +189,8 @@ class Run:
 
     def _save(self) -> None:
         self._record.finished = now()
-        text = msgspec.json.format(msgspec.json.encode(self._record), indent=2) + b"\n"
-        temporary = self._path.with_name(f".{self._path.name}.tmp")
-        temporary.write_bytes(text)
-        temporary.replace(self._path)
+        with replacing(self._path) as file:
+            file.write(encoded(self._record))
 
 
 Steps = list[tuple[str, str, Settings]]

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from kernelmill.base.whole_file import replacing
 from kernelmill.decompose.prove.tree import TREE, Claim, Tree, Unreadable
 from kernelmill.decompose.prove.uses import level_faults, proven_parts, shape_faults, use_faults
 from kernelmill.errors import OutputError
@@ -369,10 +370,8 @@ def _now() -> str:
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    part = path.with_name(f"{path.name}.part")
-    part.unlink(missing_ok=True)  # it may be a link to elsewhere
-    part.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(part, path)
+    with replacing(path) as file:
+        file.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
 
 def _forget(folder: Path) -> None:

@@ -8,7 +8,6 @@ that runs on a bare machine.
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import Any
 
 from kernelmill.base.counting import Counting
 from kernelmill.base.missing import maker_of
+from kernelmill.base.whole_file import replacing
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.evaluate.task import offline_models
 from kernelmill.sandbox import Reply, Sandbox
@@ -151,10 +151,9 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 
 def _write(output: Path, rows: list[dict[str, Any]]) -> None:
-    part = output.with_name(f"{output.name}.part")
     try:
-        part.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-        os.replace(part, output)
+        with replacing(output) as file:
+            file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in rows)
     except OSError as error:
         raise OutputError(f"{output}: {error.strerror}") from None
 

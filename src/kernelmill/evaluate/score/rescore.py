@@ -9,12 +9,12 @@ written: the output goes to a temporary file beside it, which is renamed when it
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from kernelmill.base.whole_file import replacing
 from kernelmill.errors import BadRow, OutputError, SourceError
 from kernelmill.evaluate.score.rewards import REWARDS, compute, find
 from kernelmill.evaluate.verdict import Verdict
@@ -56,17 +56,10 @@ def rescore(source: Path, output: Path, reward: str | None = None) -> int:
     if output.exists() and output.samefile(source):
         raise OutputError(f"{output} is the source itself: name another output with -o")
     rows = 0
-    part = output.with_name(f".{output.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            for line in _rescored(source, reward):
-                file.write(line)
-                rows += 1
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(output)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(output) as file:
+        for line in _rescored(source, reward):
+            file.write(line)
+            rows += 1
     return rows
 
 

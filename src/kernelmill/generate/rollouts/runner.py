@@ -12,10 +12,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from kernelmill.base.control import Control, Stats
 from kernelmill.base.terminal import duration, say
+from kernelmill.base.whole_file import encoded, replacing
 from kernelmill.errors import OutputError, Stopped
 from kernelmill.evaluate.evaluator import needs_torch
 from kernelmill.flow import Estimate, Made
@@ -178,9 +177,5 @@ def _config(settings: SynthesizeSettings) -> dict[str, Any]:
 
 def _write_stats(path: Path, statistics: Statistics) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(msgspec.json.format(msgspec.json.encode(statistics.report()), indent=2) + b"\n")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(encoded(statistics.report()))

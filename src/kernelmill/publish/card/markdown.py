@@ -90,7 +90,7 @@ def _only_markdown(value: Any) -> str:
 
 
 environment = jinja2.Environment(
-    loader=jinja2.PackageLoader("kernelmill", "publish"),
+    loader=jinja2.PackageLoader("kernelmill.publish.card", ""),
     undefined=jinja2.StrictUndefined,
     finalize=_only_markdown,
     trim_blocks=True,
