@@ -248,9 +248,9 @@ def _by_group(policy: Mapping[str, Any], seed: Markdown) -> Markdown:
     words = [
         "By group. A group is all rows whose module is the same code or nearly the same (a share of "
         f"{text(policy.get('similarity'))} of it or more), whatever it is called; it is on one side as a whole.",
-        f"The side of a group is drawn with the seed {seed} and a chance of {_percent(policy.get('validation_share'))} for validation, "
-        "from the code of one of its modules: the one with the smallest hash under that seed. So the order of the rows does not matter; "
-        "a module that joins a group can change the group's side.",
+        "The side of a group is drawn from the code of one of its modules, the one with the smallest hash under "
+        f"the seed {seed}, with a chance of {_percent(policy.get('validation_share'))} for validation. So the order of the rows "
+        "does not matter; a module that joins a group can change the group's side.",
     ]
     if origins := [code(name) for name in policy.get("groups_from") or []]:
         words.append(
