@@ -153,3 +153,48 @@ def test_which_of_equal_elements_is_named_is_free_and_which_of_others_is_not(eva
     assert (free.status, free.grade.robust) == ("PASSED", True)
     wrong = LAST_OF_EQUALS.replace("tl.where(x == best, at, -1)", "tl.where(x == best, at - 1, -1)")
     assert asyncio.run(evaluator.evaluate(Pair("wrong", ROW_MAX, wrong))).status == "INCORRECT_NUMERICAL"
+
+
+SOMETIMES = """
+import torch
+import torch.nn as nn
+
+ROWS = 40
+CALLS = [0]
+
+class Model(nn.Module):
+    def forward(self, x):
+        if x.shape[0] != 40 and CALLS[0] > 1:
+            raise RuntimeError("index 50 is out of range")
+        return x + 1
+
+def get_inputs():
+    CALLS[0] += 1
+    return [torch.randn(ROWS, 16)]
+
+def get_init_inputs():
+    return []
+"""
+PLUS_ONE = """
+import torch, triton, triton.language as tl
+@triton.jit
+def k(x, y, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        k[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), B=128)
+        return y
+"""
+
+
+def test_a_reference_that_fails_at_another_shape_by_luck_of_the_draw_costs_that_probe_alone(
+    evaluator: Evaluator,
+) -> None:
+    """As an index that is out of range in some draws only: the shape was picked when it ran, and fails when it is judged."""
+    verdict = asyncio.run(evaluator.evaluate(Pair("sometimes", SOMETIMES, PLUS_ONE)))
+    assert (verdict.verdict, verdict.status) == ("correct", "PASSED"), verdict.error
+    (check,) = [one for one in verdict.checks if one.name == "odd_shape"]
+    assert check.result == "skip"
+    assert "does not always run at this shape" in check.detail

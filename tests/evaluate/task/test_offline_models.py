@@ -22,7 +22,7 @@ warnings.simplefilter("ignore")
 def refuse(*_, **__): raise AssertionError("something is downloaded")
 socket.socket.connect = refuse
 import torch
-from kernelmill.evaluate import offline_models
+from kernelmill.evaluate.task import offline_models
 offline_models.load("full")
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 """
