@@ -267,7 +267,7 @@ def test_a_link_is_not_followed_and_nothing_is_written_through_it(tmp_path: Path
     write(outside / "file", "mine")
     folder = write_tree(tmp_path / "net")
     (folder / "steps/more").symlink_to(outside)
-    (folder / "decomposition_tree.json.part").symlink_to(outside / "file")
+    (folder / ".decomposition_tree.json.tmp").symlink_to(outside / "file")
     assert [line for line in lines_of(folder, prover) if "steps/more is a link" in line]
     assert {path.read_text(encoding="utf-8") for path in outside.iterdir()} == {"mine"}
     tree = json.loads((folder / "decomposition_tree.json").read_text(encoding="utf-8"))
