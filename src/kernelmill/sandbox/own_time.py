@@ -21,6 +21,8 @@ from typing import NamedTuple
 _TICK = os.sysconf("SC_CLK_TCK")
 _FILES = ("schedstat", "stat")
 _LEAST = 0.02
+_TRIES = 5
+"""To read the wall clock and the counts at one moment."""
 
 
 class Mark(NamedTuple):
@@ -71,17 +73,28 @@ class OwnTime:
 
     def mark(self) -> Mark:
         _, waited, ran, busy = self._last
+        wall = time.monotonic()
         if self.fds:
             try:
-                schedstat, stat = (os.pread(fd, 4096, 0) for fd in self.fds)
-                ran, waited = (int(number) / 1e9 for number in schedstat.split()[:2])
-                # The fields after the name, which may contain anything: user and system time, then both of
-                # children.
-                busy = sum(map(int, stat.rpartition(b")")[2].split()[11:15])) / _TICK
+                waited, ran, busy = self._read()
+                for _ in range(_TRIES):
+                    # If this process lost its processor in between, the wall clock and the counts do not belong together.
+                    before, wall = waited, time.monotonic()
+                    waited, ran, busy = self._read()
+                    if waited == before:
+                        break
             except (OSError, LookupError, ValueError):
-                pass  # the process has ended: keep its last values
-        self._last = Mark(time.monotonic(), waited, ran, busy)
+                pass  # it has ended: what it had run then stays
+        self._last = Mark(wall, waited, ran, busy)
         return self._last
+
+    def _read(self) -> tuple[float, float, float]:
+        """Seconds: waited and run by the first thread, and the processor time of all threads and ended children."""
+        schedstat, stat = (os.pread(fd, 4096, 0) for fd in self.fds)
+        ran, waited = (int(number) / 1e9 for number in schedstat.split()[:2])
+        # After the name, which may hold anything: user, system, and both of children.
+        busy = sum(map(int, stat.rpartition(b")")[2].split()[11:15])) / _TICK
+        return waited, ran, busy
 
     def since(self, start: Mark) -> float:
         return together([(self, start)])
@@ -97,8 +110,9 @@ def together(processes: Sequence[tuple[OwnTime, Mark]]) -> float:
 
     While one is in the run queue, the others wait for it.
     """
-    wall = time.monotonic() - min(start.wall for _, start in processes)
-    waited = sum(_waited(start, process.mark()) for process, start in processes)
+    marks = [(start, process.mark()) for process, start in processes]
+    wall = max(now.wall for _, now in marks) - min(start.wall for start, _ in marks)
+    waited = sum(_waited(start, now) for start, now in marks)
     return max(wall - waited, _LEAST * wall)
 
 
