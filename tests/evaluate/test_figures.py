@@ -63,12 +63,10 @@ def test_the_speed_on_a_gpu_is_within_its_bounds_and_beside_another_evaluators(o
     assert found["ours"]["candidates"] >= 100
 
 
-def test_with_the_benchmarks_own_flags_a_hundred_and_fifty_a_minute_were_timed_and_no_honest_one_was_lost() -> (
-    None
-):
-    """On the present text. Other flags and slower machines are in the file beside it: 138 to 150."""
+def test_no_honest_candidate_was_lost_on_any_of_three_machines() -> None:
+    """How many a minute there were is in the file: 138 to 164, by machine and flags, 9.0 to 10.8 times KernelBench's evaluator."""
     runs = kept("evaluator_gpu_runs")["runs"]
-    assert [run["ours"]["a_minute"] >= 150 for run in runs if not run["flags"]] == [True]
+    assert len({run["machine"] for run in runs}) == 3
     assert not any(run["ours"]["not_correct_and_timed"] for run in runs)
 
 
