@@ -1,7 +1,7 @@
 """The evaluator on a GPU: candidates a minute with exclusive timing, KernelBench's own evaluator on the same ones, and how
 far the times can be trusted.
 
-    python bench/evaluator_gpu.py [--of-each 40] [--at-once 28] [--per-gpu 12] [--kernelbench DIR] [--aa 60] [--seconds 300]
+    python bench/evaluator_gpu.py [--of-each 40] [--at-once 24] [--per-gpu 8] [--kernelbench DIR] [--aa 60] [--seconds 300]
 
 Runs on a bare GPU box (standard library, numpy, torch, triton). DIR is a checkout of KernelBench; what that imports and
 such a box lacks is stood in for. Writes evaluator_gpu.json into --out.
@@ -185,8 +185,8 @@ def _median_times(perfs: list[Perf]) -> dict[str, list[float | None]]:
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--of-each", type=int, default=40)
-    parser.add_argument("--at-once", type=int, default=28, help="candidates on their way")
-    parser.add_argument("--per-gpu", type=int, default=12, help="of which on the GPU")
+    parser.add_argument("--at-once", type=int, default=24, help="candidates on their way")
+    parser.add_argument("--per-gpu", type=int, default=8, help="of which on the GPU")
     parser.add_argument("--workers", type=int, default=8, help="and in the interpreter")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--aa", type=int, default=60)

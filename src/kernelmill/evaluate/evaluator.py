@@ -132,7 +132,7 @@ class Evaluator:
     one event loop. Each process of a pool needs its own.
     """
 
-    def __init__(self, options: Options | None = None, workers: int | None = None, per_gpu: int = 12) -> None:
+    def __init__(self, options: Options | None = None, workers: int | None = None, per_gpu: int = 8) -> None:
         self.options = options or Options()
         self.workers = workers or max(1, (os.cpu_count() or 2))
         self._works: dict[int, Work] = {}

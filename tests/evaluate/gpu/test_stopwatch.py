@@ -17,6 +17,12 @@ from tests.evaluate.gpu.test_clock import FakeGpu, call, installed
 
 def chosen(monkeypatch: pytest.MonkeyPatch, kernel: float, python: float, waits: bool = False) -> str:
     """The regime for a reference and a candidate whose calls take the GPU and Python so long, in seconds."""
+    return str(measured(monkeypatch, kernel, python, waits)._found["regime"])
+
+
+def measured(
+    monkeypatch: pytest.MonkeyPatch, kernel: float, python: float, waits: bool = False
+) -> module.Stopwatch:
     gpu: FakeGpu = installed(monkeypatch)
     monkeypatch.setattr(module, "bandwidth", lambda: 1e12)
     one, theirs = call(gpu, kernel, python, waits), Clock()
@@ -40,7 +46,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, kernel: float, python: float, waits:
         _sent=[],
     )
     watch.measure(0.0)
-    return str(watch._found["regime"])
+    return watch
 
 
 @pytest.mark.parametrize("python", [10e-6, 60e-6, 300e-6, 2e-3])
@@ -57,3 +63,24 @@ def test_a_long_kernel_is_timed_as_a_caller_sees_it(monkeypatch: pytest.MonkeyPa
 
 def test_who_waits_is_timed_as_a_caller_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(monkeypatch, 20e-6, 10e-6, waits=True) == "latency"
+
+
+def test_both_regimes_are_timed_and_only_one_of_them_again_by_the_judges_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The blocks that the judge's clock watches are the latency's; a second set would hold the GPU for longer."""
+    asked: list[tuple[str, int]] = []
+    ours = module.Stopwatch._ours
+
+    def counted(self: Any, regime: Any, order: list[int], send: int | None = None) -> list[float]:
+        asked.append((regime, len(order)))
+        return ours(self, regime, order, None)
+
+    monkeypatch.setattr(module.Stopwatch, "_ours", counted)
+    watch = measured(monkeypatch, 20e-6, 10e-6)
+    latency, device = (watch._blocks[regime] for regime in ("latency", "device"))
+    assert [len(block) for block in latency[0]] == [len(block) for block in latency[1]]
+    assert len(latency[1]) >= 4 and len(device[1]) >= 8
+    beside = [size for regime, size in asked if regime == "latency" and size > 2]
+    assert beside == [len(block) for block in latency[1]]
+    assert module._summary(*latency)["median_us"] >= 20 * 0.99

@@ -43,7 +43,7 @@ class Time:
             self.block(20e-6, 20e-6, pauses=eagers),
             self.block(takes, says, ASKING_S, pauses),
             CALLS,
-            1e6 * (says if claimed is None else claimed),
+            lambda: 1e6 * (says if claimed is None else claimed),
             lambda: self.now,
         )
 
@@ -83,7 +83,7 @@ def test_who_is_slow_in_short_blocks_so_that_long_ones_look_fast_is_noticed() ->
         time.block(20e-6, 20e-6),
         lambda size: time.block(1e-3, 20e-6)(CALLS)[:size],
         CALLS,
-        20.0,
+        lambda: 20.0,
         lambda: time.now,
     )
     assert not clocks_agree(wall)

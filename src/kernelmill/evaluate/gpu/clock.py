@@ -25,9 +25,9 @@ FLUSH = 2.0
 """Bytes overwritten between calls, as a multiple of the L2 cache size."""
 KEPT_RESULTS = 4
 MOST_SPIN_S = 0.02
-_LEAST_SPIN_S = 0.0005
+_LEAST_SPIN_S = 0.0003
 _PATIENT_SPIN_S = 0.002
-_AHEAD = 1.5
+_AHEAD = 1.3
 """Length of a spin, as a multiple of the time Python takes to queue the calls behind it."""
 _TRIES = 3
 _COUNTED_CYCLES = 500_000

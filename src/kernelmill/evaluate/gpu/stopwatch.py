@@ -32,7 +32,7 @@ DEVICE_REGIME_BELOW_US = 100.0
 the kernels' own time."""
 MOST_PAIRS = 60
 PAIRS_OF_THE_OTHER = 6
-"""Number of pairs in the regime that the reward does not use."""
+"""Number of pairs in the device regime if the reward does not use it."""
 GOOD_ENOUGH = 0.008
 BETWEEN_PROCESSES = 0.012
 """Relative difference of a kernel from itself in another process, in 95 of 100 cases, however long it is
@@ -73,7 +73,9 @@ class Stopwatch:
         self._found: dict[str, Any] = {}
         with trial.session.computing():
             self._clock = Clock(self._kept)
-            self._pair("latency", 1)  # do first-call work now
+            # First calls and new memory take their time here, not in the exclusive turn.
+            self._pair("latency", self._kept + 1)
+            _reserve(self._answers[0].eager.leaves, self._most_kept)
 
     def measure(self, budget: float) -> None:
         """Measure during exclusive use of the GPU.
@@ -89,12 +91,15 @@ class Stopwatch:
         # Use the kernels' own time if it is known: launch overhead depends on how busy the machine is.
         eager, _ = (statistics.median(side) for side in self._pair(regimes[-1], Plan.of(slowest).calls))
         chosen = regimes[-1] if eager < DEVICE_REGIME_BELOW_US else "latency"
-        for regime in regimes:
-            self._regime(regime, budget if regime == chosen else None)
+        if chosen == "latency":
+            self._regime("latency", budget)
+        wall = self._wall(slowest)
+        if "device" in regimes:
+            self._regime("device", budget if chosen == "device" else None)
         self._found = {
             "regime": chosen,
             "waits": waits,
-            "wall_us": self._wall(slowest),
+            "wall_us": wall,
             "others_us": None if waits else self._without_launches("latency" if one_regime else "device"),
             "bandwidth": bandwidth(),
             "mhz": [first, self._clock.mhz()],
@@ -140,12 +145,15 @@ class Stopwatch:
         self, regime: Regime, size: int, candidate_first: bool = False, check: bool = False
     ) -> tuple[list[float], list[float]]:
         """Time one block of eager's and one of the candidate's, on the same inputs in the same order."""
-        dice = self._trial.random
-        order = [dice.randrange(len(self._calls)) for _ in range(size)]
-        send = dice.randrange(size) if check else None
+        order = self._order(size)
+        send = self._trial.random.randrange(size) if check else None
         eager = [] if candidate_first else self._eager(regime, order)
         ours = self._ours(regime, order, send)
         return self._eager(regime, order) if candidate_first else eager, ours
+
+    def _order(self, size: int) -> list[int]:
+        """Choose the set of inputs for each call."""
+        return [self._trial.random.randrange(len(self._calls)) for _ in range(size)]
 
     def _eager(self, regime: Regime, order: list[int]) -> list[float]:
         return self._clock.block([self._calls[place] for place in order], regime)
@@ -169,16 +177,26 @@ class Stopwatch:
         return None if "error" in said else statistics.median(_times(said, order))
 
     def _wall(self, slowest_us: float) -> dict[str, float]:
-        """Time a call by the judge's clock, from outside the candidate's process."""
+        """Time a call by the judge's clock, from outside the candidate's process.
+
+        If the latency has not been measured, these blocks are also its measurement.
+        """
         count = max(FEW_FOR_THE_WALL, min(MOST_FOR_THE_WALL, int(WALL_S * 1e6 / slowest_us)))
-        claimed = statistics.median(t for block in self._blocks["latency"][1] for t in block)
-        return by_the_judge(
-            lambda size: self._eager("latency", [0] * size),
-            lambda size: self._ours("latency", [0] * size),
-            count,
-            claimed,
-            time.perf_counter,
-        )
+        watched: _Blocks = ([], [])
+        claimed = self._blocks.setdefault("latency", watched)[1]
+        orders: dict[int, list[int]] = {}
+
+        def eager(size: int) -> list[float]:
+            orders[size] = self._order(size)
+            watched[0].append(self._eager("latency", orders[size]))
+            return watched[0][-1]
+
+        def ours(size: int) -> list[float]:
+            send = self._trial.random.randrange(size)
+            watched[1].append(self._ours("latency", orders[size], send))
+            return watched[1][-1]
+
+        return by_the_judge(eager, ours, count, lambda: _median(claimed), time.perf_counter)
 
     # ------------------------------------------------------------------------------------------ what it says
 
@@ -269,12 +287,22 @@ def _summary(eager: list[list[float]], ours: list[list[float]]) -> dict[str, Any
         "max_us": max(flat),
         "ci": [medians[0], medians[-1]],
         "n": len(flat),
-        "eager_us": statistics.median(t for block in eager for t in block),
+        "eager_us": _median(eager),
         "speedup": result.value,
         "low": result.low,
         "high": result.high,
         "pairs": len(eager),
     }
+
+
+def _median(blocks: list[list[float]]) -> float:
+    return statistics.median(t for block in blocks for t in block)
+
+
+def _reserve(results: list[torch.Tensor], count: int) -> None:
+    """Have torch's allocator hold memory for this many copies of the results."""
+    copies = [torch.empty_like(leaf) for leaf in results for _ in range(count)]
+    del copies
 
 
 def _bytes(trial: Trial, call: Call, outputs: Outputs) -> int:

@@ -32,13 +32,14 @@ def clocks_agree(wall: dict[str, float]) -> bool:
 
 
 def by_the_judge(
-    eager: Block, ours: Block, count: int, claimed: float, now: Callable[[], float]
+    eager: Block, ours: Block, count: int, claimed: Callable[[], float], now: Callable[[], float]
 ) -> dict[str, float]:
     """Measure a candidate's call by the judge's clock, in microseconds.
 
     A call's time is the difference between a long and a short block, less the loop overhead that eager shows.
-    The minimum over all blocks counts, because a pause of the machine only adds time. `claimed` is what the
-    candidate's events say in the blocks that its speed-up comes from; its events here may not count for more.
+    The minimum over all blocks counts, because a pause of the machine only adds time. `claimed` returns what
+    the candidate's events say in the blocks that its latency comes from; its events here may not count for
+    more.
     """
     began, sizes = now(), (max(1, count // 5), count)
     loop, outside = _Least(eager, sizes, now), _Least(ours, sizes, now)
@@ -48,7 +49,7 @@ def by_the_judge(
         beside = max(0.0, loop.call() - loop.events)
         found = {
             "candidate": outside.call() - beside,
-            "events": min(outside.events, claimed),
+            "events": min(outside.events, claimed()),
             "loop": beside,
         }
         late = tries >= MOST_TRIES and now() - began > MOST_S
