@@ -84,6 +84,7 @@ def alone(code: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_models_from_the_table_have_the_size_of_the_real_ones_and_small_ones_run() -> None:
     found = json.loads(alone(COUNT))
     assert set(found) == set(offline_models.table()) == set(MILLIONS)
@@ -320,6 +321,7 @@ def test_a_part_that_is_built_in_eval_mode_stays_so_and_transformers_is_not_ther
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_candidates_for_models_of_the_hub_are_judged_right_and_wrong(evaluator: Evaluator) -> None:
     pytest.importorskip("transformers")
     norm, few, gelu, off, extra = judged(
