@@ -26,6 +26,7 @@ from kernelmill.base.rows import Row
 from kernelmill.base.terminal import fit, rate
 from kernelmill.evaluate.progress import Now, watch
 from kernelmill.evaluate.progress import Progress as Judging
+from kernelmill.runner import progress, run
 from kernelmill.store import watched
 from kernelmill.store.source import Source
 from kernelmill.testing.fake_endpoint import FakeEndpoint
@@ -144,6 +145,8 @@ def test_every_command_that_takes_long_names_what_it_works_on(
 ) -> None:
     """Without a terminal too, where admit and prove said nothing, and decompose only what was done."""
     monkeypatch.setattr(Counting.__init__, "__defaults__", (0.01,))
+    monkeypatch.setattr(run, "TICK", 0.01)
+    monkeypatch.setattr(progress, "EVERY", 0.01)
     (tmp_path / "models").mkdir()
     for name in ("1_first", "2_second"):
         code = evals_row(0)["info"]["python_code"].replace("Scale0", "Model")
