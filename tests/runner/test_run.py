@@ -83,12 +83,18 @@ def test_results_are_in_order_and_each_owed_item_runs_once_within_the_limit(
     how: str, items: list[int], before: set[int], at_once: int
 ) -> None:
     work, come = Work(how, at_once), list[str]()
-    found = go(work, items, known=lambda item: f"result {item}" if item in before else None, done=come.append)
+    progress = ItemProgress("numbers done")
+
+    def known(item: int) -> str | None:
+        return f"result {item}" if item in before else None
+
+    found = run_all(items, work.executor, progress, str, known=known, done=come.append)
     assert found == [f"result {item}" for item in items]
     owed = [item for item in items if item not in before]
     assert Counter(work.begun) == Counter(owed)
     assert Counter(come) == Counter(f"result {item}" for item in owed)
     assert work.most <= at_once
+    assert (progress.total, progress.done, progress.doing) == (len(owed), len(owed), {})
 
 
 def test_no_executor_is_made_where_nothing_is_owed() -> None:
