@@ -81,9 +81,10 @@ def test_what_does_not_fit_goes_by_rank_and_the_first_part_stays() -> None:
 
 
 def test_a_batch_of_verdicts_fits_too_and_names_the_candidate(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Judging(12_345, 0, clock=iter(range(0, 10_000, 20)).__next__)
+    now = Now(candidates=[("softmax/3", "interpreter", 0.0), (LONG, "GPU 0", 5.0)])
+    progress = Judging(12_345, 0, lambda: now, clock=iter(range(0, 10_000, 20)).__next__)
     capsys.readouterr()
-    progress.show(lambda: Now(candidates=[("softmax/3", "interpreter", 0.0), (LONG, "GPU 0", 5.0)]))
+    progress.show()
     line = capsys.readouterr().err.rstrip("\n")
     assert "softmax/3: interpreter" in line
     assert "0.0" not in line
