@@ -14,7 +14,7 @@ LAYERS = [
     "errors flow",
     "base",
     "store settings sandbox",
-    "tokens llm",
+    "tokens llm runner",
     "problems",
     "evaluate",
     "generate.inductor stages",

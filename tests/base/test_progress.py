@@ -20,12 +20,13 @@ import pytest
 
 from kernelmill import cli
 from kernelmill.base.control import Stats
-from kernelmill.base.counting import Counting
 from kernelmill.base.progress import Progress
 from kernelmill.base.rows import Row
 from kernelmill.base.terminal import fit, rate
 from kernelmill.evaluate.progress import Now, watch
 from kernelmill.evaluate.progress import Progress as Judging
+from kernelmill.runner import progress, run
+from kernelmill.runner.executors import Threads
 from kernelmill.store import watched
 from kernelmill.store.source import Source
 from kernelmill.testing.fake_endpoint import FakeEndpoint
@@ -80,9 +81,10 @@ def test_what_does_not_fit_goes_by_rank_and_the_first_part_stays() -> None:
 
 
 def test_a_batch_of_verdicts_fits_too_and_names_the_candidate(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Judging(12_345, 0, clock=iter(range(0, 10_000, 20)).__next__)
+    now = Now(candidates=[("softmax/3", "interpreter", 0.0), (LONG, "GPU 0", 5.0)])
+    progress = Judging(12_345, 0, lambda: now, clock=iter(range(0, 10_000, 20)).__next__)
     capsys.readouterr()
-    progress.show(lambda: Now(candidates=[("softmax/3", "interpreter", 0.0), (LONG, "GPU 0", 5.0)]))
+    progress.show()
     line = capsys.readouterr().err.rstrip("\n")
     assert "softmax/3: interpreter" in line
     assert "0.0" not in line
@@ -91,15 +93,24 @@ def test_a_batch_of_verdicts_fits_too_and_names_the_candidate(capsys: pytest.Cap
 
 @pytest.mark.parametrize("name", ["Softmax", LONG, "a\x1b[2Jb\nc"])
 def test_work_in_threads_is_told_while_it_is_done_in_80_columns(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The way of admit, prove, decompose and problems import."""
-    with Counting(1_234_567, "problems tried", every=0.01) as counting:
-        counting.skip(67)
-        for _ in range(2):
-            with counting.working_on(name):
-                time.sleep(0.05)
-        counting.say("said by itself")
+    monkeypatch.setattr(run, "TICK", 0.01)
+    monkeypatch.setattr(progress, "EVERY", 0.01)
+    shown = progress.ItemProgress("problems tried")
+
+    def work(item: int) -> int:
+        if item == 1:
+            shown.total = 1_234_500  # as if there were that many
+        time.sleep(0.05)
+        return item
+
+    def known(item: int) -> int | None:
+        return item if item < 1 else None
+
+    run.run_all(range(3), lambda _: Threads(work, 1), shown, lambda _: name, known=known)
+    shown.say("said by itself")
     lines = capsys.readouterr().err.splitlines()
     assert "said by itself" in lines
     assert lines[0].startswith("0 of 1,234,500 problems tried  "), "before the first is done"
@@ -143,7 +154,8 @@ def test_every_command_that_takes_long_names_what_it_works_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without a terminal too, where admit and prove said nothing, and decompose only what was done."""
-    monkeypatch.setattr(Counting.__init__, "__defaults__", (0.01,))
+    monkeypatch.setattr(run, "TICK", 0.01)
+    monkeypatch.setattr(progress, "EVERY", 0.01)
     (tmp_path / "models").mkdir()
     for name in ("1_first", "2_second"):
         code = evals_row(0)["info"]["python_code"].replace("Scale0", "Model")

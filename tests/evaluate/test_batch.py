@@ -433,6 +433,23 @@ def test_ctrl_c_and_sigterm_end_with_one_line_that_says_how_to_go_on(number: sig
     assert judge().judged == 300 - kept
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_batch_whose_processes_still_start(number: signal.Signals) -> None:
+    write_rows(Path("pairs.jsonl"), [pair(1, "a")])
+    starts = "async def start(self):\n    open('starts', 'w').close()\n    await asyncio.sleep(100_000)\n"
+    code = SLOW_RUN.replace(
+        "t.module.Evaluator =", f"{starts}t.FakeEvaluator.start = start\nt.module.Evaluator ="
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, ROOT], stderr=subprocess.PIPE, text=True)
+    while not Path("starts").exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=240)
+    assert process.returncode == 130
+    assert said.splitlines()[-1] == "interrupted: 0 of 1 are judged and kept; the same command resumes"
+
+
 def test_a_second_process_on_the_same_output_is_refused() -> None:
     write_rows(Path("pairs.jsonl"), [pair(n, f"code {n}") for n in range(300)])
     process = started()

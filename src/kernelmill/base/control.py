@@ -11,9 +11,10 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernelmill.base.terminal import say
 from kernelmill.errors import Interrupted, MillError
@@ -65,7 +66,7 @@ class Control:
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
         self.error: MillError | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: Sequence[asyncio.Task[Any]] = ()
         self._free = False
         self._on_stop: list[Callable[[], None]] = []
         self._on_pause: list[Callable[[], None]] = []
@@ -124,7 +125,7 @@ class Control:
     def off_pause(self, begin: Callable[[], None]) -> None:
         self._on_pause.remove(begin)
 
-    def watch(self, tasks: list[asyncio.Task[None]], *, free: bool) -> None:
+    def watch(self, tasks: Sequence[asyncio.Task[Any]], *, free: bool) -> None:
         """Set the tasks that a second Ctrl-C cancels.
 
         If they are `free` (cost nothing), any stop cancels them.
@@ -139,13 +140,17 @@ class Control:
     def signals(self) -> Iterator[None]:
         """Handle Ctrl-C and SIGTERM inside the block."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        # A shell's & ignores SIGINT; keep ignored signals ignored.
+        numbers = [number for number in before if before[number] != signal.SIG_IGN]
+        for number in numbers:
             loop.add_signal_handler(number, self._interrupt)
         try:
             yield
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in numbers:
                 loop.remove_signal_handler(number)
+                signal.signal(number, before[number])
 
     def _interrupt(self) -> None:
         if not self.stopping.is_set():

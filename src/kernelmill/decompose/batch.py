@@ -14,14 +14,12 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import as_completed
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from kernelmill.base.counting import Counting
 from kernelmill.base.locks import take_lock
 from kernelmill.base.python_text import parse_module
 from kernelmill.base.terminal import size
@@ -47,8 +45,10 @@ from kernelmill.decompose.write.picture import svg
 from kernelmill.decompose.write.tree_file import LEVELS, Level, TreeFile
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.evaluate.task import offline_models
+from kernelmill.runner.executors import Threads
+from kernelmill.runner.progress import ItemProgress
+from kernelmill.runner.run import run_all
 from kernelmill.sandbox import Reply, Sandbox
-from kernelmill.sandbox.threads import threads
 
 MANIFEST = "manifest.txt"
 MEMORY_MB = 5120
@@ -125,47 +125,55 @@ class Decomposer:
     ) -> None:
         self._stack.close()
 
+    def close(self) -> None:
+        """Stop early: each thread removes its incomplete output."""
+        self._stopped.set()
+
     def run(
         self,
         models: Sequence[ModelFile],
         done: Callable[[Outcome], None],
-        counting: Counting | None = None,
+        progress: ItemProgress | None = None,
     ) -> list[Outcome]:
         """Decompose all models and return the outcomes in input order.
 
-        `done` is called with each outcome as soon as it is known; `counting` tracks the models in progress.
+        `done` is called with each outcome as soon as it is known; `progress` shows the models in progress.
         Raises `OutputError` if nothing can be written.
         """
-        found: dict[ModelFile, Outcome] = {}
-        owed: list[tuple[ModelFile, str]] = []
         places: dict[str, ModelFile] = {}
-        for model in models:
-            first = places.setdefault(model.place, model)
+        codes: dict[ModelFile, str] = {}
+
+        def known(model: ModelFile) -> Outcome | None:
             try:
-                if first is not model:
+                if (first := places.setdefault(model.place, model)) is not model:
                     raise Unusable(f"its place {model.place} is that of {first.path}")
-                code = source_of(model)
-                proof = None if self._force else self._kept.find(model, code, self._out / model.place)
-                if proof is None:
-                    owed.append((model, code))
-                else:
-                    tree, raw = read_tree(self._out / model.place)
-                    found[model] = Outcome(model, "PASS", "", tree, raw, proof, before=True)
-                    done(found[model])
+                codes[model] = source_of(model)
+                outcome = self._done_before(model, codes[model])
             except Unusable as error:
-                found[model] = Outcome(model, "ERROR", str(error))
-                done(found[model])
-        if counting is not None:
-            counting.skip(len(found))
+                outcome = Outcome(model, "ERROR", str(error))
+            if outcome is not None:
+                done(outcome)
+            return outcome
+
+        def threads(owed: Sequence[ModelFile]) -> Threads[ModelFile, Outcome]:
+            servers = self._start([codes[model] for model in owed])
+            return Threads(lambda model: self._one(model, codes[model]), self._workers, self, *servers)
+
+        progress = progress or ItemProgress("models decomposed")
         try:
-            if owed:
-                self._start([code for _, code in owed])
-                self._run(owed, found, done, counting)
+            return run_all(models, threads, progress, lambda model: model.place, known=known, done=done)
         finally:  # an interrupted batch has results too
             write_manifest(self._out)
-        return [found[model] for model in models]
 
-    def _start(self, codes: list[str]) -> None:
+    def _done_before(self, model: ModelFile, code: str) -> Outcome | None:
+        """The outcome of an earlier run, if it still holds."""
+        proof = None if self._force else self._kept.find(model, code, self._out / model.place)
+        if proof is None:
+            return None
+        tree, raw = read_tree(self._out / model.place)
+        return Outcome(model, "PASS", "", tree, raw, proof, before=True)
+
+    def _start(self, codes: list[str]) -> list[Sandbox | Prover]:
         """Start the servers that all models need, before any thread exists."""
         self._prover = self._stack.enter_context(Prover(self._workers, self._timeout, self._memory_mb))
         for hub in sorted({offline_models.used_by(code) for code in codes}):
@@ -174,29 +182,7 @@ class Decomposer:
             self._isolates[hub] = self._stack.enter_context(isolate)
         for isolate in self._isolates.values():
             isolate.what_is_missing()  # wait: startup time does not count against a model's timeout
-
-    def _run(
-        self,
-        owed: list[tuple[ModelFile, str]],
-        found: dict[ModelFile, Outcome],
-        done: Callable[[Outcome], None],
-        counting: Counting | None,
-    ) -> None:
-        def one(model: ModelFile, code: str) -> Outcome:
-            with counting.working_on(model.place) if counting is not None else nullcontext():
-                return self._one(model, code)
-
-        assert self._prover is not None
-        with threads(self._workers, *self._isolates.values(), self._prover) as pool:
-            futures = [pool.submit(one, model, code) for model, code in owed]
-            try:
-                for future in as_completed(futures):
-                    outcome = future.result()
-                    found[outcome.model] = outcome
-                    done(outcome)
-            except BaseException:
-                self._stopped.set()  # each thread removes its incomplete output
-                raise
+        return [*self._isolates.values(), self._prover]
 
     def _one(self, model: ModelFile, code: str) -> Outcome:
         started = time.monotonic()

@@ -17,7 +17,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.tree import Tree as RichTree
 
-from kernelmill.base.counting import Counting
 from kernelmill.base.extras import require
 from kernelmill.base.terminal import duration, plain
 from kernelmill.base.whole_file import write_whole
@@ -29,6 +28,7 @@ from kernelmill.decompose.sources.problem_files import ModelFile, model_files
 from kernelmill.decompose.write.picture import rich_tree
 from kernelmill.decompose.write.tree_file import LEVELS, Level
 from kernelmill.errors import SourceError
+from kernelmill.runner.progress import ItemProgress
 from kernelmill.settings.arguments import Parser, at_least, processors
 
 TIMEOUT = 300
@@ -154,16 +154,14 @@ def main(arguments: list[str]) -> int:
     def done(outcome: Outcome) -> None:
         nonlocal number
         number += 1
-        counting.say(f"{f'{number}/{len(models)}  ' if len(models) > 1 else ''}{line(outcome)}")
+        progress.say(f"{f'{number}/{len(models)}  ' if len(models) > 1 else ''}{line(outcome)}")
 
     workers = processors(given.workers)
-    with (
-        Decomposer(
-            given.output, workers, float(given.timeout), given.levels, force=given.force
-        ) as decomposer,
-        Counting(len(models), "models decomposed") as counting,
-    ):
-        outcomes = decomposer.run(models, done, counting)
+    progress = ItemProgress("models decomposed")
+    with Decomposer(
+        given.output, workers, float(given.timeout), given.levels, force=given.force
+    ) as decomposer:
+        outcomes = decomposer.run(models, done, progress)
     if len(outcomes) == 1 and outcomes[0].raw is not None:
         show(rich_tree(outcomes[0].raw))
     print(summary(outcomes, time.monotonic() - started))

@@ -15,13 +15,13 @@ import asyncio
 import contextlib
 import filecmp
 import os
-import signal
 import sqlite3
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelmill.base.control import Control
 from kernelmill.base.locks import take_lock
 from kernelmill.errors import Interrupted, OutputError, SourceError
 from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
@@ -32,6 +32,8 @@ from kernelmill.evaluate.score.feedback import feedback
 from kernelmill.evaluate.score.rewards import compute, find
 from kernelmill.evaluate.score.summary import Summary
 from kernelmill.evaluate.verdict import Verdict
+from kernelmill.runner.executors import Tasks
+from kernelmill.runner.run import Job, work_through
 
 
 @dataclass(frozen=True)
@@ -112,47 +114,36 @@ def _run(batch: Batch) -> Done:
 
 def _judge(batch: Batch, journal: Journal, owed: int) -> float:
     evaluator = Evaluator(batch.options, workers=batch.workers)  # may raise, so before any progress is shown
-    progress = Progress(owed, journal.wanted() - owed)
+    progress = Progress(owed, journal.wanted() - owed, evaluator.doing)
     try:
-        asyncio.run(_judge_all(batch, journal, evaluator, progress))
-    except (asyncio.CancelledError, KeyboardInterrupt):
+        with progress:
+            asyncio.run(_judge_all(batch, journal, evaluator, progress))
+    except (asyncio.CancelledError, KeyboardInterrupt, Interrupted):
         resume = "the same command without --force" if batch.force else "the same command"
         raise Interrupted(
             f"interrupted: {progress.done:,} of {owed:,} are judged and kept; {resume} resumes"
         ) from None
-    finally:
-        progress.end()
     return progress.seconds
 
 
 async def _judge_all(batch: Batch, journal: Journal, evaluator: Evaluator, progress: Progress) -> None:
-    with _signals_cancel(), evaluator:
+    def keep(job: Job[Pair], verdict: Verdict) -> None:
+        journal.add(verdict.to_dict() | {"key": job.key})
+        progress.add(verdict)
+
+    async def judge(pair: Pair) -> Verdict:
+        return await _verdict(evaluator, pair)
+
+    control, here = Control(), asyncio.current_task()
+    assert here is not None
+    with control.signals(), evaluator:
+        control.watch([here], free=True)  # a signal cancels the start, and later the work
         if batch.options.tier != "static" and (missing := await evaluator.start()):
             progress.say(f"the sandbox of this machine lacks: {'; '.join(missing)}")
-        pairs, in_flight = batch.pairs(), set[str]()
-
-        async def worker() -> None:
-            """Judge pairs from the shared stream, which is never read ahead."""
-            for key, pair in pairs:
-                await asyncio.sleep(0)  # let signals and progress run even if no pair waits for a process
-                if key in journal or key in in_flight:
-                    continue
-                in_flight.add(key)
-                verdict = await _verdict(evaluator, pair)
-                journal.add(verdict.to_dict() | {"key": key})
-                in_flight.remove(key)
-                progress.add(verdict)
-
         # While a pair waits for its turn on the GPU, others use the processor.
         at_once = batch.workers * (2 if evaluator.tier.startswith("gpu") else 1)
-        tasks = [asyncio.create_task(worker()) for _ in range(at_once)]
-        ticking = asyncio.create_task(progress.tick(evaluator.doing))
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in (ticking, *tasks):
-                task.cancel()
-            await asyncio.gather(ticking, *tasks, return_exceptions=True)
+        jobs = (Job(key, pair.id, pair) for key, pair in batch.pairs())
+        await work_through(jobs, Tasks(judge, at_once), keep, control, known=journal, tick=progress.show)
 
 
 async def _verdict(evaluator: Evaluator, pair: Pair) -> Verdict:
@@ -165,24 +156,6 @@ async def _verdict(evaluator: Evaluator, pair: Pair) -> Verdict:
         verdict.rewards = compute(verdict)
         verdict.feedback = feedback(verdict)
         return verdict
-
-
-@contextlib.contextmanager
-def _signals_cancel() -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM cancel the running task wherever it waits, so that all clean-up runs."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # A shell's & ignores SIGINT; keep ignored signals ignored.
-    numbers = [number for number in before if before[number] != signal.SIG_IGN]
-    for number in numbers:
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-            signal.signal(number, before[number])
 
 
 def _write(batch: Batch, journal: Journal, summary: Summary) -> bool:

@@ -58,7 +58,7 @@ class Journal:
     def wanted(self) -> int:
         return int(self._index.execute("SELECT count(*) FROM wanted").fetchone()[0])
 
-    def __contains__(self, key: str) -> bool:
+    def __contains__(self, key: object) -> bool:
         return bool(self._index.execute("SELECT 1 FROM verdicts WHERE key = ?", (key,)).fetchone())
 
     def __getitem__(self, key: str) -> Row:

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 
 from kernelmill.base.terminal import LINE, duration, fit, rate, say, shorten
 from kernelmill.evaluate.verdict import Verdict
+from kernelmill.runner.progress import ProgressLine, time_left
 from kernelmill.sandbox import Doing
 
-_SAY_EVERY = 10.0
-_SHOW_EVERY = 0.5
 _LOOK_EVERY = 0.2
 STALLED_AFTER = 120.0
 """Seconds without a verdict after which the candidates in progress are listed.
@@ -107,66 +106,54 @@ def waited_for(now: Now, clock: float) -> list[str]:
     return lines
 
 
-class Progress:
-    """Progress of a batch: a live line on a terminal, otherwise a new line from time to time."""
+class Progress(ProgressLine):
+    """Progress of a batch of verdicts."""
 
-    def __init__(self, owed: int, known: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        owed: int,
+        known: int,
+        doing: Callable[[], Now],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(clock)
         self.done = 0
         self.seconds = 0.0
         self._owed = owed
         self._failed = 0
-        self._clock = clock
-        self._started = self._said = self._last = self._told = clock()
-        self._live = sys.stderr.isatty()
+        self._doing = doing
+        self._last = self._told = self._started
         self.say(f"{owed:,} to judge" + (f", {known:,} judged already" if known else ""))
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds = self._clock() - self._started
+        self._doing = Now
+        self.say(self.line())
 
     def add(self, verdict: Verdict) -> None:
         self.done += 1
         self._failed += verdict.status == "INFRA_ERROR"
         self._last = self._clock()
 
-    async def tick(self, doing: Callable[[], Now]) -> None:
-        while True:
-            await asyncio.sleep(_SHOW_EVERY)
-            self.show(doing)
-
-    def show(self, doing: Callable[[], Now]) -> None:
-        """Print what is due now."""
+    def show(self) -> None:
         clock = self._clock()
         if clock - max(self._last, self._told) >= STALLED_AFTER:
             stalled, self._told = duration(clock - self._last), clock
             self.say(f"no verdict for {stalled}. What is waited for:")
-            for line in waited_for(doing(), clock):
+            for line in waited_for(self._doing(), clock):
                 self.say(f"  {line}")
-        if self._live:
-            width = shutil.get_terminal_size((LINE, 24)).columns - 1
-            print(f"\r\x1b[K{self._line(doing(), width)}", end="", file=sys.stderr, flush=True)
-        elif clock - self._said >= _SAY_EVERY:
-            self._said = clock
-            say(self._line(doing()))
+        super().show()
 
-    def say(self, line: str) -> None:
-        if self._live:
-            print("\r\x1b[K", end="", file=sys.stderr)
-        say(line)
-
-    def end(self) -> None:
-        self.seconds = self._clock() - self._started
-        self.say(self._line(Now()))
-
-    def _line(self, now: Now, width: int = LINE) -> str:
-        clock = self._clock()
+    def line(self, width: int = LINE) -> str:
+        clock, now = self._clock(), self._doing()
         elapsed = clock - self._started
-        left = ""
-        if 0 < self.done < self._owed:
-            left = f"{duration((self._owed - self.done) * elapsed / self.done)} left"
         longest = min(now.candidates, key=lambda one: one[2], default=None)
         return fit(
             [
                 (0, f"{self.done:,} of {self._owed:,} judged"),
                 (5, f"in {duration(elapsed)}"),
                 (1, rate(self.done, elapsed)),
-                (2, left),
+                (2, time_left(self.done, self._owed, elapsed)),
                 (3, f"{self._failed:,} INFRA_ERROR" if self._failed else ""),
                 (4, f"{shorten(longest[0], _NAME)}: {longest[1]}" if longest is not None else ""),
                 (6, holders(now, clock)),

@@ -20,16 +20,18 @@ from typing import Any, Generic, Protocol, TypeVar
 from kernelmill.base.control import Control, Stats
 from kernelmill.base.progress import Progress
 from kernelmill.base.rows import TEST_ROWS, Drop, Row
-from kernelmill.errors import BadRow, Interrupted, MillError, Stopped
+from kernelmill.errors import BadRow, Interrupted
 from kernelmill.llm.engine import CallFailed, Done, Failed, Outcome, Owed
+from kernelmill.runner.executors import Tasks
+from kernelmill.runner.run import Job, work_through
 from kernelmill.store import Output, Source
 
 Item = TypeVar("Item")
 I_contra = TypeVar("I_contra", contravariant=True)
 _LISTEN = 100
 """Rows after which a long pass listens for Ctrl-C."""
-_PAUSED = 8
-"""Times as many questions may be begun as are worked on at once, the others waiting to be asked again."""
+_SLOW_STOP = 4
+"""Looks at the progress after which a stop that goes on is explained."""
 
 
 class Stage(Protocol[Item]):
@@ -100,6 +102,7 @@ class Batch(Generic[Item]):
         self._reject = reject_bad_rows
         self._most = TEST_ROWS if test_mode else None
         self._failures: dict[str, str] = {}
+        self._stopping, self._told = 0, False
 
     def _taken(self) -> Iterator[tuple[Row, Item | Drop | BadRow]]:
         """Rows as the stage takes them. In test mode, up to the fifth one that is asked about."""
@@ -156,31 +159,13 @@ class Batch(Generic[Item]):
         self.stats.total = len(plan.owed)
         if not plan.owed:
             return
-        work = self.owed_items(plan)
-        at_once = min(self.answerer.concurrency, len(plan.owed))
-        workers = [asyncio.create_task(self._worker(work)) for _ in range(at_once)]
-
-        def begin_another() -> None:
-            running = sum(not worker.done() for worker in workers)
-            if running - self.control.paused < at_once and running < at_once * _PAUSED:
-                workers.append(asyncio.create_task(self._worker(work)))
-
-        self.control.watch(workers, free=self.answerer.free)
-        self.control.on_pause(begin_another)
-        watcher = asyncio.create_task(self._watch(progress))
-        try:
-            with progress:
-                while running := [worker for worker in workers if not worker.done()]:
-                    await asyncio.wait(running)
-        finally:
-            self.control.off_pause(begin_another)
-            for task in (watcher, *workers):
-                task.cancel()
-        for worker in workers:
-            if not worker.cancelled() and (error := worker.exception()) is not None:
-                raise error
-        if self.control.error is not None:
-            raise self.control.error
+        jobs = (Job(key, self.stage.name(item), (key, item)) for key, item in self.owed_items(plan))
+        executor = Tasks(self._ask, min(self.answerer.concurrency, len(plan.owed)))
+        with progress:
+            await work_through(
+                jobs, executor, self._finish, self.control,
+                doing=self.stats.doing, tick=lambda: self._look(progress), paid=not self.answerer.free,
+            )  # fmt: skip
 
     def owed_items(self, plan: Plan) -> Iterator[tuple[str, Item]]:
         """What is owed, each question once."""
@@ -194,48 +179,38 @@ class Batch(Generic[Item]):
                     # The rest of the source has nothing to ask: do not read it.
                     return
 
-    async def _worker(self, work: Iterator[tuple[str, Item]]) -> None:
-        while not self.control.stopping.is_set():
-            job = next(work, None)
-            if job is None:
-                return
-            key, item = job
-            self.stats.doing[key] = self.stage.name(item)
-            try:
-                await self.answerer.answer(item, key)
-                self.stats.done += 1
-            except CallFailed as failed:
-                self._failures[key] = str(failed)
-                # A call that was held back when the run stopped has not failed: it was not made.
-                self.stats.failed += not self.control.stopping.is_set()
-            except MillError as error:
-                self.control.stop(error)
-                return
-            except BaseException:
-                # A bug, or a cancelled run: the other workers must not go on paying.
-                self.control.stop(Stopped("stopped by a fault of kernelmill's own"))
-                raise
-            finally:
-                del self.stats.doing[key]
+    async def _ask(self, question: tuple[str, Item]) -> str | None:
+        """Have a question answered. Returns why it stays owed, if it does."""
+        key, item = question
+        try:
+            await self.answerer.answer(item, key)
+        except CallFailed as failed:
+            return str(failed)
+        return None
 
-    async def _watch(self, progress: Progress) -> None:
+    def _finish(self, job: Job[tuple[str, Item]], failure: str | None) -> None:
+        if failure is None:
+            self.stats.done += 1
+            return
+        self._failures[job.key] = failure
+        # A call that was held back when the run stopped has not failed: it was not made.
+        self.stats.failed += not self.control.stopping.is_set()
+
+    def _look(self, progress: Progress) -> None:
         """Twice a second: the display and the breaker; and a word where a stop takes a while."""
-        told, stopping = False, 0
-        while True:
-            await asyncio.sleep(0.5)
-            progress.update()
-            self.answerer.check_breaker()
-            stopping += self.control.stopping.is_set()
-            if (
-                stopping > 4
-                and not told
-                and self.stats.in_flight
-                and not isinstance(self.control.error, Interrupted)
-            ):
-                told = True
-                progress.say(
-                    f"Stopping: {self.control.error}. Finishing {self.stats.in_flight} in flight; Ctrl-C stops at once."
-                )
+        progress.update()
+        self.answerer.check_breaker()
+        self._stopping += self.control.stopping.is_set()
+        if (
+            self._stopping > _SLOW_STOP
+            and not self._told
+            and self.stats.in_flight
+            and not isinstance(self.control.error, Interrupted)
+        ):
+            self._told = True
+            progress.say(
+                f"Stopping: {self.control.error}. Finishing {self.stats.in_flight} in flight; Ctrl-C stops at once."
+            )
 
     async def write(self, plan: Plan, output: Output) -> None:
         """Join rows and answers in the order of the source."""

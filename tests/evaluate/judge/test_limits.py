@@ -413,18 +413,18 @@ def test_what_is_waited_for_is_said_of_the_longest_first() -> None:
 
 def test_a_batch_without_progress_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
     clock = SimpleNamespace(time=0.0)
-    progress = Progress(3, 0, clock=lambda: clock.time)
+    progress = Progress(3, 0, lambda: NOW, clock=lambda: clock.time)
     progress.add(Verdict("z", "PASSED", "gpu"))
     clock.time = STALLED_AFTER - 1
-    progress.show(lambda: NOW)
+    progress.show()
     assert "no verdict" not in capsys.readouterr().err
     clock.time = STALLED_AFTER
-    progress.show(lambda: NOW)
+    progress.show()
     said = capsys.readouterr().err
     assert "no verdict for 2:00" in said
     assert "a: GPU 0" in said
-    progress.show(lambda: NOW)
+    progress.show()
     assert "no verdict" not in capsys.readouterr().err, "it is said once, and again when as long has passed"
     clock.time = 2 * STALLED_AFTER
-    progress.show(lambda: NOW)
+    progress.show()
     assert "no verdict for 4:00" in capsys.readouterr().err

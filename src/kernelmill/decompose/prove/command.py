@@ -9,14 +9,15 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kernelmill.base.counting import Counting
 from kernelmill.base.terminal import plain
 from kernelmill.decompose.batch import MANIFEST, ours, write_manifest
 from kernelmill.decompose.prove.prover import MEMORY_MB, TIMEOUT, Proof, Prover, prove_folder
 from kernelmill.decompose.prove.tree import TREE
 from kernelmill.decompose.sources.problem_files import natural
 from kernelmill.errors import SourceError
-from kernelmill.sandbox.threads import threads
+from kernelmill.runner.executors import Threads
+from kernelmill.runner.progress import ItemProgress
+from kernelmill.runner.run import run_all
 from kernelmill.settings.arguments import Parser, at_least, processors
 
 _MAX_LINES = 20
@@ -58,19 +59,14 @@ def main(arguments: list[str]) -> int:
     given = parser().parse_args(arguments)
     workers = processors(given.workers)
     folders = list(dict.fromkeys(folder for source in given.sources for folder in model_folders(source)))
-    proofs: list[Proof] = []
     try:
-        with (
-            Prover(workers, float(given.timeout), given.memory) as prover,
-            Counting(len(folders), "models tried") as counting,
-            threads(workers, prover) as pool,
-        ):
-
-            def prove(folder: Path) -> Proof:
-                with counting.working_on(folder.name):
-                    return prove_folder(folder, prover)
-
-            proofs.extend(pool.map(prove, folders))
+        with Prover(workers, float(given.timeout), given.memory) as prover:
+            proofs = run_all(
+                folders,
+                lambda _: Threads(lambda folder: prove_folder(folder, prover), workers, prover),
+                ItemProgress("models tried"),
+                lambda folder: folder.name,
+            )
     finally:
         for out in {folder.resolve().parent.parent for folder in folders}:
             if (out / MANIFEST).is_file() and ours(out):

@@ -16,13 +16,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from kernelmill.base.counting import Counting
 from kernelmill.base.missing import maker_of
 from kernelmill.base.whole_file import replacing
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.evaluate.task import offline_models
+from kernelmill.runner.executors import Threads
+from kernelmill.runner.progress import ItemProgress
+from kernelmill.runner.run import run_all
 from kernelmill.sandbox import Reply, Sandbox
-from kernelmill.sandbox.threads import threads
 from kernelmill.settings.arguments import Parser, at_least, processors
 
 WORKER = "kernelmill.evaluate.admit.worker"
@@ -89,11 +90,14 @@ def main(arguments: list[str]) -> int:
                 "seed": given.seed,
                 "tf32": given.tf32,
             }
-            with counting.working_on(name):
-                return {"id": name, **_result(isolate.run_sync(request))}
+            return {"id": name, **_result(isolate.run_sync(request))}
 
-        with Counting(len(problems), "problems tried") as counting, threads(workers, plain, hub) as pool:
-            rows = list(pool.map(row, problems))
+        rows = run_all(
+            problems,
+            lambda _: Threads(row, workers, plain, hub),
+            ItemProgress("problems tried"),
+            lambda problem: problem[0],
+        )
     if given.output is not None:
         _write(given.output, rows)
     if given.json:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any
 
 import msgspec
 
-from kernelmill.base.counting import Counting
 from kernelmill.problems.sets.problem import Checked, FullSize, Problem, Rejected
+from kernelmill.runner.executors import Threads
+from kernelmill.runner.progress import ItemProgress
+from kernelmill.runner.run import run_all
 from kernelmill.sandbox import Reply, Sandbox
-from kernelmill.sandbox.threads import threads
 
 MEMORY_MB = 6144
 _NOT_INSTALLED = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
@@ -34,60 +36,44 @@ def check_all(
 
     Results are in the given order.
     """
-    results: dict[str, Checked | Rejected] = {}
-    for one in problems:
+    no_hub = importlib.util.find_spec("transformers") is None
+
+    def known_result(one: Problem) -> Checked | Rejected | None:
         if (before := known.get(one.sha256)) is not None:
-            results[one.file] = _again(one, before)
-    owed = [one for one in problems if one.file not in results]
-    plain = [one for one in owed if not one.uses_hub]
-    hub = [one for one in owed if one.uses_hub]
-    if hub and importlib.util.find_spec("transformers") is None:
-        for one in hub:
-            results[one.file] = Rejected(one.where, _needs("transformers"))
-        hub = []
-    with Counting(len(plain) + len(hub), "problems checked") as counting:
-        for worker, some in (("check_worker", plain), ("hub_check_worker", hub)):
-            if some:
-                results |= _checked(
-                    f"kernelmill.problems.sets.{worker}", some, note, workers, timeout, counting
-                )
-    found = [results[one.file] for one in problems]
+            # The same text may have another name or number now.
+            return msgspec.structs.replace(
+                before, level=one.level, problem_id=one.problem_id, name=one.name, file=one.file
+            )
+        return Rejected(one.where, _needs("transformers")) if one.uses_hub and no_hub else None
+
+    def done(result: Checked | Rejected) -> None:
+        if isinstance(result, Checked):
+            note(result)
+
+    # A server starts with its first problem.
+    servers = {
+        hub: Sandbox(f"kernelmill.problems.sets.{worker}", workers, timeout, MEMORY_MB)
+        for hub, worker in ((False, "check_worker"), (True, "hub_check_worker"))
+    }
+    with closing(servers[False]), closing(servers[True]):
+        found = run_all(
+            problems,
+            lambda _: Threads(lambda one: _checked(one, servers[one.uses_hub]), workers, *servers.values()),
+            ItemProgress("problems checked"),
+            lambda one: one.name,
+            known=known_result,
+            done=done,
+        )
     return [one for one in found if isinstance(one, Checked)], [
         one for one in found if isinstance(one, Rejected)
     ]
 
 
-def _again(one: Problem, before: Checked) -> Checked:
-    """Reuse an earlier check: the same text may have another name or number now."""
-    return msgspec.structs.replace(
-        before, level=one.level, problem_id=one.problem_id, name=one.name, file=one.file
-    )
-
-
-def _checked(
-    worker: str,
-    problems: Iterable[Problem],
-    note: Callable[[Checked], None],
-    workers: int,
-    timeout: float,
-    counting: Counting,
-) -> dict[str, Checked | Rejected]:
-    with Sandbox(worker, workers=workers, timeout=timeout, memory_mb=MEMORY_MB) as isolate:
-
-        def check(one: Problem) -> tuple[str, Checked | Rejected]:
-            request = {"code": one.code, "entry_point": "Model"}
-            with counting.working_on(one.name):
-                full = isolate.run_sync({**request, "step": "full"})
-                shrunk = isolate.run_sync({**request, "step": "shrunk"})
-            return one.file, _result(one, full, shrunk)
-
-        results: dict[str, Checked | Rejected] = {}
-        with threads(workers, isolate) as pool:
-            for file, result in pool.map(check, problems):
-                results[file] = result
-                if isinstance(result, Checked):
-                    note(result)
-        return results
+def _checked(one: Problem, isolate: Sandbox) -> Checked | Rejected:
+    request = {"code": one.code, "entry_point": "Model"}
+    full = isolate.run_sync({**request, "step": "full"})
+    shrunk = isolate.run_sync({**request, "step": "shrunk"})
+    return _result(one, full, shrunk)
 
 
 def _result(one: Problem, full: Reply, shrunk: Reply) -> Checked | Rejected:
