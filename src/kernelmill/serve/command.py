@@ -25,6 +25,7 @@ from kernelmill.settings.arguments import Parser, at_least
 from kernelmill.settings.config import secret
 
 try:
+    import prometheus_client  # noqa: F401  `serve.metrics` needs it
     import uvicorn
     from fastapi import FastAPI
 except ImportError as error:
