@@ -24,7 +24,7 @@ BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 30
 
 class Metrics(Collector):
     def __init__(self) -> None:
-        self.requests: Counter[tuple[str, str]] = Counter()
+        self.requests: Counter[tuple[str, ...]] = Counter()
         """By endpoint and HTTP status; 499 is a client that disconnected before the response."""
         self.verdicts: Counter[str] = Counter()
         """Candidates judged, by status."""
