@@ -82,7 +82,7 @@ def parser() -> Parser:
         "--reward",
         default="default",
         metavar="NAME",
-        help=f"what stands as `reward` in answers: {', '.join(rewards.REWARDS)}, fast_<p> (default: default)",
+        help=f"what stands as `reward` in answers: {rewards.REWARDS.listed()} (default: default)",
     )
     made.add_argument(
         "--timeout", type=at_least(1), default=60, metavar="SECONDS",
