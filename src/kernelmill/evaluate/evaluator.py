@@ -27,6 +27,7 @@ from kernelmill.base.answers import NoAnswer, code_of
 from kernelmill.base.extras import require
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate.compile import compiling
+from kernelmill.evaluate.compile.targets import DEFAULT, TARGETS
 from kernelmill.evaluate.gpu.lane import Lane, visible_gpus
 from kernelmill.evaluate.progress import Now
 from kernelmill.evaluate.score import rewards
@@ -38,8 +39,6 @@ from kernelmill.evaluate.verdict import AT_A_SIZE, Check, Flag, Grade, Perf, Res
 from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.threads import threads
 
-TARGETS = ("sm_90", "sm_80", "sm_100")
-"""Compile targets. Only a failure to compile for the first one decides the verdict."""
 _RETRIES = 1
 _BEFORE_A_GPU_S = 15.0
 _ASK_A_GPU: tuple[Status, ...] = ("PASSED", "UNSUPPORTED", "TIMEOUT")
@@ -70,7 +69,8 @@ class Options:
     compile_timeout: float = 60.0
     """Processor seconds for compiling one kernel for one target."""
     memory_mb: int = 4096
-    targets: tuple[str, ...] = TARGETS
+    targets: tuple[str, ...] = DEFAULT
+    """Names of `compile.targets.TARGETS`. Only a failure to compile for the first one decides the verdict."""
     baselines: tuple[str, ...] = ("compile",)
     """Baselines to time in addition to eager: compile, compile_max."""
     seed: int | None = None
@@ -89,6 +89,7 @@ class Options:
             "targets": list(self.targets),
             "baselines": list(self.baselines),
             "seed": self.seed,
+            **{f"target {name}": origin for name in self.targets if (origin := TARGETS.origin(name))},
         }
 
 
@@ -138,6 +139,8 @@ class Evaluator:
         self._works: dict[int, Work] = {}
         """Candidates in progress, by `id()`."""
         needs_torch()
+        for name in self.options.targets:
+            TARGETS.find(name)  # report a wrong name before anything runs
         self._plain = servers(self.options, self.workers, {})
         self._hub = servers(self.options, self.workers, offline_models.environment("small"))
         """Servers for references that use a model from `transformers`."""
