@@ -100,7 +100,9 @@ def test_a_model_of_one_name_has_the_same_weights_wherever_it_is_loaded_and_its_
     assert alone(LOAD).startswith("someone/unknown is not among the models")
 
 
-def test_one_size_of_a_model_becomes_one_small_size() -> None:
+def test_one_size_of_a_model_becomes_one_small_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(offline_models.shrunk(f"name = '{name}'") for name in offline_models.table())
+    monkeypatch.setenv(offline_models.VARIABLE, "small")
     for name in offline_models.table():
         changes = offline_models.shrunk(f"name = '{name}'")
         assert changes
