@@ -20,13 +20,13 @@ import pytest
 
 from kernelmill import cli
 from kernelmill.base.control import Stats
-from kernelmill.base.progress import Progress
 from kernelmill.base.rows import Row
 from kernelmill.base.terminal import fit, rate
 from kernelmill.evaluate.progress import Now, watch
 from kernelmill.evaluate.progress import Progress as Judging
 from kernelmill.runner import progress, run
 from kernelmill.runner.executors import Threads
+from kernelmill.stages.progress import Progress
 from kernelmill.store import watched
 from kernelmill.store.source import Source
 from kernelmill.testing.fake_endpoint import FakeEndpoint

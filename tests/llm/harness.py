@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.base.control import Control, Stats
-from kernelmill.base.progress import Progress
 from kernelmill.base.rows import Drop, Row
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.engine import BadAnswer, Messages, Model
 from kernelmill.llm.journal import Journal
 from kernelmill.settings.fields import LLMSettings
 from kernelmill.stages.answering import Batch, Plan
+from kernelmill.stages.progress import Progress
 from kernelmill.store import Output, open_source
 from kernelmill.testing.fake_endpoint import difficulty_for
 

@@ -282,6 +282,28 @@ def test_the_second_interrupt_gives_paid_work_up() -> None:
         through(jobs("ab"), work, control, paid=True)
 
 
+def test_signals_that_were_ignored_stay_ignored_and_handlers_come_back() -> None:
+    def mine(*_: object) -> None:
+        raise AssertionError("the run has handlers of its own")
+
+    async def go(control: Control) -> None:
+        with control.signals():
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(0.01)
+            assert control.error is None
+            signal.raise_signal(signal.SIGTERM)
+            await control.stopping.wait()
+
+    before = [signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, mine)]
+    try:
+        asyncio.run(go(Control()))
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])
+
+
 def test_work_that_waits_for_a_retry_is_replaced() -> None:
     control, begun = Control(), list[str]()
 

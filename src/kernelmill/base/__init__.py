@@ -4,7 +4,7 @@ Imports nothing else of kernelmill but `errors`. The modules that `evaluate` and
 standard library.
 
     rows, answers, task_rules       row formats, the code in a model's answer, the rules quoted in prompts
-    control, progress               run control and progress display
+    control                         counters of a run, and how it stops
     locks, whole_file               one writer per file, atomic writes
     parallel, no_gc                 worker processes, garbage collector off
     terminal, bar_chart             output formatting

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from kernelmill.base.control import Control, Stats
-from kernelmill.base.progress import Progress
 from kernelmill.base.rows import TEST_ROWS, Drop, Row
 from kernelmill.errors import BadRow, Interrupted
 from kernelmill.llm.engine import CallFailed, Done, Failed, Outcome, Owed
 from kernelmill.runner.executors import Tasks
 from kernelmill.runner.run import Job, work_through
+from kernelmill.stages.progress import Progress
 from kernelmill.store import Output, Source
 
 Item = TypeVar("Item")
@@ -198,7 +198,7 @@ class Batch(Generic[Item]):
 
     def _look(self, progress: Progress) -> None:
         """Twice a second: the display and the breaker; and a word where a stop takes a while."""
-        progress.update()
+        progress.show()
         self.answerer.check_breaker()
         self._stopping += self.control.stopping.is_set()
         if (

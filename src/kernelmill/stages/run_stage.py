@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 from rich.console import Console
 
 from kernelmill.base.control import Control, Stats
-from kernelmill.base.progress import Progress
 from kernelmill.base.terminal import count, duration, money, say
 from kernelmill.errors import ConfigError, OutputError, Stopped, disk_fault
 from kernelmill.flow import Estimate, Made
@@ -25,6 +24,7 @@ from kernelmill.sandbox import Sandbox
 from kernelmill.settings.config import public, secret
 from kernelmill.settings.fields import Price, StageSettings
 from kernelmill.stages.answering import Answerer, Batch, Plan, Stage
+from kernelmill.stages.progress import Progress
 from kernelmill.store import Output, open_source
 from kernelmill.store.output import test_path
 from kernelmill.tokens.vocabulary import token_counter

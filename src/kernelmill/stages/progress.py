@@ -1,9 +1,8 @@
-"""Progress of a batch on standard error: a live line on a terminal, else a plain line every few seconds."""
+"""Progress of calls: counts, tokens and cost; on a terminal with a bar."""
 
 from __future__ import annotations
 
-import time
-from types import TracebackType
+from typing import Self
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -12,46 +11,44 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelmill.base.control import Stats
-from kernelmill.base.terminal import LINE, count, duration, fit, money, rate, say, shorten
+from kernelmill.base.terminal import LINE, count, fit, money, rate, shorten
+from kernelmill.runner.progress import ProgressLine, time_left
 
-_EVERY = 10.0
 _BAR = 12
 _NAME = 28
 
 
-class Progress:
-    """Shows `Stats`. Use as a context manager; `update` is called about twice a second."""
+class Progress(ProgressLine):
+    """Shows `Stats`."""
 
     def __init__(self, stats: Stats, what: str, priced: bool) -> None:
+        super().__init__()
         self._stats = stats
         self._what = what
         self._priced = priced
         self._console = Console(stderr=True)
-        self._live: Live | None = None
-        self._said_at = 0.0
+        self._live = self._console.is_terminal
+        self._display = Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
 
-    def __enter__(self) -> Progress:
-        self._stats.started = self._said_at = time.monotonic()
-        if self._console.is_terminal:
-            self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
-            self._live.start()
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._stats.started = self._started
+        if self._live:
+            self._display.start()
         else:
             self.say(f"{self._what}: {self._stats.total:,} to do")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stats.seconds += time.monotonic() - self._stats.started
-        if self._live is not None:
-            self._live.stop()
+    def __exit__(self, *_: object) -> None:
+        self._stats.seconds += self._clock() - self._started
+        if self._live:
+            self._display.stop()
         else:
             self.say(self.line())
 
-    def update(self) -> None:
-        if self._live is None and time.monotonic() - self._said_at >= _EVERY:
-            self._said_at = time.monotonic()
-            self.say(self.line())
+    def show(self) -> None:
+        if not self._live:  # else the display draws itself
+            super().show()
 
     def _render(self) -> RenderableType:
         stats = self._stats
@@ -69,10 +66,7 @@ class Progress:
         Parts that do not fit are dropped, the least important first.
         """
         stats = self._stats
-        finished, elapsed = stats.done + stats.failed, time.monotonic() - stats.started
-        ahead = ""
-        if 0 < finished < stats.total:
-            ahead = f"{duration((stats.total - finished) * elapsed / finished)} left"
+        finished, elapsed = stats.done + stats.failed, self._clock() - stats.started
         waiting = stats.waiting or (
             f"failing: {stats.failing}"[:50] if stats.failing and not stats.done else ""
         )
@@ -81,7 +75,7 @@ class Progress:
         return fit(
             [
                 (0, f"{self._what}: {finished:,} of {stats.total:,}"),
-                (2, ahead),
+                (2, time_left(finished, stats.total, elapsed)),
                 (1, rate(finished, elapsed)),
                 (4, f"{stats.in_flight} in flight" if self._priced else ""),
                 (6, f"{retries:,} retries" if retries else ""),
@@ -93,8 +87,7 @@ class Progress:
         )
 
     def say(self, line: str) -> None:
-        """Print a line, above the live line if there is one."""
-        if self._live is not None:
+        if self._live:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
-            say(line)
+            super().say(line)
