@@ -13,6 +13,7 @@ from kernelmill.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from kernelmill.evaluate.evaluator import Options
+    from kernelmill.evaluate.languages import Language
 
 
 class Servers(NamedTuple):
@@ -20,22 +21,22 @@ class Servers(NamedTuple):
     compiler: Sandbox
 
 
-def servers(options: Options, workers: int, environment: Mapping[str, str]) -> Servers:
+def servers(options: Options, language: Language, workers: int, environment: Mapping[str, str]) -> Servers:
     interpreter = Sandbox(
-        "kernelmill.evaluate.judge.worker",
+        language.judge,
         workers=workers,
         # The judge enforces the candidate's own limit. This one covers the judge and the candidate together.
         timeout=2 * options.timeout + 60,
         memory_mb=options.memory_mb,
         companions=2,
-        environment={"TRITON_INTERPRET": "1", **environment},
+        environment={**language.environment, **environment},
     )
     compiler = Sandbox(
-        compiling.WORKER,
+        language.compiler or compiling.WORKER,  # started by its first request: without one, never
         workers=workers,
         timeout=compiling.most_seconds(options.compile_timeout),
         memory_mb=options.memory_mb,
-        programs=compiling.programs(),
+        programs=language.programs(False),
         environment=environment,
     )
     return Servers(interpreter, compiler)

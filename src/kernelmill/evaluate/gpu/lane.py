@@ -10,7 +10,6 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernelmill.evaluate.compile import compiling
 from kernelmill.evaluate.gpu.gpu_memory import ALL, Room, memory_was_short, share_of
 from kernelmill.evaluate.gpu.wall_clock import clocks_agree
 from kernelmill.evaluate.task import offline_models
@@ -19,8 +18,8 @@ from kernelmill.sandbox import OVERDUE, Doing, Reply, Sandbox
 
 if TYPE_CHECKING:
     from kernelmill.evaluate.evaluator import Options, Work
+    from kernelmill.evaluate.languages import Language
 
-WORKER = "kernelmill.evaluate.gpu.judge"
 TOO_GOOD = 10.0
 """A speed-up above this is confirmed by a second judge with other numbers."""
 _SICK_AFTER = 2
@@ -44,15 +43,18 @@ def visible_gpus() -> list[int]:
     return [int(one) for one in allowed.split(",") if re.fullmatch(r"\s*\d+\s*", one) and int(one) in there]
 
 
-def _server(device: int, options: Options, at_once: int, environment: dict[str, str]) -> Sandbox:
+def _server(
+    device: int, options: Options, language: Language, at_once: int, environment: dict[str, str]
+) -> Sandbox:
+    assert language.gpu is not None
     return Sandbox(
-        WORKER,
+        language.gpu,
         workers=int(_BESIDE_JUDGES * at_once) if at_once > 1 else 1,
         timeout=4 * options.timeout + _KERNELS * options.compile_timeout,
         memory_mb=max(options.memory_mb, 16384),
         companions=1,
         reuse=_REQUESTS_OF_A_JUDGE,
-        programs=compiling.programs(host_compiler=True),
+        programs=language.programs(True),
         gpu=True,
         environment={
             "CUDA_VISIBLE_DEVICES": str(device),
@@ -67,7 +69,7 @@ def _server(device: int, options: Options, at_once: int, environment: dict[str, 
 
 
 class Lane:
-    def __init__(self, device: int, options: Options, at_once: int) -> None:
+    def __init__(self, device: int, options: Options, language: Language, at_once: int) -> None:
         self.device, self.waiting, self.sick = device, 0, False
         self._failures = 0
         self._room = Room()
@@ -76,8 +78,8 @@ class Lane:
         self._memory: int | None = None
         """The GPU's memory in bytes, once it has been queried."""
         self._baselines: dict[tuple[str, tuple[str, ...]], _Wanted] = {}
-        self._isolate = _server(device, options, at_once, {})
-        self._hub = _server(device, options, at_once, offline_models.environment("full"))
+        self._isolate = _server(device, options, language, at_once, {})
+        self._hub = _server(device, options, language, at_once, offline_models.environment("full"))
         """For references that use a model from `transformers`. It starts with its first request."""
 
     def close(self) -> None:
