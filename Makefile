@@ -6,12 +6,14 @@ STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 EXTRAS := eval,serve,hub,offline
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+# On all processors, where pip would use one. A few files of packages are templates and do not compile.
+COMPILE = $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
 
 # The tests start hundreds of short processes: where this is set, each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-all lint format bench clean
+.PHONY: help setup demo test test-all lint ruff format bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,11 +25,13 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "kernelmill needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[$(EXTRAS)]'
+	@$(COMPILE)
 	@touch $(STAMP)
 
 # Apart, so that the demo does not wait for the tools of the tests.
 $(DEV_STAMP): $(STAMP)
 	$(PIP) -e '.[$(EXTRAS),dev]'
+	@$(COMPILE)
 	@touch $(DEV_STAMP)
 
 demo: $(STAMP)  ## from modules to a dataset of verified kernels: no GPU, no key, no network
@@ -36,16 +40,18 @@ demo: $(STAMP)  ## from modules to a dataset of verified kernels: no GPU, no key
 # Each worker begins with one half of the files, whole, and takes from the other's rest when it is done: what the tests
 # of a file share is built once, and no worker waits for the other. Many tests wait for a while, so there are three workers for
 # two cores, and torch has no threads beside them. The examples are the same in every run (tests/conftest.py).
-test: $(DEV_STAMP) lint  ## lint, types and tests (minutes)
-	HYPOTHESIS_PROFILE=same $(PYTEST) -m "not heavy"
+test: $(DEV_STAMP) ruff  ## lint, types and tests (minutes)
+	@$(BIN)/mypy & types=$$!; HYPOTHESIS_PROFILE=same $(PYTEST) -m "not heavy"; tests=$$?; wait $$types && exit $$tests
 
 test-all: $(DEV_STAMP) lint  ## all tests, also the long ones, with random examples
 	$(PYTEST)
 
-lint: $(DEV_STAMP)
+lint: ruff
+	$(BIN)/mypy
+
+ruff: $(DEV_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 
 format: $(DEV_STAMP)  ## put the code in shape
 	$(BIN)/ruff check --fix .

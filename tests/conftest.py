@@ -22,16 +22,23 @@ from kernelmill.settings import config
 from kernelmill.testing.example_rows import evals_row
 from tests import servers
 
-__all__ = ["ROOT", "command", "evals_row", "own_children", "read_rows", "write_rows"]
+__all__ = ["ROOT", "command", "evals_row", "many", "own_children", "read_rows", "write_rows"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# `make test` sets HYPOTHESIS_PROFILE=same: the examples follow from the test alone, so that a commit gives the same answer
-# every time, and what an earlier run found is not tried first. Without it, as in `make test-all`, they are drawn at random.
-# How fast a busy machine draws and tries them decides nothing in either.
+# `make test` sets HYPOTHESIS_PROFILE=same: few examples that follow from the test alone, so that a commit gives the same
+# answer every time, and what an earlier run found is not tried first. Without it, as in `make test-all`, there are more,
+# drawn at random. How fast a busy machine draws and tries them decides nothing in either.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("same", settings.get_profile("random"), derandomize=True, database=None)
+settings.register_profile(
+    "same", settings.get_profile("random"), derandomize=True, database=None, max_examples=40
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "random"))
+
+
+def many(examples: int) -> int:
+    """The number of examples of a property that needs many: a tenth of them in `make test`."""
+    return examples // 10 if settings.default.derandomize else examples  # type: ignore[union-attr]
 
 
 # A shell's & has its commands ignore Ctrl-C, and what they start as well; the tests of Ctrl-C are to hold there, too.

@@ -12,7 +12,7 @@ import sys
 from kernelmill.sandbox import parent
 from kernelmill.sandbox.wire import Settings
 
-_MOST = 5
+_MOST = 10
 """Idle servers at a time: each holds a few hundred MB."""
 _idle: list[Kept] = []
 Connection = parent._Connection

@@ -24,6 +24,7 @@ from kernelmill.testing.fake_hub import FakeHub
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SLOW = ("run", "decompose", "synthesize")
 EXAMPLE_URL = "http://127.0.0.1:8000/v1"
 READS_THE_HUB = "configs/pipeline.toml"
 
@@ -34,7 +35,14 @@ def commands_of(page: Path) -> list[str]:
     return [line for line in lines if line and not line.startswith(("make ", "python -m kernelmill.testing"))]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=pytest.mark.heavy if page.stem in SLOW else ())
+        for page in PAGES
+        if commands_of(page)
+    ],
+)
 @pytest.mark.timeout(900)
 def test_every_command_of_a_page_runs_in_the_order_it_stands(
     tmp_path: Path, page: Path, mill: Callable[..., Any], mill_process: Callable[..., Any]

@@ -32,7 +32,8 @@ def peak_mb(folder: Path, *arguments: object) -> float:
     return peak / 1024
 
 
-@pytest.mark.parametrize("kind", [pytest.param("jsonl", marks=pytest.mark.heavy), "parquet"])
+@pytest.mark.heavy
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_180_mb_of_rows_take_no_more_memory_than_a_few(tmp_path: Path, kind: str) -> None:
     filler = "all work and no play. " * 1250
     rows = [evals_row(n, answer=filler) for n in range(ROWS)]

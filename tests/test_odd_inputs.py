@@ -111,7 +111,7 @@ def test_one_row_without_a_line_end_is_a_row(tmp_path: Path, mill: Mill, stage: 
     assert rows_out(tmp_path, stage) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_row_of_50_megabytes_goes_through(tmp_path: Path, mill: Mill, stage: str) -> None:
     thoughts = "Consider the block size again. " * 1_750_000
     row = evals_row(1)

@@ -125,8 +125,8 @@ def children_of_servers(process: subprocess.Popen[str]) -> list[psutil.Process]:
     ("what", "number"),
     [
         ("admit", signal.SIGINT),
-        ("admit", signal.SIGTERM),
-        ("import", signal.SIGINT),
+        pytest.param("admit", signal.SIGTERM, marks=pytest.mark.heavy),
+        pytest.param("import", signal.SIGINT, marks=pytest.mark.heavy),
         ("import", signal.SIGTERM),
         ("prove", signal.SIGTERM),
         ("evaluate in a notebook", signal.SIGINT),

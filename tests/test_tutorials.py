@@ -53,6 +53,7 @@ def free_port() -> int:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 @pytest.mark.timeout(900)
+@pytest.mark.heavy
 def test_a_tutorial_does_what_it_says(tmp_path: Path, page: Path, mill: Callable[..., Any]) -> None:
     for folder in ("data", "configs", "prompts", "examples"):
         if (ROOT / folder).exists():

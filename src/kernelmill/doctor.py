@@ -16,12 +16,24 @@ from rich.text import Text
 
 from kernelmill import __version__
 from kernelmill.base.extras import install
+from kernelmill.errors import ConfigError
 from kernelmill.evaluate.gpu.lane import visible_gpus
 from kernelmill.evaluate.limits import UNSUPPORTED
 from kernelmill.sandbox import what_is_missing
 from kernelmill.settings.arguments import Parser
 from kernelmill.settings.config import environment, secret
+from kernelmill.settings.providers import PROVIDERS
+from kernelmill.settings.registry import referenced
 from kernelmill.tokens.vocabulary import embedded_vocabulary_is_installed
+
+REGISTRIES = (
+    "kernelmill.evaluate.score.rewards:REWARDS",
+    "kernelmill.evaluate.compile.targets:TARGETS",
+    "kernelmill.problems.sets.trainers:TRAINERS",
+    "kernelmill.tokens.tokenizer_files:TOKENIZERS",
+    "kernelmill.settings.providers:PROVIDERS",
+)
+"""Everything that plug-ins can add to."""
 
 
 class Finding(NamedTuple):
@@ -79,8 +91,8 @@ def findings() -> Iterator[Finding]:
         else "--dry-run estimates tokens from characters",
         "" if embedded else install("offline"),
     )
-    yield _key("PRIME_API_KEY", "Prime Intellect, the default endpoint")
-    yield _key("OPENAI_API_KEY", "api.openai.com")
+    for provider in PROVIDERS.values():
+        yield _key(provider.key_variable, provider.what)
     yield _key("HF_TOKEN", "private datasets on the Hub")
     missing = what_is_missing()
     yield Finding(
@@ -97,6 +109,20 @@ def findings() -> Iterator[Finding]:
         f"judges kernels without a GPU, but for those that need: {', '.join(UNSUPPORTED)}",
         "docs/evaluate.md; such candidates are UNSUPPORTED, never incorrect",
     )
+    yield from _plugins()
+
+
+def _plugins() -> Iterator[Finding]:
+    """What installed plug-ins add, each loaded once; nothing where there are none."""
+    for registry in map(referenced, REGISTRIES):
+        for plugin in registry.plugins():
+            what = f"{registry.kind} {plugin.point.name}"
+            try:
+                registry.find(plugin.point.name)
+            except ConfigError as error:
+                yield Finding(what, "no", str(error), f"update or uninstall {plugin.origin}")
+            else:
+                yield Finding(what, "yes", f"of the plug-in {plugin.origin}")
 
 
 def _evaluator() -> Finding:

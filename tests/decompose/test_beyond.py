@@ -159,6 +159,7 @@ def test_a_model_with_tied_weights_and_layers_of_transformers_own_is_proven() ->
 
 @needs_transformers
 @pytest.mark.timeout(900)
+@pytest.mark.heavy
 def test_a_model_of_transformers_is_proven_from_its_configuration_experts_too(folder: Path) -> None:
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     tree = decomposed(

@@ -161,7 +161,7 @@ def test_models_that_cannot_be_decomposed_are_a_line_each_and_the_batch_goes_on(
         assert done.stdout.count(f"set/{name}.py: {reason}") == 1, (name, done.stdout)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.heavy), signal.SIGKILL])
 def test_an_interrupted_batch_leaves_whole_folders_only_and_goes_on_after_them(
     tmp_path: Path, how: signal.Signals
 ) -> None:

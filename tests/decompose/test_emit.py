@@ -200,6 +200,7 @@ with torch.no_grad():
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
+@pytest.mark.heavy
 def test_kernels_of_a_level_2_problem_fused_again_by_inductor_give_the_same(tmp_path: Path) -> None:
     made = files(
         source("self.c = nn.Conv2d(3, 4, 3)", "return torch.sigmoid(F.relu(self.c(x)) * 2 + 1)", "torch.randn(2, 3, 8, 8)"), 2

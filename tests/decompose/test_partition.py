@@ -103,6 +103,7 @@ def test_classes_have_the_names_that_people_give_to_files(name: str, expected: s
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.heavy
 def test_the_bundled_model_has_10_to_50_kernels_all_proven(tmp_path: Path) -> None:
     for path, text in files(MODEL.read_text()).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

@@ -463,6 +463,7 @@ def test_a_second_process_on_the_same_output_is_refused() -> None:
     judge()
 
 
+@pytest.mark.heavy
 def test_memory_does_not_grow_with_the_number_of_rows() -> None:
     """By the text alone, so that ten thousand rows take seconds."""
 

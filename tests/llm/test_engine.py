@@ -652,6 +652,7 @@ def test_unusable_answers_now_and_then_do_not_stop_the_run_and_zero_never_does(t
         assert endpoint.asked.total() == 60
 
 
+@pytest.mark.heavy
 def test_requests_are_questions_and_retries_and_answers_are_what_is_paid(tmp_path: Path) -> None:
     rates = {"429": 0.1, "500": 0.1, "drop": 0.1, "malformed": 0.1, "tags": 0.2}
     with FakeEndpoint(script=rates) as endpoint:

@@ -270,6 +270,7 @@ def test_parameters_made_by_the_first_run_are_stated(isolate: Sandbox) -> None:
     assert [(p.name, p.shape) for p in found.parameters] == [("fc.weight", [5, 8]), ("fc.bias", [5])]
 
 
+@pytest.mark.heavy
 def test_a_run_of_very_many_operations_is_cut_and_says_so() -> None:
     code = model("sum((x.view(32) for _ in range(11_000)), x.view(32))")
     with Sandbox(timeout=120) as patient:  # how long it takes is the machine's affair

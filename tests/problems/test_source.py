@@ -271,7 +271,13 @@ def facts_or_error(code: str, entry_point: str | None) -> ModuleSource | str:
         return str(error)
 
 
-@pytest.mark.parametrize("code", DEEP.values(), ids=DEEP.keys())
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(code, id=name, marks=pytest.mark.heavy if name == "statements" else ())
+        for name, code in DEEP.items()
+    ],
+)
 def test_deep_and_huge_sources_end_in_facts_or_in_a_source_error(code: str) -> None:
     found: list[ModuleSource | str] = []
     # The bases of 3000 classes, each looked up in all before it, would be a hundred calls a letter.

@@ -16,7 +16,7 @@ from kernelmill.base.rows import Row
 from kernelmill.errors import SourceError
 from kernelmill.publish.batches import QuickReader, blocks, exact_batch
 from kernelmill.publish.shapes import Columns
-from tests.conftest import evals_row
+from tests.conftest import evals_row, many
 from tests.publish.test_parquet import made, tables
 
 ODD = [
@@ -47,7 +47,7 @@ def both_roads(known: list[bytes], lines: list[bytes]) -> tuple[Any, Any]:
     return quick, exact
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(tables(), st.data())
 def test_whatever_stands_in_the_lines_the_roads_agree_or_the_quick_one_gives_up(
     rows: list[dict[str, Any]], data: st.DataObject

@@ -193,6 +193,7 @@ def test_rows_that_fail_leave_the_old_dataset_and_nothing_else(tmp_path: Path, m
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_killed_at_any_moment_it_leaves_the_old_or_the_new_dataset_whole(tmp_path: Path, mill: Mill) -> None:
     versions = []
     for start in (0, 10_000):

@@ -16,7 +16,7 @@ from kernelmill.errors import BadRow, SourceError
 from kernelmill.publish.dataset import Built, Wanted, build
 from kernelmill.publish.tables import SplitWriter
 from kernelmill.store import open_source
-from tests.conftest import evals_row, write_rows
+from tests.conftest import evals_row, many, write_rows
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=4)
 SMALL = st.integers(-(2**53), 2**53)
@@ -81,7 +81,7 @@ def written(rows: list[dict[str, Any]], folder: Path, **more: Any) -> list[dict[
     return [json.loads(row.raw) for row in open_source(str(folder / "made/data")).rows()]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(tables())
 def test_any_row_comes_back_from_our_own_reader(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -87,6 +87,7 @@ def test_data_that_an_example_reads_is_what_export_writes() -> None:
     assert f"{out}/{stem}_trl.jsonl" in _text("trl_grpo.py")
 
 
+@pytest.mark.heavy
 def test_the_taskset_of_the_example_for_prime_rl_is_one_that_verifiers_takes() -> None:
     pytest.importorskip("verifiers.v1")
     from kernelmill.rl.taskset import KernelTasksetConfig

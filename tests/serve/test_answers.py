@@ -81,9 +81,25 @@ def test_the_page_of_counts_is_in_the_format_that_prometheus_reads() -> None:
             name = re.split(r"[{ ]", line)[0]
             assert name in kinds or re.sub(r"_(bucket|sum|count)$", "", name) in kinds
     assert page.endswith("\n")
-    assert 'kernelmill_requests_total{endpoint="/eval",status="200"} 3\n' in page
-    assert 'kernelmill_evaluation_seconds_bucket{le="0.5"} 0\n' in page
-    assert 'kernelmill_evaluation_seconds_bucket{le="1"} 1\n' in page
-    assert 'kernelmill_evaluation_seconds_bucket{le="300"} 1\n' in page
-    assert 'kernelmill_evaluation_seconds_bucket{le="+Inf"} 2\n' in page
-    assert "kernelmill_evaluation_seconds_count 2\n" in page
+    assert 'kernelmill_requests_total{endpoint="/eval",status="200"} 3.0\n' in page
+    assert 'kernelmill_evaluation_seconds_bucket{le="0.5"} 0.0\n' in page
+    assert 'kernelmill_evaluation_seconds_bucket{le="1"} 1.0\n' in page
+    assert 'kernelmill_evaluation_seconds_bucket{le="300"} 1.0\n' in page
+    assert 'kernelmill_evaluation_seconds_bucket{le="+Inf"} 2.0\n' in page
+    assert "kernelmill_evaluation_seconds_count 2.0\n" in page
+
+
+def test_a_services_page_has_its_own_counts_and_nothing_of_the_process_or_of_another() -> None:
+    first, second = Metrics(), Metrics()
+    first.judged("PASSED", 0.7)
+    first.answers["judged"] += 1
+    families = {line.split(" ")[2] for line in second.text({}).splitlines() if line.startswith("# TYPE ")}
+    assert families == {
+        f"kernelmill_{name}"
+        for name in (
+            *(f"{kind}_total" for kind in ("requests", "verdicts", "answers", "rejected", "cancelled")),
+            "evaluation_seconds",
+        )
+    }
+    assert "PASSED" not in second.text({})
+    assert 'kernelmill_verdicts_total{status="PASSED"} 1.0\n' in first.text({})

@@ -220,11 +220,12 @@ def test_a_port_that_is_taken_is_said() -> None:
             main(["--port", str(port)])
 
 
-def test_without_the_extra_the_command_says_what_to_install() -> None:
-    code = "import sys; sys.modules['fastapi'] = None; from kernelmill.cli import main; sys.exit(main(['serve']))"
+@pytest.mark.parametrize("name", ["fastapi", "prometheus_client"])
+def test_without_the_extra_the_command_says_what_to_install(name: str) -> None:
+    code = f"import sys; sys.modules[{name!r}] = None; from kernelmill.cli import main; sys.exit(main(['serve']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert done.returncode == 2
-    assert done.stderr == "kernelmill: serve needs fastapi: pip install 'kernelmill[serve,eval]'\n"
+    assert done.stderr == f"kernelmill: serve needs {name}: pip install 'kernelmill[serve,eval]'\n"
 
 
 def test_the_option_list_in_the_docs_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from kernelmill.tokens.chat_tokens import load_tokenizer
 from kernelmill.tokens.text_tokens import PIECES, EmbeddedTokens, FastTokens, LibraryTokens
 from kernelmill.tokens.tokenizer_files import TokenizerFiles, find_tokenizer
 from kernelmill.tokens.vocabulary import QWEN3_ADDED_TOKENS, QWEN_PATTERN
+from tests.conftest import many
 
 LLAMA_PATTERN = next(pattern for pattern in PIECES if pattern != QWEN_PATTERN)
 EMBEDDED = TokenizerFiles("qwen-embedded", None)
@@ -73,13 +74,13 @@ TEXTS = st.one_of(
 
 @pytest.mark.parametrize("pattern", PIECES, ids=["qwen", "llama"])
 @given(text=TEXTS)
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=many(1500), deadline=None)
 def test_any_text_is_counted_as_the_library_counts_it(pattern: str, text: str) -> None:
     assert fast_tokens(pattern).measure(text)[0] == exact_tokens(pattern).measure(text)[0]
 
 
 @given(text=st.lists(SCRAPS, max_size=30).map("".join))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=many(1500), deadline=None)
 def test_the_embedded_vocabulary_counts_as_the_library_does(text: str) -> None:
     assert offline_tokens().measure(text)[0] == exact_tokens(QWEN_PATTERN).measure(text)[0]
 
@@ -87,7 +88,7 @@ def test_the_embedded_vocabulary_counts_as_the_library_does(text: str) -> None:
 @given(
     text=st.one_of(st.text(st.characters(max_codepoint=127)), st.lists(SCRAPS).map("".join)), data=st.data()
 )
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=many(800), deadline=None)
 def test_a_place_is_reached_after_as_many_tokens_as_it_takes_to_spell_it(
     text: str, data: st.DataObject
 ) -> None:
@@ -153,6 +154,7 @@ OTHER_KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", OTHER_KINDS)
 def test_a_tokenizer_of_another_kind_is_counted_by_the_library(
     kind: str, folder: Path, tmp_path: Path

@@ -13,9 +13,10 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -49,6 +50,7 @@ from kernelmill.runner.executors import Threads
 from kernelmill.runner.progress import ItemProgress
 from kernelmill.runner.run import run_all
 from kernelmill.sandbox import Reply, Sandbox
+from kernelmill.sandbox.pool import Pool
 
 MANIFEST = "manifest.txt"
 MEMORY_MB = 5120
@@ -102,7 +104,7 @@ class Decomposer:
         self._stack = ExitStack()
         self._stopped = threading.Event()
         self._prover: Prover | None = None
-        self._isolates: dict[bool, Sandbox] = {}
+        self._servers = self._stack.enter_context(Pool(partial(_server, workers, timeout, memory_mb)))
 
     def __enter__(self) -> Decomposer:
         try:
@@ -173,16 +175,15 @@ class Decomposer:
         tree, raw = read_tree(self._out / model.place)
         return Outcome(model, "PASS", "", tree, raw, proof, before=True)
 
-    def _start(self, codes: list[str]) -> list[Sandbox | Prover]:
+    def _start(self, codes: list[str]) -> list[Pool | Prover]:
         """Start the servers that all models need, before any thread exists."""
         self._prover = self._stack.enter_context(Prover(self._workers, self._timeout, self._memory_mb))
-        for hub in sorted({offline_models.used_by(code) for code in codes}):
-            self._prover.start(next(code for code in codes if offline_models.used_by(code) is hub))
-            isolate = _isolate(self._workers, self._timeout, self._memory_mb, hub)
-            self._isolates[hub] = self._stack.enter_context(isolate)
-        for isolate in self._isolates.values():
-            isolate.what_is_missing()  # wait: startup time does not count against a model's timeout
-        return [*self._isolates.values(), self._prover]
+        for code in codes:
+            self._prover.start(code)
+            self._servers.get(_environment(code)).start()
+        for code in codes:
+            self._servers.get(_environment(code)).what_is_missing()  # waits until it is ready
+        return [self._servers, self._prover]
 
     def _one(self, model: ModelFile, code: str) -> Outcome:
         started = time.monotonic()
@@ -235,7 +236,7 @@ class Decomposer:
         return Outcome(model, status, "", tree, raw, proof)
 
     def _files(self, model: ModelFile, code: str, guess: bool) -> dict[str, str]:
-        reply = self._isolates[offline_models.used_by(code)].run_sync(
+        reply = self._servers.get(_environment(code)).run_sync(
             {
                 "code": code,
                 "entry_point": "Model",
@@ -260,9 +261,9 @@ class Decomposer:
 def graph(model: ModelFile, timeout: float, memory_mb: int = MEMORY_MB) -> dict[str, Any]:
     """Record what a model calls, without decomposing it. Raises `Unusable`."""
     code = source_of(model)
-    with _isolate(1, timeout, memory_mb, offline_models.used_by(code)) as isolate:
-        isolate.what_is_missing()
-        reply = isolate.run_sync({"graph": True, "code": code, "entry_point": "Model"})
+    with _server(1, timeout, memory_mb, _environment(code)) as server:
+        server.what_is_missing()  # waits until it is ready
+        reply = server.run_sync({"graph": True, "code": code, "entry_point": "Model"})
     if reply["kind"] != "ok":
         raise Unusable(_why(reply, memory_mb))
     return {"model": model.name, "source": code, "assumptions": list(model.assumptions)} | opened(
@@ -270,8 +271,11 @@ def graph(model: ModelFile, timeout: float, memory_mb: int = MEMORY_MB) -> dict[
     )
 
 
-def _isolate(workers: int, timeout: float, memory_mb: int, hub: bool) -> Sandbox:
-    environment = offline_models.environment("full") if hub else {}
+def _environment(code: str) -> dict[str, str]:
+    return offline_models.environment_for(code, "full")
+
+
+def _server(workers: int, timeout: float, memory_mb: int, environment: Mapping[str, str]) -> Sandbox:
     return Sandbox(_WORKER, workers, timeout, memory_mb, environment=environment)
 
 

@@ -90,9 +90,7 @@ def parser() -> Parser:
     made.add_argument(
         "--entry-point", metavar="CLASS", help="the reference's class, where a row does not name it"
     )
-    made.add_argument(
-        "--reward", metavar="NAME", help=f"also as the column `reward`: {', '.join(REWARDS)}, fast_<p>"
-    )
+    made.add_argument("--reward", metavar="NAME", help=f"also as the column `reward`: {REWARDS.listed()}")
     made.add_argument(
         "--fail-on",
         type=_truths,

@@ -19,6 +19,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal
 
@@ -27,19 +28,19 @@ from kernelmill.base.answers import NoAnswer, code_of
 from kernelmill.base.extras import require
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate.compile import compiling
+from kernelmill.evaluate.compile.targets import DEFAULT, TARGETS
 from kernelmill.evaluate.gpu.lane import Lane, visible_gpus
 from kernelmill.evaluate.progress import Now
 from kernelmill.evaluate.score import rewards
 from kernelmill.evaluate.score.feedback import feedback
-from kernelmill.evaluate.servers import Servers, servers
+from kernelmill.evaluate.servers import compiler, interpreter
 from kernelmill.evaluate.static.examine import StaticReport, examine
 from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.verdict import AT_A_SIZE, Check, Flag, Grade, Perf, Result, Status, Tier, Verdict
 from kernelmill.sandbox import Reply, Sandbox
+from kernelmill.sandbox.pool import Pool
 from kernelmill.sandbox.threads import threads
 
-TARGETS = ("sm_90", "sm_80", "sm_100")
-"""Compile targets. Only a failure to compile for the first one decides the verdict."""
 _RETRIES = 1
 _BEFORE_A_GPU_S = 15.0
 _ASK_A_GPU: tuple[Status, ...] = ("PASSED", "UNSUPPORTED", "TIMEOUT")
@@ -70,7 +71,8 @@ class Options:
     compile_timeout: float = 60.0
     """Processor seconds for compiling one kernel for one target."""
     memory_mb: int = 4096
-    targets: tuple[str, ...] = TARGETS
+    targets: tuple[str, ...] = DEFAULT
+    """Names of `compile.targets.TARGETS`. Only a failure to compile for the first one decides the verdict."""
     baselines: tuple[str, ...] = ("compile",)
     """Baselines to time in addition to eager: compile, compile_max."""
     seed: int | None = None
@@ -89,6 +91,7 @@ class Options:
             "targets": list(self.targets),
             "baselines": list(self.baselines),
             "seed": self.seed,
+            **{f"target {name}": origin for name in self.targets if (origin := TARGETS.origin(name))},
         }
 
 
@@ -138,9 +141,10 @@ class Evaluator:
         self._works: dict[int, Work] = {}
         """Candidates in progress, by `id()`."""
         needs_torch()
-        self._plain = servers(self.options, self.workers, {})
-        self._hub = servers(self.options, self.workers, offline_models.environment("small"))
-        """Servers for references that use a model from `transformers`."""
+        for name in self.options.targets:
+            TARGETS.find(name)  # report a wrong name before anything runs
+        self._interpreters = Pool(partial(interpreter, self.options, self.workers))
+        self._compilers = Pool(partial(compiler, self.options, self.workers))
         self.tier = self.options.tier or ("gpu_timed" if self._wants_gpu() else "interpreter")
         self._lanes = (
             [Lane(device, self.options, per_gpu) for device in self._gpus()]
@@ -179,8 +183,8 @@ class Evaluator:
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        all_servers: list[Sandbox | Lane] = [*self._plain, *self._hub, *self._lanes]
-        for server in all_servers:
+        servers: list[Pool | Lane] = [self._interpreters, self._compilers, *self._lanes]
+        for server in servers:
             server.close()
 
     async def start(self) -> list[str]:
@@ -188,13 +192,13 @@ class Evaluator:
 
         Returns `what_is_missing`.
         """
-        usual: list[Sandbox | Lane] = [*self._plain, *self._lanes]
+        usual: list[Sandbox | Lane] = [self._interpreters.get({}), self._compilers.get({}), *self._lanes]
         missing = await asyncio.gather(*(asyncio.to_thread(server.what_is_missing) for server in usual))
         return list(dict.fromkeys(line for lines in missing for line in lines))
 
     def what_is_missing(self) -> list[str]:
         """The sandbox protections that this machine does not support."""
-        return self._plain.interpreter.what_is_missing()
+        return self._interpreters.get({}).what_is_missing()
 
     async def evaluate(self, pair: Pair) -> Verdict:
         """Judge one candidate. Never raises for what a candidate or a reference does."""
@@ -218,7 +222,7 @@ class Evaluator:
     def doing(self) -> Now:
         """Which candidates are in progress, and what the servers and GPUs do."""
         candidates = [(work.pair.id, *work.stage) for work in self._works.values()]
-        elsewhere = [one for server in (*self._plain, *self._hub) for one in server.doing()]
+        elsewhere = [*self._interpreters.doing(), *self._compilers.doing()]
         return Now(candidates, {lane.device: lane.doing() for lane in self._lanes}, elsewhere)
 
     def _read(self, work: Work) -> bool:
@@ -256,16 +260,15 @@ class Evaluator:
             "brief": bool(self._lanes) and not self.options.audit,
             "tf32": self.options.tf32,
             "limits": {"total_s": self._interpreter_s(), "call_s": self.options.call_timeout},
-            "hub": work.hub,
             "label": work.pair.id,
         }
-        interpreter = self._servers_for(work).interpreter
-        reply = await interpreter.run(request)
+        server = self._interpreters.get(work.environment("small"))
+        reply = await server.run(request)
         for _ in range(_RETRIES):
             if not _ours(reply):
                 break
-            reply = await interpreter.run(request)
-        missing = await asyncio.to_thread(interpreter.what_is_missing)
+            reply = await server.run(request)
+        missing = await asyncio.to_thread(server.what_is_missing)
         work.verdict.task["seed"] = seed
         work.verdict.env["sandbox_missing"] = missing
         work.interpreted(reply)
@@ -289,7 +292,7 @@ class Evaluator:
     async def _compile(self, work: Work) -> None:
         targets = list(self.options.targets)
         report = await compiling.cross_compile(
-            self._servers_for(work).compiler,
+            self._compilers.get(work.environment("small")),
             work.code,
             work.signatures,
             targets,
@@ -297,9 +300,6 @@ class Evaluator:
             work.pair.id,
         )
         work.compiled(report)
-
-    def _servers_for(self, work: Work) -> Servers:
-        return self._hub if work.hub else self._plain
 
 
 def _ours(reply: Reply) -> bool:
@@ -326,11 +326,13 @@ class Work:
         }
         self.verdict.cost = {"stages": {}, "cpu_s": {}}
         self.enter("static")
-        self.hub = offline_models.used_by(self.pair.reference)
-        """Whether the reference uses `transformers`, which only the `_hub` servers have loaded."""
-        if self.hub:
+        if offline_models.used_by(self.pair.reference):
             self.verdict.env["transformers"] = _version("transformers")
             self.verdict.task["random_weights"] = offline_models.names_in(self.pair.reference)
+
+    def environment(self, models: offline_models.Size) -> dict[str, str]:
+        """The environment variables of a server that can run the reference, with models of this size."""
+        return offline_models.environment_for(self.pair.reference, models)
 
     def enter(self, stage: str) -> None:
         self.stage = (stage, time.monotonic())

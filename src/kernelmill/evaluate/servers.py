@@ -6,7 +6,7 @@ They start on their first request.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kernelmill.evaluate.compile import compiling
 from kernelmill.sandbox import Sandbox
@@ -15,13 +15,9 @@ if TYPE_CHECKING:
     from kernelmill.evaluate.evaluator import Options
 
 
-class Servers(NamedTuple):
-    interpreter: Sandbox
-    compiler: Sandbox
-
-
-def servers(options: Options, workers: int, environment: Mapping[str, str]) -> Servers:
-    interpreter = Sandbox(
+def interpreter(options: Options, workers: int, environment: Mapping[str, str]) -> Sandbox:
+    """The server whose processes judge candidates in Triton's interpreter."""
+    return Sandbox(
         "kernelmill.evaluate.judge.worker",
         workers=workers,
         # The judge enforces the candidate's own limit. This one covers the judge and the candidate together.
@@ -30,7 +26,11 @@ def servers(options: Options, workers: int, environment: Mapping[str, str]) -> S
         companions=2,
         environment={"TRITON_INTERPRET": "1", **environment},
     )
-    compiler = Sandbox(
+
+
+def compiler(options: Options, workers: int, environment: Mapping[str, str]) -> Sandbox:
+    """The server whose processes compile candidates for other GPUs."""
+    return Sandbox(
         compiling.WORKER,
         workers=workers,
         timeout=compiling.most_seconds(options.compile_timeout),
@@ -38,4 +38,3 @@ def servers(options: Options, workers: int, environment: Mapping[str, str]) -> S
         programs=compiling.programs(),
         environment=environment,
     )
-    return Servers(interpreter, compiler)

@@ -31,8 +31,8 @@ from kernelmill import __version__
 from kernelmill.errors import ConfigError, EndpointError
 from kernelmill.settings.environment import redact, secret
 from kernelmill.settings.fields import LLMSettings, Price
+from kernelmill.settings.providers import PROVIDERS
 
-_KEY_VARIABLES = {"api.pinference.ai": "PRIME_API_KEY", "api.openai.com": "OPENAI_API_KEY"}
 _TOO_LONG = re.compile(
     r"context.?(length|window|size)|(prompt|input)s? (\(.{0,40}\) )?is (too (long|large)|longer than)|maximum.{0,40}(tokens|model length)|must have less than \d+ tokens",
     re.I,
@@ -179,7 +179,9 @@ class Endpoint:
                 f"--max-cost needs the price of {settings.model}: give --price INPUT,OUTPUT "
                 f'(US dollars for a million tokens), or [prices."{settings.model}"] in the config'
             )
-        self.key_variable = settings.api_key_var or _KEY_VARIABLES.get(host)
+        provider = PROVIDERS.find(host) if host in PROVIDERS.names() else None
+        self.key_variable = settings.api_key_var or (provider.key_variable if provider else None)
+        self._providers = [*PROVIDERS.values(), *([provider] if provider else [])]
         self._sampling = settings.sampling.model_dump(exclude_none=True, exclude={"extra_body"})
         self._sampling |= settings.sampling.extra_body
 
@@ -206,12 +208,15 @@ class Endpoint:
     async def __aenter__(self) -> Endpoint:
         import aiohttp
 
-        key, team = secret(self.key_variable) if self.key_variable else None, secret("PRIME_TEAM_ID")
+        key = secret(self.key_variable) if self.key_variable else None
         headers = {"Content-Type": "application/json", "User-Agent": f"kernelmill/{__version__}"}
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        if team and self.key_variable == "PRIME_API_KEY":
-            headers["X-Prime-Team-ID"] = team
+        for provider in self._providers:
+            for header, variable in provider.headers.items():
+                # Reading it makes it known to `redact`, whoever is asked.
+                if (value := secret(variable)) and provider.key_variable == self.key_variable:
+                    headers[header] = value
         self._url = f"{self.settings.base_url.rstrip('/')}/chat/completions"
         self._proxy = _proxy(self._url)
         self._session = aiohttp.ClientSession(

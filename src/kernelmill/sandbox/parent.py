@@ -110,7 +110,7 @@ class Sandbox:
         self._process = os.getpid()
 
     def __enter__(self) -> Sandbox:
-        self._connect()
+        self.start()
         return self
 
     def __exit__(
@@ -136,8 +136,12 @@ class Sandbox:
         connection = self._connection
         return [] if connection is None else connection.doing()
 
+    def start(self) -> None:
+        """Start the server without waiting until it is ready. The first request does so, too."""
+        self._connect()
+
     def what_is_missing(self) -> list[str]:
-        """The protections that this machine does not support; empty if all of them hold."""
+        """Wait until the server is ready. Returns the protections that this machine does not support."""
         return list(self._connect().wait_until_ready())
 
     def close(self) -> None:

@@ -7,7 +7,7 @@
     bodies      request bodies, and the response of `/eval`
     service     the queue: concurrency, deduplication and the verdict cache
     self_test   a pair with a known verdict, judged before the service reports that it is ready
-    metrics     counters in Prometheus' text format
+    metrics     counters, for `prometheus_client`
 
 Requests with a reference and a candidate come in, verdicts and rewards go out. A request's code never runs in
 this process: `kernelmill.evaluate` runs it in a sandbox. Not included: TLS, users and quotas (put a proxy in

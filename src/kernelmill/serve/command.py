@@ -25,6 +25,7 @@ from kernelmill.settings.arguments import Parser, at_least
 from kernelmill.settings.config import secret
 
 try:
+    import prometheus_client  # noqa: F401  `serve.metrics` needs it
     import uvicorn
     from fastapi import FastAPI
 except ImportError as error:
@@ -81,7 +82,7 @@ def parser() -> Parser:
         "--reward",
         default="default",
         metavar="NAME",
-        help=f"what stands as `reward` in answers: {', '.join(rewards.REWARDS)}, fast_<p> (default: default)",
+        help=f"what stands as `reward` in answers: {rewards.REWARDS.listed()} (default: default)",
     )
     made.add_argument(
         "--timeout", type=at_least(1), default=60, metavar="SECONDS",

@@ -1,6 +1,6 @@
-"""Counters of a running service, in Prometheus' text format.
+"""Counters of a running service, rendered by `prometheus_client` in Prometheus' text format.
 
-Written by hand, because it is a page of code and needs no client library.
+Each service has its own `CollectorRegistry`: nothing of the process or of another service is on its page.
 """
 
 from __future__ import annotations
@@ -8,14 +8,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 """Seconds: from a verdict by static checks to two timeouts."""
 
 
-class Metrics:
+class Metrics(Collector):
     def __init__(self) -> None:
-        self.requests: Counter[tuple[str, str]] = Counter()
+        self.requests: Counter[tuple[str, ...]] = Counter()
         """By endpoint and HTTP status; 499 is a client that disconnected before the response."""
         self.verdicts: Counter[str] = Counter()
         """Candidates judged, by status."""
@@ -28,6 +37,9 @@ class Metrics:
         self._seconds = 0.0
         self._judged = 0
         self._worked, self._by_workers = 0.0, 0
+        self._gauges: Mapping[str, float] = {}
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
 
     def judged(self, status: str, seconds: float, by_worker: bool = True) -> None:
         """Count a verdict. `by_worker` is false if static checks decided it without a worker."""
@@ -44,38 +56,37 @@ class Metrics:
 
     def text(self, gauges: Mapping[str, float]) -> str:
         """Render the page for a scraper. `gauges` are the current values."""
-        lines: list[str] = []
+        self._gauges = gauges
+        return generate_latest(self._registry).decode()
 
-        def family(
-            name: str, kind: str, what: str, samples: Iterable[tuple[str, Mapping[str, str], float]]
-        ) -> None:
-            lines.append(f"# HELP kernelmill_{name} {what}")
-            lines.append(f"# TYPE kernelmill_{name} {kind}")
-            lines.extend(
-                f"kernelmill_{name}{suffix}{_labels(labels)} {value:.10g}"
-                for suffix, labels, value in samples
-            )
-
-        requests = sorted(self.requests.items())
-        family(
-            "requests_total", "counter", "HTTP requests, by endpoint and status.",
-            [("", {"endpoint": endpoint, "status": status}, n) for (endpoint, status), n in requests],
-        )  # fmt: skip
+    def collect(self) -> Iterable[Metric]:
+        yield _counter(
+            "requests", "HTTP requests, by endpoint and status.", ("endpoint", "status"), self.requests
+        )
         for name, what, label, counter in (
-            ("verdicts_total", "Candidates judged, by the verdict's status.", "status", self.verdicts),
-            ("answers_total", "Verdicts given, by where they came from.", "source", self.answers),
-            ("rejected_total", "Requests refused before anything was judged, by reason.", "reason", self.rejected),
+            ("verdicts", "Candidates judged, by the verdict's status.", "status", self.verdicts),
+            ("answers", "Verdicts given, by where they came from.", "source", self.answers),
+            ("rejected", "Requests refused before anything was judged, by reason.", "reason", self.rejected),
         ):  # fmt: skip
-            family(name, "counter", what, [("", {label: key}, n) for key, n in sorted(counter.items())])
-        family("cancelled_total", "counter", "Evaluations that ended early.", [("", {}, self.cancelled)])
-        buckets = [("_bucket", {"le": f"{limit:g}"}, self._buckets[limit]) for limit in BUCKETS]
-        family(
-            "evaluation_seconds", "histogram", "How long judging a candidate took, without waiting for its turn.",
-            [*buckets, ("_bucket", {"le": "+Inf"}, self._judged), ("_sum", {}, self._seconds), ("_count", {}, self._judged)],
-        )  # fmt: skip
-        for name, value in gauges.items():
-            family(name, "gauge", _GAUGES[name], [("", {}, value)])
-        return "\n".join(lines) + "\n"
+            yield _counter(name, what, (label,), {(key,): number for key, number in counter.items()})
+        yield _counter("cancelled", "Evaluations that ended early.", (), {(): self.cancelled})
+        yield HistogramMetricFamily(
+            "kernelmill_evaluation_seconds",
+            "How long judging a candidate took, without waiting for its turn.",
+            [*((f"{limit:g}", self._buckets[limit]) for limit in BUCKETS), ("+Inf", self._judged)],
+            self._seconds,
+        )
+        for name, value in self._gauges.items():
+            yield GaugeMetricFamily(f"kernelmill_{name}", _GAUGES[name], value)
+
+
+def _counter(
+    name: str, what: str, labels: tuple[str, ...], counts: Mapping[tuple[str, ...], int]
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(f"kernelmill_{name}", what, labels=labels)
+    for values, number in sorted(counts.items()):
+        family.add_metric(values, number)
+    return family
 
 
 _GAUGES = {
@@ -83,9 +94,3 @@ _GAUGES = {
     "in_flight": "Candidates that are being judged.",
     "ready": "1 when the service takes requests.",
 }
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}"

@@ -95,11 +95,11 @@ def _word(action: argparse.Action) -> str:
     return action.metavar.lower() if isinstance(action.metavar, str) else ""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """What to say of a word that is not known."""
+def nearest(word: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
+    """What to say of a word that is not known. `also` is listed with the known words, but never suggested."""
     known = list(known)
     close = difflib.get_close_matches(word, known, 1)
-    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join([*known, *also])}"
 
 
 def check_tables(file: Path | str, content: Mapping[str, Any], more: Iterable[str] = ()) -> None:

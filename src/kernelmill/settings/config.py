@@ -29,11 +29,12 @@ from kernelmill.errors import ConfigError
 from kernelmill.settings.arguments import check_tables, nearest
 from kernelmill.settings.environment import SECRETS, environment, names_secret, redact, secret
 from kernelmill.settings.fields import LLMSettings, NamedDatasets, RunSettings, Settings
+from kernelmill.settings.providers import PROVIDERS
 from kernelmill.settings.registry import stage_classes
 
 __all__ = ["OTHER_VARIABLES", "SECRETS", "environment", "load", "public", "redact", "secret"]
 
-OTHER_VARIABLES = ("PRIME_TEAM_ID", *SECRETS)
+OTHER_VARIABLES = (*(name for one in PROVIDERS.values() for name in one.headers.values()), *SECRETS)
 
 GIVEN = "given"
 """The origin of what a flag says, or a step of `run`."""

@@ -13,8 +13,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from kernelmill.errors import ConfigError
+from kernelmill.settings.providers import PROVIDERS
 
-SECRETS = ("PRIME_API_KEY", "OPENAI_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "KERNELMILL_API_KEY")
+SECRETS = (
+    *(provider.key_variable for provider in PROVIDERS.values()),
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "KERNELMILL_API_KEY",
+)
 
 
 @lru_cache(1)

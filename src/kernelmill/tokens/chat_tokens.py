@@ -25,7 +25,14 @@ from kernelmill.base.resources import bundled
 from kernelmill.errors import ConfigError
 from kernelmill.tokens.chat_template import ChatTemplate
 from kernelmill.tokens.text_tokens import PIECES, EmbeddedTokens, FastTokens, LibraryTokens, TextTokens
-from kernelmill.tokens.tokenizer_files import CONFIG, EMBEDDED, TEMPLATE, TOKENIZER, TokenizerFiles
+from kernelmill.tokens.tokenizer_files import (
+    CONFIG,
+    EMBEDDED,
+    TEMPLATE,
+    TOKENIZER,
+    TOKENIZERS,
+    TokenizerFiles,
+)
 from kernelmill.tokens.vocabulary import QWEN3_ADDED_TOKENS, QWEN_PATTERN, embedded_vocabulary_is_installed
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -69,7 +76,7 @@ def load_tokenizer(files: TokenizerFiles) -> ChatTokenizer:
     Cached per process: loading takes half a second, and the tokenizer caches its counts.
     """
     if files.folder is None:
-        return _embedded(files)
+        return TOKENIZERS.find(files.name).load(files)
     folder = Path(files.folder)
     config = _json(folder / CONFIG, files.name) if (folder / CONFIG).is_file() else {}
     return ChatTokenizer(
@@ -77,7 +84,8 @@ def load_tokenizer(files: TokenizerFiles) -> ChatTokenizer:
     )
 
 
-def _embedded(files: TokenizerFiles) -> ChatTokenizer:
+def embedded(files: TokenizerFiles) -> ChatTokenizer:
+    """Load the embedded vocabulary."""
     if not embedded_vocabulary_is_installed():
         raise ConfigError(f"--tokenizer {EMBEDDED} needs the vocabulary: {install('offline')}")
     template = bundled("prompts/chat_templates/qwen3_thinking.jinja").read_text(encoding="utf-8")

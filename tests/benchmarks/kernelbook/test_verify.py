@@ -143,6 +143,7 @@ def test_another_choice_of_rows_judges_nothing_again(whole: Path, capsys: pytest
     assert read_rows(Path("ok.rejected.jsonl")) == []
 
 
+@pytest.mark.heavy
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_rows(tmp_path / "rows.jsonl", ROWS[:4])
     journal = tmp_path / "ok.verdicts.jsonl.journal.jsonl"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kernelmill.evaluate.gpu.gpu_memory import ALL, Room, memory_was_short, share_of
 from kernelmill.evaluate.gpu.lane import Lane
+from kernelmill.sandbox.pool import Pool
 
 
 @settings(max_examples=40, deadline=None)
@@ -71,7 +72,7 @@ async def ended(tasks: list[asyncio.Task[None]]) -> None:
 def work(name: str, size: int | None = None) -> Any:
     """As much of a candidate on its way as a lane asks about."""
     task = {"ref_sha": name} | ({} if size is None else {"own_bytes": size})
-    return SimpleNamespace(hub=False, verdict=SimpleNamespace(task=task))
+    return SimpleNamespace(environment=lambda models: {}, verdict=SimpleNamespace(task=task))
 
 
 class Crowded:
@@ -95,9 +96,14 @@ class Crowded:
         }
 
 
+def pool_of(judge: Crowded) -> Pool:
+    return Pool(lambda environment: cast(Any, judge))
+
+
 def test_what_had_no_room_beside_others_is_judged_again_alone_and_the_next_of_its_kind_at_once() -> None:
     lane = cast(Any, Lane.__new__(Lane))
-    lane._room, lane._large, lane._isolate = Room(), {}, Crowded()
+    judge = Crowded()
+    lane._room, lane._large, lane._servers = Room(), {}, pool_of(judge)
 
     async def run(names: list[str]) -> list[Any]:
         return await asyncio.gather(*(lane._run({"reference": name}, work(name)) for name in names))
@@ -105,14 +111,15 @@ def test_what_had_no_room_beside_others_is_judged_again_alone_and_the_next_of_it
     replies = asyncio.run(run(["small1", "large1", "small2", "large2"]))
     assert [reply["result"]["status"] for reply in replies] == ["PASSED"] * 4
     assert set(lane._large) == {"large1", "large2"}
-    lane._room, lane._isolate.runs = Room(), []
+    lane._room, judge.runs = Room(), []
     asyncio.run(run(["large1", "small1", "large1"]))
-    assert [crowded for name, crowded in lane._isolate.runs if name == "large1"] == [False, False]
+    assert [crowded for name, crowded in judge.runs if name == "large1"] == [False, False]
 
 
 def test_what_is_known_to_be_large_is_alone_from_the_beginning_and_small_ones_are_together() -> None:
     lane = cast(Any, Lane.__new__(Lane))
-    lane._room, lane._large, lane._isolate, lane._memory = Room(), {}, Crowded(), 140 << 30
+    judge = Crowded()
+    lane._room, lane._large, lane._servers, lane._memory = Room(), {}, pool_of(judge), 140 << 30
     sizes = {"large1": 12 << 30, "small1": 1 << 20, "large2": 17 << 30, "small2": 1 << 20}
 
     async def run() -> list[Any]:
@@ -120,12 +127,12 @@ def test_what_is_known_to_be_large_is_alone_from_the_beginning_and_small_ones_ar
         return await asyncio.gather(*(lane._run({"reference": name}, one) for name, one in works))
 
     asyncio.run(run())
-    assert [name for name, crowded in lane._isolate.runs if crowded] == []
-    assert len(lane._isolate.runs) == 4, "none was tried in vain"
-    lane._isolate.runs, sizes = [], {"small1": 1 << 20, "small2": 1 << 20}
+    assert [name for name, crowded in judge.runs if crowded] == []
+    assert len(judge.runs) == 4, "none was tried in vain"
+    judge.runs, sizes = [], {"small1": 1 << 20, "small2": 1 << 20}
     lane._room = Room()
     asyncio.run(run())
-    assert [crowded for _, crowded in lane._isolate.runs] == [True, True]
+    assert [crowded for _, crowded in judge.runs] == [True, True]
 
 
 def test_a_share_grows_with_the_task_up_to_all_of_it() -> None:
@@ -145,7 +152,7 @@ def test_a_task_that_has_no_room_alone_either_is_inconclusive_for_good() -> None
             }
 
     lane = cast(Any, Lane.__new__(Lane))
-    lane._room, lane._large, lane._isolate = Room(), {}, Full()
+    lane._room, lane._large, lane._servers = Room(), {}, pool_of(Full())
     reply = asyncio.run(lane._run({"reference": "huge"}, work("huge")))
     assert reply["result"]["status"] == "UNSUPPORTED"
     assert reply["result"]["error"].startswith("this task does not fit on this GPU")

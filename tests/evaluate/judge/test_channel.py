@@ -27,6 +27,7 @@ from kernelmill.evaluate.judge.channel import (
     strided,
     unpack,
 )
+from tests.conftest import many
 
 HEAD = struct.Struct("<IQ")
 JSON = st.recursive(
@@ -65,7 +66,7 @@ def ends() -> Iterator[tuple[Channel, socket.socket]]:
 
 
 @given(JSON, st.lists(st.binary(max_size=16), max_size=3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(300), deadline=None)
 def test_any_header_is_read_or_refused(packed: Any, blobs: list[bytes]) -> None:
     with suppress(BadFrame):
         unpack(packed, Bytes([memoryview(bytearray(blob)) for blob in blobs]))

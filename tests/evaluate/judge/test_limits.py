@@ -27,6 +27,7 @@ from kernelmill.evaluate.verdict import Verdict, truth_of
 from kernelmill.sandbox import OVERDUE, Doing, Reply
 from kernelmill.sandbox.own_time import Mark, OwnTime
 from kernelmill.sandbox.parent import make_reply
+from kernelmill.sandbox.pool import Pool
 
 
 class Hand(OwnTime):
@@ -335,7 +336,8 @@ def record(status: str, again: bool = False, times: dict[str, Any] | None = None
 def judged(*replies: Reply) -> tuple[Work, Judges]:
     lane = cast(Any, Lane.__new__(Lane))
     judges = Judges(*replies)
-    lane._room, lane._large, lane._isolate, lane._memory, lane._failures = Room(), {}, judges, 1 << 30, 0
+    lane._room, lane._large, lane._memory, lane._failures = Room(), {}, 1 << 30, 0
+    lane._servers = Pool(lambda environment: cast(Any, judges))
     work = Work(Pair("x", "reference", "candidate"), Options(device="cpu"))
     asyncio.run(lane._asked({"do": "judge", "seed": 1}, work, 1))
     return work, judges

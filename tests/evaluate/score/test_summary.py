@@ -103,6 +103,7 @@ def test_the_median_is_right_to_half_a_percent(values: list[float]) -> None:
     assert median.value == pytest.approx(statistics.median_low(values), rel=0.0051)
 
 
+@pytest.mark.heavy
 def test_memory_does_not_grow_with_the_rows() -> None:
     chance = random.Random(1)
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kernelmill.evaluate.static.examine import MAX_CHARS, StaticReport, examine
 from kernelmill.evaluate.static.paths import PATHS
 from kernelmill.evaluate.verdict import Severity
+from tests.conftest import many
 from tests.cost import calls_of, growth
 from tests.evaluate import corpus
 from tests.evaluate.static.snippets import HEAD, HONEST, HOSTILE, LAUNCHES, candidate
@@ -223,7 +224,7 @@ _PIECES = (
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=many(150))
 @given(st.lists(st.sampled_from(_PIECES), max_size=6), st.randoms(use_true_random=False))
 def test_any_mixture_of_code_gives_the_same_report_twice(pieces: list[str], chance: random.Random) -> None:
     text = "\n".join(pieces)

@@ -84,6 +84,7 @@ def alone(code: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_models_from_the_table_have_the_size_of_the_real_ones_and_small_ones_run() -> None:
     found = json.loads(alone(COUNT))
     assert set(found) == set(offline_models.table()) == set(MILLIONS)
@@ -99,7 +100,9 @@ def test_a_model_of_one_name_has_the_same_weights_wherever_it_is_loaded_and_its_
     assert alone(LOAD).startswith("someone/unknown is not among the models")
 
 
-def test_one_size_of_a_model_becomes_one_small_size() -> None:
+def test_one_size_of_a_model_becomes_one_small_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(offline_models.shrunk(f"name = '{name}'") for name in offline_models.table())
+    monkeypatch.setenv(offline_models.VARIABLE, "small")
     for name in offline_models.table():
         changes = offline_models.shrunk(f"name = '{name}'")
         assert changes
@@ -320,6 +323,7 @@ def test_a_part_that_is_built_in_eval_mode_stays_so_and_transformers_is_not_ther
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_candidates_for_models_of_the_hub_are_judged_right_and_wrong(evaluator: Evaluator) -> None:
     pytest.importorskip("transformers")
     norm, few, gelu, off, extra = judged(

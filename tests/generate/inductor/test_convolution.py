@@ -83,6 +83,7 @@ def some(number: int) -> tuple[Call, dict[str, Any]]:
     }
 
 
+@pytest.mark.heavy
 def test_every_kind_of_convolution_gives_what_torch_gives(tmp_path: Path) -> None:
     texts: dict[str, str] = {}
     cases = []

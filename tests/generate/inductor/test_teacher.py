@@ -182,7 +182,11 @@ def judged(evaluator: Evaluator, body: str, code: str) -> Verdict:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.heavy if name == "ordered" else ()) for name in PROBLEMS]
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("fused", "counting") else pytest.mark.heavy)
+        for name in PROBLEMS
+    ],
 )
 def test_what_it_writes_is_judged_correct_compiles_and_holds_for_other_shapes(
     teacher: Teacher, evaluator: Evaluator, name: str

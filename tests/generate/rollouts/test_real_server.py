@@ -48,6 +48,7 @@ def check_turn(turn: dict[str, Any]) -> None:
     assert turn["generation_ms"] > 0
 
 
+@pytest.mark.heavy
 def test_nonsense_becomes_rows_that_say_what_is_wrong_and_nothing_is_asked_twice(
     server: RealServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,6 +101,7 @@ def test_nonsense_becomes_rows_that_say_what_is_wrong_and_nothing_is_asked_twice
         assert two["tokens_in"] > one["tokens_in"] + one["tokens_out"], "the server was told what was wrong"
 
 
+@pytest.mark.heavy
 def test_thoughts_that_the_server_puts_in_a_field_of_its_own_stand_in_ours(
     server: RealServer, tmp_path: Path
 ) -> None:
@@ -121,6 +123,7 @@ def test_thoughts_that_the_server_puts_in_a_field_of_its_own_stand_in_ours(
         ("[sampling.extra_body]\nnonsense = 1\n", "Unexpected fields in the request: {'nonsense'}"),
     ],
 )
+@pytest.mark.heavy
 def test_what_the_server_will_not_take_is_told_in_its_own_words(
     server: RealServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], told: str, expected: str
 ) -> None:

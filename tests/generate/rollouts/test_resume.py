@@ -47,6 +47,7 @@ def killed_when(line: list[str], reached: Callable[[], bool]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.heavy
 def test_kill_nine_while_judging_loses_nothing_and_judges_nothing_twice(tmp_path: Path) -> None:
     names = [f"Number{n}" for n in range(4)]
     problem(tmp_path / "problems", *names)

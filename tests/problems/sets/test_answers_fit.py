@@ -17,7 +17,7 @@ import pytest
 from kernelmill.base.answers import code_of
 from kernelmill.base.task_rules import MARKS, PAYMENT, precision
 from kernelmill.cli import main
-from kernelmill.problems.sets.command import FORMATS
+from kernelmill.problems.sets.trainers import TRAINERS
 from tests.conftest import ROOT, read_rows
 from tests.problems.sets.test_export import a_set
 
@@ -76,7 +76,7 @@ def exported(kind: str, *more: str) -> list[dict[str, Any]]:
     return read_rows(Path(f"rl/kernel_bench_triton_{'level_1' if kind == 'slime' else kind}.jsonl"))
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", TRAINERS)
 def test_the_answer_that_a_prompt_asks_for_is_read_by_its_trainer_and_by_us(
     tmp_path: Path, kind: str
 ) -> None:
@@ -91,7 +91,7 @@ def test_another_mark_can_be_asked_for(tmp_path: Path) -> None:
     assert "<answer>" in obey(exported("slime", "--answer", "answer")[0]["prompt"])
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", TRAINERS)
 def test_prompts_state_the_rules_that_the_judge_has(tmp_path: Path, kind: str) -> None:
     """How to keep float32 precision, and what a wrong answer earns: tests/evaluate/score/test_task_rules.py holds the judge to it."""
     user = exported(kind)[0]["prompt"][1]["content"]

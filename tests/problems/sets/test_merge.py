@@ -17,7 +17,7 @@ from kernelmill.cli import main
 from kernelmill.errors import ConfigError
 from kernelmill.problems.sets.levels import level_file
 from kernelmill.problems.sets.merge import merged, parse_weights, read_levels
-from tests.conftest import ROOT
+from tests.conftest import ROOT, many
 from tests.problems.sets.sets import rl_row, write_levels
 
 ALL = "kernel_bench_triton_all_levels.jsonl"
@@ -155,7 +155,7 @@ def test_a_level_file_is_never_the_output(tmp_path: Path) -> None:
     order=st.sampled_from(["shuffle", "level", "difficulty", "interleave"]),
     seed=st.integers(-(2**40), 2**40),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 def test_every_order_and_mixture_has_the_rows_it_should_have_and_is_the_same_each_time(
     tmp_path_factory: pytest.TempPathFactory, weights: dict[int, float], order: str, seed: int
 ) -> None:

@@ -15,6 +15,7 @@ from kernelmill.cli import main
 from kernelmill.problems.sets.levels import level_file
 from kernelmill.problems.sets.merge import merged, read_levels, written
 from kernelmill.problems.sets.verify import Wanted, verify
+from tests.conftest import many
 from tests.problems.sets.sets import line, rl_row, write_levels
 
 SMALL = {1: 6, 2: 5, 3: 3, 4: 2}
@@ -131,7 +132,7 @@ FILES = st.sampled_from([ALL, *(level_file(Path(), level).name for level in SMAL
 
 
 @given(name=FILES, change=st.sampled_from(sorted(LINE_CHANGES)), at=st.integers(0, 1000))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=many(400), deadline=None)
 def test_a_changed_line_is_found_and_named(good: Path, bad: Path, name: str, change: str, at: int) -> None:
     lines = (good / name).read_bytes().split(b"\n")[:-1]
     at %= len(lines)
@@ -145,7 +146,7 @@ def test_a_changed_line_is_found_and_named(good: Path, bad: Path, name: str, cha
 
 
 @given(name=FILES, at=st.integers(0, 10**6), byte=st.integers(0, 255))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=many(400), deadline=None)
 def test_a_changed_byte_is_found_and_its_line_named(
     good: Path, bad: Path, name: str, at: int, byte: int
 ) -> None:
@@ -162,7 +163,7 @@ def test_a_changed_byte_is_found_and_its_line_named(
 
 
 @given(name=FILES, at=st.integers(0, 1000), to=st.integers(0, 1000))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 def test_a_line_dropped_or_doubled_is_found_and_named(
     good: Path, bad: Path, name: str, at: int, to: int
 ) -> None:
@@ -179,7 +180,7 @@ def test_a_line_dropped_or_doubled_is_found_and_named(
 
 @given(name=FILES, at=st.integers(1, 10**6))
 @example(name="kernel_bench_triton_level_1.jsonl", at=2302)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 def test_a_torn_file_is_found_where_it_is_torn(good: Path, bad: Path, name: str, at: int) -> None:
     content = (good / name).read_bytes()
     kept = content[: 1 + at % (len(content) - 2)]

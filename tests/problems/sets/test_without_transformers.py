@@ -61,6 +61,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_without_transformers_all_others_are_imported_and_with_it_exactly_the_rest_comes_in(
     packages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,8 +14,8 @@ import json
 import os
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from kernelmill.decompose.prove.uses import level_faults, proven_parts, shape_fa
 from kernelmill.errors import OutputError
 from kernelmill.evaluate.task import offline_models
 from kernelmill.sandbox import Reply, Sandbox
+from kernelmill.sandbox.pool import Pool
 
 WORKER = "kernelmill.decompose.prove.worker"
 MEMORY_MB, TIMEOUT = 5120, 300.0
@@ -76,13 +77,10 @@ class Prover:
 
     def __init__(self, workers: int = 2, timeout: float = TIMEOUT, memory_mb: int = MEMORY_MB) -> None:
         self.workers, self.timeout, self.memory_mb = workers, timeout, memory_mb
-        self._lock = threading.Lock()
         self._gate = threading.Condition()
         self._running, self._alone, self._closed = 0, False, False
         self._lonely: Sandbox | None = None
-        self._stack = ExitStack()
-        self._plain: Sandbox | None = None
-        self._hub: Sandbox | None = None
+        self._servers = Pool(self._server)
 
     def __enter__(self) -> Prover:
         return self
@@ -99,18 +97,16 @@ class Prover:
             self._gate.notify_all()
             if self._lonely is not None:
                 self._lonely.close()
-        self._stack.close()
+        self._servers.close()
 
     def run(self, request: dict[str, Any]) -> Reply:
-        """Run a claim. Thread-safe once `start` has been called."""
-        hub = offline_models.used_by(request.get("original", ""))
-        isolate = self._hub if hub else self._plain
-        assert isolate is not None, "start was not called"
+        """Run a claim. Thread-safe."""
+        server = self._servers.get(_environment(request.get("original", "")))
         with self._gate:
             self._gate.wait_for(lambda: not self._alone)
             self._running += 1
         try:
-            return isolate.run_sync(request)
+            return server.run_sync(request)
         finally:
             with self._gate:
                 self._running -= 1
@@ -123,35 +119,28 @@ class Prover:
             self._alone = True
             self._gate.wait_for(lambda: not self._running)
         try:
-            hub = offline_models.used_by(request["original"])
-            environment = (offline_models.environment("full") if hub else {}) | _PAGES
-            with Sandbox(WORKER, 1, self.timeout, memory >> 20, environment=environment) as isolate:
+            environment = _environment(request["original"]) | _PAGES
+            with Sandbox(WORKER, 1, self.timeout, memory >> 20, environment=environment) as server:
                 with self._gate:
                     if self._closed:
                         raise RuntimeError("the prover was closed")
-                    self._lonely = isolate
+                    self._lonely = server
                 more = {
                     "limits": [int(memory * _USED), _FLOPS_ALONE],
                     "threads": len(os.sched_getaffinity(0)),
                 }
-                return isolate.run_sync(request | more)
+                return server.run_sync(request | more)
         finally:
             with self._gate:
                 self._alone, self._lonely = False, None
                 self._gate.notify_all()
 
     def start(self, source: str) -> None:
-        """Ensure that a server can run this source.
+        """Start the servers that claims about this source need. Otherwise the first claim does."""
+        for environment in ({}, _environment(source)):
+            self._servers.get(environment).start()
 
-        One with Hub models starts more slowly and takes more memory.
-        """
-        with self._lock:
-            if self._plain is None:
-                self._plain = self._stack.enter_context(self._isolate({}))
-            if self._hub is None and offline_models.used_by(source):
-                self._hub = self._stack.enter_context(self._isolate(offline_models.environment("full")))
-
-    def _isolate(self, environment: dict[str, str]) -> Sandbox:
+    def _server(self, environment: Mapping[str, str]) -> Sandbox:
         return Sandbox(
             WORKER,
             workers=self.workers,
@@ -159,6 +148,10 @@ class Prover:
             memory_mb=self.memory_mb,
             environment=environment,
         )
+
+
+def _environment(source: str) -> dict[str, str]:
+    return offline_models.environment_for(source, "full")
 
 
 def prove_folder(folder: Path, prover: Prover) -> Proof:

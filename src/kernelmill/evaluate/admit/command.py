@@ -11,8 +11,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from kernelmill.runner.executors import Threads
 from kernelmill.runner.progress import ItemProgress
 from kernelmill.runner.run import run_all
 from kernelmill.sandbox import Reply, Sandbox
+from kernelmill.sandbox.pool import Pool
 from kernelmill.settings.arguments import Parser, at_least, processors
 
 WORKER = "kernelmill.evaluate.admit.worker"
@@ -74,27 +74,25 @@ def main(arguments: list[str]) -> int:
     if given.output is not None and not given.output.parent.is_dir():
         raise OutputError(f"{given.output}: there is no folder {given.output.parent}")
 
-    def server(environment: dict[str, str]) -> Sandbox:
-        return Sandbox(
-            WORKER, workers, given.timeout, memory_mb=MEMORY_MB, environment=environment
-        )  # it starts with its first problem
+    def server(environment: Mapping[str, str]) -> Sandbox:
+        return Sandbox(WORKER, workers, given.timeout, memory_mb=MEMORY_MB, environment=environment)
 
-    with closing(server({})) as plain, closing(server(offline_models.environment("small"))) as hub:
+    with Pool(server) as servers:
 
         def row(problem: tuple[str, str]) -> dict[str, Any]:
             name, code = problem
-            isolate = hub if offline_models.used_by(code) else plain
+            sandbox = servers.get(offline_models.environment_for(code, "small"))
             request = {
                 "reference": code,
                 "entry_point": given.entry_point,
                 "seed": given.seed,
                 "tf32": given.tf32,
             }
-            return {"id": name, **_result(isolate.run_sync(request))}
+            return {"id": name, **_result(sandbox.run_sync(request))}
 
         rows = run_all(
             problems,
-            lambda _: Threads(row, workers, plain, hub),
+            lambda _: Threads(row, workers, servers),
             ItemProgress("problems tried"),
             lambda problem: problem[0],
         )

@@ -3,7 +3,8 @@
 In: a candidate's source and its recorded launches. Out: for each target, what each kernel uses or the
 compiler's error.
 
-    compiling   the orchestrator's side: `cross_compile`, limits, programs, error texts; no torch, no Triton
+    targets     the registry of targets, with their limits
+    compiling   the orchestrator's side: `cross_compile`, programs, error texts; no torch, no Triton
     worker      the sandboxed process that compiles
     source      the candidate's module, and its kernels as sources for Triton's compiler
 

@@ -1,4 +1,4 @@
-"""The orchestrator's side of cross-compilation: limits, programs, error texts, and who is to blame.
+"""The orchestrator's side of cross-compilation: programs, error texts, and who is to blame.
 
 `cross_compile` sends a request to an `Sandbox` running `compile.worker`. It returns, for every target, what
 the real compiler said about every kernel:
@@ -15,7 +15,7 @@ The candidate's module is executed in the process that compiles it, so the answe
 `replaced` names the compiler functions that the module replaced. It is `[FORGED]` if the child's answer is
 not one that the worker gives.
 
-Standard library and `kernelmill.sandbox` only.
+Standard library, `kernelmill.sandbox` and `targets` only.
 """
 
 from __future__ import annotations
@@ -30,22 +30,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, TypedDict
 
+from kernelmill.evaluate.compile.targets import TARGETS, Target
 from kernelmill.sandbox import CHILD_PATH, Reply, Sandbox
 
-SHARED_LIMIT = {
-    "sm_80": 163 << 10,
-    "sm_86": 99 << 10,
-    "sm_89": 99 << 10,
-    "sm_90": 227 << 10,
-    "sm_100": 227 << 10,
-    "sm_120": 99 << 10,
-}
-"""The shared memory, in bytes, that one block may opt in to."""
-MAX_THREADS = 1024
-MAX_REGISTERS = 64 << 10
-"""Per block; the same for every target above."""
-MAX_TENSOR_MEMORY = 512
-"""In columns."""
 MAX_ERROR = 2000
 FORGED = "the report"
 _STATUSES = ("COMPILE_ERROR", "OUT_OF_RESOURCES", "TIMEOUT", "UNSUPPORTED")
@@ -114,6 +101,8 @@ async def cross_compile(
     """
     request = {"candidate": candidate, "launches": launches, "targets": targets, "seconds": seconds}
     request["label"] = label
+    # The process that compiles imports no plug-in.
+    request["own_targets"] = {one: TARGETS.find(one)._asdict() for one in targets if TARGETS.origin(one)}
     names = list(dict.fromkeys(str(launch["kernel"]) for launch in launches))
     reply = await isolate.run(request)
     if reply["kind"] == "ok":
@@ -242,14 +231,14 @@ def usage(log: str) -> tuple[int | None, int | None]:
 
 
 def over_limit(
-    target: str, shared: int, threads: int, registers: int | None, tensor_memory: int | None
+    target: Target, shared: int, threads: int, registers: int | None, tensor_memory: int | None
 ) -> str | None:
     """Why a compiled kernel cannot be launched, in Triton's wording; None if it can."""
     for what, needed, limit in (
-        ("shared memory", shared, SHARED_LIMIT[target]),
-        ("threads", threads, MAX_THREADS),
-        ("registers", (registers or 0) * threads, MAX_REGISTERS),
-        ("tensor memory", tensor_memory or 0, MAX_TENSOR_MEMORY),
+        ("shared memory", shared, target.shared),
+        ("threads", threads, target.threads),
+        ("registers", (registers or 0) * threads, target.registers),
+        ("tensor memory", tensor_memory or 0, target.tensor_memory),
     ):
         if needed > limit:
             return f"out of resource: {what}, Required: {needed}, Hardware limit: {limit}."

@@ -9,7 +9,7 @@ The request:
      "launches": [{"kernel": qualified name, "signature": {argument: "*fp32", "i32", "constexpr", ...},
                    "constexprs": {argument: value}, "attrs": arguments divisible by 16,
                    "num_warps": 4, "num_stages": 3, "options": {...}, "config": its number, if autotuned}],
-     "loud": false}
+     "own_targets": {name: the fields of a `Target` that is not built in}, "loud": false}
 
 The reply is a `CompileReport`. For several launches of one kernel it shows the first that fails, or else the
 largest. A configuration that does not fit is not a failure if the autotuner, which skips it, has another that
@@ -57,6 +57,7 @@ from triton.runtime.jit import JITFunction
 from kernelmill.evaluate.compile import compiling
 from kernelmill.evaluate.compile.compiling import CompileReport, KernelReport, report, target_report
 from kernelmill.evaluate.compile.source import Candidate, Unsupported, source_of
+from kernelmill.evaluate.compile.targets import TARGETS, Target
 from kernelmill.evaluate.task import offline_models
 
 _WARM_UP = """
@@ -132,9 +133,10 @@ def handle(request: dict[str, Any]) -> CompileReport:
     began = time.monotonic()
     warnings.simplefilter("ignore")
     os.environ.update(TRITON_CACHE_DIR=str(_cache()), TRITON_HOME=tempfile.gettempdir())
-    unknown = [target for target in request["targets"] if target not in compiling.SHARED_LIMIT]
+    known = {**TARGETS, **{name: Target(**own) for name, own in request.get("own_targets", {}).items()}}
+    unknown = [target for target in request["targets"] if target not in known]
     if unknown:
-        raise ValueError(f"unknown targets {unknown}; known are {list(compiling.SHARED_LIMIT)}")
+        raise ValueError(f"unknown targets {unknown}; known are {list(known)}")
     budget = _Budget(float(request.get("seconds", 60)))
     launches: dict[str, dict[str, dict[str, Any]]] = {}
     for launch in request["launches"]:
@@ -149,7 +151,7 @@ def handle(request: dict[str, Any]) -> CompileReport:
                 continue
             loud = bool(request.get("loud"))
             kernels[name] = _merged(
-                [_compiled(candidate, one, target, budget, loud) for one in its_own.values()]
+                [_compiled(candidate, one, known[target], budget, loud) for one in its_own.values()]
             )
         targets[target] = target_report(kernels)
     replaced = [] if candidate is None else candidate.replaced
@@ -188,7 +190,7 @@ class _Attempt:
 
 
 def _compiled(
-    candidate: Candidate, launch: dict[str, Any], target: str, budget: _Budget, loud: bool
+    candidate: Candidate, launch: dict[str, Any], target: Target, budget: _Budget, loud: bool
 ) -> _Attempt:
     """Compile every function that a launch may mean. Reports the first that fails, or else the last."""
     began, whole = time.monotonic(), budget.whole
@@ -228,9 +230,9 @@ def _compiled(
 
 
 def _compiled_kernel(
-    candidate: Candidate, kernel: JITFunction[Any], launch: dict[str, Any], target: str
+    candidate: Candidate, kernel: JITFunction[Any], launch: dict[str, Any], target: Target
 ) -> KernelReport:
-    gpu = GPUTarget("cuda", int(target.removeprefix("sm_")), 32)
+    gpu = GPUTarget("cuda", target.arch, 32)
     log = io.StringIO()
     knobs.nvidia.dump_ptxas_log = True
     with contextlib.redirect_stdout(log), _stopped_when_too_big(target), candidate.on(gpu):
@@ -250,12 +252,12 @@ class _Allocated(Exception):
 
 
 @contextlib.contextmanager
-def _stopped_when_too_big(target: str) -> Iterator[None]:
+def _stopped_when_too_big(target: Target) -> Iterator[None]:
     """Raise OutOfResources once the shared memory is known.
 
     LLVM takes minutes for kernels that are far too big.
     """
-    real, limit = CUDABackend.make_llir, compiling.SHARED_LIMIT[target]
+    real, limit = CUDABackend.make_llir, target.shared
 
     def make_llir(self: CUDABackend, module: Any, metadata: dict[str, Any], *rest: Any) -> Any:
         needed = _shared_memory(module, lambda copy: real(self, copy, dict(metadata), *rest))

@@ -7,15 +7,17 @@ import glob
 import os
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.evaluate.compile import compiling
 from kernelmill.evaluate.gpu.gpu_memory import ALL, Room, memory_was_short, share_of
 from kernelmill.evaluate.gpu.wall_clock import clocks_agree
-from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.verdict import Perf
 from kernelmill.sandbox import OVERDUE, Doing, Reply, Sandbox
+from kernelmill.sandbox.pool import Pool
 
 if TYPE_CHECKING:
     from kernelmill.evaluate.evaluator import Options, Work
@@ -44,7 +46,7 @@ def visible_gpus() -> list[int]:
     return [int(one) for one in allowed.split(",") if re.fullmatch(r"\s*\d+\s*", one) and int(one) in there]
 
 
-def _server(device: int, options: Options, at_once: int, environment: dict[str, str]) -> Sandbox:
+def _server(device: int, options: Options, at_once: int, environment: Mapping[str, str]) -> Sandbox:
     return Sandbox(
         WORKER,
         workers=int(_BESIDE_JUDGES * at_once) if at_once > 1 else 1,
@@ -62,7 +64,7 @@ def _server(device: int, options: Options, at_once: int, environment: dict[str, 
             # and contexts are created one after the other.
             "CUDA_DEVICE_MAX_CONNECTIONS": "2",
         }
-        | environment,
+        | dict(environment),
     )
 
 
@@ -76,20 +78,17 @@ class Lane:
         self._memory: int | None = None
         """The GPU's memory in bytes, once it has been queried."""
         self._baselines: dict[tuple[str, tuple[str, ...]], _Wanted] = {}
-        self._isolate = _server(device, options, at_once, {})
-        self._hub = _server(device, options, at_once, offline_models.environment("full"))
-        """For references that use a model from `transformers`. It starts with its first request."""
+        self._servers = Pool(partial(_server, device, options, at_once))
 
     def close(self) -> None:
-        self._isolate.close()
-        self._hub.close()
+        self._servers.close()
 
     def what_is_missing(self) -> list[str]:
-        return self._isolate.what_is_missing()
+        return self._servers.get({}).what_is_missing()
 
     def doing(self) -> list[Doing]:
         """What each running request on this GPU is doing."""
-        return [*self._isolate.doing(), *self._hub.doing()]
+        return self._servers.doing()
 
     async def judge(self, work: Work, timed: bool) -> None:
         self.waiting += 1
@@ -162,7 +161,7 @@ class Lane:
         before. Hub models always get it: they are large, and another server's judges do not share their
         turns.
         """
-        server = self._hub if work.hub else self._isolate
+        server = self._servers.get(work.environment("full"))
         reference, share = work.verdict.task["ref_sha"], await self._share(work)
         if share < ALL and reference not in self._large:
             async with self._room.taking(share):
@@ -183,10 +182,12 @@ class Lane:
     async def _share(self, work: Work) -> float:
         """The share of the GPU's memory that the task needs; 0 if its size is unknown."""
         size = work.verdict.task.get("own_bytes")
-        if work.hub or size is None:
-            return ALL if work.hub else 0.0
+        if work.environment("full"):
+            return ALL
+        if size is None:
+            return 0.0
         if self._memory is None:
-            said = await self._isolate.run({"do": "health"})
+            said = await self._servers.get({}).run({"do": "health"})
             self._memory = int(said["result"]["memory"]) if said["kind"] == "ok" else None
         return share_of(size, self._memory) if self._memory else 0.0
 
@@ -205,7 +206,7 @@ class Lane:
 
         After two failures it gets no more work while others are healthy.
         """
-        said = await self._isolate.run({"do": "health"})
+        said = await self._servers.get({}).run({"do": "health"})
         well = said["kind"] == "ok" and said["result"].get("sum") == 1000.0
         self._failures = 0 if well else self._failures + 1
         self.sick = self._failures >= _SICK_AFTER

@@ -85,9 +85,7 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
     dice = random.Random(request["seed"])
     picked = pick(request["reference"], request.get("entry_point"), seed=dice.getrandbits(31))
     facts = picked.reference.examine(dice.getrandbits(31))
-    changes = picked.version.changes | (
-        offline_models.shrunk(request["reference"]) if request.get("hub") else {}
-    )
+    changes = picked.version.changes | offline_models.shrunk(request["reference"])
     record.task = _task(picked, facts, changes)
     # A GPU judges next, and needs to know the memory for the task at its own size.
     if picked.version.kind != "original" and request.get("brief"):

@@ -30,9 +30,7 @@ def parser() -> Parser:
     made.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE", help="another file than the source"
     )
-    made.add_argument(
-        "--reward", metavar="NAME", help=f"also as the column `reward`: {', '.join(REWARDS)}, fast_<p>"
-    )
+    made.add_argument("--reward", metavar="NAME", help=f"also as the column `reward`: {REWARDS.listed()}")
     return made
 
 

@@ -1,4 +1,4 @@
-"""Rewards: pure functions of the stored verdict, by name.
+"""Rewards: pure functions of the stored verdict, by name. `REWARDS` is the registry.
 
 A reward is a number, or None if the sample is to be left out of training (masked) and not punished. It is
 always None if the verdict is inconclusive, and if a formula needs a time that was not measured. Nothing is
@@ -10,14 +10,13 @@ rejection sampling; both belong to the trainer. docs/rewards.md has the formulas
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kernelmill.errors import ConfigError
 from kernelmill.evaluate.verdict import Check, Status, Verdict
+from kernelmill.settings.registry import Registry
 
 KEVIN_CLIP = 10.0
 """Above a speed-up of ten the evaluator itself asks for a second measurement, so nothing is paid for more."""
@@ -37,25 +36,22 @@ _NO_PROBES = ("static", "import", "init", "compile")
 class Reward(NamedTuple):
     function: Callable[[Verdict], float | None]
     what: str
+    """The formula in words, as it is in docs/rewards.md."""
     low: float = 0.0
     high: float = 1.0
     """`function` returns None or a number from `low` to `high`."""
 
 
 def compute(verdict: Verdict, names: Iterable[str] | None = None) -> dict[str, float | None]:
-    """The rewards of these names; all of `REWARDS` if none are given."""
-    return {name: find(name).function(verdict) for name in (REWARDS if names is None else names)}
+    """The rewards of these names; all that are built in if none are given."""
+    chosen = REWARDS if names is None else {name: find(name) for name in names}
+    return {name: reward.function(verdict) for name, reward in chosen.items()}
 
 
 def find(name: str) -> Reward:
     """Look up a reward by name. `fast_<p>` takes any p: `fast_1.2`."""
-    if name in REWARDS:
-        return REWARDS[name]
-    if found := re.fullmatch(r"fast_(\d{1,4}(?:\.\d{1,4})?)", name, re.ASCII):
-        return _fast(float(found[1]))
-    close = difflib.get_close_matches(name, REWARDS, 1)
-    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(REWARDS)}, fast_<p>"
-    raise ConfigError(f"unknown reward {name[:40]} ({hint})")
+    fast = re.fullmatch(r"fast_(\d{1,4}(?:\.\d{1,4})?)", name, re.ASCII)
+    return _fast(float(fast[1])) if fast and name not in REWARDS.names() else REWARDS.find(name)
 
 
 def compiled(verdict: Verdict) -> bool:
@@ -175,7 +171,7 @@ def _clip(value: float) -> float:
     return min(max(value, 0.0), 1.0)
 
 
-REWARDS: dict[str, Reward] = {
+_BUILT_IN = {
     "default": Reward(
         _gated(_default, _default_wrong, hack=-1.0),
         "-1 hack; up to 0.15 wrong; 0.30 correct, 0.10 robust, up to 0.60 for speed that its own kernels give",
@@ -208,3 +204,4 @@ REWARDS: dict[str, Reward] = {
     ),
     "roofline": Reward(_gated(_roofline), "the fraction of the roofline that was reached if correct, else 0"),
 }
+REWARDS = Registry("reward", "kernelmill.rewards", Reward, _BUILT_IN, also="fast_<p>")

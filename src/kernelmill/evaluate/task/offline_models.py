@@ -48,9 +48,9 @@ def used_by(code: str) -> bool:
     return wanted_by(code) and importlib.util.find_spec("transformers") is not None
 
 
-def environment(size: Size) -> dict[str, str]:
-    """The environment variables that `prepare` needs in a server."""
-    return {VARIABLE: size}
+def environment_for(code: str, size: Size) -> dict[str, str]:
+    """The environment variables of a server that can run a source: with models if it uses them."""
+    return {VARIABLE: size} if used_by(code) else {}
 
 
 def prepare() -> None:
@@ -84,7 +84,12 @@ def names_in(code: str) -> list[str]:
 
 
 def shrunk(code: str) -> dict[str, list[int]]:
-    """The sizes that differ in the small models that a source names: by name, the old and the new value."""
+    """The sizes that differ in the small models that a source names: by name, the old and the new value.
+
+    Empty in a server without small models.
+    """
+    if os.environ.get(VARIABLE) != "small":
+        return {}
     return {
         f"{name}.{field}": [value, small]
         for name in names_in(code)

@@ -4,15 +4,21 @@ It executes untrusted code, so call `handle` only in a sandboxed process.
 
     full     at the problem's own size, on fake tensors; for real only if the module reads values and fits
     shrunk   at a size for a CPU, through the evaluator's admission: it runs, and outputs depend on inputs
+
+For problems that use `transformers`, the server's environment asks for models: they are built from a table of
+sizes, with random weights (`evaluate.task.offline_models`).
 """
 
 from __future__ import annotations
 
+import importlib
+import os
 import warnings
 from collections import Counter
 from typing import Any
 
 from kernelmill.evaluate.admit import worker as admit
+from kernelmill.evaluate.task import offline_models
 from kernelmill.problems import trace_worker
 
 
@@ -20,14 +26,18 @@ def prepare() -> None:
     """Warm up torch before forking children."""
     trace_worker.prepare()
     admit.prepare()
+    if offline_models.VARIABLE in os.environ:
+        _count_positions()
 
 
 def handle(request: dict[str, Any]) -> dict[str, Any]:
     """Run one step of the check. Returns the fields of `problem.FullSize`, or the result of `admit`."""
     warnings.simplefilter("ignore")
     if request["step"] == "full":
-        return _summary(trace_worker.handle(request))
-    return admit.admission(request["code"], request["entry_point"])
+        with offline_models.sized("full"):
+            return _summary(trace_worker.handle(request))
+    with offline_models.sized("small"):
+        return admit.admission(request["code"], request["entry_point"])
 
 
 def _summary(trace: dict[str, Any]) -> dict[str, Any]:
@@ -53,3 +63,31 @@ def _elements(shape: list[int]) -> int:
     for size in shape:
         product *= size
     return product
+
+
+class _Counted:
+    """Positions 0, 1, 2 …, whose maximum is known from their shape."""
+
+    def __init__(self, positions: Any) -> None:
+        self._positions = positions
+        self.shape = positions.shape
+
+    def __getitem__(self, at: int) -> Any:
+        return self._positions[at]
+
+    def max(self) -> Any:
+        return self
+
+    def item(self) -> int:
+        return int(self.shape[1]) - 1
+
+
+def _count_positions() -> None:
+    """Patch Reformer, which reads the maximum of its positions.
+
+    Fake tensors have no values, and a real run takes minutes.
+    """
+    reformer: Any = importlib.import_module("transformers.models.reformer.modeling_reformer")
+    kind = reformer.AxialPositionEmbeddings
+    plain = kind.forward
+    kind.forward = lambda self, positions: plain(self, _Counted(positions))

@@ -10,17 +10,19 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from typing import Any
 
 import msgspec
 
+from kernelmill.evaluate.task import offline_models
 from kernelmill.problems.sets.problem import Checked, FullSize, Problem, Rejected
 from kernelmill.runner.executors import Threads
 from kernelmill.runner.progress import ItemProgress
 from kernelmill.runner.run import run_all
 from kernelmill.sandbox import Reply, Sandbox
+from kernelmill.sandbox.pool import Pool
 
+WORKER = "kernelmill.problems.sets.check_worker"
 MEMORY_MB = 6144
 _NOT_INSTALLED = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
@@ -50,15 +52,16 @@ def check_all(
         if isinstance(result, Checked):
             note(result)
 
-    # A server starts with its first problem.
-    servers = {
-        hub: Sandbox(f"kernelmill.problems.sets.{worker}", workers, timeout, MEMORY_MB)
-        for hub, worker in ((False, "check_worker"), (True, "hub_check_worker"))
-    }
-    with closing(servers[False]), closing(servers[True]):
+    def server(environment: Mapping[str, str]) -> Sandbox:
+        return Sandbox(WORKER, workers, timeout, MEMORY_MB, environment=environment)
+
+    def check(one: Problem) -> Checked | Rejected:
+        return _checked(one, servers.get(offline_models.environment_for(one.code, "small")))
+
+    with Pool(server) as servers:
         found = run_all(
             problems,
-            lambda _: Threads(lambda one: _checked(one, servers[one.uses_hub]), workers, *servers.values()),
+            lambda _: Threads(check, workers, servers),
             ItemProgress("problems checked"),
             lambda one: one.name,
             known=known_result,
@@ -69,10 +72,10 @@ def check_all(
     ]
 
 
-def _checked(one: Problem, isolate: Sandbox) -> Checked | Rejected:
+def _checked(one: Problem, sandbox: Sandbox) -> Checked | Rejected:
     request = {"code": one.code, "entry_point": "Model"}
-    full = isolate.run_sync({**request, "step": "full"})
-    shrunk = isolate.run_sync({**request, "step": "shrunk"})
+    full = sandbox.run_sync({**request, "step": "full"})
+    shrunk = sandbox.run_sync({**request, "step": "shrunk"})
     return _result(one, full, shrunk)
 
 

@@ -19,13 +19,13 @@ from kernelmill.problems.sets.distribution import distribution_of
 from kernelmill.problems.sets.levels import PREFIX, asked_levels, levels_of, merged_file
 from kernelmill.problems.sets.listing import list_set, show_problem, stats_lines, stats_of
 from kernelmill.problems.sets.merge import ORDERS, SEED, Order, merged, parse_weights, read_levels, written
+from kernelmill.problems.sets.trainers import TRAINERS
 from kernelmill.problems.sets.verify import Verified, Wanted, verify
 from kernelmill.settings.arguments import Parser, at_least, processors
 from kernelmill.settings.config import GIVEN
 from kernelmill.stages.source_choice import source_line
 
 IMPORTED = Path("data") / KERNELBENCH
-FORMATS = ("slime", "trl", "verl", "prime", "verifiers")
 SHOWN = 50
 """The number of faults printed; the others are only counted."""
 
@@ -137,7 +137,7 @@ def _add_export(words: argparse._SubParsersAction[Parser]) -> None:
         help=f"an imported set (default: {IMPORTED})",
     )
     made.add_argument(
-        "--format", choices=FORMATS, default="slime", help="whose rows they are (default: slime)"
+        "--format", choices=TRAINERS.names(), default="slime", help="whose rows they are (default: slime)"
     )
     made.add_argument(
         "-o",
@@ -269,9 +269,9 @@ def _stats(given: argparse.Namespace) -> int:
 
 def _export(given: argparse.Namespace) -> int:
     from kernelmill.llm.prompts import Prompt
-    from kernelmill.problems.sets.export import ANSWERS, Prompts, export
+    from kernelmill.problems.sets.export import Prompts, export
 
-    answer = given.answer or ANSWERS[given.format]
+    answer = given.answer or TRAINERS.find(given.format).answer
     prompts = Prompts(Prompt("rl_system", given.system_prompt), Prompt("rl", given.prompt), answer)
     done = export(
         given.folder, given.output, given.format, prompts, asked_levels(given.levels), given.admitted

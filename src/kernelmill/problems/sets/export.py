@@ -1,11 +1,4 @@
-"""`kernelmill problems export`: an imported set as prompts for RL trainers.
-
-    slime       kernel_bench_triton_level_N.jsonl, and merged (`rl_rows`): prompt, label, extra_info,
-                instance_id
-    trl         kernel_bench_triton_trl.jsonl: prompt as messages; the other columns go to the reward function
-    verl        kernel_bench_triton_verl.parquet: data_source, prompt, ability, reward_model, extra_info
-    prime,      kernel_bench_triton_prime.jsonl …: example_id, prompt, answer, info, task, as environments of
-    verifiers   `verifiers` load them, which prime-rl trains with
+"""`kernelmill problems export`: an imported set as prompts for RL trainers, whose formats are in `trainers`.
 
 Problems are ordered by level and id. Rows of a benchmark have a last column `benchmark: true`. It comes after
 the columns of the format, where trainers ignore it, and is in the row itself, so that it survives merging and
@@ -15,11 +8,8 @@ copying.
 from __future__ import annotations
 
 import hashlib
-import io
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from kernelmill.base.missing import KERNELBENCH
 from kernelmill.base.task_rules import MARKS, Mark, rules
@@ -31,22 +21,7 @@ from kernelmill.problems.sets.levels import PREFIX, RECORD, ExportRecord, LevelR
 from kernelmill.problems.sets.merge import merged, read_levels, written
 from kernelmill.problems.sets.problem import Checked
 from kernelmill.problems.sets.rl_rows import TASK_TYPE
-
-Format = Literal["slime", "trl", "verl", "prime", "verifiers"]
-
-
-ANSWERS: dict[Format, Mark] = {
-    "slime": "fence",
-    "trl": "answer",
-    "verl": "fence",
-    "prime": "answer",
-    "verifiers": "answer",
-}
-"""How the target's own code finds the answer in a completion.
-
-TritonForge's reward for slime takes the last code block, verl's for code the last one that begins with
-```python, and the XMLParser of verifiers (and so prime-rl) the content of <answer>. TRL has none: there our
-parser is used, which reads both."""
+from kernelmill.problems.sets.trainers import TRAINERS, lines
 
 
 class Prompts(NamedTuple):
@@ -78,7 +53,7 @@ class Exported(NamedTuple):
 
 
 def export(
-    folder: Path, output: Path, kind: Format, prompts: Prompts, levels: list[int] | None, admitted: bool
+    folder: Path, output: Path, kind: str, prompts: Prompts, levels: list[int] | None, admitted: bool
 ) -> Exported:
     record = read_set(folder)
     wanted = [one for one in record.problems if levels is None or one.level in levels]
@@ -91,10 +66,12 @@ def export(
     rows = [(one, _row(folder, record, one, prompts)) for one in chosen]
     if output.exists() and not output.is_dir():
         raise OutputError(f"{output} is a file: name a folder")
-    if kind == "slime":
+    trainer = TRAINERS.find(kind)
+    if trainer.rows is None:
         files = _write_levels(output, record, rows)
     else:
-        files = [_write_one(output, kind, rows)]
+        files = [output / f"{PREFIX}_{kind}.{trainer.suffix}"]
+        write_whole(files[0], trainer.encode(list(trainer.rows([row for _, row in rows]))))
     count = {
         level: sum(one.level == level for one in chosen) for level in sorted({one.level for one in chosen})
     }
@@ -120,11 +97,6 @@ def _row(folder: Path, record: SetRecord, one: Checked, prompts: Prompts) -> dic
     return {**row, "benchmark": True} if record.benchmark else row
 
 
-def _lines(rows: list[dict[str, Any]]) -> bytes:
-    # A lone surrogate cannot be encoded as UTF-8; a problem with one was never imported.
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-
-
 def _write_levels(output: Path, record: SetRecord, rows: list[tuple[Checked, dict[str, Any]]]) -> list[Path]:
     """Write the level files, the merged file, and last the record that `verify` checks them against."""
     (output / RECORD).unlink(missing_ok=True)
@@ -132,7 +104,7 @@ def _write_levels(output: Path, record: SetRecord, rows: list[tuple[Checked, dic
     files = []
     for level in sorted({one.level for one, _ in rows}):
         mine = [row for one, row in rows if one.level == level]
-        content = _lines(mine)
+        content = lines(mine)
         write_whole(level_file(output, level), content)
         found[level] = LevelRecord(len(mine), hashlib.sha256(content).hexdigest())
         files.append(level_file(output, level))
@@ -140,55 +112,3 @@ def _write_levels(output: Path, record: SetRecord, rows: list[tuple[Checked, dic
     write_whole(whole, written(merged(read_levels(output, sorted(found)))))
     write_whole(output / RECORD, encoded(ExportRecord(record.name, record.benchmark, found)))
     return [*files, whole, output / RECORD]
-
-
-def _write_one(output: Path, kind: Format, rows: list[tuple[Checked, dict[str, Any]]]) -> Path:
-    made = list(_rows_of(kind, [row for _, row in rows]))
-    if kind == "verl":
-        file = output / f"{PREFIX}_verl.parquet"
-        write_whole(file, _parquet(made))
-    else:
-        file = output / f"{PREFIX}_{kind}.jsonl"
-        write_whole(file, _lines(made))
-    return file
-
-
-def _rows_of(kind: Format, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for number, row in enumerate(rows):
-        extra: dict[str, Any] = row["extra_info"]
-        last = {"benchmark": True} if row.get("benchmark") else {}
-        if kind == "trl":
-            yield {
-                "prompt": row["prompt"],
-                "label": row["label"],
-                **extra,
-                "instance_id": row["instance_id"],
-                **last,
-            }
-        elif kind == "verl":
-            yield {
-                "data_source": extra["data_source"],
-                "prompt": row["prompt"],
-                "ability": "kernel",
-                "reward_model": {"style": "rule", "ground_truth": row["label"]},
-                "extra_info": {"split": "train", "index": number, **extra, "instance_id": row["instance_id"]},
-                **last,
-            }
-        else:
-            yield {
-                "example_id": number,
-                "prompt": row["prompt"],
-                "answer": row["label"],
-                "info": {**extra, "instance_id": row["instance_id"]},
-                "task": extra["data_source"],
-                **last,
-            }
-
-
-def _parquet(rows: list[dict[str, Any]]) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows), sink, compression="zstd")
-    return sink.getvalue()

@@ -1,0 +1,45 @@
+"""Sandboxes that differ only in their environment variables.
+
+A server imports what its environment asks for before it forks (`evaluate.task.offline_models`), so code that
+needs other imports needs another server.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+from kernelmill.sandbox.parent import Doing, Sandbox
+
+
+class Pool:
+    """Sandboxes by environment, each made by `make` when it is first asked for. Safe to use from several threads."""
+
+    def __init__(self, make: Callable[[Mapping[str, str]], Sandbox]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._sandboxes: dict[frozenset[tuple[str, str]], Sandbox] = {}
+
+    def get(self, environment: Mapping[str, str]) -> Sandbox:
+        with self._lock:
+            key = frozenset(environment.items())
+            if key not in self._sandboxes:
+                self._sandboxes[key] = self._make(environment)
+            return self._sandboxes[key]
+
+    def doing(self) -> list[Doing]:
+        """What each running request is doing."""
+        return [one for sandbox in list(self._sandboxes.values()) for one in sandbox.doing()]
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for sandbox in list(self._sandboxes.values()):
+            sandbox.close()
