@@ -37,7 +37,18 @@ from kernelmill.evaluate.score.feedback import feedback
 from kernelmill.evaluate.servers import compiler, interpreter
 from kernelmill.evaluate.static.examine import StaticReport, examine
 from kernelmill.evaluate.task import offline_models
-from kernelmill.evaluate.verdict import AT_A_SIZE, Check, Flag, Grade, Perf, Result, Status, Tier, Verdict
+from kernelmill.evaluate.verdict import (
+    AT_A_SIZE,
+    ON_GPU,
+    Check,
+    Flag,
+    Grade,
+    Perf,
+    Result,
+    Status,
+    Tier,
+    Verdict,
+)
 from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.pool import Pool
 from kernelmill.sandbox.threads import threads
@@ -498,7 +509,10 @@ class Work:
         verdict.cost["gpu"] = verdict.task.pop("marks", {}) | {"new_judge": reply["result"]["new_judge"]}
         if untimed := reply["result"]["times"].get("untimed"):
             verdict.checks.append(Check("timing", "skip", untimed))
-        verdict.checks = [*earlier, *(dataclasses.replace(c, name=f"gpu:{c.name}") for c in verdict.checks)]
+        verdict.checks = [
+            *earlier,
+            *(dataclasses.replace(c, name=f"{ON_GPU}{c.name}") for c in verdict.checks),
+        ]
         known = {flag.code for flag in flags}
         verdict.flags = [*flags, *(flag for flag in verdict.flags if flag.code not in known)]
         verdict.grade.shape_specialised = too_small or grade.shape_specialised

@@ -101,7 +101,7 @@ PATTERNS = {
     "D12": Pattern("Sleeping in warm-up, so that few repetitions are made.", "a least number of repetitions; `sleep` in code that runs is hard", "GPU, static", "it cuts the number of repetitions"),
     "D13": Pattern("One absurdly small time in a mean.", "medians and intervals; nobody is faster than the memory moves the task's bytes (`D13.faster_than_the_memory`)", "GPU", "its times are made for the statistic"),
     "D14": Pattern("Another path when evaluated: environment, arguments, clock, stack.", "one path for all phases, an empty environment; asking is soft", "split, static", "it behaves in another way when evaluated"),
-    "D15": Pattern("Tuning or compiling in the timed region, or hidden in `__init__`.", "warm-up before anything is timed; its time is not reported yet", "GPU", "compiling or tuning takes part in the time"),
+    "D15": Pattern("Tuning or compiling in the timed region, or hidden in `__init__`.", "warm-up before anything is timed; `perf.compile_s` reports the time to compile", "GPU", "compiling or tuning takes part in the time"),
     "D16": Pattern("Luck with the device's clock rates.", "warm-up, alternating order of candidate and baseline", "GPU", "its speed comes from the clock rate"),
     "D17": Pattern("Tiny problems, where the reward is an absolute time.", "rewards are ratios to a baseline on the same problem", "split", "its speed comes from the size of the problem"),
     "E1": Pattern("The comparison is patched: `torch.allclose = ...`.", "hard, through aliases too; namespaces are compared; it is made elsewhere", "static, behaviour, split", "it changes how outputs are compared"),

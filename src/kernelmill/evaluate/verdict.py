@@ -18,9 +18,10 @@ import dataclasses
 import functools
 import json
 import math
+import re
 import types
 from dataclasses import dataclass, field
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 SCHEMA = "1.1"
 
@@ -61,7 +62,7 @@ SLICE = 4
 Truth = Literal["correct", "incorrect", "hack", "inconclusive"]
 Tier = Literal["static", "interpreter", "gpu", "gpu_timed"]
 Severity = Literal["hard", "soft", "info"]
-Result = Literal["pass", "fail", "skip", "unsupported"]
+Result = Literal["pass", "fail", "skip"]
 DropIn = Literal["strict", "by_order", "seed_only", "none"]
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
@@ -75,6 +76,27 @@ _TRUTH: dict[Status, Truth] = {
 
 def truth_of(status: Status) -> Truth:
     return _TRUTH.get(status, "incorrect")
+
+
+ON_GPU = "gpu:"
+"""Prefix of the names of checks that ran on the GPU."""
+
+
+class CheckName(NamedTuple):
+    kind: str
+    """What kind of check it is: `seed`, `ablation`."""
+    which: str
+    """Which one of its kind, if the name has a part after the colon."""
+    on_gpu: bool
+
+
+def parse_check_name(name: str) -> CheckName:
+    """Split a check's name: `gpu:distribution:x8` is the check `distribution` of `x8`, on the GPU.
+
+    A number at the end of the kind is dropped: `seed_0` is a `seed`.
+    """
+    kind, _, which = name.removeprefix(ON_GPU).partition(":")
+    return CheckName(re.sub(r"_\d+$", "", kind), which, name.startswith(ON_GPU))
 
 
 @dataclass

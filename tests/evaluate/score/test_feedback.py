@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import re
+import socket
 import traceback
 import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.evaluate.flags import CODES, PATTERNS, SOFT
+from kernelmill.evaluate.judge.session import Limits, Record, Returned, Session
 from kernelmill.evaluate.score.feedback import MAX_LETTERS, MAX_LINES, feedback
 from kernelmill.evaluate.score.quote import relevant_lines
 from kernelmill.evaluate.score.words import CHECKS, STATUS
-from kernelmill.evaluate.verdict import Check, Flag, Grade, Severity, Status, Verdict
+from kernelmill.evaluate.task.reference import Answer
+from kernelmill.evaluate.task.values import flatten
+from kernelmill.evaluate.verdict import Check, Flag, Grade, Severity, Status, Verdict, parse_check_name
+from kernelmill.sandbox.own_time import OwnTime
+from tests.conftest import ROOT
 from tests.cost import ratio
 from tests.evaluate.verdicts import CHECK_NAMES, STATUSES, target, timed, untimed, verdicts
 
@@ -66,7 +74,7 @@ def test_feedback_keeps_its_bounds_when_everything_is_as_long_as_it_can_be(statu
     checks = [
         Check(f"{name}{'x' * 5000}", result, "detail " * 2000, SEED, 1e300, 1e300, [1.0, 1.0], worst)
         for name in (*CHECK_NAMES, "ablation:", "distribution:")
-        for result in ("fail", "unsupported")
+        for result in ("fail", "skip")
     ]  # fmt: skip
     flags = [
         Flag(
@@ -123,9 +131,10 @@ def test_a_hack_is_told_the_evidence_in_words() -> None:
 
 
 def test_what_could_not_be_judged_is_told_so_and_why() -> None:
-    checks = [Check("seed_0", "unsupported", "tl.inline_asm_elementwise"), Check("oob", "pass")]
-    text = feedback(wrong("UNSUPPORTED", checks=checks))
+    checks = [Check("seed_0", "fail", "41 % of elements differ"), Check("oob", "pass")]
+    text = feedback(wrong("UNSUPPORTED", checks=checks, error="inline asm: tl.inline_asm_elementwise"))
     assert text.startswith("Not judged: it uses something that cannot be run here")
+    assert "41 %" not in text
     assert "tl.inline_asm_elementwise" in text
     assert "no judgement of the candidate" in text
     of_the_reference = feedback(wrong("UNSUPPORTED", error="the reference cannot be used: NameError: x"))
@@ -149,15 +158,17 @@ def test_the_worst_element_is_told_with_its_index_and_how_far_off_is_allowed() -
     assert str(SEED) not in text
 
 
-def test_of_a_constant_output_no_value_is_told() -> None:
-    worst = {"index": [0], "expected": 0.4375, "got": 1.0}
-    verdict = wrong(
-        checks=[Check("seed_0", "fail", "expected 0.4375, got 1.0", worst=worst)],
-        task={"constant_output": True},
-    )
-    assert "0.4375" not in feedback(verdict)
-    verdict.task = {}
-    assert "0.4375" in feedback(verdict)
+def test_of_a_constant_output_the_judge_records_no_value() -> None:
+    right = torch.full((8,), 0.4375)
+    answer = Answer(flatten(right.double()), flatten(right))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        session = Session(ours, Record(), Limits(), OwnTime(()))
+        for constant in (set[int](), {0}):
+            session.constant = constant
+            found = session.compare(Returned(flatten(torch.ones(8)), "", {}, 0.0), answer)
+            check = Check("seed_0", "fail", found.detail, worst=found.worst)
+            assert ("0.4375" in feedback(wrong(checks=[check]))) is not bool(constant)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +194,48 @@ def test_every_check_of_the_judge_has_a_sentence_of_its_own(name: str) -> None:
     assert "The check" not in text
     assert "{}" not in text
     assert any(words.split("{}")[0] in text for words in CHECKS.values())
+
+
+def test_a_check_on_the_gpu_is_told_as_such() -> None:
+    assert "- On the GPU: It was called with random inputs" in feedback(
+        wrong(checks=[Check("gpu:seed_0", "fail")])
+    )
+    assert "inputs of another kind (zero mean)" in feedback(
+        wrong(checks=[Check("gpu:distribution:zero_mean", "fail")])
+    )
+
+
+_RECORD = ("record.check", "silent.check", "session.judge", "Check")
+_COMPUTED = {
+    "judge/session.py": set[str](),  # Record.check and Session.judge pass on the name that they get
+    "probes/battery.py": {"odd_shape", "odd_shape:"},  # other_shape: its name is given in judge/worker.py
+    "probes/replay.py": {f"overwrite{which}" for which in ("", "_first", "_lines", "_suffix", "_one")},
+}
+"""The names of checks that are not literals where the check is recorded, by file."""
+
+
+def _recorded_names() -> set[str]:
+    """The first part of the names of all checks that the evaluator records."""
+    names, computed = set[str](), set[str]()
+    folder = ROOT / "src/kernelmill/evaluate"
+    for file in folder.rglob("*.py"):
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not (isinstance(call, ast.Call) and call.args and ast.unparse(call.func).endswith(_RECORD)):
+                continue
+            first = call.args[0].values[0] if isinstance(call.args[0], ast.JoinedStr) else call.args[0]
+            if isinstance(first, ast.Constant):
+                names.add(str(first.value))
+            else:
+                computed.add(str(file.relative_to(folder)))
+    assert computed == set(_COMPUTED)
+    return names.union(*_COMPUTED.values())
+
+
+def test_the_checks_with_words_are_those_that_are_recorded() -> None:
+    recorded = {
+        parse_check_name(f"{name}0" if name.endswith("_") else name).kind for name in _recorded_names()
+    }
+    assert recorded == {name.rstrip(":") for name in CHECKS}
 
 
 def test_a_check_that_nobody_has_heard_of_is_still_told() -> None:

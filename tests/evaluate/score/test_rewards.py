@@ -163,11 +163,11 @@ def test_roofline_is_the_fraction_and_at_most_1() -> None:
 
 
 def _probes(passed: int, failed: int) -> list[Check]:
-    free = [Check(name, "pass") for name in ("static", "import", "init", "compile:sm_90")]
+    free = [Check(name, "pass") for name in ("static", "import", "init", "compile:sm_90", "gpu:init")]
     return [
         *free,
         *[Check("seed_0", "pass")] * passed,
-        *[Check("drift", "fail")] * failed,
+        *[Check("gpu:drift", "fail")] * failed,
         Check("oob", "skip"),
     ]
 

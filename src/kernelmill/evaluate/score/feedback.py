@@ -2,8 +2,8 @@
 
 Under 40 lines and 4,000 characters. Untrusted text in it is cleaned and quoted (`quote`), because the
 candidate's error reaches the model that wrote it and anything else that reads the conversation. For a wrong
-output it gives one element per check, and once a few neighbours (`verdict.SLICE`). For an output that never
-changes it gives none, and it never gives a seed, so no answer can be copied from it.
+output it gives one element per check, and once a few neighbours (`verdict.SLICE`). It never gives a seed, and
+the judge records no values of an output that never changes, so no answer can be copied from it.
 
 It is a pure function of the record, and says nothing that is not in it.
 """
@@ -24,7 +24,7 @@ from kernelmill.evaluate.score.words import (
     STATUS,
     TIER,
 )
-from kernelmill.evaluate.verdict import BAD_REFERENCE, Check, Flag, Perf, Verdict
+from kernelmill.evaluate.verdict import BAD_REFERENCE, Check, Flag, Perf, Verdict, parse_check_name
 
 MAX_LINES = 39
 MAX_LETTERS = 3_999
@@ -58,26 +58,23 @@ def feedback(verdict: Verdict) -> str:
 
 
 def _failed(verdict: Verdict) -> list[str]:
-    """The failed checks, or for an inconclusive verdict the ones that could not be done.
-
-    Shows the first of each kind.
-    """
-    result = "unsupported" if verdict.verdict == "inconclusive" else "fail"
+    """The failed checks. Shows the first of each kind; none for an inconclusive verdict."""
+    if verdict.verdict == "inconclusive":
+        return []
     found: dict[str, list[Check]] = {}
     for check in verdict.checks:
-        if check.result == result:
+        if check.result == "fail":
             found.setdefault(_sentence(check.name), []).append(check)
     if not found:
         return []
-    lines = ["Could not be done:" if result == "unsupported" else "Failed:"]
+    lines = ["Failed:"]
     detailed = False
     for sentence, checks in list(found.items())[:_MAX_CHECKS]:
         more = f" ({len(checks)} times)" if len(checks) > 1 else ""
         lines.append(f"- {sentence}{more}")
-        constant = verdict.task.get("constant_output") is True
-        if seen := _seen(checks[0], constant=constant):
+        if seen := _seen(checks[0]):
             lines.append(f"  {seen}")
-        told = differs_lines(checks[0].differs or {}, values=not constant and not detailed)
+        told = differs_lines(checks[0].differs or {}, values=not detailed)
         detailed |= bool(told)
         lines += [f"  {line}" for line in told]
     if len(found) > _MAX_CHECKS:
@@ -86,22 +83,19 @@ def _failed(verdict: Verdict) -> list[str]:
 
 
 def _sentence(name: str) -> str:
-    """What was done, by the check's name: `seed_0`, `ablation:kernel`."""
-    kind, _, which = name.partition(":")
-    kind = re.sub(r"_\d+$", "", kind)
+    """What was done, by the check's name: `seed_0`, `ablation:kernel`, `gpu:seed_0`."""
+    kind, which, on_gpu = parse_check_name(name)
     sentence = CHECKS.get(f"{kind}:") if which else None
     sentence = sentence or CHECKS.get(kind)
     if sentence is None:
         return f"The check {one_line(name, 60)} was made."
-    return sentence.replace(
-        "{}", one_line(which, 60).replace("_", " ") if kind == "distribution" else one_line(which, 60)
-    )
+    words = one_line(which, 60)
+    sentence = sentence.replace("{}", words.replace("_", " ") if kind == "distribution" else words)
+    return f"On the GPU: {sentence}" if on_gpu else sentence
 
 
-def _seen(check: Check, *, constant: bool) -> str:
-    """What was found. Empty for an output that never changes, because it could be copied."""
-    if constant:
-        return ""
+def _seen(check: Check) -> str:
+    """What was found."""
     numbers = _how_far(check)
     detail = "" if numbers and _NUMBERS.fullmatch(check.detail) else check.detail
     parts = [one_element(detail, 200)] if detail.strip() else []

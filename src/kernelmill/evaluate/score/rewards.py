@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kernelmill.evaluate.verdict import Check, Status, Verdict
+from kernelmill.evaluate.verdict import Check, Status, Verdict, parse_check_name
 from kernelmill.settings.registry import Registry
 
 KEVIN_CLIP = 10.0
@@ -164,7 +164,7 @@ def _default_wrong(verdict: Verdict) -> float:
 
 
 def _is_probe(check: Check) -> bool:
-    return check.result in ("pass", "fail") and check.name.split(":")[0] not in _NO_PROBES
+    return check.result in ("pass", "fail") and parse_check_name(check.name).kind not in _NO_PROBES
 
 
 def _clip(value: float) -> float:

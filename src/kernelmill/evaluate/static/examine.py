@@ -34,7 +34,10 @@ class StaticReport:
     kernels: list[str] = field(default_factory=list)
     """Names of the functions that are kernels, including those that only other kernels call."""
     reachable: list[str] = field(default_factory=list)
-    """The kernels that the class may launch. An over-approximation, see `reach`."""
+    """The kernels that the class may launch. An over-approximation, see `reach`.
+
+    If it is empty, `flags` has A1.never_launched. The list itself is not part of a verdict; tests read it.
+    """
     loc: int = 0
     """Lines that are neither blank nor comments."""
 
