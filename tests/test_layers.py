@@ -68,6 +68,23 @@ def test_imports_go_downwards_only() -> None:
     assert wrong == []
 
 
+STAGES = ["sources", "record", "cut", "write", "prove"]
+"""The packages of `decompose`, in the order data flows."""
+
+
+def test_a_stage_of_decompose_imports_earlier_stages_only() -> None:
+    wrong = []
+    for module, file in MODULES.items():
+        here = module.split(".")[2:3]
+        if not module.startswith("kernelmill.decompose.") or here[0] not in STAGES:
+            continue
+        later = set(STAGES[STAGES.index(here[0]) + 1 :]) | ({"cut", "write"} if here == ["prove"] else set())
+        for name in imported(ast.parse(file.read_text(encoding="utf-8"))):
+            if name.startswith("kernelmill.decompose.") and name.split(".")[2] in later:
+                wrong.append(f"{module} imports {name}")
+    assert wrong == []
+
+
 def test_no_folder_holds_more_files_than_one_can_keep_in_mind() -> None:
     folders = {file.parent for file in FILES}
     wide = {

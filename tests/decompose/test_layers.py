@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from kernelmill.decompose.cut.layers import arguments
+from kernelmill.decompose.record.layers import arguments
 
 LAYERS: dict[str, tuple[nn.Module, dict[str, Any]]] = {
     "no weights by default": (nn.InstanceNorm2d(4), {}),

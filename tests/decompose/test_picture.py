@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from kernelmill.decompose.analysis import analysis
 from kernelmill.decompose.prove.prover import Proof
-from kernelmill.decompose.write.analysis import analysis
 from kernelmill.decompose.write.picture import rich_tree, svg
 from kernelmill.decompose.write.tree_file import NotATree
 from tests.decompose.models import node, tree

@@ -142,6 +142,17 @@ WITH_THE_SOURCE_AT_HAND: dict[str, Change] = {
         ("get_init_inputs():\n    return []", "get_init_inputs():\n    return [0.5]"),
     ),
 }  # fmt: skip
+_COUNTED = f"class Kind:\n    count = 0\n\n\n{CLASS}"
+SHARED_STATE = {
+    "a weight that a call ties": ("self.a = nn.Linear(8, 8)", "self.a.weight = self.b.weight\n        return x0"),
+    "the layer's class": ("self.a = nn.Linear(8, 8)\n        self.a.__class__.bias = self.b.bias", "return x0"),
+    "a class of the file": ("self.a = Kind\n        self.n = self.a.count + 1\n        self.a.count = self.n", "return x0"),
+    "a layer, then a class": ("self.a = nn.ReLU()\n        self.a = Kind\n        self.a.count = self.b.weight", "return x0"),
+    "a class inside of a layer": ("self.a = Own()\n        self.a.kind.count = self.b.weight", "return x0"),
+    "a method of a layer": ("self.a = nn.Linear(8, 8)\n        self.a.forward = self.b.forward", "return x0"),
+    "an object that a function returns": ("self.a = max(Kind, Kind)\n        self.a.count = self.b.weight", "return x0"),
+}  # fmt: skip
+"""Statements of `__init__` and of `forward`: writes to what other objects or later calls see."""
 WRONG = OTHER_VALUES | OTHER_PLACES | WITH_THE_SOURCE_AT_HAND
 
 
@@ -169,3 +180,36 @@ def test_a_wrong_decomposition_is_not_proven(name: str, good: Path, tmp_path: Pa
 def test_statements_of_the_source_may_do_what_they_like(name: str, good: Path, tmp_path: Path) -> None:
     code = (changed(good, tmp_path / "net", WITH_THE_SOURCE_AT_HAND[name]) / ACT).read_text(encoding="utf-8")
     assert straight_violations(code, code) == []
+
+
+def with_state(init: str, forward: str) -> str:
+    own = (
+        "class Own(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.kind = Kind"
+    )
+    code = problem(f"self.b = nn.Linear(8, 8)\n        {init}", "x0", ROWS).replace(CLASS, f"{_COUNTED}")
+    return code.replace(CLASS, f"{own}\n\n\n{CLASS}").replace("return x0", forward)
+
+
+@pytest.mark.parametrize("name", SHARED_STATE)
+def test_a_write_to_what_others_share_is_state(name: str) -> None:
+    found = straight_violations(with_state(*SHARED_STATE[name]), "")
+    assert [line for line in found if "state that outlives a call: self.a." in line], found
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        "self.a = nn.Linear(8, 8)\n        self.a.weight = self.b.weight",
+        "self.w = nn.Parameter(torch.randn(8, 8))\n        self.a = nn.Linear(8, 8)\n        self.a.weight = self.w",
+    ],
+)
+def test_weights_of_new_layers_may_be_tied(init: str) -> None:
+    assert straight_violations(with_state(init, "return self.a(self.b(x0))"), "") == []
+
+
+def test_weights_inside_of_a_module_of_the_author_may_be_tied() -> None:
+    own = (
+        "class Own(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.kind = Kind"
+    )
+    code = with_state("self.a = Own()\n        self.a.kind.weight = self.b.weight", "return self.a(x0)")
+    assert straight_violations(code, own) == []

@@ -25,25 +25,27 @@ from kernelmill.base.locks import take_lock
 from kernelmill.base.python_text import parse_module
 from kernelmill.base.terminal import size
 from kernelmill.base.tidy import NoFormatter, ruff_format
-from kernelmill.base.whole_file import write_whole
+from kernelmill.decompose.analysis import analysis
+from kernelmill.decompose.levels import FOLDERS, LEVELS, Level
 from kernelmill.decompose.model_folder import (
+    MANIFEST,
     Unusable,
     keep_levels,
     may_replace,
     opened,
+    ours,
     put_in_place,
     read_tree,
     unpacked,
+    write_manifest,
     write_model,
 )
 from kernelmill.decompose.prove.prover import RESULTS, SUMMARIES, Proof, Prover, prove_folder
-from kernelmill.decompose.prove.tree import FOLDERS, TREE
 from kernelmill.decompose.resume import Kept
 from kernelmill.decompose.sources.local_imports import with_local_modules
-from kernelmill.decompose.sources.problem_files import LEVEL, UNKNOWN, ModelFile, natural
-from kernelmill.decompose.write.analysis import analysis
+from kernelmill.decompose.sources.problem_files import LEVEL, UNKNOWN, ModelFile
 from kernelmill.decompose.write.picture import svg
-from kernelmill.decompose.write.tree_file import LEVELS, Level, TreeFile
+from kernelmill.decompose.write.tree_file import TreeFile
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.evaluate.task import offline_models
 from kernelmill.runner.executors import Threads
@@ -52,7 +54,6 @@ from kernelmill.runner.run import run_all
 from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.pool import Pool
 
-MANIFEST = "manifest.txt"
 MEMORY_MB = 5120
 _WORKER = "kernelmill.decompose.batch_worker"
 _ALLOCATED = re.compile(r"tried to allocate (\d+) bytes")
@@ -319,21 +320,6 @@ def _why(reply: Reply, memory_mb: int) -> str:
     return f"{reply['kind'].replace('_', ' ')}: {message}"
 
 
-def ours(out: Path) -> bool:
-    """Whether a folder may hold our results.
-
-    A set of problems has a manifest too, but one that lists files.
-    """
-    try:
-        return not any(
-            line.endswith(".py") for line in (out / MANIFEST).read_text(encoding="utf-8").splitlines()
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        return True  # the lock reports whether the folder can be created
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
 def left_behind(out: Path) -> list[Path]:
     """Folders that a killed process left: models that were incomplete, or were being replaced."""
     return [
@@ -369,22 +355,3 @@ def failed_texts(folder: Path) -> list[tuple[str, ...]]:
     # "level_0_kernel/gelu_fp32.py: its outputs are …"
     failed += [(re.split("[ :]", fault)[0],) for fault in summary["level_files"]["faults"]]
     return [] if summary["tree_faults"] else failed
-
-
-def write_manifest(out: Path) -> None:
-    write_whole(out / MANIFEST, "".join(f"{place}\n" for place in proven(out)).encode())
-
-
-def proven(out: Path) -> list[str]:
-    """The models in an output folder whose proof holds, as `level3/5_AlexNet`."""
-    found = []
-    for file in out.glob(f"*/*/{TREE}"):
-        if file.parent.name.startswith("."):
-            continue  # left by a killed process
-        try:
-            tree, _ = read_tree(file.parent)
-        except ValueError:
-            continue  # an unreadable tree is not marked as proven
-        if tree.metadata.verification_status == "PASS":
-            found.append(f"{file.parent.parent.name}/{file.parent.name}")
-    return sorted(found, key=natural)

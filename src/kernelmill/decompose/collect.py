@@ -26,11 +26,11 @@ from kernelmill.base.python_text import parse_module
 from kernelmill.base.terminal import plain
 from kernelmill.base.whole_file import encoded
 from kernelmill.decompose.command import LEVELS_HELP, levels_of
+from kernelmill.decompose.levels import FOLDERS, LEVELS, Level
 from kernelmill.decompose.model_folder import put_in_place, read_tree
 from kernelmill.decompose.prove.command import model_folders
-from kernelmill.decompose.prove.tree import FOLDERS
 from kernelmill.decompose.sources.problem_files import natural
-from kernelmill.decompose.write.tree_file import LEVELS, Level, Node, TreeFile
+from kernelmill.decompose.write.tree_file import Node, TreeFile
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.settings.arguments import Parser
 

@@ -21,12 +21,12 @@ from kernelmill.base.extras import require
 from kernelmill.base.terminal import duration, plain
 from kernelmill.base.whole_file import write_whole
 from kernelmill.decompose.batch import Decomposer, Outcome, graph
+from kernelmill.decompose.levels import LEVELS, Level
 from kernelmill.decompose.model_folder import Unusable
 from kernelmill.decompose.sources.hf import hf_source
 from kernelmill.decompose.sources.importable import keyword, module_source
 from kernelmill.decompose.sources.problem_files import ModelFile, model_files
 from kernelmill.decompose.write.picture import rich_tree
-from kernelmill.decompose.write.tree_file import LEVELS, Level
 from kernelmill.errors import SourceError
 from kernelmill.runner.progress import ItemProgress
 from kernelmill.settings.arguments import Parser, at_least, processors

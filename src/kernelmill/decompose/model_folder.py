@@ -1,5 +1,7 @@
 """The folder of one decomposed model: write a sandboxed process's reply as files, atomically.
 
+Also the manifest of an output folder, which lists the models whose proof holds.
+
 Untrusted code ran in that process, so a reply may contain anything: file names are checked before any write.
 """
 
@@ -15,10 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.base.tidy import ruff_format
-from kernelmill.decompose.prove.tree import FOLDERS, TREE
-from kernelmill.decompose.write.tree_file import Level, NotATree, TreeFile, typed
+from kernelmill.base.whole_file import write_whole
+from kernelmill.decompose.levels import FOLDERS, Level
+from kernelmill.decompose.prove.tree import TREE
+from kernelmill.decompose.sources.problem_files import natural
+from kernelmill.decompose.write.tree_file import NotATree, TreeFile, typed
 from kernelmill.errors import OutputError
 
+MANIFEST = "manifest.txt"
 MAX_FILES = 256 << 20
 """Maximum total bytes of one model's files."""
 ORIGINAL = "verification/original.py"
@@ -132,3 +138,37 @@ def put_in_place(temporary: Path, target: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise OutputError(f"{target} cannot be written ({error.strerror})") from None
+
+
+def ours(out: Path) -> bool:
+    """Whether a folder may hold our results.
+
+    A set of problems has a manifest too, but one that lists files.
+    """
+    try:
+        return not any(
+            line.endswith(".py") for line in (out / MANIFEST).read_text(encoding="utf-8").splitlines()
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return True  # the lock reports whether the folder can be created
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def write_manifest(out: Path) -> None:
+    write_whole(out / MANIFEST, "".join(f"{place}\n" for place in proven(out)).encode())
+
+
+def proven(out: Path) -> list[str]:
+    """The models in an output folder whose proof holds, as `level3/5_AlexNet`."""
+    found = []
+    for file in out.glob(f"*/*/{TREE}"):
+        if file.parent.name.startswith("."):
+            continue  # left by a killed process
+        try:
+            tree, _ = read_tree(file.parent)
+        except ValueError:
+            continue  # an unreadable tree is not marked as proven
+        if tree.metadata.verification_status == "PASS":
+            found.append(f"{file.parent.parent.name}/{file.parent.name}")
+    return sorted(found, key=natural)

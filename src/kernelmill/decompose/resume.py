@@ -15,10 +15,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from kernelmill.decompose.levels import Level
 from kernelmill.decompose.model_folder import read_tree
 from kernelmill.decompose.prove.prover import Proof
 from kernelmill.decompose.sources.problem_files import ModelFile
-from kernelmill.decompose.write.tree_file import Level, NotATree
+from kernelmill.decompose.write.tree_file import NotATree
 
 FILE = ".decomposed.jsonl"
 _PACKAGES = ("torch", "transformers", "ruff")

@@ -13,7 +13,7 @@ import torch
 from kernelmill.decompose.cut.partition import partition
 from kernelmill.decompose.record.capture import Refused, build, capture, other_shapes
 from kernelmill.decompose.record.record import Record
-from kernelmill.decompose.record.values import held, sign_of
+from kernelmill.decompose.record.tensor_literals import held, sign_of
 from kernelmill.decompose.sources.source_parts import standing_alone
 from kernelmill.decompose.write.class_body import Weight
 from kernelmill.decompose.write.files import Files, Source

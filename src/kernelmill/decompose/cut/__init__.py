@@ -4,6 +4,5 @@ In: a `Record`. Out: a tree of `Part`s from `partition.partition`. Nothing is ru
 
     partition     the partitioning, and `Part`
     op_patterns   calls that together form one named operation
-    kinds         the kind and name of each operation; shared with `record` and `write`
-    layers        constructor arguments of torch layers; shared with `record`
+    kinds         the kind and name of each operation; shared with `write`
 """

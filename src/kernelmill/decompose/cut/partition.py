@@ -18,13 +18,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from kernelmill.decompose.cut.kinds import is_idle, kind_of, short_of, snake, title_of
 from kernelmill.decompose.cut.op_patterns import named_groups
+from kernelmill.decompose.levels import Level
 from kernelmill.decompose.record.record import Op, Record, Scope, Value, values_of
-
-Level = Literal["kernel", "fusion", "layer", "model"]
 
 MAX_FUSED = 5
 _MODULE_KERNEL = 16
@@ -415,4 +414,4 @@ def _check_order(part: Part, there: Iterable[Value]) -> None:
         known |= set(child.outputs)
 
 
-__all__ = ["Level", "Part", "partition", "short_of"]
+__all__ = ["Part", "partition", "short_of"]

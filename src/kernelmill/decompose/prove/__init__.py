@@ -1,9 +1,28 @@
 """Prove from the files alone that a decomposed model computes what the model computes.
 
 In: the folder of a decomposed model, ours or anybody's. Out: verification results in that folder, and a
-`Proof`. The proof does not trust the code that wrote the files: it imports nothing from `cut` or `write`, and
-`tree` reads the tree's format on its own. `tree`, `source` and `child` check text and run nothing. Everything
-from `worker` down (`build`, `trace`, `record`, `numbers`, `values`, `files`, `intact`) runs in a sandboxed
-process only. From outside, use `prover` (`Prover`, `prove_folder`, `Proof`), `command.model_folders`, and the
-names in `tree`.
+`Proof`. The proof does not trust the code that wrote the files: no module below imports `cut` or `write`, and
+`tree` reads the tree's format on its own. Only `command`, which decides nothing, also updates the manifest by
+`decompose.model_folder`.
+
+    command      the command line of `prove`
+    prover       prove a folder: `Prover`, `prove_folder`, `Proof`
+    tree         read and check the tree and its files; run nothing
+    source       rules for a parent: it only calls its children
+    child        rules for a self-contained file: it only computes
+    uses         check that the tree's parts are used as it says
+
+In a sandboxed process only, because these execute untrusted code:
+
+    worker       prove one claim
+    files        check one self-contained file
+    straight     check that a file has only one code path
+    build        build both sides of a claim, and look up their tensors
+    trace        run a side, and record its operations
+    record       the operations of one run
+    operations   compare the operations of both sides
+    sizes        smaller sizes at which a claim is compared
+    numbers      compare the numbers of both sides
+    values       inputs, weights and comparisons
+    intact       detect a run that changes torch or the prover
 """

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kernelmill.base.terminal import plain
-from kernelmill.decompose.batch import MANIFEST, ours, write_manifest
+from kernelmill.decompose.model_folder import MANIFEST, ours, write_manifest
 from kernelmill.decompose.prove.prover import MEMORY_MB, TIMEOUT, Proof, Prover, prove_folder
 from kernelmill.decompose.prove.tree import TREE
 from kernelmill.decompose.sources.problem_files import natural

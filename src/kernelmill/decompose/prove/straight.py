@@ -9,6 +9,7 @@ Statements copied verbatim from the source (a module that is kept whole) are the
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,12 +86,11 @@ def straight_violations(code: str, source: str) -> list[str]:
     if isinstance(tree, str):
         return [tree]
     authors = {ast.dump(node) for node in original.body} if not isinstance(original, str) else set()
-    reading = _Reading(tree)
-    found = []
-    for node in tree.body:
-        if ast.dump(node) not in authors:
-            found += [f"line {getattr(at, 'lineno', '?')}: {what}" for at, what in reading.top(node)]
-    return found
+    checked = [node for node in tree.body if ast.dump(node) not in authors]
+    reading = _Reading(tree, checked)
+    return [
+        f"line {getattr(at, 'lineno', '?')}: {what}" for node in checked for at, what in reading.top(node)
+    ]
 
 
 def has_authors_classes(code: str, source: str) -> bool:
@@ -119,7 +119,8 @@ Wrong = Iterator[tuple[ast.AST, str]]
 
 
 class _Reading:
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, checked: list[ast.stmt]) -> None:
+        """`checked` are the statements that are not copied from the source."""
         nodes = list(ast.walk(tree))
         self._modules = dict(aliases(nodes))
         self._imported = {
@@ -132,6 +133,9 @@ class _Reading:
             node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
         } - set(_NOT_LOOKED_AT)
         self._numbers = set(_given_numbers(tree))
+        self._classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+        self._authors = self._classes - {node.name for node in checked if isinstance(node, ast.ClassDef)}
+        self._layers = self._new_layers([node for one in checked for node in ast.walk(one)])
 
     def top(self, node: ast.stmt) -> Wrong:
         match node:
@@ -207,10 +211,55 @@ class _Reading:
                     yield from self._target(part, value, numbers, making)
             case ast.Attribute(value=ast.Name(id="self")) if making:
                 return
+            case ast.Attribute() if making and self._is_tie(target, value):
+                return
             case ast.Subscript(value=ast.Name(), slice=index):
                 yield from self._expression(index, numbers, making)
             case _:
                 yield target, f"state that outlives a call: {_text(target)}"
+
+    def _is_tie(self, target: ast.Attribute, value: ast.expr) -> bool:
+        """Whether a constructor ties weights: `self.head.weight = self.embedding.weight`.
+
+        A constructor may set the state of the object under construction: its own attributes, and those of a
+        layer that it has just made. Anything else may be shared with other objects (a class, through
+        `self.head.__class__` or `self.kind = Kind`), and would count how many were built. So both paths start
+        at an attribute that only ever holds new layers. The target is an attribute of that layer, or, if the
+        layer's class is the author's, of a module inside it.
+        """
+        to, of = _path(target), _path(value)
+        if not to or not of or to[0] not in self._layers or any(name.startswith("_") for name in (*to, *of)):
+            return False
+        inside = len(to) == 2 or self._layers[to[0]] in self._authors
+        return inside and to[-1] not in {*_OF_MODULES, "forward"} and (len(of) == 1 or of[0] in self._layers)
+
+    def _new_layers(self, nodes: list[ast.AST]) -> dict[str, str]:
+        """The attributes of `self` that every assignment sets to a new layer, and the layer's class."""
+        stores = Counter(
+            node.attr
+            for node in nodes
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_weight(node)
+        )
+        made: dict[str, list[str]] = {}
+        for node in nodes:
+            match node:
+                case ast.Assign(
+                    targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Call(func=func)
+                ) if self._is_layer(func):
+                    made.setdefault(name, []).append(_text(func))
+        return {
+            name: kinds[0]
+            for name, kinds in made.items()
+            if len(kinds) == stores[name] and len(set(kinds)) == 1
+        }
+
+    def _is_layer(self, func: ast.expr) -> bool:
+        """Whether a call of it makes a module: it is a class of torch or of this file."""
+        if isinstance(func, ast.Name) and func.id in self._classes:
+            return True
+        place = self._imported.get(func.id) if isinstance(func, ast.Name) else self._place(func)
+        found = _found(place) if place is not None else None
+        return isinstance(found, type) and issubclass(found, nn.Module)
 
     def _expression(self, node: ast.AST, numbers: set[str], making: bool) -> Wrong:
         match node:
@@ -419,6 +468,16 @@ def _overridable() -> set[int]:
 def _last(node: ast.expr) -> str:
     """The last part of a function's name."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _path(node: ast.expr) -> list[str]:
+    """The attribute path of an expression below `self`; empty if it is none."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            return [name]
+        case ast.Attribute(value=value, attr=name) if above := _path(value):
+            return [*above, name]
+    return []
 
 
 def _root(node: ast.expr) -> str:

@@ -1,7 +1,17 @@
 """Record one run of a model, call by call. This executes untrusted code: use it only in a sandboxed process.
 
 In: the model's source. Out: a `Record` of calls in order, inside the modules that made them, with the values
-of constants. Entry points: `capture.capture`, `capture.other_shapes`, `capture.build`, `graph.graph_of`, and
-`values` for expressions that recreate tensors. `record` has the data types that all later stages read.
-`prove` uses `fake`, `caches` and `shortcuts`. `recorder` and `variables` are internal.
+of constants.
+
+    record           the data types that all later stages read
+    capture          run a model and record it: `capture`, `other_shapes`, `build`
+    recorder         record the calls of one run
+    keep_whole       which modules are recorded as one call, and how to create them again
+    layers           constructor arguments of torch layers
+    tensor_literals  expressions that recreate tensors
+    variables        the author's names for results
+    graph            the record as JSON
+    fake             fake tensors, some with values; also used by `prove`
+    caches           clear caches that outlive a run; also used by `prove`
+    shortcuts        disable torch's shortcuts; also used by `prove`
 """

@@ -6,7 +6,7 @@ run, so torch layers are recorded as one call and other modules as scopes. Nothi
 is interpreted, so anything that runs can be recorded. If the constructor reads values, it runs on real
 tensors and only the run is fake. If `forward` reads values, everything is real.
 
-A module that one run does not describe (see `write.keep_whole`) is recorded as one call, and the model runs
+A module that one run does not describe (see `record.keep_whole`) is recorded as one call, and the model runs
 on real tensors. Not covered: a view that is read after its base was written through another view.
 """
 
@@ -22,14 +22,14 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 import torch
 from torch import nn
 
+from kernelmill.decompose.literals import RESERVED
 from kernelmill.decompose.record.caches import clear_caches
 from kernelmill.decompose.record.fake import Fakes
+from kernelmill.decompose.record.keep_whole import Keep, note_constructors
 from kernelmill.decompose.record.record import TRAINING, Float, Int, Op, Record, Scope, Value, tree_map
 from kernelmill.decompose.record.recorder import FILE, Recorder, Refused, bound_arguments, tensors_of
 from kernelmill.decompose.record.shortcuts import no_shortcuts
 from kernelmill.decompose.record.variables import variables
-from kernelmill.decompose.write.keep_whole import Keep, note_constructors
-from kernelmill.decompose.write.literals import RESERVED
 from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 

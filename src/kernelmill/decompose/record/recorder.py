@@ -24,12 +24,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._mode_utils import no_dispatch
 
-from kernelmill.decompose.cut.layers import arguments
 from kernelmill.decompose.record.fake import has_value, is_uninitialised
+from kernelmill.decompose.record.keep_whole import Keep, looks, made_with, sized_by_values
+from kernelmill.decompose.record.layers import arguments
 from kernelmill.decompose.record.record import Int, Leaf, Op, Scope, Tree, Value, tracked, tree_map
-from kernelmill.decompose.record.values import held
+from kernelmill.decompose.record.tensor_literals import held
 from kernelmill.decompose.record.variables import Place, Places
-from kernelmill.decompose.write.keep_whole import Keep, looks, made_with, sized_by_values
 
 FILE = "decomposed_model.py"
 MAX_OPS = 20_000

@@ -1,7 +1,15 @@
-"""Write parts as files: readable source, the tree, its analysis and its picture.
+"""Write parts as files: readable source, the tree and its picture.
 
-In: a tree of `Part`s and the `Record`; for the analysis and the picture, the finished tree file. Out: texts
-by path; `decompose.model_folder` writes them to disk. Entry points: `files.Files`, `analysis.analysis`,
-`picture.svg`, `picture.rich_tree` and the types in `tree_file`. `record` uses `keep_whole` and `literals`.
-`emit`, `class_body`, `naming` and `parents` are internal, except `class_body.Weight`.
+In: a tree of `Part`s and the `Record`; for the picture, the finished tree file. Out: texts by path;
+`decompose.model_folder` writes them to disk.
+
+    files            all files of a model: `Files`
+    emit             the class of one part
+    class_body       the state of that class: layers, parameters and buffers; `Weight`
+    parents          the class of a part that calls its children
+    example_inputs   the inputs in `get_inputs`
+    literals         names and sizes in emitted source
+    naming           names of files and classes
+    tree_file        `decomposition_tree.json` with types
+    picture          `tree.svg`, and the tree in a terminal
 """

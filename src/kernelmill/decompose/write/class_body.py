@@ -14,8 +14,9 @@ from typing import Any
 
 from kernelmill.decompose.cut.kinds import snake
 from kernelmill.decompose.cut.partition import Part
+from kernelmill.decompose.literals import constant
 from kernelmill.decompose.record.record import Leaf, Written
-from kernelmill.decompose.write.literals import OF_MODULES, constant, numbered
+from kernelmill.decompose.write.literals import OF_MODULES, numbered
 
 
 @dataclass(frozen=True)

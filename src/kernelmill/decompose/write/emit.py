@@ -17,17 +17,10 @@ import torch
 
 from kernelmill.decompose.cut.kinds import short_of, title_of
 from kernelmill.decompose.cut.partition import Part
+from kernelmill.decompose.literals import RESERVED, constant
 from kernelmill.decompose.record.record import TRAINING, Float, Int, Op, Tree, Value, values_of
 from kernelmill.decompose.write.class_body import Held, Weight
-from kernelmill.decompose.write.literals import (
-    RESERVED,
-    Shapes,
-    both,
-    constant,
-    names_of_inputs,
-    numbered,
-    sized,
-)
+from kernelmill.decompose.write.literals import Shapes, both, names_of_inputs, numbered, sized
 
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "true_divide": "/", "__truediv__": "/", "matmul": "@", "__matmul__": "@",

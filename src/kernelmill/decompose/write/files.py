@@ -14,19 +14,18 @@ from itertools import zip_longest
 from typing import Any
 
 from kernelmill.decompose.cut.kinds import kind_of, title_of
-from kernelmill.decompose.cut.partition import Level, Part
+from kernelmill.decompose.cut.partition import Part
+from kernelmill.decompose.levels import FOLDERS
+from kernelmill.decompose.literals import constant
 from kernelmill.decompose.record.record import Record, Value
-from kernelmill.decompose.record.values import given
 from kernelmill.decompose.sources.source_parts import own_classes, own_inputs
 from kernelmill.decompose.write.class_body import Weight
 from kernelmill.decompose.write.emit import Made, Writer
-from kernelmill.decompose.write.literals import OF_MODULES, Shapes, both, constant, names_of_inputs, numbered
+from kernelmill.decompose.write.example_inputs import given
+from kernelmill.decompose.write.literals import OF_MODULES, Shapes, both, names_of_inputs, numbered
 from kernelmill.decompose.write.naming import class_name, file_name, plain, same_for_all
 from kernelmill.decompose.write.parents import Names
 
-FOLDERS: dict[Level, str] = {
-    "model": "level_3_model", "layer": "level_2_layer", "fusion": "level_1_fusion", "kernel": "level_0_kernel",
-}  # fmt: skip
 _RUN = '''
 
 def run_tests():

@@ -1,21 +1,18 @@
-"""Names, sizes and constants as written in emitted source."""
+"""Names and sizes as written in emitted source."""
 
 from __future__ import annotations
 
-import builtins
 import keyword
 from collections.abc import Iterator
 from itertools import chain, count
-from typing import Any
 
-import torch
 from torch import nn
 
 from kernelmill.decompose.cut.kinds import short_of
 from kernelmill.decompose.cut.partition import Part
-from kernelmill.decompose.record.record import Float, Int, Tree, Value, Written
+from kernelmill.decompose.literals import RESERVED
+from kernelmill.decompose.record.record import Float, Int, Tree, Value
 
-RESERVED = frozenset(["F", "torch", "nn", "math", "self", *dir(builtins)])
 OF_MODULES = frozenset(["training", *dir(nn.Module)])
 """Names that no layer or weight may have: `self.float` is a method."""
 Shapes = dict[Value, tuple[int, ...]]
@@ -43,31 +40,6 @@ def both(value: Value, axis: int, other: Shapes) -> tuple[int, int]:
     """A size, and the same size with other inputs."""
     assert value.shape is not None
     return int(value.shape[axis]), int(other.get(value, value.shape)[axis])
-
-
-def constant(value: Any) -> str:
-    if isinstance(value, Written):
-        return value.text
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return f'float("{value}")'
-    if isinstance(value, float) and value != value:
-        return 'float("nan")'
-    if isinstance(value, tuple):
-        inner = ", ".join(constant(item) for item in value)
-        return f"({inner},)" if len(value) == 1 else f"({inner})"
-    if isinstance(value, list):
-        return f"[{', '.join(constant(item) for item in value)}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{constant(key)}: {constant(item)}' for key, item in value.items())}}}"
-    if value is None or isinstance(value, bool | int | float | str | complex | range):
-        return repr(value)
-    if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
-        return str(value)
-    if value is Ellipsis:
-        return "..."
-    if value in (bool, int, float):
-        return str(value.__name__)
-    raise ValueError(f"a {type(value).__name__} cannot be written as a constant")
 
 
 def names_of_inputs(part: Part) -> dict[Value, str]:
@@ -98,6 +70,3 @@ def names_of_inputs(part: Part) -> dict[Value, str]:
             name = next(letter for letter in letters if letter not in found.values())
         found[value] = name
     return found
-
-
-__all__ = ["OF_MODULES", "RESERVED", "Shapes", "both", "constant", "names_of_inputs", "numbered", "sized"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import keyword
 
 from kernelmill.decompose.cut.partition import Part
+from kernelmill.decompose.literals import constant
 from kernelmill.decompose.record.record import Record, Tree, Value, values_of
-from kernelmill.decompose.write.literals import Shapes, both, constant, names_of_inputs, numbered
+from kernelmill.decompose.write.literals import Shapes, both, names_of_inputs, numbered
 
 
 class Names:

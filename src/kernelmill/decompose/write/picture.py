@@ -14,7 +14,8 @@ from rich.text import Text
 from rich.tree import Tree as RichTree
 
 from kernelmill.base.terminal import plain
-from kernelmill.decompose.write.tree_file import LEVELS, Level, Row, TreeFile, rows, shapes, typed
+from kernelmill.decompose.levels import LEVELS, Level
+from kernelmill.decompose.write.tree_file import Row, TreeFile, rows, shapes, typed
 
 _FILL: dict[Level, str] = {"model": "#5b3f8c", "layer": "#1f5fa8", "fusion": "#b4610a", "kernel": "#2b7a3d"}
 _STYLE: dict[Level, str] = {"model": "magenta", "layer": "blue", "fusion": "yellow", "kernel": "green"}

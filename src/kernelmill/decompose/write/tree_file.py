@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-Level = Literal["model", "layer", "fusion", "kernel"]
-LEVELS: tuple[Level, ...] = ("kernel", "fusion", "layer", "model")
+from kernelmill.decompose.levels import Level
 
 
 class NotATree(ValueError):

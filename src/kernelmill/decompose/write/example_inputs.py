@@ -1,18 +1,14 @@
-"""Write tensor values as expressions: masks, tables and positions of a model, and inputs for its parts."""
+"""Write expressions for the inputs of a part, with values like those that it gets inside the model."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from kernelmill.decompose.cut.kinds import kind_of, short_of
 from kernelmill.decompose.cut.partition import Part
+from kernelmill.decompose.literals import constant
 from kernelmill.decompose.record.record import Value, values_of
-from kernelmill.decompose.write.literals import constant
 
-_LITERAL = 16
-_FROM_ZERO = 0.5
 _NAMES = {
     "makes": """
     relu ReLU relu6 ReLU6 sigmoid Sigmoid exp abs square softplus Softplus hardsigmoid Hardsigmoid sqrt rsqrt softmax Softmax norm
@@ -32,57 +28,6 @@ _OF_POSITIVE = frozenset(
 _TO_INTEGERS = frozenset(["long", "int", "to", "type"])
 _FAR = 12
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
-
-
-def held(tensor: torch.Tensor) -> str | None:
-    """An expression for a tensor that is not a parameter; None if any numbers of its shape will do."""
-    shape, dtype = tuple(tensor.shape), tensor.dtype
-    if not tensor.numel():
-        return f"torch.empty({constant(shape)}, dtype={dtype})"
-    typed = "" if dtype == torch.float32 else f", dtype={dtype}"
-    if tensor.numel() <= _LITERAL and not dtype.is_complex:
-        return f"torch.tensor({constant(tensor.tolist())}{typed})"
-    first = tensor.flatten()[0].item()
-    if bool((tensor == first).all()):
-        return f"torch.full({constant(shape)}, {constant(first)}{typed})"
-    for name in ("tril", "triu"):
-        ones = getattr(torch, name)(torch.ones(shape[-2:], dtype=dtype)) if len(shape) > 1 else None
-        if ones is not None and bool((tensor == ones).all()):
-            square = f"torch.{name}(torch.ones({shape[-2]}, {shape[-1]}{typed}))"
-            return square if len(shape) == 2 else f"{square}.expand({constant(shape)}).contiguous()"
-    upper = (
-        torch.triu(torch.full(shape[-2:], float("-inf")), 1)
-        if len(shape) > 1 and dtype.is_floating_point
-        else None
-    )
-    if upper is not None and bool((tensor == upper.to(dtype)).all()):
-        return f'torch.triu(torch.full({constant(shape)}, float("-inf"){typed}), 1)'
-    flat = tensor.flatten()
-    if (
-        not dtype.is_complex
-        and dtype != torch.bool
-        and bool((flat == torch.arange(flat.numel(), dtype=dtype)).all())
-    ):
-        return f"torch.arange({flat.numel()}{typed}).view({constant(shape)})"
-    if dtype == torch.bool:
-        return f"torch.rand({constant(shape)}) > 0.5"
-    if not dtype.is_floating_point and not dtype.is_complex:
-        return f"torch.randint({int(tensor.min())}, {int(tensor.max()) + 1}, {constant(shape)}{typed})"
-    if dtype.is_floating_point and bool((tensor >= 0).all()) and bool(torch.isfinite(tensor).all()):
-        most = float(tensor.max())
-        return f"torch.rand({constant(shape)}{typed}) * {float(f'{most:.3g}')}"
-    return None
-
-
-def sign_of(tensor: torch.Tensor) -> int:
-    """The sign of a parameter that starts away from zero (a scale of ones, the log of a rate); else 0."""
-    if (
-        not tensor.is_floating_point()
-        or not tensor.numel()
-        or abs(float(tensor.double().mean())) < _FROM_ZERO
-    ):
-        return 0
-    return 1 if bool((tensor > 0).all()) else -1 if bool((tensor < 0).all()) else 0
 
 
 def given(part: Part, value: Value) -> str:

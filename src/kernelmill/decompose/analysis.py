@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kernelmill.base.terminal import plain
+from kernelmill.decompose.levels import LEVELS, Level
 from kernelmill.decompose.prove.prover import Proof
-from kernelmill.decompose.write.tree_file import LEVELS, Level, Node, TreeFile, shapes, typed
+from kernelmill.decompose.write.tree_file import Node, TreeFile, shapes, typed
 
 _WHAT: dict[Level, str] = {
     "model": "the whole, where it holds layers or more than 12 kernels",
@@ -17,9 +18,6 @@ _WHAT: dict[Level, str] = {
     "fusion": "2 to 5 kernels that one would write as one",
     "kernel": "one operation that a person would name",
 }
-_FOLDERS: dict[Level, str] = {
-    "model": "level_3_model", "layer": "level_2_layer", "fusion": "level_1_fusion", "kernel": "level_0_kernel",
-}  # fmt: skip
 _ROADS = {
     "fake": "The model was built and run once on tensors that have sizes and no memory.",
     "real constructor": "The model was built for real, because its constructor looks at numbers, and run once on tensors without memory.",

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from kernelmill.decompose.literals import constant
 from kernelmill.decompose.record.record import Written
-from kernelmill.decompose.write.literals import constant
 
 _MADE = "_kernelmill_made_with"
 _CONSTANTS = (int, float, str, bool, type(None))

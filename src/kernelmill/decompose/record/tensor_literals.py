@@ -1,0 +1,63 @@
+"""Write tensor values as expressions: masks, tables and positions of a model."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelmill.decompose.literals import constant
+
+_LITERAL = 16
+"""Tensors with up to this many elements are written out."""
+_FROM_ZERO = 0.5
+"""A parameter whose mean is closer to zero than this has no sign of its own."""
+
+
+def held(tensor: torch.Tensor) -> str | None:
+    """An expression for a tensor that is not a parameter; None if any numbers of its shape will do."""
+    shape, dtype = tuple(tensor.shape), tensor.dtype
+    if not tensor.numel():
+        return f"torch.empty({constant(shape)}, dtype={dtype})"
+    typed = "" if dtype == torch.float32 else f", dtype={dtype}"
+    if tensor.numel() <= _LITERAL and not dtype.is_complex:
+        return f"torch.tensor({constant(tensor.tolist())}{typed})"
+    first = tensor.flatten()[0].item()
+    if bool((tensor == first).all()):
+        return f"torch.full({constant(shape)}, {constant(first)}{typed})"
+    for name in ("tril", "triu"):
+        ones = getattr(torch, name)(torch.ones(shape[-2:], dtype=dtype)) if len(shape) > 1 else None
+        if ones is not None and bool((tensor == ones).all()):
+            square = f"torch.{name}(torch.ones({shape[-2]}, {shape[-1]}{typed}))"
+            return square if len(shape) == 2 else f"{square}.expand({constant(shape)}).contiguous()"
+    upper = (
+        torch.triu(torch.full(shape[-2:], float("-inf")), 1)
+        if len(shape) > 1 and dtype.is_floating_point
+        else None
+    )
+    if upper is not None and bool((tensor == upper.to(dtype)).all()):
+        return f'torch.triu(torch.full({constant(shape)}, float("-inf"){typed}), 1)'
+    flat = tensor.flatten()
+    if (
+        not dtype.is_complex
+        and dtype != torch.bool
+        and bool((flat == torch.arange(flat.numel(), dtype=dtype)).all())
+    ):
+        return f"torch.arange({flat.numel()}{typed}).view({constant(shape)})"
+    if dtype == torch.bool:
+        return f"torch.rand({constant(shape)}) > 0.5"
+    if not dtype.is_floating_point and not dtype.is_complex:
+        return f"torch.randint({int(tensor.min())}, {int(tensor.max()) + 1}, {constant(shape)}{typed})"
+    if dtype.is_floating_point and bool((tensor >= 0).all()) and bool(torch.isfinite(tensor).all()):
+        most = float(tensor.max())
+        return f"torch.rand({constant(shape)}{typed}) * {float(f'{most:.3g}')}"
+    return None
+
+
+def sign_of(tensor: torch.Tensor) -> int:
+    """The sign of a parameter that starts away from zero (a scale of ones, the log of a rate); else 0."""
+    if (
+        not tensor.is_floating_point()
+        or not tensor.numel()
+        or abs(float(tensor.double().mean())) < _FROM_ZERO
+    ):
+        return 0
+    return 1 if bool((tensor > 0).all()) else -1 if bool((tensor < 0).all()) else 0
