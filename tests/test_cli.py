@@ -13,11 +13,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from kernelmill.base.rows import FilteredRow
+from kernelmill.base.rows import Difficulty, EvalsRow
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, command, evals_row, read_rows, write_rows
 
 Mill = Callable[..., subprocess.CompletedProcess[str]]
+
+
+class FilteredRow(EvalsRow, kw_only=True):
+    """An evals row that `rate` kept."""
+
+    difficulty: Difficulty
+    evaluation_raw: str
+    rater: str
 
 
 def test_help_loads_nothing_but_itself_and_a_little_of_the_standard_library() -> None:

@@ -133,7 +133,8 @@ def _add_flag(parser: argparse.ArgumentParser, name: str, field: Any) -> None:
     flags = [main] if not other else [main, other] if other.startswith("--") else [other, main]
     several = get_origin(field.annotation) is tuple
     default = ", ".join(field.default) if several else field.default
-    shown = "" if default in (None, False) else f" (default: {default})"
+    # Not `in (None, False, "")`: 0 == False, and a default of 0 is shown.
+    shown = "" if default is None or default is False or default == "" else f" (default: {default})"
     text = f"{field.description}{shown}".replace("%", "%%")
     if field.annotation is bool:
         parser.add_argument(*flags, action=argparse.BooleanOptionalAction, help=text)

@@ -115,7 +115,7 @@ def _inside(value: Any, name: str) -> Any:
 
 
 class EvalsRow(Struct):
-    """An evaluated sample (SCHEMA 3): a prompt, a model's answer, and its reward.
+    """An evaluated sample: a prompt, a model's answer, and its reward.
 
     Every stage needs the columns up to `info`; the rest may be missing.
     """
@@ -153,19 +153,8 @@ class _LooseEvalsRow(NamedEvalsRow):
 EVALS_COLUMNS = EvalsRow.__struct_fields__
 
 
-class FilteredRow(EvalsRow, kw_only=True):
-    """An evals row that was kept and rated (SCHEMA 4).
-
-    `rater` is our own column: `llm:<model>` or `static`.
-    """
-
-    difficulty: Difficulty
-    evaluation_raw: str
-    rater: str | UnsetType = UNSET
-
-
 class KernelBookRow(Struct):
-    """A KernelBook row (SCHEMA 2). Only `python_code` is required; `entry_point` is the class."""
+    """A KernelBook row. Only `python_code` is required; `entry_point` is the class."""
 
     python_code: str
     entry_point: str | None = None
@@ -182,7 +171,7 @@ class KernelBookRow(Struct):
 
 
 class SyntheticRow(Struct):
-    """A task specification (SCHEMA 4) with its source, its writer and what was checked."""
+    """A task specification with its source, its writer and what was checked."""
 
     prompt: str
     module_name: str

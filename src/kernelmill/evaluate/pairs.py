@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from kernelmill.base.json_kind import json_kind
 from kernelmill.errors import BadRow, SourceError
 from kernelmill.evaluate.evaluator import Pair
 
@@ -53,17 +54,17 @@ def _pair(line: bytes, where: str, number: int, entry_point: str | None) -> Pair
     except (ValueError, RecursionError) as error:
         raise BadRow(where, f"not JSON ({error})") from None
     if not isinstance(row, dict):
-        raise BadRow(where, f"not a JSON object but {_kind(row)}")
+        raise BadRow(where, f"not a JSON object but {json_kind(row)}")
     name = row.get("id")
     if name is None:
         name = str(number)
     elif isinstance(name, int) and not isinstance(name, bool):
         name = str(name)
     elif not isinstance(name, str):
-        raise BadRow(where, f"expected a text, got {_kind(name)}", "$.id")
+        raise BadRow(where, f"expected a text, got {json_kind(name)}", "$.id")
     own = row.get("entry_point")
     if own is not None and not isinstance(own, str):
-        raise BadRow(where, f"expected a text, got {_kind(own)}", "$.entry_point")
+        raise BadRow(where, f"expected a text, got {json_kind(own)}", "$.entry_point")
     return Pair(name, _text(row, "reference", where), _text(row, "candidate", where), own or entry_point)
 
 
@@ -72,10 +73,5 @@ def _text(row: dict[str, Any], name: str, where: str) -> str:
         raise BadRow(where, "missing", f"$.{name}")
     value = row[name]
     if not isinstance(value, str):
-        raise BadRow(where, f"expected a text, got {_kind(value)}", f"$.{name}")
+        raise BadRow(where, f"expected a text, got {json_kind(value)}", f"$.{name}")
     return value
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
-    return names.get(type(value), "a number")

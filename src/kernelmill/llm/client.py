@@ -156,6 +156,15 @@ def _utf8(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
+def incomplete_reason(reply: Reply) -> str:
+    """Why this is not a complete answer; empty where it is one."""
+    if reply.refusal:
+        return "the model refused to answer"
+    if reply.finish != "stop":
+        return f"the answer ended with finish_reason {reply.finish or 'missing'}, not stop"
+    return "" if reply.text.strip() else "the answer is empty"
+
+
 def cost_of(reply: Reply, price: Price | None) -> float | None:
     """The cost in US dollars, or None where the price or the token counts are unknown."""
     if price is None or reply.tokens_in is None or reply.tokens_out is None:

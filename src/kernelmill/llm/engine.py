@@ -18,7 +18,15 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from kernelmill.base.control import Control, Stats
 from kernelmill.errors import EndpointError, Stopped
 from kernelmill.llm.budget import Budget
-from kernelmill.llm.client import Endpoint, Reply, RequestRefused, TransientError, cost_of, read_reply
+from kernelmill.llm.client import (
+    Endpoint,
+    Reply,
+    RequestRefused,
+    TransientError,
+    cost_of,
+    incomplete_reason,
+    read_reply,
+)
 from kernelmill.llm.journal import Answer, Call, Journal
 from kernelmill.llm.limiter import Limiter
 from kernelmill.llm.retry import Trouble
@@ -360,12 +368,8 @@ def _usable(response: str) -> Reply:
     Raises `BadAnswer`. Responses in the journal were parsed once, so they parse.
     """
     reply = read_reply(response)
-    if reply.refusal:
-        raise BadAnswer("the model refused to answer")
-    if reply.finish != "stop":
-        raise BadAnswer(f"the answer ended with finish_reason {reply.finish or 'missing'}, not stop")
-    if not reply.text.strip():
-        raise BadAnswer("the answer is empty")
+    if reason := incomplete_reason(reply):
+        raise BadAnswer(reason)
     return reply
 
 

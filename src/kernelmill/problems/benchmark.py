@@ -130,7 +130,9 @@ def open_problems(spec: str, token: str | None) -> tuple[str, Source]:
         source.files = [file for file in source.files if _LEVEL.match(file.path.relative_to(folder).parts[0])]
     name = named["name"] if named else _name_of(str(folder or place))
     if not name:
-        raise ConfigError(f"--against {spec}: give it a name, such as kernelbench={spec}")
+        raise ConfigError(
+            f"{spec}: cannot derive a name for this problem set; use NAME=SOURCE, such as kernelbench={spec}"
+        )
     return name, source
 
 

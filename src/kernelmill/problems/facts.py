@@ -122,14 +122,15 @@ async def module_facts(code: str, entry_point: str | None, isolate: Sandbox | No
         return ModuleFacts(source, None, "not traced: torch is not installed (the extra `eval` has it)")
     reply = await isolate.run({"code": code, "entry_point": source.entry_point})
     if reply["kind"] != "ok":
-        return ModuleFacts(source, None, _why_not(reply))
+        return ModuleFacts(source, None, sandbox_failure(reply))
     try:
         return ModuleFacts(source, msgspec.convert(reply["result"], Trace), None)
     except msgspec.ValidationError as error:
         return ModuleFacts(source, None, f"the traced process answered something else: {error}")
 
 
-def _why_not(reply: Reply) -> str:
+def sandbox_failure(reply: Reply) -> str:
+    """Return why a sandboxed run gave no result, in one line."""
     if reply["kind"] != "error":
         return f"{reply['kind'].replace('_', ' ')}: {reply['message']}"
     return reply["message"] if reply["type"] == "TraceFailed" else f"{reply['type']}: {reply['message']}"

@@ -21,7 +21,7 @@ from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
 from kernelmill.evaluate.score import rewards
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.sandbox import START_SECONDS
-from kernelmill.settings.arguments import Parser, at_least
+from kernelmill.settings.arguments import Parser, add_device, add_workers, at_least
 from kernelmill.settings.config import secret
 
 try:
@@ -53,12 +53,7 @@ def parser() -> Parser:
     made.add_argument(
         "--port", type=at_least(0), default=18188, metavar="N", help="0: any that is free (default: 18188)"
     )
-    made.add_argument(
-        "--workers",
-        type=at_least(1),
-        metavar="N",
-        help="candidates at a time (default: one a processor)",
-    )
+    add_workers(made, "candidates")
     made.add_argument(
         "--queue", type=at_least(1), default=256, metavar="N", help="candidates that may wait (default: 256)"
     )
@@ -71,13 +66,7 @@ def parser() -> Parser:
         help="environment variable with the bearer token that callers must send",
     )
     made.add_argument("--insecure", action="store_true", help="listen beyond this machine without a token")
-    made.add_argument(
-        "--device",
-        choices=("cpu", "cuda", "auto"),
-        default="auto",
-        metavar="cpu|cuda|auto",
-        help="where candidates are judged (default: auto)",
-    )
+    add_device(made)
     made.add_argument(
         "--reward",
         default="default",

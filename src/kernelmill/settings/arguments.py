@@ -145,6 +145,24 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add `--device` of the commands that judge candidates."""
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "cuda", "auto"),
+        default="auto",
+        metavar="cpu|cuda|auto",
+        help="where candidates are judged (default: auto)",
+    )
+
+
+def add_workers(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add `--workers`; `what` names the items that are processed in parallel."""
+    parser.add_argument(
+        "--workers", type=at_least(1), metavar="N", help=f"{what} at a time (default: number of CPUs)"
+    )
+
+
 def config_file(arguments: list[str]) -> tuple[Path | None, list[str]]:
     """Take `@ file` (or `@file`, or `--config file`) out of the arguments."""
     rest: list[str] = []

@@ -1,4 +1,4 @@
-"""Settings (`settings`), resolved from five places.
+"""Load settings (the classes of `fields`) from five places.
 
     default  <  TOML file  <  .env  <  environment  <  flag
 
@@ -10,8 +10,8 @@ the TOML file, so that a run can be repeated from its own folder. An unknown key
 Environment variables are `KERNELMILL_` + the key in capitals (`KERNELMILL_CONCURRENCY=64`); the names of the
 pipeline that kernelmill replaces are kept as well (`DATASET_PATH` …), declared on the field they set.
 
-Secrets are no settings: `variables` reads them when they are needed, and takes their values out of any text that is
-shown or saved.
+Secrets are not settings: `environment.secret` reads them when they are needed, and `environment.redact` removes
+their values from any text that is shown or saved.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kernelmill.settings.fields import LLMSettings, NamedDatasets, RunSettings, 
 from kernelmill.settings.providers import PROVIDERS
 from kernelmill.settings.registry import stage_classes
 
-__all__ = ["OTHER_VARIABLES", "SECRETS", "environment", "load", "public", "redact", "secret"]
+__all__ = ["GIVEN", "OTHER_VARIABLES", "SECRETS", "environment", "load", "public", "redact", "secret"]
 
 OTHER_VARIABLES = (*(name for one in PROVIDERS.values() for name in one.headers.values()), *SECRETS)
 

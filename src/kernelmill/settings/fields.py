@@ -1,4 +1,4 @@
-"""What each command can be told: one class a stage, a field with its help text for each setting (`stages` lists them).
+"""What each command can be told: one class a stage, a field with its help text for each setting (`registry.stage_classes` lists them).
 
 The command line's flags, the keys of a config file and the environment variables all come from these classes; how they are
 resolved is in `config`.

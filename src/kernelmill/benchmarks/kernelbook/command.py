@@ -11,7 +11,7 @@ from kernelmill.benchmarks.kernelbook.verify import Book, verify
 from kernelmill.errors import OutputError
 from kernelmill.evaluate.command import NOT_DONE, still_owed
 from kernelmill.evaluate.evaluator import Options
-from kernelmill.settings.arguments import Parser, at_least, processors
+from kernelmill.settings.arguments import Parser, add_device, add_workers, at_least, processors
 from kernelmill.settings.config import secret
 from kernelmill.store import Output, open_source
 from kernelmill.store.output import beside
@@ -37,16 +37,8 @@ def parser() -> Parser:
         help="where the rows go; verdicts, rejected rows and a manifest stand beside it",
     )
     made.add_argument("--split", metavar="NAME", help="one split of a Hub dataset (default: all)")
-    made.add_argument(
-        "--device",
-        choices=("cpu", "cuda", "auto"),
-        default="auto",
-        metavar="cpu|cuda|auto",
-        help="where candidates are judged (default: auto)",
-    )
-    made.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="rows at a time (default: one a processor)"
-    )
+    add_device(made)
+    add_workers(made, "rows")
     made.add_argument(
         "--timeout",
         type=at_least(1),

@@ -18,7 +18,7 @@ from kernelmill.base.control import Control, Stats
 from kernelmill.generate.rollouts.problems import Problem
 from kernelmill.generate.rollouts.settings import STAGE
 from kernelmill.generate.rollouts.writer import Ended, Written
-from kernelmill.llm.client import Endpoint, Reply, Request, cost_of, read_reply
+from kernelmill.llm.client import Endpoint, Reply, Request, cost_of, incomplete_reason, read_reply
 from kernelmill.llm.engine import CallFailed, Messages, Model, TooLong
 from kernelmill.llm.journal import JournalReader
 
@@ -58,7 +58,7 @@ class ModelWriter(Model[Problem]):
             refused = self._journal.fact(f"too-long:{key}")
             return None if refused is None else Ended(refused)
         replies = [read_reply(one.response) for one in stored]
-        whole = next((place for place, reply in enumerate(replies) if not fault_of(reply)), None)
+        whole = next((place for place, reply in enumerate(replies) if not incomplete_reason(reply)), None)
         if whole is None and len(stored) < self.settings.tries:
             return None
         used = len(stored) - 1 if whole is None else whole
@@ -71,7 +71,7 @@ class ModelWriter(Model[Problem]):
         return Written(
             content=content,
             reasoning=reasoning,
-            fault=fault_of(replies[used]),
+            fault=incomplete_reason(replies[used]),
             finish=replies[used].finish,
             seconds=sum(one.seconds for one in stored),
             tokens_in=_total([reply.tokens_in for reply in replies]),
@@ -99,7 +99,7 @@ class ModelWriter(Model[Problem]):
         Many such answers in a row stop the run.
         """
         content, _ = said(reply)
-        if why := fault_of(reply) or no_code(content):
+        if why := incomplete_reason(reply) or no_code(content):
             self._usefulness.unusable(why, content)
             return f"unusable answer: {why[:60]}"
         self._usefulness.usable()
@@ -112,15 +112,6 @@ class ModelWriter(Model[Problem]):
             return request
         body = msgspec.json.decode(request.body) | {"seed": seed + problem.sample}
         return Request(request.key, msgspec.json.encode(body))
-
-
-def fault_of(reply: Reply) -> str:
-    """Return why this is not a complete answer; empty if it is."""
-    if reply.refusal:
-        return "the model refused to answer"
-    if reply.finish != "stop":
-        return f"the answer ended with finish_reason {reply.finish or 'missing'}, not stop"
-    return "" if reply.text.strip() else "the answer is empty"
 
 
 def said(reply: Reply) -> tuple[str, str]:

@@ -12,6 +12,7 @@ sizes, with random weights (`evaluate.task.offline_models`).
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import warnings
 from collections import Counter
@@ -47,7 +48,7 @@ def _summary(trace: dict[str, Any]) -> dict[str, Any]:
         "convention": trace["convention"],
         "inputs": [_tensor(fact) for fact in trace["inputs"]],
         "outputs": [_tensor(fact) for fact in trace["outputs"]],
-        "parameters": sum(_elements(fact["shape"]) for fact in trace["parameters"]),
+        "parameters": sum(math.prod(fact["shape"]) for fact in trace["parameters"]),
         "flops": sum(op["flops"] or 0 for op in trace["ops"]),
         "kinds": dict(Counter(op["kind"] for op in trace["ops"]).most_common()),
         "operations": len(trace["ops"]) + trace["ops_left_out"],
@@ -56,13 +57,6 @@ def _summary(trace: dict[str, Any]) -> dict[str, Any]:
 
 def _tensor(fact: dict[str, Any]) -> dict[str, Any]:
     return {name: fact[name] for name in ("name", "shape", "dtype")}
-
-
-def _elements(shape: list[int]) -> int:
-    product = 1
-    for size in shape:
-        product *= size
-    return product
 
 
 class _Counted:

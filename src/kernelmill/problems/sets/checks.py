@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from kernelmill.evaluate.task import offline_models
+from kernelmill.problems.facts import sandbox_failure
 from kernelmill.problems.sets.problem import Checked, FullSize, Problem, Rejected
 from kernelmill.runner.executors import Threads
 from kernelmill.runner.progress import ItemProgress
@@ -80,19 +81,20 @@ def _checked(one: Problem, sandbox: Sandbox) -> Checked | Rejected:
 
 
 def _result(one: Problem, full: Reply, shrunk: Reply) -> Checked | Rejected:
-    found, full_error = None, _why_not(full)
-    if full_error is None:
+    found, full_error = None, None
+    if full["kind"] != "ok":
+        full_error = sandbox_failure(full)
+    else:
         try:
             found = msgspec.convert(full["result"], FullSize)
         except msgspec.ValidationError as error:
             full_error = f"the process answered something else: {error}"
-    answer: dict[str, Any] = {
-        "admitted": False,
-        "reasons": [f"it cannot be tried: {_why_not(shrunk)}"],
-        "details": {},
-    }
-    if _why_not(shrunk) is None:
+    answer: dict[str, Any]
+    if shrunk["kind"] == "ok":
         answer = shrunk["result"]
+    else:
+        reason = f"it cannot be tried: {sandbox_failure(shrunk)}"
+        answer = {"admitted": False, "reasons": [reason], "details": {}}
     details = answer.get("details")
     size = details.get("size") if isinstance(details, dict) else None
     reasons = [str(reason) for reason in answer.get("reasons", [])]
@@ -108,11 +110,3 @@ def _result(one: Problem, full: Reply, shrunk: Reply) -> Checked | Rejected:
 
 def _needs(package: str) -> str:
     return f"it needs {package}, which is not installed (pip install 'kernelmill[eval,problems]' has what KernelBench needs)"
-
-
-def _why_not(reply: Reply) -> str | None:
-    if reply["kind"] == "ok":
-        return None
-    if reply["kind"] == "error":
-        return reply["message"] if reply["type"] == "TraceFailed" else f"{reply['type']}: {reply['message']}"
-    return f"{reply['kind'].replace('_', ' ')}: {reply['message']}"

@@ -21,7 +21,7 @@ from kernelmill.problems.sets.listing import list_set, show_problem, stats_lines
 from kernelmill.problems.sets.merge import ORDERS, SEED, Order, merged, parse_weights, read_levels, written
 from kernelmill.problems.sets.trainers import TRAINERS
 from kernelmill.problems.sets.verify import Verified, Wanted, verify
-from kernelmill.settings.arguments import Parser, at_least, processors
+from kernelmill.settings.arguments import Parser, add_workers, at_least, processors
 from kernelmill.settings.config import GIVEN
 from kernelmill.stages.source_choice import source_line
 
@@ -37,26 +37,33 @@ def _format(prog: str) -> argparse.HelpFormatter:
 def parser() -> Parser:
     made = Parser(
         prog="kernelmill problems",
-        description="Bring problems in, look at them, and make RL prompts of them.",
-        epilog="kernelmill problems WORD --help says more. Exit codes: 0 done; 1 trouble, or verify found a fault; 2 wrong usage.",
+        description="Import problems, inspect them, and make RL prompts of them.",
+        epilog="Run `kernelmill problems COMMAND --help` for options. Exit codes: 0 done; 1 failed, or verify found a fault; 2 wrong usage.",
         formatter_class=_format,
     )
-    words = made.add_subparsers(dest="word", required=True, metavar="WORD")
-    _add_import(words)
-    _add_looking(words)
-    _add_export(words)
-    _add_merge(words)
-    _add_verify(words)
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_import(commands)
+    _add_looking(commands)
+    _add_export(commands)
+    _add_merge(commands)
+    _add_verify(commands)
     return made
 
 
-def _add_import(words: argparse._SubParsersAction[Parser]) -> None:
-    made = words.add_parser(
+def _subcommand(
+    commands: argparse._SubParsersAction[Parser], name: str, help: str, description: str
+) -> Parser:
+    return commands.add_parser(
+        name, help=help, description=description, formatter_class=_format, allow_abbrev=False
+    )
+
+
+def _add_import(commands: argparse._SubParsersAction[Parser]) -> None:
+    made = _subcommand(
+        commands,
         "import",
-        help="problems from KernelBench or anywhere else into a folder, each checked once",
-        description="Bring problems in: each is run at its own size without memory, and small on the CPU, in a confined process.",
-        formatter_class=_format,
-        allow_abbrev=False,
+        "problems from KernelBench or anywhere else into a folder, each checked once",
+        "Import problems. Each is traced at full size on fake tensors and run at a reduced size on the CPU, in a sandbox.",
     )
     made.add_argument(
         "source",
@@ -77,9 +84,7 @@ def _add_import(words: argparse._SubParsersAction[Parser]) -> None:
         metavar="N",
         help="level of problems that have none (default: 1)",
     )
-    made.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="problems at a time (default: one a processor)"
-    )
+    add_workers(made, "problems")
     made.add_argument(
         "--timeout",
         type=at_least(1),
@@ -91,43 +96,23 @@ def _add_import(words: argparse._SubParsersAction[Parser]) -> None:
     made.set_defaults(run=_import)
 
 
-def _add_looking(words: argparse._SubParsersAction[Parser]) -> None:
-    for word, what, run in (
+def _add_looking(commands: argparse._SubParsersAction[Parser]) -> None:
+    for name, what, run in (
         ("list", "every problem of an imported set on a line", _list),
         ("show", "one problem: inputs, operations, what the checks found, source", _show),
         ("stats", "an imported set by level, operators, sizes and dtypes", _stats),
     ):
-        made = words.add_parser(
-            word,
-            help=what,
-            description=f"{what[0].upper()}{what[1:]}.",
-            formatter_class=_format,
-            allow_abbrev=False,
-        )
-        if word == "show":
+        made = _subcommand(commands, name, what, f"{what[0].upper()}{what[1:]}.")
+        if name == "show":
             made.add_argument("problem", metavar="PROBLEM", help="such as level1/19, or its name")
-        made.add_argument(
-            "folder",
-            nargs="?",
-            type=Path,
-            default=IMPORTED,
-            metavar="FOLDER",
-            help=f"an imported set (default: {IMPORTED})",
-        )
-        if word == "list":
+        _add_imported_set(made)
+        if name == "list":
             made.add_argument("--levels", metavar="1,2", help="these levels only (default: all)")
         made.add_argument("--json", action="store_true", help="print JSON")
         made.set_defaults(run=run)
 
 
-def _add_export(words: argparse._SubParsersAction[Parser]) -> None:
-    made = words.add_parser(
-        "export",
-        help="an imported set as prompts for RL trainers",
-        description="Make prompts for RL trainers of an imported set, in the order of level and problem id.",
-        formatter_class=_format,
-        allow_abbrev=False,
-    )
+def _add_imported_set(made: Parser) -> None:
     made.add_argument(
         "folder",
         nargs="?",
@@ -136,8 +121,18 @@ def _add_export(words: argparse._SubParsersAction[Parser]) -> None:
         metavar="FOLDER",
         help=f"an imported set (default: {IMPORTED})",
     )
+
+
+def _add_export(commands: argparse._SubParsersAction[Parser]) -> None:
+    made = _subcommand(
+        commands,
+        "export",
+        "an imported set as prompts for RL trainers",
+        "Make prompts for RL trainers of an imported set, in the order of level and problem id.",
+    )
+    _add_imported_set(made)
     made.add_argument(
-        "--format", choices=TRAINERS.names(), default="slime", help="whose rows they are (default: slime)"
+        "--format", choices=TRAINERS.names(), default="slime", help="trainer format (default: slime)"
     )
     made.add_argument(
         "-o",
@@ -157,9 +152,11 @@ def _add_export(words: argparse._SubParsersAction[Parser]) -> None:
         "--prompt",
         type=Path,
         metavar="FILE",
-        help="your own user's message (Jinja; code, problem_name, class_name, module_name, answer, and the rules work, stateless, precision, payment)",
+        help="Jinja template for the user message; variables: code, problem_name, class_name, module_name, answer, and the rules work, stateless, precision, payment",
     )
-    made.add_argument("--system-prompt", type=Path, metavar="FILE", help="your own system's message")
+    made.add_argument(
+        "--system-prompt", type=Path, metavar="FILE", help="Jinja template for the system message"
+    )
     made.add_argument(
         "--answer",
         choices=tuple(MARKS),
@@ -168,13 +165,12 @@ def _add_export(words: argparse._SubParsersAction[Parser]) -> None:
     made.set_defaults(run=_export)
 
 
-def _add_merge(words: argparse._SubParsersAction[Parser]) -> None:
-    made = words.add_parser(
+def _add_merge(commands: argparse._SubParsersAction[Parser]) -> None:
+    made = _subcommand(
+        commands,
         "merge",
-        help="level files as one file, shuffled or in an order",
-        description="Merge kernel_bench_triton_level_N.jsonl: lines unchanged, the same bytes for the same files and seed.",
-        formatter_class=_format,
-        allow_abbrev=False,
+        "level files as one file, shuffled or in an order",
+        "Merge kernel_bench_triton_level_N.jsonl: lines unchanged, the same bytes for the same files and seed.",
     )
     _add_set(made)
     made.add_argument(
@@ -188,17 +184,16 @@ def _add_merge(words: argparse._SubParsersAction[Parser]) -> None:
         metavar="FILE",
         help="file to write (default: kernel_bench_triton_all_levels.jsonl in FOLDER); a report stands beside it",
     )
-    made.add_argument("--order", choices=ORDERS, help="how the rows follow each other (default: shuffle)")
+    made.add_argument("--order", choices=ORDERS, help="row order (default: shuffle)")
     made.set_defaults(run=_merge)
 
 
-def _add_verify(words: argparse._SubParsersAction[Parser]) -> None:
-    made = words.add_parser(
+def _add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
+    made = _subcommand(
+        commands,
         "verify",
-        help="whether a merged file is what its level files make it",
-        description="Check every row of the level files and of the merged file; each fault names its line.",
-        formatter_class=_format,
-        allow_abbrev=False,
+        "whether a merged file is what its level files make it",
+        "Check every row of the level files and of the merged file; each fault names its line.",
     )
     _add_set(made)
     made.add_argument(
@@ -232,7 +227,7 @@ def _add_set(made: Parser) -> None:
     made.add_argument(
         "--weights",
         metavar="1=1,2=2",
-        help="rows of a level so many times; of a fraction, some drawn with the seed",
+        help="how often to repeat each level's rows; a fraction draws a sample with --seed",
     )
 
 
@@ -303,14 +298,14 @@ def _merge(given: argparse.Namespace) -> int:
     folder, levels = _read_from(given)
     order: Order = given.order or ("level" if given.no_shuffle else "shuffle")
     if given.no_shuffle and order == "shuffle":
-        raise ConfigError("--no-shuffle and --order shuffle: say one of them")
+        raise ConfigError("--no-shuffle and --order shuffle: use only one of them")
     output: Path = given.output or merged_file(folder, levels)
     if output.resolve() in {file.resolve() for file in folder.glob(f"{PREFIX}_level_*.jsonl")}:
         raise OutputError(f"{output} is one of the level files: name another output")
     placed = read_levels(folder, levels)
     for one in placed:
         if one.line.odd:
-            say(f"{one.line.where}: {one.line.odd}: mended in the merged file")
+            say(f"{one.line.where}: {one.line.odd}: fixed in the merged file")
     weights = parse_weights(given.weights, levels) if given.weights else None
     rows = merged(placed, order, given.seed, weights)
     content = written(rows)
@@ -354,4 +349,4 @@ def _sum_up(done: Verified, file: Path) -> None:
             f"FAILED: {len(done.faults):,} fault{'s' if len(done.faults) > 1 else ''} in {file} and its level files"
         )
     else:
-        print(f"OK: every row of {file} is a row of the level files, whole and once")
+        print(f"OK: every row of {file} is a row of the level files, exactly once, unchanged")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def stats_of(folder: Path) -> dict[str, Any]:
     fulls = [one.full for one in record.problems if one.full is not None]
     dtypes = Counter(dtype for full in fulls for dtype in {tensor.dtype for tensor in full.inputs})
     kinds = Counter(kind for full in fulls for kind in full.kinds)
-    sizes = Counter(_magnitude(sum(_elements(tensor) for tensor in full.inputs)) for full in fulls)
+    sizes = Counter(_magnitude(sum(math.prod(tensor.shape) for tensor in full.inputs)) for full in fulls)
     names = ("problems", "full_size", "small", "admitted")
     reasons = Counter(
         reason.partition(":")[0].partition("(")[0].strip()
@@ -134,10 +135,3 @@ def _sizes(one: Checked) -> str:
 
 def _tensor(tensor: Tensor) -> str:
     return f"{tensor.name} {tuple(tensor.shape)} {tensor.dtype}"
-
-
-def _elements(tensor: Tensor) -> int:
-    product = 1
-    for size in tensor.shape:
-        product *= size
-    return product

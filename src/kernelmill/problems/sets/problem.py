@@ -76,10 +76,6 @@ class Problem(Struct, frozen=True):
         return f"level{self.level}/{number}{_NOT_IN_NAMES.sub('_', self.name)}.py"
 
     @property
-    def label(self) -> str:
-        return f"level{self.level}/{self.problem_id}_{self.name}"
-
-    @property
     def sha256(self) -> str:
         return hashlib.sha256(self.code.encode("utf-8", "surrogatepass")).hexdigest()
 

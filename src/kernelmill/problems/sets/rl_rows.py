@@ -14,6 +14,7 @@ import json
 import re
 from typing import Any
 
+from kernelmill.base.json_kind import json_kind
 from kernelmill.base.python_text import parse_module
 from kernelmill.errors import BadRow
 
@@ -31,7 +32,7 @@ def decoded(raw: bytes, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadRow.not_json(where, error, raw) from None
     if not isinstance(value, dict):
-        raise BadRow(where, f"not a JSON object but {_kind(value)}")
+        raise BadRow(where, f"not a JSON object but {json_kind(value)}")
     return value
 
 
@@ -59,7 +60,7 @@ def faults_of(row: dict[str, Any]) -> list[str]:
     if "extra_info" not in row:
         return faults
     if not isinstance(extra, dict):
-        return [*faults, f"extra_info is {_kind(extra)}, not an object"]
+        return [*faults, f"extra_info is {json_kind(extra)}, not an object"]
     found = [*_keys(extra, EXTRA, "extra_info."), *_extra_faults(extra)]
     if not found and "instance_id" in row:
         expected = f"{extra['data_source']}_lv{extra['level']}_{extra['problem_id']}"
@@ -83,7 +84,7 @@ def _keys(found: dict[str, Any], expected: tuple[str, ...], prefix: str) -> list
 
 def _prompt_faults(prompt: Any) -> list[str]:
     if not isinstance(prompt, list):
-        return [f"prompt is {_kind(prompt)}, not a list of messages"]
+        return [f"prompt is {json_kind(prompt)}, not a list of messages"]
     if len(prompt) != 2:
         return [f"prompt has {len(prompt)} messages, not a system's and a user's"]
     faults = []
@@ -94,7 +95,7 @@ def _prompt_faults(prompt: Any) -> list[str]:
             faults.append(f"prompt[{number}].role is {message['role']!r}, not {role!r}")
         elif not isinstance(message["content"], str) or not message["content"].strip():
             faults.append(
-                f"prompt[{number}].content is {_kind(message['content'])}, not a text that says something"
+                f"prompt[{number}].content is {json_kind(message['content'])}, not a text that says something"
             )
     return faults
 
@@ -102,7 +103,7 @@ def _prompt_faults(prompt: Any) -> list[str]:
 def label_faults(label: Any) -> list[str]:
     """Return why a text is no reference: it must be Python and define what a problem defines."""
     if not isinstance(label, str):
-        return [f"label is {_kind(label)}, not a text"]
+        return [f"label is {json_kind(label)}, not a text"]
     try:
         tree = parse_module(label)
     except SyntaxError as error:
@@ -137,10 +138,5 @@ def _extra_faults(extra: dict[str, Any]) -> list[str]:
     return faults
 
 
-def _kind(value: Any) -> str:
-    kinds = {type(None): "null", bool: "a truth value", dict: "an object", list: "a list", str: "a text"}
-    return kinds.get(type(value), "a number")
-
-
 def _shown(value: Any) -> str:
-    return f"{value!r:.60} ({_kind(value)})"
+    return f"{value!r:.60} ({json_kind(value)})"
