@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from typing import Any, cast
+
+import pytest
 
 from kernelmill.sandbox.pool import Pool
 
@@ -34,6 +37,22 @@ def test_one_sandbox_per_environment_made_when_first_asked_for_and_all_are_close
         assert pool.get({}) is first
         assert pool.doing() == [{}, {"A": "1", "B": "2"}]
     assert [one.closed for one in made] == [True, True]
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.get({"C": "3"})
+    assert len(made) == 2
+
+
+def test_in_a_forked_process_it_refuses_to_make_one() -> None:
+    pool = Pool(lambda environment: cast(Any, Fake(environment)))
+    child = os.fork()
+    if child == 0:
+        try:
+            pool.get({})
+        except RuntimeError:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_threads_that_ask_at_once_get_the_same_one() -> None:

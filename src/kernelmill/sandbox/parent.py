@@ -36,6 +36,7 @@ sys.path[:] = config["path"]
 from kernelmill.sandbox.server import serve
 serve(config)
 """
+FORKED = "made in the process that this one was forked from: make one in each process"
 OVERDUE = "overdue"
 """The `type` of a timeout that ended a turn, and the `cut` of a draft ended by it."""
 _Kind = Literal["ok", "error", "timeout", "crashed", "out_of_memory"]
@@ -153,7 +154,7 @@ class Sandbox:
 
     def _connect(self) -> _Connection:
         if self._process != os.getpid():  # replies would go to the parent process
-            raise RuntimeError("made in the process that this one was forked from: make one in each process")
+            raise RuntimeError(FORKED)
         with self._lock:
             if self._closed:
                 raise RuntimeError("this Sandbox is closed")

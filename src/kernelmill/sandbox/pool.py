@@ -6,11 +6,12 @@ needs other imports needs another server.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from kernelmill.sandbox.parent import Doing, Sandbox
+from kernelmill.sandbox.parent import FORKED, Doing, Sandbox
 
 
 class Pool:
@@ -20,9 +21,14 @@ class Pool:
         self._make = make
         self._lock = threading.Lock()
         self._sandboxes: dict[frozenset[tuple[str, str]], Sandbox] = {}
+        self._process, self._closed = os.getpid(), False
 
     def get(self, environment: Mapping[str, str]) -> Sandbox:
+        if self._process != os.getpid():
+            raise RuntimeError(FORKED)
         with self._lock:
+            if self._closed:
+                raise RuntimeError("this pool of sandboxes is closed")
             key = frozenset(environment.items())
             if key not in self._sandboxes:
                 self._sandboxes[key] = self._make(environment)
@@ -41,5 +47,7 @@ class Pool:
         self.close()
 
     def close(self) -> None:
-        for sandbox in list(self._sandboxes.values()):
+        with self._lock:
+            self._closed = True
+        for sandbox in self._sandboxes.values():
             sandbox.close()
