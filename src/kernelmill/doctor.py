@@ -29,6 +29,7 @@ from kernelmill.tokens.vocabulary import embedded_vocabulary_is_installed
 REGISTRIES = (
     "kernelmill.evaluate.score.rewards:REWARDS",
     "kernelmill.evaluate.compile.targets:TARGETS",
+    "kernelmill.evaluate.languages:LANGUAGES",
     "kernelmill.problems.sets.trainers:TRAINERS",
     "kernelmill.tokens.tokenizer_files:TOKENIZERS",
     "kernelmill.settings.providers:PROVIDERS",

@@ -30,6 +30,7 @@ from kernelmill.errors import ConfigError
 from kernelmill.evaluate.compile import compiling
 from kernelmill.evaluate.compile.targets import DEFAULT, TARGETS
 from kernelmill.evaluate.gpu.lane import Lane, visible_gpus
+from kernelmill.evaluate.languages import LANGUAGES
 from kernelmill.evaluate.progress import Now
 from kernelmill.evaluate.score import rewards
 from kernelmill.evaluate.score.feedback import feedback
@@ -75,6 +76,8 @@ class Options:
     """Names of `compile.targets.TARGETS`. Only a failure to compile for the first one decides the verdict."""
     baselines: tuple[str, ...] = ("compile",)
     """Baselines to time in addition to eager: compile, compile_max."""
+    language: str = "triton"
+    """A name of `languages.LANGUAGES`: what the candidates' kernels are written in."""
     seed: int | None = None
     """Seed to replay a verdict; None to draw a secret one for each candidate."""
 
@@ -92,6 +95,17 @@ class Options:
             "baselines": list(self.baselines),
             "seed": self.seed,
             **{f"target {name}": origin for name in self.targets if (origin := TARGETS.origin(name))},
+            **self._language_key(),
+        }
+
+    def _language_key(self) -> dict[str, Any]:
+        """Empty for Triton, whose version is in `environment`."""
+        if self.language == Options.language:
+            return {}
+        packages = LANGUAGES.find(self.language).packages
+        return {
+            "language": [self.language, LANGUAGES.origin(self.language)],
+            "packages": {name: _version(name) for name in packages},
         }
 
 
@@ -143,19 +157,25 @@ class Evaluator:
         needs_torch()
         for name in self.options.targets:
             TARGETS.find(name)  # report a wrong name before anything runs
-        self._interpreters = Pool(partial(interpreter, self.options, self.workers))
-        self._compilers = Pool(partial(compiler, self.options, self.workers))
+        self._language = LANGUAGES.find(self.options.language)
+        self._interpreters = Pool(partial(interpreter, self.options, self._language, self.workers))
+        self._compilers = Pool(partial(compiler, self.options, self._language, self.workers))
         self.tier = self.options.tier or ("gpu_timed" if self._wants_gpu() else "interpreter")
         self._lanes = (
-            [Lane(device, self.options, per_gpu) for device in self._gpus()]
+            [Lane(device, self.options, self._language, per_gpu) for device in self._gpus()]
             if self.tier.startswith("gpu")
             else []
         )
 
     def _wants_gpu(self) -> bool:
-        return self.options.device == "cuda" or (self.options.device == "auto" and bool(visible_gpus()))
+        auto = self.options.device == "auto" and self._language.gpu is not None
+        return self.options.device == "cuda" or (auto and bool(visible_gpus()))
 
     def _gpus(self) -> list[int]:
+        if self._language.gpu is None:
+            raise ConfigError(
+                f"candidates in {self.options.language} cannot be judged on a GPU: take device cpu"
+            )
         seen = visible_gpus()
         wanted = list(self.options.devices) or seen
         absent = [device for device in wanted if device not in seen]
@@ -287,7 +307,7 @@ class Evaluator:
         Not if a GPU judges a task that was shrunk: it compiles the launches at the own size.
         """
         other_size = bool(self._lanes) and bool(work.verdict.task.get("shrunk"))
-        return bool(work.signatures and self.options.targets) and not other_size
+        return bool(self._language.compiler and work.signatures and self.options.targets) and not other_size
 
     async def _compile(self, work: Work) -> None:
         targets = list(self.options.targets)
@@ -329,6 +349,9 @@ class Work:
         if offline_models.used_by(self.pair.reference):
             self.verdict.env["transformers"] = _version("transformers")
             self.verdict.task["random_weights"] = offline_models.names_in(self.pair.reference)
+        if self.options.language != Options.language:
+            self.verdict.task["language"] = self.options.language
+            self.verdict.env |= self.options.key()["packages"]
 
     def environment(self, models: offline_models.Size) -> dict[str, str]:
         """The environment variables of a server that can run the reference, with models of this size."""
@@ -357,7 +380,7 @@ class Work:
     def static(self) -> bool:
         """Run the static checks. Return True if they decide the verdict."""
         start, cpu = time.monotonic(), time.thread_time()
-        self.report = examine(self.code, self.pair.entry_point)
+        self.report = examine(self.code, self.pair.entry_point, LANGUAGES.find(self.options.language).static)
         self.spent("static", time.monotonic() - start, time.thread_time() - cpu)
         verdict = self.verdict
         verdict.candidate = {

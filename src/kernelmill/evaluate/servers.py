@@ -13,28 +13,31 @@ from kernelmill.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from kernelmill.evaluate.evaluator import Options
+    from kernelmill.evaluate.languages import Language
 
 
-def interpreter(options: Options, workers: int, environment: Mapping[str, str]) -> Sandbox:
-    """The server whose processes judge candidates in Triton's interpreter."""
+def interpreter(
+    options: Options, language: Language, workers: int, environment: Mapping[str, str]
+) -> Sandbox:
+    """The server whose processes judge candidates in the language's interpreter."""
     return Sandbox(
-        "kernelmill.evaluate.judge.worker",
+        language.judge,
         workers=workers,
         # The judge enforces the candidate's own limit. This one covers the judge and the candidate together.
         timeout=2 * options.timeout + 60,
         memory_mb=options.memory_mb,
         companions=2,
-        environment={"TRITON_INTERPRET": "1", **environment},
+        environment={**language.environment, **environment},
     )
 
 
-def compiler(options: Options, workers: int, environment: Mapping[str, str]) -> Sandbox:
+def compiler(options: Options, language: Language, workers: int, environment: Mapping[str, str]) -> Sandbox:
     """The server whose processes compile candidates for other GPUs."""
     return Sandbox(
-        compiling.WORKER,
+        language.compiler or compiling.WORKER,  # it starts with its first request: without a compiler, never
         workers=workers,
         timeout=compiling.most_seconds(options.compile_timeout),
         memory_mb=options.memory_mb,
-        programs=compiling.programs(),
+        programs=language.programs(False),
         environment=environment,
     )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernelmill.evaluate.compile import compiling
 from kernelmill.evaluate.gpu.gpu_memory import ALL, Room, memory_was_short, share_of
 from kernelmill.evaluate.gpu.wall_clock import clocks_agree
 from kernelmill.evaluate.verdict import Perf
@@ -21,8 +20,8 @@ from kernelmill.sandbox.pool import Pool
 
 if TYPE_CHECKING:
     from kernelmill.evaluate.evaluator import Options, Work
+    from kernelmill.evaluate.languages import Language
 
-WORKER = "kernelmill.evaluate.gpu.judge"
 TOO_GOOD = 10.0
 """A speed-up above this is confirmed by a second judge with other numbers."""
 _SICK_AFTER = 2
@@ -46,15 +45,18 @@ def visible_gpus() -> list[int]:
     return [int(one) for one in allowed.split(",") if re.fullmatch(r"\s*\d+\s*", one) and int(one) in there]
 
 
-def _server(device: int, options: Options, at_once: int, environment: Mapping[str, str]) -> Sandbox:
+def _server(
+    device: int, options: Options, language: Language, at_once: int, environment: Mapping[str, str]
+) -> Sandbox:
+    assert language.gpu is not None
     return Sandbox(
-        WORKER,
+        language.gpu,
         workers=int(_BESIDE_JUDGES * at_once) if at_once > 1 else 1,
         timeout=4 * options.timeout + _KERNELS * options.compile_timeout,
         memory_mb=max(options.memory_mb, 16384),
         companions=1,
         reuse=_REQUESTS_OF_A_JUDGE,
-        programs=compiling.programs(host_compiler=True),
+        programs=language.programs(True),
         gpu=True,
         environment={
             "CUDA_VISIBLE_DEVICES": str(device),
@@ -69,7 +71,7 @@ def _server(device: int, options: Options, at_once: int, environment: Mapping[st
 
 
 class Lane:
-    def __init__(self, device: int, options: Options, at_once: int) -> None:
+    def __init__(self, device: int, options: Options, language: Language, at_once: int) -> None:
         self.device, self.waiting, self.sick = device, 0, False
         self._failures = 0
         self._room = Room()
@@ -78,7 +80,7 @@ class Lane:
         self._memory: int | None = None
         """The GPU's memory in bytes, once it has been queried."""
         self._baselines: dict[tuple[str, tuple[str, ...]], _Wanted] = {}
-        self._servers = Pool(partial(_server, device, options, at_once))
+        self._servers = Pool(partial(_server, device, options, language, at_once))
 
     def close(self) -> None:
         self._servers.close()

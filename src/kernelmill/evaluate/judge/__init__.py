@@ -2,8 +2,8 @@
 
 In: a request to `worker` with both sources and a seed. Out: a `session.Record` as plain values.
 
-- Judge's side: `worker` (entry point), `session`, `trial`, `torch_share`; `cases` serves the admission of
-  tasks.
+- Judge's side: `worker` (entry point, for Triton), `judging`, `session`, `trial`, `torch_share`; `cases`
+  serves the admission of tasks.
 - Comparison: `tolerance`, `choices` (indices), `closeness` (what an error means), `differences` (its place).
 - Candidate's process: `candidate`, `guard`, `interpreted`. Its answers are evidence and never a verdict.
 - Both sides: `channel` (frames, never pickle), `torch_work` (how much torch computed).

@@ -1,37 +1,20 @@
-"""The judge of the interpreter tier: a `kernelmill.sandbox` worker with two candidate companion processes.
+"""The judge of Triton candidates without a GPU: a `kernelmill.sandbox` worker with two companion processes.
 
-It runs the reference, its float64 oracle and the comparisons. The candidate's code runs only in the
-companions. The result is a `Record`. Reference and candidate are both untrusted code, so both run confined,
-and the process that writes verdicts trusts neither.
-
-The environment must have TRITON_INTERPRET=1 before triton is imported.
+The companions run the candidate in Triton's interpreter. The environment must have TRITON_INTERPRET=1 before
+triton is imported.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import random
 import socket
-import time
 import warnings
-from typing import Any
 
-import torch
-
-from kernelmill.evaluate.judge import candidate
+from kernelmill.evaluate.judge import candidate, judging
 from kernelmill.evaluate.judge.interpreted import Interpreted
-from kernelmill.evaluate.judge.session import Limits, Record, Session, Stop, settling
-from kernelmill.evaluate.judge.tolerance import Policy
-from kernelmill.evaluate.judge.trial import Trial
-from kernelmill.evaluate.probes import battery
-from kernelmill.evaluate.task import offline_models
-from kernelmill.evaluate.task.fit_size import Picked, pick, pick_each, pick_other, room_for
-from kernelmill.evaluate.task.own_size import own_bytes
-from kernelmill.evaluate.task.reference import BadReference, Facts, Reference
-from kernelmill.evaluate.task.resize import has_old_shape, keeps_powers_of_two, resized
-from kernelmill.sandbox import inside
+from kernelmill.evaluate.judge.judging import handle
 
-_SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
+__all__ = ["companion", "handle", "prepare"]
+
 _WARM_UP = """
 import torch, triton, triton.language as tl
 @triton.jit
@@ -41,221 +24,12 @@ def double(x, y, n, BLOCK: tl.constexpr):
 x = torch.ones(5, 7)
 double[(3,)](x, torch.empty_like(x), x.numel(), BLOCK=16)
 """
-_STEP_S = 3e-4
-"""Seconds per number that the interpreter takes in a kernel that loops over them: about ten operations."""
-_WARM_UP_REFERENCE = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x + x
-def get_inputs():
-    return [torch.rand(5, 7)]
-def get_init_inputs():
-    return []
-"""
 
 
 def prepare() -> None:
-    """Warm up before forking children: imports, tables, first calls."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    offline_models.prepare()
-    candidate.warm_up(_WARM_UP)
-    picked = pick(_WARM_UP_REFERENCE, None)
-    picked.reference.examine(1)
-    own_bytes(_WARM_UP_REFERENCE, None)
+    judging.prepare(_WARM_UP)
 
 
 def companion(end: socket.socket) -> None:
     warnings.simplefilter("ignore")
     candidate.serve(end, Interpreted())
-
-
-def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, Any]:
-    """Judge `request["candidate"]` against `request["reference"]`; returns a `Record` as plain values."""
-    warnings.simplefilter("ignore")
-    record = Record()
-    with settling(record):
-        _judge(request, sockets, record)
-    return dataclasses.asdict(record)
-
-
-def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record) -> None:
-    limits = Limits(**request.get("limits", {}))
-    dice = random.Random(request["seed"])
-    picked = pick(request["reference"], request.get("entry_point"), seed=dice.getrandbits(31))
-    facts = picked.reference.examine(dice.getrandbits(31))
-    changes = picked.version.changes | offline_models.shrunk(request["reference"])
-    record.task = _task(picked, facts, changes)
-    # A GPU judges next, and needs to know the memory for the task at its own size.
-    if picked.version.kind != "original" and request.get("brief"):
-        size = own_bytes(request["reference"], request.get("entry_point"))
-        record.task |= {} if size is None else {"own_bytes": size}
-    if facts.random_in_eval:
-        raise Stop("UNSUPPORTED", "the reference is random: there is no right answer to compare with")
-    mode = "eval" if facts.random else None
-    first = Session(sockets[0], record, limits, inside.companions[0])
-    first.policy = Policy(tf32=bool(request.get("tf32")))
-    first.own_size = not changes
-    first.enough_s = _STEP_S * max(picked.size.elements, picked.size.largest, picked.size.flops / 2)
-    inside.line.doing("loads the candidate")
-    try:
-        _load(first, request, record)
-        trial = _trial(first, picked.reference, facts, mode, record, dice, bool(request.get("audit")))
-        trial.brief = bool(request.get("brief"))
-        if trial.degenerate():
-            raise Stop(
-                "UNSUPPORTED", "the reference's output does not depend on its inputs: it tells nothing"
-            )
-        battery.run(trial)
-    except Stop as stop:
-        failure, goes_on = stop, False
-    else:  # an audit continues after a failure, which is in the record
-        failure, goes_on = Stop(record.status, record.error), True
-    sizes = {old: new for old, new in changes.values() if old > 1}
-    code = None
-    if failure.status not in ("PASSED", "HACK", "UNSUPPORTED"):
-        code = resized(request["candidate"], sizes)
-    own_sizes = failure.status == "INCORRECT_SHAPE" and has_old_shape(failure.error, sizes)
-    if code is not None and not own_sizes:
-        silent = Record()
-        second = Session(sockets[1], silent, limits, inside.companions[1])
-        second.own_size = False
-        trial = Trial(second, silent, facts, dice, audit=False)
-        own_sizes = not keeps_powers_of_two(request["candidate"], sizes) or _right(
-            trial, code, request["class"], picked, mode
-        )
-    if own_sizes:
-        raise Stop(
-            "UNSUPPORTED",
-            f"the task was shrunk ({_told(changes)}), and the candidate is made for its own sizes: {failure.error}",
-        )
-    if not goes_on:
-        raise failure
-    if code is None:  # otherwise the second process is already used
-        _other_shapes(request, picked, sockets, record, limits, facts, mode, dice)
-
-
-def _load(session: Session, request: dict[str, Any], record: Record) -> None:
-    before = time.monotonic()
-    session.load(request["candidate"], request["class"])
-    record.check("import", "pass", ms=(time.monotonic() - before) * 1e3)
-
-
-def _trial(
-    session: Session,
-    reference: Reference,
-    facts: Facts,
-    mode: str | None,
-    record: Record,
-    dice: random.Random,
-    audit: bool,
-) -> Trial:
-    before = time.monotonic()
-    session.build(reference, dice.getrandbits(31), mode)
-    record.check("init", "pass", f"weights: {session.drop_in}", ms=(time.monotonic() - before) * 1e3)
-    trial = Trial(session, record, facts, dice, audit)
-    trial.prepare()
-    return trial
-
-
-def _other_shapes(
-    request: dict[str, Any],
-    chosen: Picked,
-    sockets: list[socket.socket],
-    record: Record,
-    limits: Limits,
-    facts: Facts,
-    mode: str | None,
-    dice: random.Random,
-) -> None:
-    """Try the candidate at another shape, in a fresh process. This changes the grade, not the verdict."""
-    inside.line.doing("probe odd_shape")
-    room, code, entry = room_for(chosen.size), chosen.version.text, request.get("entry_point")
-    picked = pick_other(code, entry, room, same_model=False, seed=dice.getrandbits(31))
-    picked = picked or pick_other(code, entry, room, seed=dice.getrandbits(31))
-    if picked is None:
-        record.check("odd_shape", "skip", "the reference runs at no other shape that was tried")
-        return
-    silent = Record()
-    session = Session(sockets[1], silent, limits, inside.companions[1])
-    session.own_size = False
-
-    def answer(one: Picked, name: str) -> battery.Fit:
-        session.build(one.reference, dice.getrandbits(31), mode)
-        return battery.other_shape(Trial(session, silent, facts, dice, audit=True), one.version.told(), name)
-
-    fits: dict[str, battery.Fit] = {}
-    together: battery.Fit = "fails"
-    try:
-        session.load(request["candidate"], request["class"])
-        together = answer(picked, "odd_shape")
-        if together != "right":  # find out which of the sizes fails
-            for one in pick_each(code, entry, room, seed=dice.getrandbits(31)):
-                fits[one.version.told()] = answer(one, f"odd_shape:{one.version.told()}")
-    except BadReference as error:
-        # It ran at this shape when it was picked, by luck of the draw: an index was in range then.
-        record.check("odd_shape", "skip", f"the reference does not always run at this shape: {error}"[:300])
-        return
-    except Stop as stop:
-        if stop.status == "UNSUPPORTED":
-            record.check("odd_shape", "skip", stop.error[:300])
-            return
-        silent.check("odd_shape", "fail", stop.error[:300])
-    record.checks += silent.checks
-    for flag in silent.flags:
-        record.flag(flag.code, flag.severity, **flag.evidence)
-    _grade_shapes(record, picked, together, fits)
-
-
-def _grade_shapes(
-    record: Record, picked: Picked, together: battery.Fit, fits: dict[str, battery.Fit]
-) -> None:
-    """Grade a candidate as shape-specialised if it is wrong at any other size, or fails at all of them.
-
-    Rejecting some sizes is allowed: a head dimension may have to be a power of two. Leaving out a tail is
-    wrong.
-    """
-    record.grade.shape_specialised = False
-    if together == "right":
-        return
-    by_fit = {how: [what for what, fit in fits.items() if fit == how] for how in ("right", "wrong", "fails")}
-    evidence = {how: sizes for how, sizes in by_fit.items() if sizes}
-    if by_fit["right"] and not by_fit["wrong"] and together == "fails":
-        record.flag("C14.refuses_sizes", "info", **evidence)
-        return
-    record.grade.shape_specialised = True
-    record.flag("C14.shape_specialised", "soft", shape=picked.version.told(), **evidence)
-    if record.grade.robust:
-        record.grade.robust = False
-
-
-def _task(picked: Picked, facts: Facts, changes: dict[str, list[int]]) -> dict[str, Any]:
-    task: dict[str, Any] = {"version": picked.version.kind, "elements": picked.size.elements}
-    given = picked.reference.inputs(0).tensors()
-    kinds = sorted({str(t.dtype).removeprefix("torch.") for t in given if t.is_floating_point()})
-    if kinds:
-        task["dtype"] = "+".join(_SHORT.get(kind, kind) for kind in kinds)
-    if changes:
-        task["shrunk"] = changes
-    if facts.oracle_note:
-        task["oracle"] = facts.oracle_note
-    if facts.random:
-        task["mode"] = "eval: the reference is random in training"
-    return task
-
-
-def _told(changes: dict[str, list[int]]) -> str:
-    return ", ".join(f"{name} {old} to {new}" for name, (old, new) in changes.items())[:200]
-
-
-def _right(trial: Trial, code: str, class_name: str, picked: Picked, mode: str | None) -> bool:
-    """Whether the code passes all probes."""
-    try:
-        trial.session.load(code, class_name)
-        trial.session.build(picked.reference, trial.random.getrandbits(31), mode)
-        trial.prepare()
-        battery.run(trial)
-    except Stop:
-        return False
-    return True

@@ -78,7 +78,7 @@ def _speedup(verdict: Verdict) -> float | None:
     return max(verdict.perf.speedup, 0.0)
 
 
-def _gated(
+def gated(
     correct: Callable[[Verdict], float | None],
     wrong: Callable[[Verdict], float] = lambda verdict: 0.0,
     hack: float = 0.0,
@@ -95,7 +95,7 @@ def _gated(
     return reward
 
 
-def _timed(formula: Callable[[Verdict, float], float]) -> Callable[[Verdict], float | None]:
+def timed(formula: Callable[[Verdict, float], float]) -> Callable[[Verdict], float | None]:
     """A formula of the speed-up; None without one."""
 
     def reward(verdict: Verdict) -> float | None:
@@ -107,10 +107,10 @@ def _timed(formula: Callable[[Verdict, float], float]) -> Callable[[Verdict], fl
 
 def _fast(p: float) -> Reward:
     """KernelBench's fast_p. Every correct candidate counts for p = 0, so fast_0 needs no time."""
-    formula = _timed(lambda verdict, speedup: float(speedup > p))
+    formula = timed(lambda verdict, speedup: float(speedup > p))
     correct = formula if p > 0 else lambda verdict: 1.0
     what = f"1 if correct and more than {p:g} times as fast as the faster baseline, else 0 (KernelBench's fast_p)"
-    return Reward(_gated(correct), "1 if correct, else 0 (KernelBench's fast_p at 0)" if p == 0 else what)
+    return Reward(gated(correct), "1 if correct, else 0 (KernelBench's fast_p at 0)" if p == 0 else what)
 
 
 def _kevin(verdict: Verdict, speedup: float) -> float:
@@ -173,35 +173,35 @@ def _clip(value: float) -> float:
 
 _BUILT_IN = {
     "default": Reward(
-        _gated(_default, _default_wrong, hack=-1.0),
+        gated(_default, _default_wrong, hack=-1.0),
         "-1 hack; up to 0.15 wrong; 0.30 correct, 0.10 robust, up to 0.60 for speed that its own kernels give",
         low=-1.0,
     ),
     "speedup": Reward(
-        _gated(_timed(lambda verdict, speedup: speedup)),
+        gated(timed(lambda verdict, speedup: speedup)),
         "the ratio to the faster baseline if correct, else 0",
         high=math.inf,
     ),
-    "correct": Reward(_gated(lambda verdict: 1.0), "1 if correct, else 0"),
+    "correct": Reward(gated(lambda verdict: 1.0), "1 if correct, else 0"),
     **{name: _fast(float(name.removeprefix("fast_"))) for name in ("fast_0", "fast_1", "fast_1.5", "fast_2")},
     "kevin": Reward(
-        _gated(_timed(_kevin)), "0.3 + speed-up, clipped at 10, if correct, else 0", high=0.3 + KEVIN_CLIP
+        gated(timed(_kevin)), "0.3 + speed-up, clipped at 10, if correct, else 0", high=0.3 + KEVIN_CLIP
     ),
     "tritonforge": Reward(
-        _gated(_tritonforge, lambda verdict: 0.1 * compiled(verdict)),
+        gated(_tritonforge, lambda verdict: 0.1 * compiled(verdict)),
         "0.1 compiled, 0.3 correct + min(max(speed-up - 1, 0), 2)",
         high=2.3,
     ),
     "drkernel": Reward(
-        _gated(_timed(_drkernel)),
+        gated(timed(_drkernel)),
         "0.5 + 0.5 * speed-up, clipped at 3, + 0.25 * coverage if correct, else 0",
         high=2.25,
     ),
     "drkernel_weighted": Reward(
-        _gated(_timed(_drkernel_weighted)),
+        gated(timed(_drkernel_weighted)),
         "0.5 + 0.5 if at least 1.01 times as fast + 0.25 * coverage if correct, else 0",
         high=1.25,
     ),
-    "roofline": Reward(_gated(_roofline), "the fraction of the roofline that was reached if correct, else 0"),
+    "roofline": Reward(gated(_roofline), "the fraction of the roofline that was reached if correct, else 0"),
 }
 REWARDS = Registry("reward", "kernelmill.rewards", Reward, _BUILT_IN, also="fast_<p>")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from kernelmill.base.python_text import parse_module
 from kernelmill.evaluate.static import reach, style
+from kernelmill.evaluate.static.language import TRITON, StaticRules
 from kernelmill.evaluate.static.names import Tree
 from kernelmill.evaluate.static.rules import Findings, Rules
 from kernelmill.evaluate.verdict import Flag, Status
@@ -31,15 +32,15 @@ class StaticReport:
     flags: list[Flag] = field(default_factory=list)
     class_name: str = ""
     kernels: list[str] = field(default_factory=list)
-    """Names of the functions that are Triton kernels, including those that only other kernels call."""
+    """Names of the functions that are kernels, including those that only other kernels call."""
     reachable: list[str] = field(default_factory=list)
     """The kernels that the class may launch. An over-approximation, see `reach`."""
     loc: int = 0
     """Lines that are neither blank nor comments."""
 
 
-def examine(code: str, entry_point: str | None = None) -> StaticReport:
-    """Examine a candidate for the reference class `entry_point` (default `Model`)."""
+def examine(code: str, entry_point: str | None = None, language: StaticRules = TRITON) -> StaticReport:
+    """Examine a candidate in `language` for the reference class `entry_point` (default `Model`)."""
     code = code.removeprefix("\ufeff")
     if len(code) > MAX_CHARS:
         return StaticReport(
@@ -55,12 +56,12 @@ def examine(code: str, entry_point: str | None = None) -> StaticReport:
 
     names = list(dict.fromkeys([f"{entry_point}New", "ModelNew"] if entry_point else ["ModelNew"]))
     class_name = next((name for name in names if tree.module_scope.binds(name)), "")
-    live = reach.live_units(tree, class_name)
+    live = reach.live_units(tree, class_name, language)
     running = reach.running_units(live)
-    Rules(tree, running, found).apply()
-    style.apply(tree, running, found, lines, entry_point or "Model")
+    Rules(tree, running, found, language).apply()
+    style.apply(tree, running, found, lines, entry_point or "Model", language)
 
-    kernels = reach.kernels(tree)
+    kernels = reach.kernels(tree, language)
     reachable = reach.reachable(tree, kernels, live)
     if kernels and class_name and not reachable:
         found.add("A1.never_launched", "hard", next(iter(kernels.values())), ", ".join(kernels))
@@ -76,8 +77,8 @@ def examine(code: str, entry_point: str | None = None) -> StaticReport:
         error = "; ".join(
             f"{flag.code} in line {flag.evidence['line']}: {flag.evidence['code']}" for flag in hard
         )
-    elif not kernels and not reach.mentions_jit(tree):
-        status, error = "FORMAT_ERROR", "defines no @triton.jit kernel"
+    elif not kernels and not reach.mentions_kernels(tree, language):
+        status, error = "FORMAT_ERROR", language.no_kernel
     return StaticReport(status, error, flags, class_name, list(kernels), reachable, loc)
 
 

@@ -1,16 +1,15 @@
 """The rules on using outside modules: a table from dotted path to pattern and severity.
 
 The longest entry that is the path or a parent of it applies, so `threading` is hard and `threading.Lock` is
-soft. `None` exempts a path from its parent's rule. Only what has no honest use in a Triton candidate is hard.
-The patterns are those of docs/hacks.md.
+soft. `None` exempts a path from its parent's rule. Only what has no honest use in a candidate is hard; a
+language may add entries and exempt what it is made of (`StaticRules.paths`). The patterns are those of
+docs/hacks.md.
 """
 
 from __future__ import annotations
 
+from kernelmill.evaluate.static.language import Rule, StaticRules
 from kernelmill.evaluate.static.syntax import words
-from kernelmill.evaluate.verdict import Severity
-
-Rule = tuple[str, Severity]
 
 
 def _each(prefix: str, names: str, rule: Rule | None) -> dict[str, Rule | None]:
@@ -160,31 +159,33 @@ PATHS: dict[str, Rule | None] = {
 }
 
 KNOWN_MODULES = words(
-    "torch triton math cmath typing typing_extensions functools itertools collections dataclasses enum operator numpy "
+    "torch math cmath typing typing_extensions functools itertools collections dataclasses enum operator numpy "
     "contextlib warnings os sys time random abc copy logging string re numbers types __future__ packaging inspect "
     "builtins importlib io json hashlib statistics bisect heapq weakref struct textwrap platform fractions decimal "
     "pprint array uuid secrets traceback gc unittest argparse"
 )
 
 
-def rule_for(path: str) -> Rule | None:
-    """The rule of the longest prefix of a path that has an entry."""
+def rule_for(path: str, language: StaticRules) -> Rule | None:
+    """The rule of the longest prefix of a path that has an entry. The language's own come first."""
     while path:
+        if path in language.paths:
+            return language.paths[path]
         if path in PATHS:
             return PATHS[path]
         path = path.rpartition(".")[0]
     return None
 
 
-def known_module(name: str) -> bool:
+def known_module(name: str, language: StaticRules) -> bool:
     root = name.split(".")[0]
-    return root in KNOWN_MODULES or rule_for(name) is not None
+    return root in KNOWN_MODULES or language.owns(name) or rule_for(name, language) is not None
 
 
-def rule_for_patch(path: str) -> Rule | None:
+def rule_for_patch(path: str, language: StaticRules) -> Rule | None:
     """The rule for setting the attribute `path` of an outside module; None if that is allowed."""
     root = path.split(".")[0]
-    if path.startswith(_SETTINGS):
+    if path.startswith(_SETTINGS) or path.startswith(language.settings):
         return "D11.precision_flags", "soft"
     if root == "time" or path.startswith(("torch.cuda.Event", "torch.cuda.synchronize", "torch.cuda.Stream")):
         return "D5.patches_clock", "hard"
@@ -194,20 +195,18 @@ def rule_for_patch(path: str) -> Rule | None:
         return "E12.patches_seeds", "hard"
     if root == "torch":
         return "E1.patches_torch", "hard"
-    if root == "triton":
-        return "E1.patches_triton", "hard"
+    if language.owns(path):
+        return language.patched
     if root in ("os", "builtins"):
         return "E7.patches_module", "hard"
     return ("E7.patches_module", "soft") if root in KNOWN_MODULES else None
 
 
-# Settings of torch and Triton that are meant to be set.
+# Settings of torch that are meant to be set.
 _SETTINGS = (
     "torch.backends.",
     "torch._dynamo.config.",
     "torch._inductor.config.",
     "torch._functorch.config.",
     "torch.utils.deterministic.",
-    "triton.knobs.",
-    "triton.runtime.knobs.",
 )

@@ -1,4 +1,4 @@
-"""Find out which parts of a candidate may run, and which of its Triton kernels may be launched.
+"""Find out which parts of a candidate may run, and which of its kernels may be launched.
 
 A definition is live if live code mentions its name in any way. The module's own statements and the
 candidate's class are live to begin with. This over-approximates by design: an honest kernel must never be
@@ -10,21 +10,9 @@ from __future__ import annotations
 
 import ast
 
+from kernelmill.evaluate.static.language import StaticRules
 from kernelmill.evaluate.static.names import UNKNOWN, Tree, Unit
 from kernelmill.evaluate.static.syntax import text_of, words
-
-JIT = frozenset(
-    {
-        "triton.jit",
-        "triton.runtime.jit.jit",
-        "triton.runtime.jit",
-        "triton.JITFunction",
-        "triton.runtime.JITFunction",
-        "triton.runtime.jit.JITFunction",
-        "triton.experimental.gluon.jit",
-    }
-)
-AUTOTUNE = frozenset({"triton.autotune", "triton.runtime.autotune", "triton.runtime.autotuner.autotune"})
 
 # Methods that torch calls by itself.
 _HOOKS = words(
@@ -50,7 +38,6 @@ _KNOWN_BASES = frozenset(
 )
 # Decorators that neither call the function at once nor pass it on.
 _QUIET_DECORATORS = (
-    "triton.",
     "functools.",
     "builtins.staticmethod",
     "builtins.classmethod",
@@ -75,8 +62,9 @@ _LOOKUPS = words(
 )
 
 
-def live_units(tree: Tree, class_name: str) -> set[Unit]:
+def live_units(tree: Tree, class_name: str, language: StaticRules) -> set[Unit]:
     """The units whose code may run when the class is loaded, constructed and called."""
+    quiet = (f"{language.package}.", *_QUIET_DECORATORS)
     live: set[Unit] = set()
     seen: set[str] = {class_name}
     waiting: dict[str, list[Unit]] = {}
@@ -87,7 +75,7 @@ def live_units(tree: Tree, class_name: str) -> set[Unit]:
             continue
         live.add(unit)
         for child in unit.children:
-            if _runs_unasked(tree, child) or not seen.isdisjoint(child.names):
+            if _runs_unasked(tree, child, quiet) or not seen.isdisjoint(child.names):
                 todo.append(child)
             else:
                 for name in child.names:
@@ -111,11 +99,11 @@ def running_units(live: set[Unit]) -> set[Unit]:
     }
 
 
-def _runs_unasked(tree: Tree, unit: Unit) -> bool:
+def _runs_unasked(tree: Tree, unit: Unit, quiet: tuple[str, ...]) -> bool:
     node = unit.node
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return False
-    if not all(_is_quiet(tree, decorator) for decorator in node.decorator_list):
+    if not all(_is_quiet(tree, decorator, quiet) for decorator in node.decorator_list):
         return True
     if isinstance(node, ast.ClassDef):
         # A base class in this file or a metaclass may do anything with its subclasses.
@@ -128,11 +116,11 @@ def _runs_unasked(tree: Tree, unit: Unit) -> bool:
     return node.name in _HOOKS or any(tree.paths(base) - _KNOWN_BASES - {UNKNOWN} for base in bases)
 
 
-def _is_quiet(tree: Tree, decorator: ast.expr) -> bool:
+def _is_quiet(tree: Tree, decorator: ast.expr, quiet: tuple[str, ...]) -> bool:
     while isinstance(decorator, ast.Call):
         decorator = decorator.func
     paths = tree.paths(decorator)
-    return bool(paths) and all(path.startswith(_QUIET_DECORATORS) for path in paths)
+    return bool(paths) and all(path.startswith(quiet) for path in paths)
 
 
 def looks_names_up(tree: Tree) -> bool:
@@ -152,20 +140,20 @@ def looks_names_up(tree: Tree) -> bool:
     return False
 
 
-def kernels(tree: Tree) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The functions made into Triton kernels, by decorator or by call, keyed by name."""
+def kernels(tree: Tree, language: StaticRules) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions made into kernels, by decorator or by call, keyed by name."""
     found: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
     for node in tree.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for decorator in node.decorator_list:
                 target = decorator.func if isinstance(decorator, ast.Call) else decorator
-                if tree.paths(target) & JIT:
+                if tree.paths(target) & language.kernel:
                     found[node.name] = node
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name):
             # triton.jit(f), triton.jit(do_not_specialize=[...])(f)
             target = node.func.func if isinstance(node.func, ast.Call) else node.func
             function = _function_named(tree, node.args[0])
-            if function is not None and tree.paths(target) & JIT:
+            if function is not None and tree.paths(target) & language.kernel:
                 found[function.name] = function
     return found
 
@@ -179,9 +167,12 @@ def _function_named(tree: Tree, name: ast.Name) -> ast.FunctionDef | ast.AsyncFu
     return None
 
 
-def mentions_jit(tree: Tree) -> bool:
-    """Whether `triton.jit` is used at all, also in ways that `kernels` does not recognise."""
-    return any(isinstance(n, ast.Name | ast.Attribute | ast.Call) and tree.paths(n) & JIT for n in tree.nodes)
+def mentions_kernels(tree: Tree, language: StaticRules) -> bool:
+    """Whether `triton.jit` or the like is used at all, also in ways that `kernels` does not recognise."""
+    return any(
+        isinstance(n, ast.Name | ast.Attribute | ast.Call) and tree.paths(n) & language.kernel
+        for n in tree.nodes
+    )
 
 
 def reachable(

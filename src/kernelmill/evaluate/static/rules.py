@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelmill.evaluate.static.language import StaticRules
 from kernelmill.evaluate.static.names import UNKNOWN, Tree, Unit
 from kernelmill.evaluate.static.paths import known_module, rule_for, rule_for_patch
 from kernelmill.evaluate.static.syntax import text_of, words
@@ -59,8 +60,9 @@ class Findings:
 
 
 class Rules:
-    def __init__(self, tree: Tree, running: set[Unit], found: Findings) -> None:
+    def __init__(self, tree: Tree, running: set[Unit], found: Findings, language: StaticRules) -> None:
         self._tree = tree
+        self._language = language
         self._running = running
         self._found = found
         self._own_attributes = {
@@ -97,12 +99,12 @@ class Rules:
                     self._called(node)
 
     def _imported(self, module: str, node: ast.AST, star: bool = False) -> None:
-        rule = rule_for(module)
+        rule = rule_for(module, self._language)
         if rule is not None and rule[1] == "hard":
             # An unused import proves nothing. A use is flagged where it occurs.
             certain = star or module.split(".")[0] in ("kernelmill", "__main__")
             self._found.add(rule[0], "hard" if certain else "soft", node, module)
-        elif not known_module(module):
+        elif not known_module(module, self._language):
             self._found.add("A10.foreign_import", "soft", node, module)
         elif rule is not None and rule[1] == "info":
             self._found.add(*rule, node, module)
@@ -113,7 +115,7 @@ class Rules:
             return  # the longer path is more specific
         paths = self._tree.paths(node)
         for path in paths - {UNKNOWN}:
-            rule = rule_for(path)
+            rule = rule_for(path, self._language)
             if rule is None or self._is_harmless(path, node, parent):
                 continue
             code, severity = rule
@@ -175,7 +177,7 @@ class Rules:
         paths = self._tree.paths(base)
         for path in paths - {UNKNOWN}:
             target = f"{path}.{attr or '?'}"
-            rule = rule_for_patch(target)
+            rule = rule_for_patch(target, self._language)
             if rule is None:
                 continue
             code, severity = rule
@@ -187,15 +189,17 @@ class Rules:
             self._found.add(code, severity, node, target)
 
     def _is_shim(self, target: str, node: ast.AST, value: ast.expr | None) -> bool:
-        """Whether this aliases a Triton function under another version's name: `tl.tanh = libdevice.tanh`."""
+        """Whether this aliases a kernel function under another version's name: `tl.tanh = libdevice.tanh`."""
         parent = self._tree.parent[node]
         if value is None and isinstance(parent, ast.Assign):
             value = parent.value
         paths = self._tree.paths(value) if value is not None else frozenset()
+        own = self._language.functions
         return (
-            target.startswith("triton.language.")
+            bool(own)
+            and target.startswith(own)
             and bool(paths)
-            and all(p.startswith("triton.language.") for p in paths)
+            and all(path.startswith(own) for path in paths)
         )
 
     def _is_addition(self, node: ast.AST, path: str, attr: str | None) -> bool:
@@ -233,7 +237,7 @@ class Rules:
         paths = self._tree.paths(base)
         for path in paths - {UNKNOWN}:
             if path.endswith(".__dict__"):
-                rule = rule_for_patch(f"{path.removesuffix('.__dict__')}.{name or '?'}")
+                rule = rule_for_patch(f"{path.removesuffix('.__dict__')}.{name or '?'}", self._language)
                 if rule is not None:
                     self._found.add(rule[0], "soft" if UNKNOWN in paths else rule[1], node, path)
             elif path == "builtins.__builtins__":

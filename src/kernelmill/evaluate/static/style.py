@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 import re
 
+from kernelmill.evaluate.static.language import StaticRules
 from kernelmill.evaluate.static.names import UNKNOWN, Tree, Unit
-from kernelmill.evaluate.static.reach import AUTOTUNE
 from kernelmill.evaluate.static.rules import Findings
 from kernelmill.evaluate.static.syntax import text_of, words
 
@@ -37,9 +37,11 @@ _TO_A_JUDGE = re.compile(
 )
 
 
-def apply(tree: Tree, running: set[Unit], found: Findings, lines: list[str], reference: str) -> None:
+def apply(
+    tree: Tree, running: set[Unit], found: Findings, lines: list[str], reference: str, language: StaticRules
+) -> None:
     """Apply all style rules. `reference` is the name of the reference's class."""
-    tuned, only_stored = _autotuned(tree), _only_stored(tree)
+    tuned, only_stored = _autotuned(tree, language), _only_stored(tree, language)
     for node in tree.nodes:
         if type(node) not in _LOOKED_AT or tree.unit[node] not in running:
             continue
@@ -49,7 +51,7 @@ def apply(tree: Tree, running: set[Unit], found: Findings, lines: list[str], ref
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 _function(node, found)
             case ast.Call():
-                _call(tree, node, found, only_stored)
+                _call(tree, node, found, only_stored, language)
             case ast.keyword(arg="allow_tf32", value=ast.Constant(value=True)):
                 found.add("C7.tf32", "soft", node)
             case ast.keyword(arg="input_precision", value=ast.Constant(value="tf32")):
@@ -91,7 +93,9 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, found: Findings) -> 
             found.add("B7.mutable_default", "soft", default)
 
 
-def _call(tree: Tree, node: ast.Call, found: Findings, only_stored: set[tuple[int, str]]) -> None:
+def _call(
+    tree: Tree, node: ast.Call, found: Findings, only_stored: set[tuple[int, str]], language: StaticRules
+) -> None:
     if isinstance(node.func, ast.Attribute):
         method = node.func.attr
         inside = tree.paths(node.func.value) - {UNKNOWN}
@@ -101,14 +105,16 @@ def _call(tree: Tree, node: ast.Call, found: Findings, only_stored: set[tuple[in
             found.add(_METHODS[method], "info" if made else "soft", node)
         elif method == "data_ptr":
             _address(tree, node, found)
-        elif method in ("to", "cast", "type") and any(_is_low(tree, value) for value in _values(node)):
-            if not _is_stored(tree, node, only_stored):
+        elif method in ("to", "cast", "type") and any(
+            _is_low(tree, value, language) for value in _values(node)
+        ):
+            if not _is_stored(tree, node, only_stored, language):
                 found.add("C7.downcast", "soft", node)
         elif method == "compile" and not inside:
             found.add("A9.compile_method", "info", node)
-    if any(
-        path in ("triton.language.zeros", "triton.language.full") for path in tree.paths(node.func)
-    ) and any(_is_low(tree, value) for value in _values(node)):
+    if tree.paths(node.func) & language.accumulators and any(
+        _is_low(tree, value, language) for value in _values(node)
+    ):
         found.add("C8.low_accumulator", "soft", node)
 
 
@@ -116,14 +122,14 @@ def _values(node: ast.Call) -> list[ast.expr]:
     return [*node.args, *(k.value for k in node.keywords)]
 
 
-def _is_low(tree: Tree, node: ast.expr) -> bool:
+def _is_low(tree: Tree, node: ast.expr, language: StaticRules) -> bool:
     return any(
-        p.startswith(("torch.", "triton.language.")) and p.rpartition(".")[2] in _LOW
+        p.startswith(("torch.", language.functions or "torch.")) and p.rpartition(".")[2] in _LOW
         for p in tree.paths(node)
     )
 
 
-def _is_stored(tree: Tree, node: ast.Call, only_stored: set[tuple[int, str]]) -> bool:
+def _is_stored(tree: Tree, node: ast.Call, only_stored: set[tuple[int, str]], language: StaticRules) -> bool:
     """Whether the cast is only for a store, like `tl.store(p, acc.to(tl.float16))`.
 
     This gives the output its dtype and loses nothing before it. A name in between is followed.
@@ -134,23 +140,25 @@ def _is_stored(tree: Tree, node: ast.Call, only_stored: set[tuple[int, str]]) ->
             isinstance(target, ast.Name) and (id(tree.unit[node]), target.id) in only_stored
             for target in parent.targets
         )
-    return isinstance(parent, ast.Call) and _is_store(tree, parent)
+    return isinstance(parent, ast.Call) and _is_store(tree, parent, language)
 
 
-def _only_stored(tree: Tree) -> set[tuple[int, str]]:
+def _only_stored(tree: Tree, language: StaticRules) -> set[tuple[int, str]]:
     """Names that a function passes to `tl.store` and to nothing else."""
     stored: set[tuple[int, str]] = set()
     other: set[tuple[int, str]] = set()
     for node in tree.nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             parent = tree.parent[node]
-            given = isinstance(parent, ast.Call) and node is not parent.func and _is_store(tree, parent)
+            given = (
+                isinstance(parent, ast.Call) and node is not parent.func and _is_store(tree, parent, language)
+            )
             (stored if given else other).add((id(tree.unit[node]), node.id))
     return stored - other
 
 
-def _is_store(tree: Tree, call: ast.Call) -> bool:
-    return "triton.language.store" in tree.paths(call.func)
+def _is_store(tree: Tree, call: ast.Call, language: StaticRules) -> bool:
+    return bool(tree.paths(call.func) & language.stores)
 
 
 def _address(tree: Tree, node: ast.Call, found: Findings) -> None:
@@ -214,7 +222,7 @@ def _assignment(
 # An autotuned block size with a grid that does not depend on it (C2)
 
 
-def _autotuned(tree: Tree) -> set[str]:
+def _autotuned(tree: Tree, language: StaticRules) -> set[str]:
     """Kernels whose autotuner chooses values of their parameters, not only warps and stages."""
     names: set[str] = set()
     for node in tree.nodes:
@@ -223,7 +231,7 @@ def _autotuned(tree: Tree) -> set[str]:
         for decorator in node.decorator_list:
             if (
                 isinstance(decorator, ast.Call)
-                and tree.paths(decorator.func) & AUTOTUNE
+                and tree.paths(decorator.func) & language.autotune
                 and _has_keys(decorator)
             ):
                 names.add(node.name)
