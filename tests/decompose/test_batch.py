@@ -48,7 +48,10 @@ class Played:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def start(self, source: str) -> None:
+    def start(self, *_: str) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def what_is_missing(self) -> list[str]:

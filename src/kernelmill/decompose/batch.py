@@ -48,9 +48,7 @@ from kernelmill.decompose.write.picture import svg
 from kernelmill.decompose.write.tree_file import TreeFile
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.evaluate.task import offline_models
-from kernelmill.runner.executors import Threads
-from kernelmill.runner.progress import ItemProgress
-from kernelmill.runner.run import run_all
+from kernelmill.runner import ItemProgress, Threads, run_all
 from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.pool import Pool
 
@@ -102,6 +100,7 @@ class Decomposer:
         """Reuse the results of earlier runs, unless `force`."""
         self._out, self._workers, self._timeout, self._levels = out, workers, timeout, levels
         self._memory_mb, self._force = memory_mb, force
+        self.progress = ItemProgress("models decomposed")
         self._stack = ExitStack()
         self._stopped = threading.Event()
         self._prover: Prover | None = None
@@ -132,16 +131,11 @@ class Decomposer:
         """Stop early: each thread removes its incomplete output."""
         self._stopped.set()
 
-    def run(
-        self,
-        models: Sequence[ModelFile],
-        done: Callable[[Outcome], None],
-        progress: ItemProgress | None = None,
-    ) -> list[Outcome]:
+    def run(self, models: Sequence[ModelFile], done: Callable[[Outcome], None]) -> list[Outcome]:
         """Decompose all models and return the outcomes in input order.
 
-        `done` is called with each outcome as soon as it is known; `progress` shows the models in progress.
-        Raises `OutputError` if nothing can be written.
+        `done` is called with each outcome as soon as it is known. Raises `OutputError` if nothing can be
+        written.
         """
         places: dict[str, ModelFile] = {}
         codes: dict[ModelFile, str] = {}
@@ -162,9 +156,8 @@ class Decomposer:
             servers = self._start([codes[model] for model in owed])
             return Threads(lambda model: self._one(model, codes[model]), self._workers, self, *servers)
 
-        progress = progress or ItemProgress("models decomposed")
         try:
-            return run_all(models, threads, progress, lambda model: model.place, known=known, done=done)
+            return run_all(models, threads, self.progress, lambda model: model.place, known=known, done=done)
         finally:  # an interrupted batch has results too
             write_manifest(self._out)
 

@@ -28,7 +28,6 @@ from kernelmill.decompose.sources.importable import keyword, module_source
 from kernelmill.decompose.sources.problem_files import ModelFile, model_files
 from kernelmill.decompose.write.picture import rich_tree
 from kernelmill.errors import SourceError
-from kernelmill.runner.progress import ItemProgress
 from kernelmill.settings.arguments import Parser, at_least, processors
 
 TIMEOUT = 300
@@ -154,14 +153,13 @@ def main(arguments: list[str]) -> int:
     def done(outcome: Outcome) -> None:
         nonlocal number
         number += 1
-        progress.say(f"{f'{number}/{len(models)}  ' if len(models) > 1 else ''}{line(outcome)}")
+        decomposer.progress.say(f"{f'{number}/{len(models)}  ' if len(models) > 1 else ''}{line(outcome)}")
 
     workers = processors(given.workers)
-    progress = ItemProgress("models decomposed")
     with Decomposer(
         given.output, workers, float(given.timeout), given.levels, force=given.force
     ) as decomposer:
-        outcomes = decomposer.run(models, done, progress)
+        outcomes = decomposer.run(models, done)
     if len(outcomes) == 1 and outcomes[0].raw is not None:
         show(rich_tree(outcomes[0].raw))
     print(summary(outcomes, time.monotonic() - started))

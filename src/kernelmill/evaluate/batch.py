@@ -32,8 +32,7 @@ from kernelmill.evaluate.score.feedback import feedback
 from kernelmill.evaluate.score.rewards import compute, find
 from kernelmill.evaluate.score.summary import Summary
 from kernelmill.evaluate.verdict import Verdict
-from kernelmill.runner.executors import Tasks
-from kernelmill.runner.run import Job, work_through
+from kernelmill.runner import Job, Tasks, work_through
 
 
 @dataclass(frozen=True)

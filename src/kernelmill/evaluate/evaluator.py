@@ -49,9 +49,9 @@ from kernelmill.evaluate.verdict import (
     Tier,
     Verdict,
 )
+from kernelmill.runner import Threads
 from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.pool import Pool
-from kernelmill.sandbox.threads import threads
 
 _RETRIES = 1
 _BEFORE_A_GPU_S = 15.0
@@ -565,13 +565,17 @@ def evaluate(
 
     evaluator = Evaluator(options, workers=1)
 
-    async def judged() -> Verdict:
+    async def judged(pair: Pair) -> Verdict:
         async with evaluator:
-            return await evaluator.evaluate(Pair("1", reference, candidate, entry_point))
+            return await evaluator.evaluate(pair)
 
+    def judge(pair: Pair) -> Verdict:
+        return asyncio.run(judged(pair))
+
+    pair = Pair("1", reference, candidate, entry_point)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(judged())
-    with threads(1, evaluator) as thread:
-        return thread.submit(lambda: asyncio.run(judged())).result()
+        return judge(pair)
+    with Threads(judge, 1, evaluator) as thread:
+        return thread.call(pair)

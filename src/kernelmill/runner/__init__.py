@@ -7,3 +7,9 @@
 In: items, an `Executor`, the results of earlier runs. Out: the results, each one as soon as it is there. How a
 result is stored, and when a stored one is still valid, is up to the command. Standard library only.
 """
+
+from kernelmill.runner.executors import Executor, Tasks, Threads
+from kernelmill.runner.progress import ItemProgress
+from kernelmill.runner.run import Job, run_all, work_through
+
+__all__ = ["Executor", "ItemProgress", "Job", "Tasks", "Threads", "run_all", "work_through"]

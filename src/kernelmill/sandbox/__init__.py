@@ -33,9 +33,9 @@ protection fails that the server has found to work.
 Not covered: a child can lie about the code it ran, because that code shares its process. Kernel and CPU
 vulnerabilities are out of scope.
 
-From outside, import only the names below, `threads` and `own_time`, and in a worker `inside`. The server
-imports this package before its worker, so it may import only the standard library, `kernelmill.base.extras`
-and `kernelmill.errors`.
+From outside, import only the names below, `pool` and `own_time`, and in a worker `inside`. The server imports
+this package before its worker, so it may import only the standard library, `kernelmill.base.extras` and
+`kernelmill.errors`.
 """
 
 from kernelmill.sandbox.parent import (

@@ -21,8 +21,7 @@ from kernelmill.base.control import Control, Stats
 from kernelmill.base.rows import TEST_ROWS, Drop, Row
 from kernelmill.errors import BadRow, Interrupted
 from kernelmill.llm.engine import CallFailed, Done, Failed, Outcome, Owed
-from kernelmill.runner.executors import Tasks
-from kernelmill.runner.run import Job, work_through
+from kernelmill.runner import Job, Tasks, work_through
 from kernelmill.stages.progress import Progress
 from kernelmill.store import Output, Source
 

@@ -15,9 +15,7 @@ from kernelmill.decompose.prove.prover import MEMORY_MB, TIMEOUT, Proof, Prover,
 from kernelmill.decompose.prove.tree import TREE
 from kernelmill.decompose.sources.problem_files import natural
 from kernelmill.errors import SourceError
-from kernelmill.runner.executors import Threads
-from kernelmill.runner.progress import ItemProgress
-from kernelmill.runner.run import run_all
+from kernelmill.runner import ItemProgress, Threads, run_all
 from kernelmill.settings.arguments import Parser, at_least, processors
 
 _MAX_LINES = 20

@@ -19,9 +19,7 @@ from kernelmill.base.missing import maker_of
 from kernelmill.base.whole_file import replacing
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.evaluate.task import offline_models
-from kernelmill.runner.executors import Threads
-from kernelmill.runner.progress import ItemProgress
-from kernelmill.runner.run import run_all
+from kernelmill.runner import ItemProgress, Threads, run_all
 from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.pool import Pool
 from kernelmill.settings.arguments import Parser, at_least, processors

@@ -9,14 +9,15 @@ from rich.console import Console
 from kernelmill.flow import Estimate, Made
 from kernelmill.generate.inductor.teacher import Teacher
 from kernelmill.generate.rollouts.model_writer import ModelWriter
-from kernelmill.generate.rollouts.rollout import Standing
-from kernelmill.generate.rollouts.runner import Opened, Synthesis, run
+from kernelmill.generate.rollouts.problems import Problem
+from kernelmill.generate.rollouts.rollout import Rollouts, Standing
+from kernelmill.generate.rollouts.runner import Opened, run
 from kernelmill.generate.rollouts.settings import SynthesizeSettings
 from kernelmill.generate.rollouts.teacher_writer import TeacherWriter
 from kernelmill.generate.rollouts.writer import Writer
 from kernelmill.llm.client import Endpoint
 from kernelmill.settings.arguments import processors
-from kernelmill.stages.answering import Plan
+from kernelmill.stages.answering import Batch, Plan
 from kernelmill.stages.run_stage import estimated, say_estimate
 from kernelmill.tokens.vocabulary import TokenCounter, token_counter
 
@@ -38,11 +39,11 @@ async def _taught(settings: SynthesizeSettings) -> Made:
         teacher = None if settings.dry_run else opened.stack.enter_context(Teacher(workers))
         return TeacherWriter(teacher, opened.journal, workers)
 
-    def dry_run(batch: Synthesis, plan: Plan) -> Estimate:
+    def dry_run(batch: Batch[Problem], rollouts: Rollouts, plan: Plan) -> Estimate:
         print(
             f"{plan.rows:,} problems, {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for the compiler"
         )
-        standings = [batch.rollouts.look(item) for _, item in batch.owed_items(plan)]
+        standings = [rollouts.look(item) for _, item in batch.owed_items(plan)]
         print(f"to write: {sum(one.written is None for one in standings):,}, to judge: {len(standings):,}")
         return Estimate(plan.asked)
 
@@ -63,13 +64,15 @@ async def _asked(settings: SynthesizeSettings) -> Made:
     return await run(settings, model, partial(_dry_run, endpoint=endpoint, turns=settings.turns))
 
 
-def _dry_run(batch: Synthesis, plan: Plan, endpoint: Endpoint, turns: int) -> Estimate:
+def _dry_run(
+    batch: Batch[Problem], rollouts: Rollouts, plan: Plan, endpoint: Endpoint, turns: int
+) -> Estimate:
     console = Console(markup=False, highlight=False, soft_wrap=True)
     console.print(
         f"{plan.rows:,} rollouts, {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {endpoint.model}"
     )
     counter = token_counter()
-    standings = [batch.rollouts.look(item) for _, item in batch.owed_items(plan)]
+    standings = [rollouts.look(item) for _, item in batch.owed_items(plan)]
     sure = sum(standing.written is None for standing in standings)
     calls = tokens_in = 0
     for standing in standings:

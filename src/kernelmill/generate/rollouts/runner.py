@@ -52,29 +52,10 @@ class Opened(NamedTuple):
     control: Control
 
 
-class Synthesis(Batch[Problem]):
-    """The rollouts of one run, as a batch."""
-
-    def __init__(
-        self,
-        settings: SynthesizeSettings,
-        source: problems.Rollouts,
-        keeping: Keeping,
-        rollouts: Rollouts,
-        stats: Stats,
-        control: Control,
-    ) -> None:
-        super().__init__(
-            source, keeping, rollouts, stats, control,
-            reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
-        )  # fmt: skip
-        self.rollouts = rollouts
-
-
 async def run(
     settings: SynthesizeSettings,
     open_writer: Callable[[Opened], Awaitable[Writer]],
-    dry_run: Callable[[Synthesis, Plan], Estimate],
+    dry_run: Callable[[Batch[Problem], Rollouts, Plan], Estimate],
 ) -> Made:
     """Have candidates written and judged. Raises `Stopped` if some are unfinished."""
     if not settings.dry_run:
@@ -112,11 +93,14 @@ async def run(
             )  # fmt: skip
 
         keeping = Keeping(settings, asked, rollouts, render)
-        batch = Synthesis(settings, source, keeping, rollouts, stats, control)
+        batch = Batch(
+            source, keeping, rollouts, stats, control,
+            reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
+        )  # fmt: skip
         with control.signals():
             plan = await batch.plan()
             if settings.dry_run:
-                return Made(estimate=dry_run(batch, plan))
+                return Made(estimate=dry_run(batch, rollouts, plan))
             _say_plan(batch, plan, settings, writer.name)
             await answer_all(batch, plan, settings, STAGE, priced=settings.teacher is None)
             await batch.write(plan, output)
@@ -156,7 +140,7 @@ async def run(
         return Made((output.path, output.manifest_path), rows["in"], rows["out"], rows["rejected"], cost)
 
 
-def _say_plan(batch: Synthesis, plan: Plan, settings: SynthesizeSettings, by: str) -> None:
+def _say_plan(batch: Batch[Problem], plan: Plan, settings: SynthesizeSettings, by: str) -> None:
     test = " (test mode)" if settings.test_mode else ""
     say(
         f"{plan.rows:,} rollouts{test}: {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {by}; "

@@ -17,9 +17,7 @@ import msgspec
 from kernelmill.evaluate.task import offline_models
 from kernelmill.problems.facts import sandbox_failure
 from kernelmill.problems.sets.problem import Checked, FullSize, Problem, Rejected
-from kernelmill.runner.executors import Threads
-from kernelmill.runner.progress import ItemProgress
-from kernelmill.runner.run import run_all
+from kernelmill.runner import ItemProgress, Threads, run_all
 from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.pool import Pool
 
