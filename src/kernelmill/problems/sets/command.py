@@ -54,7 +54,7 @@ def _add_import(words: argparse._SubParsersAction[Parser]) -> None:
     made = words.add_parser(
         "import",
         help="problems from KernelBench or anywhere else into a folder, each checked once",
-        description="Bring problems in: each is run at its own size without memory, and small on the CPU, in a confined process.",
+        description="Bring problems in: each is run at its own size without memory, and small on the CPU, in a sandboxed process.",
         formatter_class=_format,
         allow_abbrev=False,
     )
@@ -78,7 +78,7 @@ def _add_import(words: argparse._SubParsersAction[Parser]) -> None:
         help="level of problems that have none (default: 1)",
     )
     made.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="problems at a time (default: one a processor)"
+        "--workers", type=at_least(1), metavar="N", help="problems at a time (default: number of CPUs)"
     )
     made.add_argument(
         "--timeout",
