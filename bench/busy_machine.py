@@ -26,8 +26,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from kernelmill.evaluate.batch import Batch, run
-from kernelmill.evaluate.evaluator import Options, environment
+from kernelmill.evaluate.batch import PairBatch, run
+from kernelmill.evaluate.options import Options, environment
 
 
 def _spin() -> None:
@@ -56,7 +56,7 @@ Told = dict[str, list[str]]
 def judged(source: Path, loops: int, workers: int) -> Told:
     output = source.with_suffix(".verdicts.jsonl")
     with busy(loops):
-        run(Batch(source, output, Options(device="cpu", seed=20261116), workers, force=True))
+        run(PairBatch(source, output, Options(device="cpu", seed=20261116), workers, force=True))
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     return {row["id"]: [row["verdict"], row["status"], row["error"][:200]] for row in rows}
 

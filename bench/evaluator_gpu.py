@@ -27,7 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from gpu_pairs import SOFTMAX_AS_REFERENCE, pairs
 
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, Work, environment
+from kernelmill.evaluate.evaluation import Evaluation
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair, environment
 from kernelmill.evaluate.verdict import Perf, Verdict
 
 _ODD = 0.1
@@ -144,10 +146,10 @@ async def same_against_itself(
 
     async def work() -> None:
         while waiting and time.monotonic() - start < seconds:
-            one = Work(waiting.pop(0), options)
+            one = Evaluation(waiting.pop(0), options)
             if not one.read() or one.static():
                 raise RuntimeError(f"{one.pair.id}: {one.verdict.status} {one.verdict.error}")
-            await evaluator._lanes[0].judge(one, timed=True)
+            await evaluator._gpu_judges[0].judge(one, timed=True)
             done.append(one.verdict)
 
     await asyncio.gather(*(work() for _ in range(at_once)))

@@ -26,7 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.evaluate.corpus import Case, cases
 
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair, environment
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.sandbox import Reply, Sandbox
 
@@ -106,11 +107,11 @@ async def _judged(device: Literal["cpu", "cuda"], workers: int) -> list[Outcome]
         verdicts = await _so_many_at_once(workers, ours, everything)
     with Sandbox(
         "plain_check_worker", workers, PLAIN_SECONDS, environment={"TRITON_INTERPRET": "1"}
-    ) as isolate:
+    ) as sandbox:
 
         async def plain(case: Case) -> Reply:
             request = {"reference": case.reference, "candidate": case.code, "entry_point": case.entry_point}
-            return await isolate.run(request)
+            return await sandbox.run(request)
 
         replies = await _so_many_at_once(workers, plain, everything)
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernelmill.evaluate.evaluator import Pair
+from kernelmill.evaluate.options import Pair
 
 _HEAD = """
 import torch

@@ -28,8 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from evaluator_gpu import kernelbench_on
 from gpu_pairs import OFFENDERS
 
-from kernelmill.evaluate.batch import Batch, run
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
+from kernelmill.evaluate.batch import PairBatch, run
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair, environment
 from kernelmill.evaluate.pairs import read_pairs
 from kernelmill.evaluate.verdict import Verdict
 
@@ -107,7 +108,7 @@ def throughput(given: argparse.Namespace, options: Options) -> dict[str, Any]:
     source, output = given.out / "throughput_pairs.jsonl", given.out / "throughput_verdicts.jsonl"
     source.write_text("".join(f"{row}\n" for row in rows[: given.throughput]))
     start = time.monotonic()
-    done = run(Batch(source, output, options, given.workers, force=True))
+    done = run(PairBatch(source, output, options, given.workers, force=True))
     seconds = time.monotonic() - start
     verdicts = [json.loads(line) for line in output.read_text().splitlines()]
     source.unlink()

@@ -2,7 +2,7 @@
 
 On the bundled rows, each thing by its best round: whoever else is at work only makes it longer. Must hold on an idle
 machine, at the median row: the help answers in 0.3 s; reading a module takes 2 ms, looking at a candidate 50 ms, checking
-a specification 20 ms, adding columns to a row 2 ms, tracing a module in a warm isolate 0.5 s.
+a specification 20 ms, adding columns to a row 2 ms, tracing a module in a warm sandbox 0.5 s.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernelmill.base.rows import with_columns
 from kernelmill.curate.specs.checks import check_spec
 from kernelmill.curate.specs.writer import write_spec
 from kernelmill.evaluate.static.examine import examine
-from kernelmill.problems.facts import module_facts
+from kernelmill.problems.facts import TRACE_WORKER, module_facts
 from kernelmill.problems.source import read_source
 from kernelmill.sandbox import Sandbox
 
@@ -42,10 +42,10 @@ def main() -> int:
     found: dict[str, list[float]] = {name: [] for name in MOST_S}
     help_line = [sys.executable, "-m", "kernelmill", "--help"]
     found["help"].append(best(lambda: subprocess.run(help_line, check=True, capture_output=True)))
-    with Sandbox() as isolate, asyncio.Runner() as loop:
+    with Sandbox(TRACE_WORKER) as sandbox, asyncio.Runner() as loop:
         for line in lines:
             row = json.loads(line)
-            for name, work in works(row, line, isolate, loop).items():
+            for name, work in works(row, line, sandbox, loop).items():
                 found[name].append(best(work))
     times = {name: statistics.median(each) for name, each in found.items()}
     holds = {name: times[name] < most for name, most in MOST_S.items()}
@@ -61,11 +61,11 @@ def main() -> int:
 
 
 def works(
-    row: dict[str, Any], line: bytes, isolate: Sandbox, loop: asyncio.Runner
+    row: dict[str, Any], line: bytes, sandbox: Sandbox, loop: asyncio.Runner
 ) -> dict[str, Callable[[], object]]:
     """Each of the small things, for one row."""
     name, code = row["info"]["module_name"], row["info"]["python_code"]
-    facts = loop.run(module_facts(code, name, isolate))
+    facts = loop.run(module_facts(code, name, sandbox))
     assert facts.trace is not None
     text = write_spec(f"{name}New", facts.source, facts.trace)
     return {
@@ -73,7 +73,7 @@ def works(
         "look at a candidate": lambda: examine(row["answer"], name),
         "check a specification": lambda: check_spec(text, f"{name}New", facts.source, facts.trace),
         "add columns to a row": lambda: with_columns(line, {"difficulty": "low", "rater": "x"}),
-        "trace a module": lambda: loop.run(module_facts(code, name, isolate)),
+        "trace a module": lambda: loop.run(module_facts(code, name, sandbox)),
     }
 
 

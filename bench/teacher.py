@@ -28,7 +28,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair, environment
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.generate.inductor.teacher import Teacher
 

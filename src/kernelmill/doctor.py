@@ -17,8 +17,8 @@ from rich.text import Text
 from kernelmill import __version__
 from kernelmill.base.extras import install
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate.gpu.lane import visible_gpus
-from kernelmill.evaluate.limits import UNSUPPORTED
+from kernelmill.evaluate.gpu.gpu_judges import visible_gpus
+from kernelmill.evaluate.interpreter_gaps import UNSUPPORTED
 from kernelmill.sandbox import what_is_missing
 from kernelmill.settings.arguments import Parser
 from kernelmill.settings.config import environment, secret

@@ -13,7 +13,7 @@ from kernelmill.curate.rate import cohens_kappa
 from kernelmill.curate.static_rater import rate_facts
 from kernelmill.llm.engine import BadAnswer
 from kernelmill.llm.prompts import Prompt
-from kernelmill.problems.facts import ModuleFacts, module_facts
+from kernelmill.problems.facts import TRACE_WORKER, ModuleFacts, module_facts
 from kernelmill.problems.source import read_source
 from kernelmill.sandbox import Sandbox
 from tests.conftest import ROOT
@@ -120,16 +120,16 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def isolate() -> Iterator[Sandbox]:
-    with Sandbox() as server:
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox(TRACE_WORKER) as server:
         yield server
 
 
 @pytest.mark.parametrize(("level", "init", "forward"), CASES)
 def test_the_criteria_hold_for_traced_modules_and_the_evidence_says_so(
-    isolate: Sandbox, level: str, init: str, forward: str
+    sandbox: Sandbox, level: str, init: str, forward: str
 ) -> None:
-    facts = asyncio.run(module_facts(module(init, forward), "Model", isolate))
+    facts = asyncio.run(module_facts(module(init, forward), "Model", sandbox))
     assert facts.trace is not None, facts.trace_error
     rating = rate_facts(facts)
     assert rating.difficulty == level, rating.evidence
@@ -144,12 +144,12 @@ def test_the_criteria_hold_without_torch_by_the_source_alone(level: str, init: s
     assert "not traced (torch is not installed)" in rating.evidence
 
 
-def test_bundled_problems_get_harder_by_level(isolate: Sandbox) -> None:
+def test_bundled_problems_get_harder_by_level(sandbox: Sandbox) -> None:
     async def rate_all() -> dict[int, Counter[str]]:
         found: dict[int, Counter[str]] = {1: Counter(), 2: Counter(), 3: Counter()}
         for level, counts in found.items():
             for path in sorted((ROOT / f"data/problems/level{level}").glob("*.py")):
-                counts[rate_facts(await module_facts(path.read_text(), "Model", isolate)).difficulty] += 1
+                counts[rate_facts(await module_facts(path.read_text(), "Model", sandbox)).difficulty] += 1
         return found
 
     by_level = asyncio.run(rate_all())

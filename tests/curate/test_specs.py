@@ -15,7 +15,7 @@ from kernelmill.curate.specs.checks import SECTIONS, check_spec, clean_spec, sec
 from kernelmill.curate.specs.writer import write_spec
 from kernelmill.llm.engine import BadAnswer
 from kernelmill.llm.prompts import Prompt
-from kernelmill.problems.facts import ModuleFacts, TensorFact, module_facts
+from kernelmill.problems.facts import TRACE_WORKER, ModuleFacts, TensorFact, module_facts
 from kernelmill.sandbox import Sandbox
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, evals_row, read_rows, write_rows
@@ -72,14 +72,14 @@ Triton, called from PyTorch.
 
 
 @pytest.fixture(scope="module")
-def isolate() -> Iterator[Sandbox]:
-    with Sandbox() as server:
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox(TRACE_WORKER) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def gate(isolate: Sandbox) -> ModuleFacts:
-    return asyncio.run(module_facts(CODE, "Gate", isolate))
+def gate(sandbox: Sandbox) -> ModuleFacts:
+    return asyncio.run(module_facts(CODE, "Gate", sandbox))
 
 
 def faults(text: str, facts: ModuleFacts) -> str:
@@ -228,8 +228,8 @@ def test_what_an_attacker_would_write_is_refused(gate: ModuleFacts, old: str, ne
     "sentence",
     ["Use blocks of 128 elements.", "Block dimension 128.", "Use a block size of 64.", "The rows are tiled."],
 )
-def test_blocks_and_tiles_are_hints_where_the_module_has_none(isolate: Sandbox, sentence: str) -> None:
-    facts = asyncio.run(module_facts(CODE.replace("block_size", "depth"), "Gate", isolate))
+def test_blocks_and_tiles_are_hints_where_the_module_has_none(sandbox: Sandbox, sentence: str) -> None:
+    facts = asyncio.run(module_facts(CODE.replace("block_size", "depth"), "Gate", sandbox))
     text = GOOD.replace("block_size", "depth").replace("block size", "depth")
     check_spec(text, "GateNew", facts.source, facts.trace)
     assert "hint about the implementation" in faults(text.replace(HERE, sentence), facts)
@@ -293,16 +293,16 @@ def test_what_an_honest_writer_would_write_passes(gate: ModuleFacts, old: str, n
         ("a, b = x.chunk(2)", "It is split into chunks of 1 row."),
     ],
 )
-def test_a_word_for_what_the_module_does_is_no_hint(isolate: Sandbox, line: str, sentence: str) -> None:
+def test_a_word_for_what_the_module_does_is_no_hint(sandbox: Sandbox, line: str, sentence: str) -> None:
     code = CODE.replace("block_size", "depth").replace("        weights", f"        {line}\n        weights")
-    facts = asyncio.run(module_facts(code, "Gate", isolate))
+    facts = asyncio.run(module_facts(code, "Gate", sandbox))
     text = GOOD.replace("block_size", "depth").replace("block size", "depth").replace(HERE, sentence)
     check_spec(text, "GateNew", facts.source, facts.trace)
 
 
-def test_a_parameter_that_is_called_underscore_need_not_be_named(isolate: Sandbox) -> None:
+def test_a_parameter_that_is_called_underscore_need_not_be_named(sandbox: Sandbox) -> None:
     code = CODE.replace("def forward(self, x, mask)", "def forward(self, x, mask, _=None)")
-    facts = asyncio.run(module_facts(code, "Gate", isolate))
+    facts = asyncio.run(module_facts(code, "Gate", sandbox))
     check_spec(GOOD, "GateNew", facts.source, facts.trace)
 
 
@@ -415,14 +415,14 @@ def test_the_prompt_asks_for_what_is_checked() -> None:
     assert CODE.strip() in prompt
 
 
-def test_the_static_writer_passes_its_own_checks_on_every_bundled_module(isolate: Sandbox) -> None:
+def test_the_static_writer_passes_its_own_checks_on_every_bundled_module(sandbox: Sandbox) -> None:
     paths = [*(ROOT / "data/problems").rglob("*.py"), *(ROOT / "data/samples/modules").rglob("module.py")]
     assert len(paths) == 70
 
     async def check_all() -> None:
         for path in paths:
             name = None if "problems" in path.parts else path.parent.name.split("_")[0]
-            facts = await module_facts(path.read_text(), name, isolate)
+            facts = await module_facts(path.read_text(), name, sandbox)
             assert facts.trace is not None, f"{path}: {facts.trace_error}"
             class_name = f"{facts.source.entry_point}New"
             check_spec(
@@ -432,7 +432,7 @@ def test_the_static_writer_passes_its_own_checks_on_every_bundled_module(isolate
     asyncio.run(check_all())
 
 
-def test_the_static_specification_states_constants_and_the_flow_of_values(isolate: Sandbox) -> None:
+def test_the_static_specification_states_constants_and_the_flow_of_values(sandbox: Sandbox) -> None:
     code = """
 import torch, torch.nn as nn
 class Model(nn.Module):
@@ -444,7 +444,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-    facts = asyncio.run(module_facts(code, None, isolate))
+    facts = asyncio.run(module_facts(code, None, sandbox))
     assert facts.trace is not None
     text = write_spec("ModelNew", facts.source, facts.trace)
     assert "with min -1.5; the result, [1]" in text
@@ -454,7 +454,7 @@ def get_init_inputs():
     assert "Returned: output, which is [4]." in text
 
 
-def test_the_static_specification_names_dtypes_and_views(isolate: Sandbox) -> None:
+def test_the_static_specification_names_dtypes_and_views(sandbox: Sandbox) -> None:
     code = """
 import torch, torch.nn as nn
 class Model(nn.Module):
@@ -467,7 +467,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-    facts = asyncio.run(module_facts(code, None, isolate))
+    facts = asyncio.run(module_facts(code, None, sandbox))
     assert facts.trace is not None
     text = write_spec("ModelNew", facts.source, facts.trace)
     for sentence in (

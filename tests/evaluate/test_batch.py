@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 from kernelmill.errors import BadRow, ConfigError, MillError, OutputError, SourceError
 from kernelmill.evaluate import batch as module
-from kernelmill.evaluate.batch import Batch, Done, run
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.batch import Done, PairBatch, run
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.pairs import read_pairs
 from kernelmill.evaluate.progress import Now
 from kernelmill.evaluate.verdict import Verdict
@@ -86,7 +87,7 @@ def pair(name: object, candidate: str, **more: Any) -> dict[str, Any]:
 
 def judge(source: Path = Path("pairs.jsonl"), output: Path = Path("out.jsonl"), **more: Any) -> Done:
     return run(
-        Batch(source, output, **{"options": Options(timeout=5), "workers": 3, **more})  # type: ignore[arg-type]
+        PairBatch(source, output, **{"options": Options(timeout=5), "workers": 3, **more})  # type: ignore[arg-type]
     )
 
 
@@ -207,7 +208,7 @@ def test_a_reference_that_cannot_be_used_is_a_verdict_and_is_not_judged_again() 
     )
     rows = [{"id": name, "reference": code, "candidate": candidate} for name, code in sources.items()]
     write_rows(Path("pairs.jsonl"), rows)
-    given = Batch(Path("pairs.jsonl"), Path("out.jsonl"), Options(device="cpu"), workers=1)
+    given = PairBatch(Path("pairs.jsonl"), Path("out.jsonl"), Options(device="cpu"), workers=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "Evaluator", Evaluator)
         assert run(given).judged == 2

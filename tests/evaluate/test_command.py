@@ -19,7 +19,7 @@ from kernelmill.cli import _overview
 from kernelmill.cli import main as mill_main
 from kernelmill.evaluate import Evaluator, Pair, Verdict, command
 from kernelmill.evaluate.command import describe, main, parser
-from kernelmill.evaluate.limits import UNSUPPORTED
+from kernelmill.evaluate.interpreter_gaps import UNSUPPORTED
 from kernelmill.evaluate.verdict import Check, Flag
 from tests.conftest import ROOT, read_rows, write_rows
 from tests.evaluate.corpus import case

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.evaluator import Evaluator
 from kernelmill.evaluate.languages import LANGUAGES, Language
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.static.examine import examine
 from kernelmill.evaluate.static.language import TRITON, StaticRules
 from tests.settings.test_plugins import Run, install, run
@@ -82,7 +83,7 @@ def test_a_language_without_a_judge_on_gpus_is_refused_there(monkeypatch: pytest
         Evaluator(Options(device="cuda", language="tiles"), workers=1)
     with Evaluator(Options(device="auto", language="tiles"), workers=1) as evaluator:
         assert evaluator.tier == "interpreter"
-        verdict = evaluator.at_sight(Pair("1", "", IN_TRITON))
+        verdict = evaluator.static_verdict(Pair("1", "", IN_TRITON))
     assert verdict is not None
     assert (verdict.status, verdict.task["language"]) == ("HACK", "tiles")
 
@@ -148,7 +149,8 @@ LANGUAGE = Language(
 )
 """
 JUDGED = '''
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair
 import asyncio
 
 REFERENCE = """

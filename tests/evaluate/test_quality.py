@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.verdict import Grade
 from tests.evaluate.corpus import GRADES, Case, cases
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kernelmill.evaluate.score.feedback import feedback
 from kernelmill.evaluate.score.rewards import compute
-from kernelmill.evaluate.verdict import Check, Flag, Grade, Perf, Verdict, truth_of
+from kernelmill.evaluate.verdict import Check, Flag, Grade, Perf, Verdict, value_of
 from tests.conftest import ROOT
 from tests.evaluate.verdicts import STATUSES, timed, untimed, verdicts
 
@@ -69,8 +69,8 @@ def test_another_major_schema_is_refused(schema: str | None) -> None:
 @pytest.mark.parametrize("status", STATUSES)
 def test_the_truth_follows_from_the_status_alone(status: Any) -> None:
     verdict = Verdict(id="x", status=status, tier="static")
-    assert verdict.verdict == truth_of(status)
-    verdict.settle("HACK")
+    assert verdict.verdict == value_of(status)
+    verdict.set_status("HACK")
     assert (verdict.status, verdict.verdict) == ("HACK", "hack")
 
 
@@ -174,7 +174,7 @@ def test_the_page_lists_every_field_with_its_type_in_the_order_of_the_record(kin
 
 def test_the_page_lists_every_status_with_its_truth() -> None:
     listed = re.findall(r"^\| `(\w+)` \| (\w+) \| \S", DOC.read_text(encoding="utf-8"), re.MULTILINE)
-    assert listed == [(status, truth_of(status)) for status in STATUSES]
+    assert listed == [(status, value_of(status)) for status in STATUSES]
 
 
 def test_the_pages_example_is_a_verdict_and_its_rewards_and_feedback_are_what_the_program_says() -> None:

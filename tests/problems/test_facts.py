@@ -18,6 +18,7 @@ import pytest
 
 from kernelmill.errors import SourceError
 from kernelmill.problems.facts import (
+    TRACE_WORKER,
     ModuleFacts,
     OpFact,
     ParameterFact,
@@ -42,27 +43,27 @@ import torch.nn.functional as F
 
 
 @pytest.fixture(scope="module")
-def isolate() -> Iterator[Sandbox]:
+def sandbox() -> Iterator[Sandbox]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAKE_API_KEY", "sk-secret-in-the-parent")
-        with Sandbox(timeout=8, memory_mb=1024) as warm:
+        with Sandbox(TRACE_WORKER, timeout=8, memory_mb=1024) as warm:
             assert warm.what_is_missing() is not None  # waits for torch, so that no test's time includes it
             yield warm
         assert own_children() == []
 
 
-def facts(isolate: Sandbox | None, code: str, entry_point: str | None = None) -> ModuleFacts:
-    return asyncio.run(module_facts(HEAD + textwrap.dedent(code), entry_point, isolate))
+def facts(sandbox: Sandbox | None, code: str, entry_point: str | None = None) -> ModuleFacts:
+    return asyncio.run(module_facts(HEAD + textwrap.dedent(code), entry_point, sandbox))
 
 
-def trace(isolate: Sandbox, code: str, entry_point: str | None = None) -> Trace:
-    found = facts(isolate, code, entry_point)
+def trace(sandbox: Sandbox, code: str, entry_point: str | None = None) -> Trace:
+    found = facts(sandbox, code, entry_point)
     assert found.trace is not None, found.trace_error
     return found.trace
 
 
-def trace_error(isolate: Sandbox, code: str) -> str:
-    found = facts(isolate, code)
+def trace_error(sandbox: Sandbox, code: str) -> str:
+    found = facts(sandbox, code)
     assert found.trace is None
     assert found.trace_error is not None
     assert len(found.trace_error.splitlines()) == 1
@@ -104,8 +105,8 @@ PERCEPTRON = """
 """
 
 
-def test_a_module_is_described_by_what_it_takes_holds_computes_and_returns(isolate: Sandbox) -> None:
-    found = trace(isolate, PERCEPTRON)
+def test_a_module_is_described_by_what_it_takes_holds_computes_and_returns(sandbox: Sandbox) -> None:
+    found = trace(sandbox, PERCEPTRON)
     assert (found.convention, found.mode) == ("kernelbench", "fake")
     assert found.init_values == [ValueFact("width", "8"), ValueFact("depth", "2")]
     assert found.inputs == [TensorFact("x", [5, 8], "float32")]
@@ -135,12 +136,12 @@ def test_a_module_is_described_by_what_it_takes_holds_computes_and_returns(isola
     assert found.ops_left_out == 0
 
 
-def test_facts_survive_being_written_and_read(isolate: Sandbox) -> None:
-    found = facts(isolate, PERCEPTRON)
+def test_facts_survive_being_written_and_read(sandbox: Sandbox) -> None:
+    found = facts(sandbox, PERCEPTRON)
     assert msgspec.json.decode(msgspec.json.encode(found), type=ModuleFacts) == found
 
 
-def test_a_kernelbook_row_is_built_from_its_arguments_and_its_configuration_object(isolate: Sandbox) -> None:
+def test_a_kernelbook_row_is_built_from_its_arguments_and_its_configuration_object(sandbox: Sandbox) -> None:
     code = """
         from _paritybench_helpers import _mock_config
         class Block(nn.Module):
@@ -154,7 +155,7 @@ def test_a_kernelbook_row_is_built_from_its_arguments_and_its_configuration_obje
         def get_init_inputs():
             return [[_mock_config(K=4, size=2)], {'size': 3, 'bias': False}]
     """
-    found = trace(isolate, code, "Block")
+    found = trace(sandbox, code, "Block")
     assert found.convention == "kernelbook"
     assert [(v.name, v.repr) for v in found.init_values] == [
         ("cfg", "{'K': 4, 'size': 2}"),
@@ -178,7 +179,7 @@ def test_a_kernelbook_row_is_built_from_its_arguments_and_its_configuration_obje
     ],
 )
 def test_the_two_conventions_are_told_apart_by_shape(
-    isolate: Sandbox, returned: str, convention: str, arguments: dict[str, str]
+    sandbox: Sandbox, returned: str, convention: str, arguments: dict[str, str]
 ) -> None:
     code = f"""
         class Model(nn.Module):
@@ -191,14 +192,14 @@ def test_the_two_conventions_are_told_apart_by_shape(
         def get_init_inputs():
             return {returned}
     """
-    found = trace(isolate, code)
+    found = trace(sandbox, code)
     assert found.convention == convention
     assert {v.name: v.repr for v in found.init_values} == arguments
 
 
-def test_outputs_are_named_by_their_place(isolate: Sandbox) -> None:
+def test_outputs_are_named_by_their_place(sandbox: Sandbox) -> None:
     code = model('(x, [x > 0, None], {"loss": x.sum(), "n": (x.argmax(), 3)})')
-    found = trace(isolate, code)
+    found = trace(sandbox, code)
     assert [(o.name, o.shape, o.dtype) for o in found.outputs] == [
         ("output[0]", [4, 8], "float32"),
         ("output[1][0]", [4, 8], "bool"),
@@ -208,7 +209,7 @@ def test_outputs_are_named_by_their_place(isolate: Sandbox) -> None:
     assert found.output_values == [ValueFact("output[1][1]", "None"), ValueFact('output[2]["n"][1]', "3")]
 
 
-def test_inputs_of_every_type_are_named_by_the_parameters_they_go_to(isolate: Sandbox) -> None:
+def test_inputs_of_every_type_are_named_by_the_parameters_they_go_to(sandbox: Sandbox) -> None:
     code = """
         class Model(nn.Module):
             def forward(self, ids, mask, parts, k, *more, scale, **rest):
@@ -221,7 +222,7 @@ def test_inputs_of_every_type_are_named_by_the_parameters_they_go_to(isolate: Sa
         def get_init_inputs():
             return []
     """
-    found = trace(isolate, code)
+    found = trace(sandbox, code)
     assert [(i.name, i.shape, i.dtype) for i in found.inputs] == [
         ("ids", [2, 3], "int64"),
         ("mask", [2, 3], "bool"),
@@ -233,13 +234,13 @@ def test_inputs_of_every_type_are_named_by_the_parameters_they_go_to(isolate: Sa
     assert found.input_values == [ValueFact("k", "7"), ValueFact("rest", "{'extra': 'e'}")]
 
 
-def test_a_problem_of_hundreds_of_gigabytes_is_traced_without_making_its_tensors(isolate: Sandbox) -> None:
+def test_a_problem_of_hundreds_of_gigabytes_is_traced_without_making_its_tensors(sandbox: Sandbox) -> None:
     code = model(
         "torch.softmax(self.fc(x), -1).cumsum(0)",
         "torch.rand(1 << 20, 1 << 15)",
         "self.fc = nn.Linear(1 << 15, 1 << 15)",
     )
-    found = trace(isolate, code)  # the child has a gigabyte
+    found = trace(sandbox, code)  # the child has a gigabyte
     assert found.mode == "fake"
     assert found.outputs == [TensorFact("output", [1 << 20, 1 << 15], "float32")]
     assert [op.flops for op in found.ops if op.kind == "matmul"] == [2 << 50]
@@ -256,24 +257,24 @@ def test_a_problem_of_hundreds_of_gigabytes_is_traced_without_making_its_tensors
         "torch.tensor(x.tolist())",
     ],
 )
-def test_a_module_that_looks_at_numbers_is_run_for_real(isolate: Sandbox, forward: str) -> None:
-    assert trace(isolate, model(forward)).mode == "real"
+def test_a_module_that_looks_at_numbers_is_run_for_real(sandbox: Sandbox, forward: str) -> None:
+    assert trace(sandbox, model(forward)).mode == "real"
 
 
-def test_what_would_not_fit_is_not_run_for_real(isolate: Sandbox) -> None:
-    error = trace_error(isolate, model("x * x.sum().item()", "torch.rand(1 << 32)"))
+def test_what_would_not_fit_is_not_run_for_real(sandbox: Sandbox) -> None:
+    error = trace_error(sandbox, model("x * x.sum().item()", "torch.rand(1 << 32)"))
     assert "a real run would take about 32.0 GiB, the limit is 1.0 GiB" in error
 
 
-def test_parameters_made_by_the_first_run_are_stated(isolate: Sandbox) -> None:
-    found = trace(isolate, model("self.fc(x)", init="self.fc = nn.LazyLinear(5)"))
+def test_parameters_made_by_the_first_run_are_stated(sandbox: Sandbox) -> None:
+    found = trace(sandbox, model("self.fc(x)", init="self.fc = nn.LazyLinear(5)"))
     assert [(p.name, p.shape) for p in found.parameters] == [("fc.weight", [5, 8]), ("fc.bias", [5])]
 
 
 @pytest.mark.heavy
 def test_a_run_of_very_many_operations_is_cut_and_says_so() -> None:
     code = model("sum((x.view(32) for _ in range(11_000)), x.view(32))")
-    with Sandbox(timeout=120) as patient:  # how long it takes is the machine's affair
+    with Sandbox(TRACE_WORKER, timeout=120) as patient:  # how long it takes is the machine's affair
         found = trace(patient, code)
     assert len(found.ops) == 20_000
     assert found.ops_left_out == 2 * 11_000 + 1 - 20_000
@@ -337,7 +338,7 @@ KINDS = {
 }
 
 
-def test_operations_are_of_the_kind_a_kernel_writer_would_say(isolate: Sandbox) -> None:
+def test_operations_are_of_the_kind_a_kernel_writer_would_say(sandbox: Sandbox) -> None:
     """All in one module, for the sake of time: each expression in a submodule of its own."""
     classes = "".join(
         f"class M{i}(nn.Module):\n    def forward(self, x):\n        return {expression}\n"
@@ -346,7 +347,7 @@ def test_operations_are_of_the_kind_a_kernel_writer_would_say(isolate: Sandbox) 
     names = ", ".join(f"M{i}()" for i in range(len(KINDS)))
     code = classes + model("[m(x.clone()) for m in self.all]", init=f"self.all = nn.ModuleList([{names}])")
     kinds: dict[str, set[str]] = {}
-    for op in trace(isolate, code).ops:
+    for op in trace(sandbox, code).ops:
         kinds.setdefault(op.module, set()).add(op.kind)
     wrong = {
         e: kinds[f"all.{i}"] for i, (e, kind) in enumerate(KINDS.items()) if kind not in kinds[f"all.{i}"]
@@ -366,9 +367,9 @@ def test_operations_are_of_the_kind_a_kernel_writer_would_say(isolate: Sandbox) 
     ],
 )
 @pytest.mark.parametrize("look", ["", " * x.sum().item()"])
-def test_attention_is_one_operation_in_every_form(isolate: Sandbox, forward: str, look: str) -> None:
+def test_attention_is_one_operation_in_every_form(sandbox: Sandbox, forward: str, look: str) -> None:
     code = model(forward + look, "torch.rand(2, 2, 4, 8)", "self.mha = nn.MultiheadAttention(8, 2)")
-    found = trace(isolate, code)
+    found = trace(sandbox, code)
     assert found.mode == ("real" if look else "fake")
     assert [op.kind for op in found.ops].count("attention") == 1
     assert not any(op.kind == "softmax" for op in found.ops)
@@ -383,13 +384,13 @@ def test_attention_is_one_operation_in_every_form(isolate: Sandbox, forward: str
     [("LSTM", "aten.lstm", 4), ("GRU", "aten.gru", 3), ("RNN", "aten.rnn_tanh", 1)],
 )
 def test_a_recurrent_module_is_one_operation_with_the_shapes_of_a_real_run(
-    isolate: Sandbox, layer: str, op: str, gates: int, look: str
+    sandbox: Sandbox, layer: str, op: str, gates: int, look: str
 ) -> None:
     kwargs = "batch_first=True, bidirectional=True, num_layers=2"
     code = model(
         f"[self.rnn(x), {look or 'x'}]", "torch.rand(2, 50, 8)", f"self.rnn = nn.{layer}(8, 6, {kwargs})"
     )
-    found = trace(isolate, code)
+    found = trace(sandbox, code)
     assert found.mode == ("real" if "item" in look else "fake")
     weights = 2 * gates * 6 * (8 + 6) + 2 * gates * 6 * (12 + 6)
     inside = [o for o in found.ops if o.module == "rnn"]
@@ -398,7 +399,7 @@ def test_a_recurrent_module_is_one_operation_with_the_shapes_of_a_real_run(
     assert states == [[4, 2, 6]] * (2 if layer == "LSTM" else 1)
 
 
-def test_recurrent_cells_functions_and_packed_sequences_are_one_operation_each(isolate: Sandbox) -> None:
+def test_recurrent_cells_functions_and_packed_sequences_are_one_operation_each(sandbox: Sandbox) -> None:
     pack = "nn.utils.rnn.pack_padded_sequence(x, torch.tensor([50, 20]), batch_first=True)"
     layers = "[nn.GRUCell(8, 6), nn.LSTM(8, 6, proj_size=3, batch_first=True), nn.LSTMCell(8, 6), nn.RNNCell(8, 6)]"
     code = model(
@@ -407,7 +408,7 @@ def test_recurrent_cells_functions_and_packed_sequences_are_one_operation_each(i
         "torch.rand(2, 50, 8)",
         f"self.l = nn.ModuleList({layers})",
     )
-    found = trace(isolate, code)
+    found = trace(sandbox, code)
     recurrent = [(o.op, o.shape) for o in found.ops if o.kind == "recurrent"]
     assert recurrent == [
         ("aten.gru_cell", [2, 6]),
@@ -441,17 +442,17 @@ def test_recurrent_cells_functions_and_packed_sequences_are_one_operation_each(i
     ],
 )
 def test_an_error_is_one_line_with_its_type_and_the_line_of_the_source(
-    isolate: Sandbox, code: str, says: str
+    sandbox: Sandbox, code: str, says: str
 ) -> None:
-    found = facts(isolate, code)
+    found = facts(sandbox, code)
     assert found.source.entry_point == "Model"
     with pytest.raises(AssertionError, match=says):
-        raise AssertionError(trace_error(isolate, code))
+        raise AssertionError(trace_error(sandbox, code))
 
 
-def test_a_source_that_cannot_be_read_is_an_error_and_is_not_run(isolate: Sandbox) -> None:
+def test_a_source_that_cannot_be_read_is_an_error_and_is_not_run(sandbox: Sandbox) -> None:
     with pytest.raises(SourceError):
-        facts(isolate, "class Model(:")
+        facts(sandbox, "class Model(:")
 
 
 def test_without_an_isolated_process_nothing_is_run_and_the_reason_is_stated(tmp_path: Path) -> None:
@@ -462,9 +463,9 @@ def test_without_an_isolated_process_nothing_is_run_and_the_reason_is_stated(tmp
     assert not marker.exists()
 
 
-def test_without_torch_the_reason_is_stated(isolate: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_the_reason_is_stated(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert "torch is not installed" in (facts(isolate, model("x")).trace_error or "")
+    assert "torch is not installed" in (facts(sandbox, model("x")).trace_error or "")
 
 
 def test_a_reply_that_is_no_trace_is_not_believed() -> None:
@@ -475,7 +476,7 @@ def test_a_reply_that_is_no_trace_is_not_believed() -> None:
     assert "answered something else" in (facts(Liar(), model("x")).trace_error or "")
 
 
-def test_source_can_be_inspected_and_scripted_while_it_is_traced(isolate: Sandbox) -> None:
+def test_source_can_be_inspected_and_scripted_while_it_is_traced(sandbox: Sandbox) -> None:
     code = """
         import inspect
         @torch.jit.script
@@ -486,25 +487,25 @@ def test_source_can_be_inspected_and_scripted_while_it_is_traced(isolate: Sandbo
             return x * 3
     """
     body = "(thrice(twice(x)), inspect.getsource(Model)[:18])"
-    found = trace(isolate, textwrap.dedent(code) + model(body))
+    found = trace(sandbox, textwrap.dedent(code) + model(body))
     assert found.output_values == [ValueFact("output[1]", "'class Model(nn.Mod'")]
 
 
 # -------------------------------------------------------------------------------------------------------- attacks
 
 
-def test_a_module_finds_no_secret_in_its_environment(isolate: Sandbox) -> None:
+def test_a_module_finds_no_secret_in_its_environment(sandbox: Sandbox) -> None:
     code = model("(x, sorted(__import__('os').environ))")
-    names = trace(isolate, code).output_values[0].repr
+    names = trace(sandbox, code).output_values[0].repr
     assert "OMP_NUM_THREADS" in names
     assert "FAKE_API_KEY" in os.environ
     assert "FAKE_API_KEY" not in names
 
 
 def test_a_module_cannot_read_or_write_the_users_files(
-    isolate: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if any(line.startswith("landlock") for line in isolate.what_is_missing()):
+    if any(line.startswith("landlock") for line in sandbox.what_is_missing()):
         pytest.skip("this kernel has no landlock")
     monkeypatch.chdir(tmp_path)
     secret = tmp_path / ".env"
@@ -514,16 +515,16 @@ def test_a_module_cannot_read_or_write_the_users_files(
         f"open({str(secret)!r}, 'w')",
         f"torch.load({str(secret)!r})",
     ):
-        assert "PermissionError" in trace_error(isolate, model("x", init=attack))
-    assert "FileNotFoundError" in trace_error(isolate, model("x", init="open('.env')"))
+        assert "PermissionError" in trace_error(sandbox, model("x", init=attack))
+    assert "FileNotFoundError" in trace_error(sandbox, model("x", init="open('.env')"))
     assert secret.read_text() == "KEY=secret"
 
 
-def test_a_module_cannot_reach_a_listener(isolate: Sandbox) -> None:
+def test_a_module_cannot_reach_a_listener(sandbox: Sandbox) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         attack = f"__import__('socket').create_connection(('127.0.0.1', {port}), 1)"
-        assert "Error" in trace_error(isolate, model("x", init=attack))
+        assert "Error" in trace_error(sandbox, model("x", init=attack))
         listener.settimeout(0.05)
         with pytest.raises(TimeoutError):
             listener.accept()
@@ -541,33 +542,33 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize(("attack", "says"), ATTACKS.items(), ids=ATTACKS.keys())
-def test_a_hostile_module_costs_one_request(isolate: Sandbox, attack: str, says: str) -> None:
-    assert says in trace_error(isolate, model("x", init=attack))
-    assert trace(isolate, model("x + 1")).mode == "fake"
+def test_a_hostile_module_costs_one_request(sandbox: Sandbox, attack: str, says: str) -> None:
+    assert says in trace_error(sandbox, model("x", init=attack))
+    assert trace(sandbox, model("x + 1")).mode == "fake"
     assert len(own_children()) == 1
 
 
-def test_real_memory_is_bounded(isolate: Sandbox) -> None:
+def test_real_memory_is_bounded(sandbox: Sandbox) -> None:
     code = model("[x.sum().item() * torch.ones(1 << 26) for _ in range(100)]")
-    assert "out of memory" in trace_error(isolate, code)
+    assert "out of memory" in trace_error(sandbox, code)
 
 
-def test_nothing_of_a_module_reaches_this_process(isolate: Sandbox) -> None:
+def test_nothing_of_a_module_reaches_this_process(sandbox: Sandbox) -> None:
     before = set(sys.modules)
-    trace(isolate, model("x") + "import this\n")
+    trace(sandbox, model("x") + "import this\n")
     assert {name for name in set(sys.modules) - before if name in ("this", "torch")} == set()
 
 
 def test_a_warm_isolate_traces_a_small_module_in_a_fraction_of_the_time_that_a_fresh_one_takes(
-    isolate: Sandbox,
+    sandbox: Sandbox,
 ) -> None:
     code = model("F.relu(self.fc(x)).sum()", init="self.fc = nn.Linear(8, 8)")
 
-    def seconds(isolate: Sandbox) -> float:
+    def seconds(sandbox: Sandbox) -> float:
         start = time.monotonic()
-        trace(isolate, code)
+        trace(sandbox, code)
         return time.monotonic() - start
 
-    with Sandbox(timeout=60) as fresh:
+    with Sandbox(TRACE_WORKER, timeout=60) as fresh:
         cold = seconds(fresh)  # it imports torch first
-    assert min(seconds(isolate) for _ in range(10)) < cold / 4
+    assert min(seconds(sandbox) for _ in range(10)) < cold / 4

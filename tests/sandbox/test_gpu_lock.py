@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelmill.sandbox import Doing, Reply, Sandbox
-from kernelmill.sandbox.gpu_lock import PATIENCE, Turns
+from kernelmill.sandbox.gpu_lock import PATIENCE, GpuLock
 from kernelmill.sandbox.own_time import OwnTime, counted
 from kernelmill.sandbox.wire import pack
 from tests.conftest import own_children
@@ -29,8 +29,8 @@ from kernelmill.sandbox import inside
 
 def handle(request):
     if "draft" in request:
-        inside.line.draft(request["draft"])
-    inside.line.doing(request.get("doing", "nothing"))
+        inside.server.draft(request["draft"])
+    inside.server.doing(request.get("doing", "nothing"))
     if "torn" in request:  # a part of a reply, and then the end
         time.sleep(request["torn"])
         for fd in range(3, 64):
@@ -41,10 +41,10 @@ def handle(request):
                 pass
         os._exit(0)
     if "say" in request:
-        inside.line._end.sendall(bytes.fromhex(request["say"]))
+        inside.server._end.sendall(bytes.fromhex(request["say"]))
         time.sleep(request.get("then", 0))
     if "turn" in request:
-        with inside.line.turn(request["turn"] == "alone", request.get("cap", 600)):
+        with inside.server.turn(request["turn"] == "exclusive", request.get("cap", 600)):
             began = time.monotonic()
             time.sleep(request.get("keep", 0))
             if request.get("die"):
@@ -59,7 +59,7 @@ def handle(request):
 
 
 @pytest.fixture
-def isolate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
     (tmp_path / "turn_worker.py").write_text(WORKER)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     with Sandbox("turn_worker", workers=8, timeout=120, memory_mb=512) as warm:
@@ -67,13 +67,13 @@ def isolate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox
         yield warm
 
 
-def together(isolate: Sandbox, *requests: dict[str, Any]) -> list[Reply]:
+def together(sandbox: Sandbox, *requests: dict[str, Any]) -> list[Reply]:
     """All at once; `limit` in a request is its time-out."""
 
     async def run() -> list[Reply]:
         tasks = []
         for request in requests:
-            tasks.append(asyncio.create_task(isolate.run(request, request.get("limit"))))
+            tasks.append(asyncio.create_task(sandbox.run(request, request.get("limit"))))
             await asyncio.sleep(0.1)  # they ask in this order
         return await asyncio.gather(*tasks)
 
@@ -107,19 +107,19 @@ class Hand:
         return self.time
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["alone", "beside", "leave"])), max_size=60))
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["exclusive", "shared", "leave"])), max_size=60))
 def test_who_is_alone_is_alone_and_everybody_has_a_turn_in_the_end(
     steps: list[tuple[int, str]],
 ) -> None:
-    turns = Turns(Hand())
+    turns = GpuLock(Hand())
     for who, what in steps:
         if what == "leave":
             turns.leave(who)
         else:
-            turns.ask(who, what == "alone", 10)
+            turns.ask(who, what == "exclusive", 10)
         turns.grant()
-        alone = [turn for turn in turns.holding.values() if turn.alone]
-        assert not alone or len(turns.holding) == 1
+        exclusive = [turn for turn in turns.holding.values() if turn.exclusive]
+        assert not exclusive or len(turns.holding) == 1
         assert not {turn.who for turn in turns.waiting} & set(turns.holding)
     for _ in range(10):  # those who have a turn leave, again and again
         for who in list(turns.holding):
@@ -129,9 +129,9 @@ def test_who_is_alone_is_alone_and_everybody_has_a_turn_in_the_end(
 
 
 def test_those_who_wait_to_be_alone_follow_each_other() -> None:
-    turns = Turns(clock := Hand())
-    for who, alone in ((1, False), (2, True), (3, True)):
-        turns.ask(who, alone, 10)
+    turns = GpuLock(clock := Hand())
+    for who, exclusive in ((1, False), (2, True), (3, True)):
+        turns.ask(who, exclusive, 10)
     assert [turn.who for turn in turns.grant()] == [1]
     clock.time = PATIENCE
     turns.ask(4, False, 10)
@@ -146,7 +146,7 @@ def test_those_who_wait_to_be_alone_follow_each_other() -> None:
 
 
 def test_who_wants_to_be_alone_lets_others_begin_for_a_while_and_no_longer() -> None:
-    turns = Turns(clock := Hand())
+    turns = GpuLock(clock := Hand())
     turns.ask(1, False, 10)
     turns.grant()
     turns.ask(2, True, 10)
@@ -161,14 +161,14 @@ def test_who_wants_to_be_alone_lets_others_begin_for_a_while_and_no_longer() -> 
 
 
 def test_on_an_idle_device_nobody_waits_to_be_alone() -> None:
-    turns = Turns(Hand())
+    turns = GpuLock(Hand())
     turns.ask(1, True, 10)
     assert [turn.who for turn in turns.grant()] == [1]
 
 
 def test_a_turn_is_overdue_when_its_cap_is_over_and_waiting_does_not_count() -> None:
     clock = Hand()
-    turns = Turns(clock)
+    turns = GpuLock(clock)
     turns.ask(1, True, 10)
     turns.ask(2, True, 10)
     turns.grant()
@@ -185,70 +185,70 @@ def test_a_turn_is_overdue_when_its_cap_is_over_and_waiting_does_not_count() -> 
 # ------------------------------------------------------------------------------------------- with processes
 
 
-def test_many_are_beside_each_other_and_one_is_alone(isolate: Sandbox) -> None:
+def test_many_are_beside_each_other_and_one_is_alone(sandbox: Sandbox) -> None:
     keep = {"keep": 0.5}
-    first, second, alone = spans(
-        together(isolate, {"turn": "beside"} | keep, {"turn": "beside"} | keep, {"turn": "alone"} | keep)
+    first, second, exclusive = spans(
+        together(sandbox, {"turn": "shared"} | keep, {"turn": "shared"} | keep, {"turn": "exclusive"} | keep)
     )
     assert overlap(first, second)
-    assert not overlap(first, alone)
-    assert not overlap(second, alone)
+    assert not overlap(first, exclusive)
+    assert not overlap(second, exclusive)
 
 
-def test_waiting_for_a_turn_is_no_part_of_a_time_out(isolate: Sandbox) -> None:
+def test_waiting_for_a_turn_is_no_part_of_a_time_out(sandbox: Sandbox) -> None:
     holder, waiter = together(
-        isolate, {"turn": "alone", "keep": 3}, {"turn": "alone", "keep": 0, "limit": 1.0}
+        sandbox, {"turn": "exclusive", "keep": 3}, {"turn": "exclusive", "keep": 0, "limit": 1.0}
     )
     assert (holder["kind"], waiter["kind"]) == ("ok", "ok"), waiter
     assert waiter["seconds"] > 2, "it did wait for longer than it may run"
 
 
-def test_who_has_a_turn_is_late_as_anybody(isolate: Sandbox) -> None:
-    (reply,) = together(isolate, {"turn": "alone", "keep": 600, "limit": 1.0})
+def test_who_has_a_turn_is_late_as_anybody(sandbox: Sandbox) -> None:
+    (reply,) = together(sandbox, {"turn": "exclusive", "keep": 600, "limit": 1.0})
     assert (reply["kind"], reply["cut"]) == ("timeout", "")
 
 
-def test_who_keeps_a_turn_is_ended_from_outside_and_its_draft_is_its_reply(isolate: Sandbox) -> None:
-    keeps = {"turn": "alone", "keep": 600, "cap": 1.0}
-    kept, waiter = together(isolate, keeps | {"draft": {"verdict": "so far"}}, {"turn": "alone"})
+def test_who_keeps_a_turn_is_ended_from_outside_and_its_draft_is_its_reply(sandbox: Sandbox) -> None:
+    keeps = {"turn": "exclusive", "keep": 600, "cap": 1.0}
+    kept, waiter = together(sandbox, keeps | {"draft": {"verdict": "so far"}}, {"turn": "exclusive"})
     assert (kept["kind"], kept["cut"], kept["result"]) == ("ok", "overdue", {"verdict": "so far"})
     assert waiter["kind"] == "ok"
-    (kept,) = together(isolate, keeps)
+    (kept,) = together(sandbox, keeps)
     assert (kept["kind"], kept["cut"]) == ("timeout", "")
     assert "kept a turn" in kept["message"]
 
 
-def test_a_draft_that_was_taken_back_is_no_reply(isolate: Sandbox) -> None:
-    (kept,) = together(isolate, {"turn": "alone", "keep": 600, "cap": 1.0, "draft": None})
+def test_a_draft_that_was_taken_back_is_no_reply(sandbox: Sandbox) -> None:
+    (kept,) = together(sandbox, {"turn": "exclusive", "keep": 600, "cap": 1.0, "draft": None})
     assert kept["kind"] == "timeout"
 
 
-def test_a_draft_is_not_the_reply_of_who_gives_one(isolate: Sandbox) -> None:
-    (reply,) = together(isolate, {"draft": {"verdict": "so far"}})
+def test_a_draft_is_not_the_reply_of_who_gives_one(sandbox: Sandbox) -> None:
+    (reply,) = together(sandbox, {"draft": {"verdict": "so far"}})
     assert (reply["result"], reply["cut"]) == ({}, "")
 
 
-def test_the_turn_of_who_dies_goes_to_the_next(isolate: Sandbox) -> None:
-    dead, waiter = together(isolate, {"turn": "alone", "keep": 0.3, "die": True}, {"turn": "alone"})
+def test_the_turn_of_who_dies_goes_to_the_next(sandbox: Sandbox) -> None:
+    dead, waiter = together(sandbox, {"turn": "exclusive", "keep": 0.3, "die": True}, {"turn": "exclusive"})
     assert (dead["kind"], waiter["kind"]) == ("crashed", "ok")
 
 
-def test_it_can_be_seen_who_has_a_turn_and_who_waits(isolate: Sandbox) -> None:
+def test_it_can_be_seen_who_has_a_turn_and_who_waits(sandbox: Sandbox) -> None:
     async def run() -> list[Doing]:
         holder = asyncio.create_task(
-            isolate.run({"turn": "alone", "keep": 3, "label": "a", "doing": "timing"})
+            sandbox.run({"turn": "exclusive", "keep": 3, "label": "a", "doing": "timing"})
         )
-        await asyncio.to_thread(until, lambda: any(one["turn"] == "alone" for one in isolate.doing()))
-        waiter = asyncio.create_task(isolate.run({"turn": "beside", "label": "b"}))
-        await asyncio.to_thread(until, lambda: any(one["turn"] == "waits" for one in isolate.doing()))
-        seen = isolate.doing()
+        await asyncio.to_thread(until, lambda: any(one["turn"] == "exclusive" for one in sandbox.doing()))
+        waiter = asyncio.create_task(sandbox.run({"turn": "shared", "label": "b"}))
+        await asyncio.to_thread(until, lambda: any(one["turn"] == "waits" for one in sandbox.doing()))
+        seen = sandbox.doing()
         await asyncio.gather(holder, waiter)
-        await asyncio.to_thread(until, lambda: isolate.doing() == [])
+        await asyncio.to_thread(until, lambda: sandbox.doing() == [])
         return seen
 
     seen = asyncio.run(run())
     told = {one["label"]: (one["doing"], one["turn"]) for one in seen}
-    assert told == {"a": ("timing", "alone"), "b": ("nothing", "waits")}
+    assert told == {"a": ("timing", "exclusive"), "b": ("nothing", "waits")}
     assert all(one["turn_since"] <= time.monotonic() for one in seen)
 
 
@@ -260,31 +260,31 @@ def said(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "text",
     [
-        '{"turn": "alone", "cap": 1' + "0" * 400 + "}",
-        '{"turn": "alone", "cap": Infinity}',
-        '{"turn": "alone", "cap": NaN}',
-        '{"turn": "alone", "cap": -1}',
-        '{"turn": "alone"}',
+        '{"turn": "exclusive", "cap": 1' + "0" * 400 + "}",
+        '{"turn": "exclusive", "cap": Infinity}',
+        '{"turn": "exclusive", "cap": NaN}',
+        '{"turn": "exclusive", "cap": -1}',
+        '{"turn": "exclusive"}',
         "[" * 100_000,
         "not JSON",
         "[]",
     ],
 )
-def test_nonsense_over_the_line_costs_the_child_alone(isolate: Sandbox, text: str) -> None:
-    bad, neighbour = together(isolate, said(text), {"turn": "alone"})
+def test_nonsense_over_the_line_costs_the_child_alone(sandbox: Sandbox, text: str) -> None:
+    bad, neighbour = together(sandbox, said(text), {"turn": "exclusive"})
     assert bad["kind"] == "crashed", bad
     assert neighbour["kind"] == "ok"
 
 
 def test_a_child_that_ends_within_its_reply_while_the_server_is_busy_costs_itself_alone(
-    isolate: Sandbox,
+    sandbox: Sandbox,
 ) -> None:
     """The server then sees at once that a reply has begun and that nothing more comes over the line."""
     (server,) = own_children()
 
     async def run() -> list[Reply]:
-        requests = {"turn": "beside", "keep": 4}, {"torn": 2.0}
-        neighbour, torn = (asyncio.create_task(isolate.run(request)) for request in requests)
+        requests = {"turn": "shared", "keep": 4}, {"torn": 2.0}
+        neighbour, torn = (asyncio.create_task(sandbox.run(request)) for request in requests)
         await asyncio.sleep(1)  # both have begun
         server.suspend()
         await asyncio.sleep(2)
@@ -294,27 +294,27 @@ def test_a_child_that_ends_within_its_reply_while_the_server_is_busy_costs_itsel
     assert [reply["kind"] for reply in asyncio.run(run())] == ["crashed", "ok"]
 
 
-def test_a_cap_is_no_longer_than_the_time_for_the_request(isolate: Sandbox) -> None:
-    kept, waiter = together(isolate, {"turn": "alone", "keep": 600, "limit": 1.0}, {"turn": "alone"})
+def test_a_cap_is_no_longer_than_the_time_for_the_request(sandbox: Sandbox) -> None:
+    kept, waiter = together(sandbox, {"turn": "exclusive", "keep": 600, "limit": 1.0}, {"turn": "exclusive"})
     assert (kept["kind"], waiter["kind"]) == ("timeout", "ok")
 
 
-def test_cancelled_requests_leave_no_open_files(isolate: Sandbox) -> None:
+def test_cancelled_requests_leave_no_open_files(sandbox: Sandbox) -> None:
     async def cancelled() -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.2):
-                await isolate.run({"turn": "alone", "keep": 600})
+                await sandbox.run({"turn": "exclusive", "keep": 600})
 
     def open_files() -> int:
-        assert isolate._connection is not None
-        return len(os.listdir(f"/proc/{isolate._connection._process.pid}/fd"))
+        assert sandbox._connection is not None
+        return len(os.listdir(f"/proc/{sandbox._connection._process.pid}/fd"))
 
     asyncio.run(cancelled())
-    assert together(isolate, {})[0]["kind"] == "ok"
+    assert together(sandbox, {})[0]["kind"] == "ok"
     before = open_files()
     for _ in range(5):
         asyncio.run(cancelled())
-    assert together(isolate, {})[0]["kind"] == "ok"
+    assert together(sandbox, {})[0]["kind"] == "ok"
     assert open_files() <= before
 
 
@@ -367,10 +367,10 @@ def test_a_process_that_sleeps_does() -> None:
     clock.close()
 
 
-def test_a_child_without_a_processor_is_not_late(isolate: Sandbox) -> None:
+def test_a_child_without_a_processor_is_not_late(sandbox: Sandbox) -> None:
     """It needs one second of a processor, may run for two, and has to share with four others."""
     with one_busy_processor(4):
-        isolate.close()
+        sandbox.close()
         with Sandbox("turn_worker", workers=1, timeout=2, memory_mb=512) as starved:
             reply = starved.run_sync({"work": 1.0})
     assert reply["kind"] == "ok", reply
@@ -378,9 +378,9 @@ def test_a_child_without_a_processor_is_not_late(isolate: Sandbox) -> None:
     assert 0.9 < reply["cpu"] < 2.5
 
 
-def test_a_child_that_works_for_too_long_is_late_on_a_busy_processor_too(isolate: Sandbox) -> None:
+def test_a_child_that_works_for_too_long_is_late_on_a_busy_processor_too(sandbox: Sandbox) -> None:
     with one_busy_processor(3):
-        isolate.close()
+        sandbox.close()
         with Sandbox("turn_worker", workers=1, timeout=1, memory_mb=512) as starved:
             reply = starved.run_sync({"work": 600})
     assert reply["kind"] == "timeout", reply

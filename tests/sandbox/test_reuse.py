@@ -46,21 +46,21 @@ TIMEOUT = 2.0
 
 
 @pytest.fixture
-def isolate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
     (tmp_path / "reused_worker.py").write_text(WORKER)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     with Sandbox("reused_worker", workers=1, timeout=TIMEOUT, memory_mb=512, companions=1, reuse=4) as warm:
         yield warm
 
 
-def below(isolate: Sandbox) -> int:
+def below(sandbox: Sandbox) -> int:
     """How many processes the server has."""
-    assert isolate._connection is not None
-    return len(psutil.Process(isolate._connection._process.pid).children(recursive=True))
+    assert sandbox._connection is not None
+    return len(psutil.Process(sandbox._connection._process.pid).children(recursive=True))
 
 
-def test_a_child_serves_as_many_requests_as_it_may_each_with_a_new_companion(isolate: Sandbox) -> None:
-    results = [isolate.run_sync({"say": f"{n}"})["result"] for n in range(6)]
+def test_a_child_serves_as_many_requests_as_it_may_each_with_a_new_companion(sandbox: Sandbox) -> None:
+    results = [sandbox.run_sync({"say": f"{n}"})["result"] for n in range(6)]
     assert [result["served"] for result in results] == [1, 2, 3, 4, 1, 2]
     assert len({result["pid"] for result in results}) == 2
     companions = [result["heard"].split() for result in results]
@@ -68,13 +68,13 @@ def test_a_child_serves_as_many_requests_as_it_may_each_with_a_new_companion(iso
     assert [said for _, said in companions] == [f"{n}" for n in range(6)]
 
 
-def test_a_companion_ends_with_its_request_and_its_child_waits(isolate: Sandbox) -> None:
-    assert isolate.run_sync({"say": "stay"})["companions"] == ["SIGKILL"]
-    assert below(isolate) == 1
+def test_a_companion_ends_with_its_request_and_its_child_waits(sandbox: Sandbox) -> None:
+    assert sandbox.run_sync({"say": "stay"})["companions"] == ["SIGKILL"]
+    assert below(sandbox) == 1
 
 
-def test_what_is_printed_belongs_to_its_request(isolate: Sandbox) -> None:
-    first, second = (isolate.run_sync({"say": word, "print": f"printed {word}"}) for word in ("a", "b"))
+def test_what_is_printed_belongs_to_its_request(sandbox: Sandbox) -> None:
+    first, second = (sandbox.run_sync({"say": word, "print": f"printed {word}"}) for word in ("a", "b"))
     assert first["output"].split("\n")[:2] == ["companion of a", "printed a"]
     assert second["output"].split("\n")[:2] == ["companion of b", "printed b"]
 
@@ -89,26 +89,26 @@ def test_what_is_printed_belongs_to_its_request(isolate: Sandbox) -> None:
     ],
 )
 def test_a_child_that_failed_or_says_that_it_is_spent_serves_no_more(
-    isolate: Sandbox, request_: dict[str, object], kind: str
+    sandbox: Sandbox, request_: dict[str, object], kind: str
 ) -> None:
-    before = isolate.run_sync({})["result"]
-    reply = isolate.run_sync(request_)
+    before = sandbox.run_sync({})["result"]
+    reply = sandbox.run_sync(request_)
     assert reply["kind"] == kind
-    after = isolate.run_sync({})["result"]
+    after = sandbox.run_sync({})["result"]
     assert after["pid"] != before["pid"]
     assert after["served"] == 1
-    assert below(isolate) == 1
+    assert below(sandbox) == 1
 
 
-def test_a_child_that_dies_while_it_waits_costs_no_request(isolate: Sandbox) -> None:
-    pid = isolate.run_sync({})["result"]["pid"]
+def test_a_child_that_dies_while_it_waits_costs_no_request(sandbox: Sandbox) -> None:
+    pid = sandbox.run_sync({})["result"]["pid"]
     process = psutil.Process(pid)
     process.kill()
     process.wait(240)
-    assert isolate.run_sync({})["kind"] == "ok"
+    assert sandbox.run_sync({})["kind"] == "ok"
 
 
-def test_closing_ends_children_that_wait(isolate: Sandbox) -> None:
-    pid = isolate.run_sync({})["result"]["pid"]
-    isolate.close()
+def test_closing_ends_children_that_wait(sandbox: Sandbox) -> None:
+    pid = sandbox.run_sync({})["result"]["pid"]
+    sandbox.close()
     assert not psutil.pid_exists(pid)

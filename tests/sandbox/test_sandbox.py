@@ -66,7 +66,7 @@ def worker_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def isolate(worker_folder: Path) -> Iterator[Sandbox]:
+def sandbox(worker_folder: Path) -> Iterator[Sandbox]:
     with Sandbox("run_text_worker", timeout=TIMEOUT, memory_mb=512) as warm:
         yield warm
     assert own_children() == []
@@ -86,36 +86,36 @@ def on_disk(worker_folder: Path) -> Iterator[Sandbox]:
         yield warm
 
 
-def run(isolate: Sandbox, code: str) -> Reply:
-    return isolate.run_sync({"code": code})
+def run(sandbox: Sandbox, code: str) -> Reply:
+    return sandbox.run_sync({"code": code})
 
 
-def value(isolate: Sandbox, code: str) -> object:
-    reply = run(isolate, code)
+def value(sandbox: Sandbox, code: str) -> object:
+    reply = run(sandbox, code)
     assert reply["kind"] == "ok", reply
     return reply["result"]["value"]
 
 
-def error(isolate: Sandbox, code: str) -> str:
+def error(sandbox: Sandbox, code: str) -> str:
     """The type of the exception that a request ended in."""
-    reply = run(isolate, code)
+    reply = run(sandbox, code)
     assert reply["kind"] == "error", reply
     return reply["type"]
 
 
-def assert_only_the_server_is_left(isolate: Sandbox) -> None:
+def assert_only_the_server_is_left(sandbox: Sandbox) -> None:
     """The next request works, and no process of an earlier one lives."""
-    assert value(isolate, "value = 6 * 7") == 42
+    assert value(sandbox, "value = 6 * 7") == 42
     assert len(own_children()) == 1
 
 
-def scratch_size(isolate: Sandbox) -> object:
+def scratch_size(sandbox: Sandbox) -> object:
     """The size of the file system that a child writes to."""
-    return value(isolate, "import os; s = os.statvfs('.'); value = s.f_blocks * s.f_frsize")
+    return value(sandbox, "import os; s = os.statvfs('.'); value = s.f_blocks * s.f_frsize")
 
 
-def has(isolate: Sandbox, protection: str) -> bool:
-    return not any(line.startswith(protection) for line in isolate.what_is_missing())
+def has(sandbox: Sandbox, protection: str) -> bool:
+    return not any(line.startswith(protection) for line in sandbox.what_is_missing())
 
 
 # ------------------------------------------------------------------------------------------ secrets and files
@@ -141,29 +141,29 @@ def test_no_variable_of_the_parent_reaches_the_child(
         assert value(fresh, reads) == [False, False, False]
 
 
-def test_files_of_the_user_can_be_neither_read_nor_listed(isolate: Sandbox, tmp_path: Path) -> None:
-    if not has(isolate, "landlock"):
+def test_files_of_the_user_can_be_neither_read_nor_listed(sandbox: Sandbox, tmp_path: Path) -> None:
+    if not has(sandbox, "landlock"):
         pytest.skip("this kernel has no landlock")
     token = tmp_path / ".cache" / "huggingface" / "token"
     token.parent.mkdir(parents=True)
     for secret in (token, tmp_path / ".env"):
         secret.write_text("secret")
-        assert error(isolate, f"open({str(secret)!r}).read()") == "PermissionError"
-    assert error(isolate, f"import os; os.listdir({str(tmp_path)!r})") == "PermissionError"
+        assert error(sandbox, f"open({str(secret)!r}).read()") == "PermissionError"
+    assert error(sandbox, f"import os; os.listdir({str(tmp_path)!r})") == "PermissionError"
     assert (
-        error(isolate, f"import os; os.symlink({str(token)!r}, 'x'); open('x').read()") == "PermissionError"
+        error(sandbox, f"import os; os.symlink({str(token)!r}, 'x'); open('x').read()") == "PermissionError"
     )
-    assert error(isolate, f"import os; os.link({str(token)!r}, 'x')") in REFUSED
+    assert error(sandbox, f"import os; os.link({str(token)!r}, 'x')") in REFUSED
 
 
-def test_the_folder_the_parent_stands_in_and_its_home_stay_closed(isolate: Sandbox) -> None:
-    if not has(isolate, "landlock"):
+def test_the_folder_the_parent_stands_in_and_its_home_stay_closed(sandbox: Sandbox) -> None:
+    if not has(sandbox, "landlock"):
         pytest.skip("this kernel has no landlock")
     for folder in (os.getcwd(), os.path.expanduser("~"), "/proc", "/etc", "/tmp", "/"):
-        assert error(isolate, f"import os; os.listdir({folder!r})") == "PermissionError", folder
+        assert error(sandbox, f"import os; os.listdir({folder!r})") == "PermissionError", folder
 
 
-def test_python_itself_can_be_read_and_the_scratch_folder_written(isolate: Sandbox) -> None:
+def test_python_itself_can_be_read_and_the_scratch_folder_written(sandbox: Sandbox) -> None:
     code = """
         import os, tempfile, colorsys, wave, inspect, threading
         assert "def rgb_to_hsv" in inspect.getsource(colorsys)
@@ -176,7 +176,7 @@ def test_python_itself_can_be_read_and_the_scratch_folder_written(isolate: Sandb
         assert open("/dev/urandom", "rb").read(1)
         value = os.getcwd()
     """
-    folder = value(isolate, code)
+    folder = value(sandbox, code)
     assert isinstance(folder, str)
     assert not os.path.exists(folder)
 
@@ -200,15 +200,15 @@ def test_python_itself_can_be_read_and_the_scratch_folder_written(isolate: Sandb
     ],
 )
 def test_nothing_outside_the_scratch_folder_can_be_changed(
-    isolate: Sandbox, tmp_path: Path, attack: str
+    sandbox: Sandbox, tmp_path: Path, attack: str
 ) -> None:
-    if not (has(isolate, "landlock") and has(isolate, "seccomp")):
+    if not (has(sandbox, "landlock") and has(sandbox, "seccomp")):
         pytest.skip("this kernel has no landlock or no seccomp")
     (tmp_path / "empty").mkdir()
     file = tmp_path / "file"
     file.write_text("kept")
     before = file.stat()
-    assert error(isolate, f"import os\npath = {str(file)!r}\n{attack}") in REFUSED
+    assert error(sandbox, f"import os\npath = {str(file)!r}\n{attack}") in REFUSED
     assert file.read_text() == "kept"
     assert (file.stat().st_mode, file.stat().st_mtime) == (before.st_mode, before.st_mtime)
     assert sorted(os.listdir(tmp_path)) == ["empty", "file"]
@@ -217,17 +217,17 @@ def test_nothing_outside_the_scratch_folder_can_be_changed(
 # ---------------------------------------------------------------------------------------------------- network
 
 
-def test_a_listener_on_loopback_cannot_be_reached(isolate: Sandbox, tmp_path: Path) -> None:
+def test_a_listener_on_loopback_cannot_be_reached(sandbox: Sandbox, tmp_path: Path) -> None:
     unix = str(tmp_path / "s")
     with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as local:
         local.bind(unix)
         local.listen()
         port = tcp.getsockname()[1]
-        reply = run(isolate, f"import socket; socket.create_connection(('127.0.0.1', {port}), 1)")
+        reply = run(sandbox, f"import socket; socket.create_connection(('127.0.0.1', {port}), 1)")
         assert reply["kind"] == "error"
         assert reply["type"] in ("PermissionError", "OSError", "ConnectionRefusedError")
-        if has(isolate, "seccomp"):
-            assert error(isolate, f"import socket; socket.socket(1).connect({unix!r})") == "PermissionError"
+        if has(sandbox, "seccomp"):
+            assert error(sandbox, f"import socket; socket.socket(1).connect({unix!r})") == "PermissionError"
         for listener in (tcp, local):
             listener.settimeout(0.05)
             with pytest.raises(TimeoutError):
@@ -299,27 +299,27 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("code", "kind", "says"), ENDS.values(), ids=ENDS.keys())
-def test_a_bad_end_costs_one_request(isolate: Sandbox, code: str, kind: str, says: str) -> None:
-    reply = run(isolate, code)
+def test_a_bad_end_costs_one_request(sandbox: Sandbox, code: str, kind: str, says: str) -> None:
+    reply = run(sandbox, code)
     assert reply["kind"] == kind, reply
     assert says in f"{reply['type']}: {reply['message']}"
     assert len(reply["message"].splitlines()) <= 1
-    assert_only_the_server_is_left(isolate)
+    assert_only_the_server_is_left(sandbox)
 
 
-def test_a_child_that_uses_every_core_has_its_whole_time(isolate: Sandbox) -> None:
-    limit = value(isolate, "import resource; value = resource.getrlimit(resource.RLIMIT_CPU)[0]")
+def test_a_child_that_uses_every_core_has_its_whole_time(sandbox: Sandbox) -> None:
+    limit = value(sandbox, "import resource; value = resource.getrlimit(resource.RLIMIT_CPU)[0]")
     assert limit == (int(TIMEOUT) + 1) * len(os.sched_getaffinity(0))
 
 
-def test_a_reply_that_is_printed_or_written_to_every_descriptor_is_not_believed(isolate: Sandbox) -> None:
+def test_a_reply_that_is_printed_or_written_to_every_descriptor_is_not_believed(sandbox: Sandbox) -> None:
     forged = """
         import json, os, struct
         body = json.dumps({"kind": "ok", "result": {"value": "forged"}}).encode()
         frames = [bytes(16) + struct.pack(">I", len(body)) + body, struct.pack(">I", len(body)) + body, body]
     """
     printed = run(
-        isolate, forged + "\n        for f in frames: os.write(1, f), os.write(2, f)\n        value = 'true'"
+        sandbox, forged + "\n        for f in frames: os.write(1, f), os.write(2, f)\n        value = 'true'"
     )
     assert (printed["kind"], printed["result"]) == ("ok", {"value": "true"})
     everywhere = """
@@ -329,28 +329,28 @@ def test_a_reply_that_is_printed_or_written_to_every_descriptor_is_not_believed(
                 except OSError: pass
         os._exit(0)
     """
-    assert run(isolate, forged + everywhere)["kind"] == "crashed"
-    assert_only_the_server_is_left(isolate)
+    assert run(sandbox, forged + everywhere)["kind"] == "crashed"
+    assert_only_the_server_is_left(sandbox)
 
 
-def test_what_is_printed_comes_back_cut_to_its_end(isolate: Sandbox) -> None:
+def test_what_is_printed_comes_back_cut_to_its_end(sandbox: Sandbox) -> None:
     reply = run(
-        isolate, "for i in range(200_000): print('line', i)\nimport sys; print('last', file=sys.stderr)"
+        sandbox, "for i in range(200_000): print('line', i)\nimport sys; print('last', file=sys.stderr)"
     )
     assert reply["kind"] == "ok"
     assert len(reply["output"].encode()) <= MAX_OUTPUT
     assert reply["output"].endswith("line 199998\nline 199999\nlast\n")
 
 
-def test_a_reply_just_under_the_limit_arrives_whole(isolate: Sandbox) -> None:
+def test_a_reply_just_under_the_limit_arrives_whole(sandbox: Sandbox) -> None:
     size = MAX_REPLY - 100
-    assert value(isolate, f"value = 'x' * {size}") == "x" * size
+    assert value(sandbox, f"value = 'x' * {size}") == "x" * size
 
 
-def test_a_request_over_the_limit_is_refused_and_not_sent(isolate: Sandbox) -> None:
-    reply = run(isolate, "#" * (MAX_REQUEST + 1))
+def test_a_request_over_the_limit_is_refused_and_not_sent(sandbox: Sandbox) -> None:
+    reply = run(sandbox, "#" * (MAX_REQUEST + 1))
     assert (reply["kind"], reply["type"]) == ("error", "ValueError")
-    assert_only_the_server_is_left(isolate)
+    assert_only_the_server_is_left(sandbox)
 
 
 def test_a_scratch_folder_is_removed_however_deep_and_closed_it_is(on_disk: Sandbox) -> None:
@@ -398,7 +398,7 @@ FILLERS = {
 
 
 @pytest.mark.parametrize("code", FILLERS.values(), ids=FILLERS.keys())
-@pytest.mark.parametrize("where", ["isolate", "on_disk"])
+@pytest.mark.parametrize("where", ["sandbox", "on_disk"])
 def test_the_disk_cannot_be_filled(request: pytest.FixtureRequest, where: str, code: str) -> None:
     server: Sandbox = request.getfixturevalue(where)
     if where == "on_disk" and "unlink" in code and not os.access("/proc/self/io", os.R_OK):
@@ -412,22 +412,22 @@ def test_the_disk_cannot_be_filled(request: pytest.FixtureRequest, where: str, c
     assert shutil.disk_usage(tempfile.gettempdir()).free > free - MAX_SCRATCH
 
 
-def test_a_hundred_megabytes_may_be_written_and_read_again(isolate: Sandbox, on_disk: Sandbox) -> None:
+def test_a_hundred_megabytes_may_be_written_and_read_again(sandbox: Sandbox, on_disk: Sandbox) -> None:
     code = """
         for name in "abcd":
             open(name, "wb").write(bytes(25 << 20))
         value = sum(len(open(name, "rb").read()) for name in "abcd")
     """
-    assert value(isolate, code) == value(on_disk, code) == 100 << 20
+    assert value(sandbox, code) == value(on_disk, code) == 100 << 20
 
 
-def test_a_scratch_folder_in_memory_is_seen_by_its_child_only(isolate: Sandbox) -> None:
-    if scratch_size(isolate) != MAX_SCRATCH:
+def test_a_scratch_folder_in_memory_is_seen_by_its_child_only(sandbox: Sandbox) -> None:
+    if scratch_size(sandbox) != MAX_SCRATCH:
         pytest.skip("no mount namespace here: the server watches the disk instead")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        assert isolate._connection is not None
-        scratch = isolate._connection._scratch
-        future = pool.submit(run, isolate, "import time; open('x', 'w').write('y'); time.sleep(0.5)")
+        assert sandbox._connection is not None
+        scratch = sandbox._connection._scratch
+        future = pool.submit(run, sandbox, "import time; open('x', 'w').write('y'); time.sleep(0.5)")
         while not (folders := os.listdir(scratch)):
             time.sleep(0.01)
         time.sleep(0.2)
@@ -440,11 +440,11 @@ def test_a_scratch_folder_in_memory_is_seen_by_its_child_only(isolate: Sandbox) 
 # ------------------------------------------------------------------------------------------- servers and parents
 
 
-def test_two_requests_run_at_once_and_the_others_wait(isolate: Sandbox) -> None:
+def test_two_requests_run_at_once_and_the_others_wait(sandbox: Sandbox) -> None:
     request = {"code": "import time; a = time.monotonic(); time.sleep(0.3); value = [a, time.monotonic()]"}
 
     async def four() -> list[Reply]:
-        return await asyncio.gather(*(isolate.run(request) for _ in range(4)))
+        return await asyncio.gather(*(sandbox.run(request) for _ in range(4)))
 
     spans = [reply["result"]["value"] for reply in asyncio.run(four())]
     at_once = [sum(start <= moment < end for start, end in spans) for moment, _ in spans]
@@ -465,14 +465,14 @@ def test_the_server_outlives_the_thread_that_started_it(worker_folder: Path) -> 
         fresh.close()
 
 
-def test_cancelling_a_request_kills_its_child(isolate: Sandbox) -> None:
+def test_cancelling_a_request_kills_its_child(sandbox: Sandbox) -> None:
     async def cancelled() -> None:
         async with asyncio.timeout(0.3):
-            await isolate.run({"code": "import time; time.sleep(1000)"})
+            await sandbox.run({"code": "import time; time.sleep(1000)"})
 
     with pytest.raises(TimeoutError):
         asyncio.run(cancelled())
-    assert_only_the_server_is_left(isolate)
+    assert_only_the_server_is_left(sandbox)
 
 
 def test_a_request_that_is_cancelled_on_its_way_to_the_server_is_ended_though_its_event_loop_is_gone(
@@ -508,26 +508,26 @@ def test_a_request_that_is_cancelled_on_its_way_to_the_server_is_ended_though_it
             time.sleep(0.02)
 
 
-def test_a_server_that_is_killed_fails_its_requests_and_is_started_again(isolate: Sandbox) -> None:
-    assert value(isolate, "value = 1") == 1
+def test_a_server_that_is_killed_fails_its_requests_and_is_started_again(sandbox: Sandbox) -> None:
+    assert value(sandbox, "value = 1") == 1
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        future = pool.submit(run, isolate, "import time; time.sleep(1000)")
+        future = pool.submit(run, sandbox, "import time; time.sleep(1000)")
         while len(processes := own_children()) < 2:
             time.sleep(0.02)
         own_children()[0].kill()
         reply = future.result(timeout=240)
     assert psutil.wait_procs(processes, timeout=5)[1] == []
     assert (reply["kind"], "SIGKILL" in reply["message"]) == ("crashed", True)
-    assert_only_the_server_is_left(isolate)
+    assert_only_the_server_is_left(sandbox)
 
 
 PARENT = """
 import os, subprocess, sys, threading, time
 import psutil
 from kernelmill.sandbox import Sandbox
-isolate = Sandbox("run_text_worker", timeout=100).__enter__()
-isolate.what_is_missing()
-threading.Thread(target=isolate.run_sync, args=({"code": "import time; time.sleep(1000)"},), daemon=True).start()
+sandbox = Sandbox("run_text_worker", timeout=100).__enter__()
+sandbox.what_is_missing()
+threading.Thread(target=sandbox.run_sync, args=({"code": "import time; time.sleep(1000)"},), daemon=True).start()
 while len(psutil.Process().children(recursive=True)) < 2:
     time.sleep(0.02)
 pids = [p.pid for p in psutil.Process().children(recursive=True)]
@@ -536,7 +536,7 @@ if "keep" in sys.argv:
     fds = [int(fd) for fd in os.listdir("/proc/self/fd") if int(fd) > 2]
     keeper = subprocess.Popen(["sleep", "20"], stdout=-3, pass_fds=[fd for fd in fds if os.path.exists(f"/proc/self/fd/{fd}")])
     print("keeper", keeper.pid, flush=True)
-print("pids", *pids, isolate._connection._scratch, flush=True)
+print("pids", *pids, sandbox._connection._scratch, flush=True)
 time.sleep(100)
 """
 
@@ -586,24 +586,24 @@ def test_a_python_that_cannot_be_started_is_a_config_error_and_leaves_nothing(
 
 
 def test_a_closed_isolate_leaves_nothing_and_refuses_work(worker_folder: Path) -> None:
-    isolate = Sandbox("run_text_worker")
-    with isolate:
-        assert value(isolate, "value = 1") == 1
-        scratch = isolate._connection._scratch if isolate._connection else ""
+    sandbox = Sandbox("run_text_worker")
+    with sandbox:
+        assert value(sandbox, "value = 1") == 1
+        scratch = sandbox._connection._scratch if sandbox._connection else ""
         assert os.path.isdir(scratch)
         server = own_children()[-1]
     assert not server.is_running()
     assert not os.path.exists(scratch)
     with pytest.raises(RuntimeError, match="closed"):
-        isolate.run_sync({})
+        sandbox.run_sync({})
 
 
 # --------------------------------------------------------------------------------------- what a machine cannot give
 
 
-def test_this_machine_names_what_it_cannot_give(isolate: Sandbox) -> None:
+def test_this_machine_names_what_it_cannot_give(sandbox: Sandbox) -> None:
     missing = what_is_missing()
-    assert missing == isolate.what_is_missing()
+    assert missing == sandbox.what_is_missing()
     for line in missing:
         protection, _, reason = line.partition(": ")
         assert protection
@@ -629,7 +629,7 @@ def test_a_protection_that_cannot_be_had_is_named_and_the_others_still_hold(work
     ("step", "protection"), [("_drop_capabilities", "capabilities"), ("_own_scratch", confine.SCRATCH_LIMIT)]
 )
 def test_a_child_that_lacks_a_protection_the_machine_has_runs_nothing(
-    isolate: Sandbox, worker_folder: Path, step: str, protection: str
+    sandbox: Sandbox, worker_folder: Path, step: str, protection: str
 ) -> None:
     failing = """
         from kernelmill.sandbox import confine
@@ -649,7 +649,7 @@ def test_a_child_that_lacks_a_protection_the_machine_has_runs_nothing(
         textwrap.dedent(failing).replace("{step}", step) + WORKER
     )
     with Sandbox(f"failing{step}_worker", timeout=TIMEOUT) as weak:
-        if step == "_own_scratch" and scratch_size(isolate) != MAX_SCRATCH:
+        if step == "_own_scratch" and scratch_size(sandbox) != MAX_SCRATCH:
             pytest.skip("no mount namespace here")
         reply = run(weak, "value = 1")
     assert (reply["kind"], reply["type"]) == ("error", "RuntimeError")
@@ -667,13 +667,13 @@ def test_a_machine_without_namespaces_says_so(monkeypatch: pytest.MonkeyPatch) -
 AS_NOBODY = """
 import json, os, sys
 from kernelmill.sandbox import Sandbox
-with Sandbox("run_text_worker", timeout=5) as isolate:
+with Sandbox("run_text_worker", timeout=5) as sandbox:
     def ask(code):
-        reply = isolate.run_sync({"code": code})
+        reply = sandbox.run_sync({"code": code})
         return reply["type"] or reply["result"].get("value")
     print(json.dumps({
         "uid": os.getuid(),
-        "missing": isolate.what_is_missing(),
+        "missing": sandbox.what_is_missing(),
         "environ": ask("import os; value = sorted(os.environ)"),
         "etc": ask("import os; os.listdir('/etc')"),
         "tmp": ask("open('/tmp/written-by-nobody', 'w')"),
@@ -739,7 +739,7 @@ def test_all_of_it_works_for_a_user_who_is_not_root(worker_folder: Path) -> None
     }
 
 
-def test_a_request_to_a_warm_server_takes_a_fraction_of_what_starting_one_takes(isolate: Sandbox) -> None:
+def test_a_request_to_a_warm_server_takes_a_fraction_of_what_starting_one_takes(sandbox: Sandbox) -> None:
     def seconds(server: Sandbox) -> float:
         start = time.perf_counter()
         assert run(server, "")["kind"] == "ok"
@@ -747,8 +747,8 @@ def test_a_request_to_a_warm_server_takes_a_fraction_of_what_starting_one_takes(
 
     with Sandbox("run_text_worker", timeout=TIMEOUT) as fresh:
         cold = seconds(fresh)
-    run(isolate, "")
-    assert min(seconds(isolate) for _ in range(20)) < cold / 4
+    run(sandbox, "")
+    assert min(seconds(sandbox) for _ in range(20)) < cold / 4
 
 
 def test_signals_have_names() -> None:
@@ -781,10 +781,10 @@ def companion(end):
 """
 
 
-def processes_of(isolate: Sandbox) -> int:
+def processes_of(sandbox: Sandbox) -> int:
     """The server and what lives below it."""
-    assert isolate._connection is not None
-    server = psutil.Process(isolate._connection._process.pid)
+    assert sandbox._connection is not None
+    server = psutil.Process(sandbox._connection._process.pid)
     return 1 + len(server.children(recursive=True))
 
 

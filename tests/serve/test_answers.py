@@ -8,12 +8,12 @@ from typing import get_args
 
 import pytest
 
-from kernelmill.evaluate.evaluator import Options
+from kernelmill.evaluate.options import Options
 from kernelmill.evaluate.verdict import Perf, Status, Verdict
-from kernelmill.serve.bodies import EvalBody, EvaluateBody, eval_answer
+from kernelmill.serve.bodies import EvaluateRequest, KernelBenchRequest, eval_answer
 from kernelmill.serve.metrics import Metrics
 
-BODY = EvalBody(original_model_src="a", custom_model_src="b")
+BODY = KernelBenchRequest(original_model_src="a", custom_model_src="b")
 
 
 def timed() -> Verdict:
@@ -50,7 +50,7 @@ def test_times_are_in_milliseconds_and_only_where_they_were_asked_for() -> None:
     assert answer["metadata"]["device"] == "cuda"
     assert "runtime" not in answer["metadata"]
     assert answer["reward"] == 1.5
-    untimed = EvalBody(original_model_src="a", custom_model_src="b", measure_performance=False)
+    untimed = KernelBenchRequest(original_model_src="a", custom_model_src="b", measure_performance=False)
     assert eval_answer(timed(), untimed, "x", "speedup")["runtime"] == -1.0
     assert untimed.options(Options(), "gpu_timed").tier == "gpu"
     assert untimed.options(Options(), "interpreter").tier is None, "there is no clock to leave out"
@@ -58,10 +58,10 @@ def test_times_are_in_milliseconds_and_only_where_they_were_asked_for() -> None:
 
 def test_a_requests_options_are_the_services_but_for_what_it_asks() -> None:
     base = Options(device="cpu", timeout=30)
-    body = EvaluateBody(reference="a", candidate="b", audit=True, timeout=5)
+    body = EvaluateRequest(reference="a", candidate="b", audit=True, timeout=5)
     options = body.options(base)
     assert (options.device, options.audit, options.tf32, options.timeout) == ("cpu", True, False, 5)
-    assert EvaluateBody(reference="a", candidate="b").options(base) == base
+    assert EvaluateRequest(reference="a", candidate="b").options(base) == base
     assert body.pair(options).id == body.pair(options).key(options), "without an id it goes by its content"
 
 

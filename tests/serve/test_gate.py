@@ -15,7 +15,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate.evaluator import Options, Pair
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.serve import gate
 from kernelmill.serve.app import make_app

@@ -94,7 +94,7 @@ def test_a_browser_is_told_what_the_service_is_and_how_to_ask(served: Served) ->
     assert endpoints
     assert not [path for path in endpoints if path not in front.text]
     schemas = served.get("/openapi.json").json["components"]["schemas"]
-    for body in ("EvaluateBody", "BatchBody", "EvalBody"):
+    for body in ("EvaluateRequest", "BatchRequest", "KernelBenchRequest"):
         assert not [name for name in schemas[body]["properties"] if name not in docs.text]
     assert served.get("/metrics", token=None).status == 401
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate.evaluator import Options, Pair
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.verdict import Status, Verdict
 from kernelmill.serve.self_test import KNOWN
-from kernelmill.serve.service import Full, Job, NotReady, Service, Ticket
+from kernelmill.serve.service import Full, Job, NotReady, Service, Waiter
 
 OPTIONS = Options()
 
@@ -63,7 +63,7 @@ def test_no_more_are_judged_at_once_than_there_are_workers_and_no_more_wait_than
     async def run() -> None:
         judge = Judge()
         service = ready(judge)
-        tickets = service.submit([job(str(n)) for n in range(5)])
+        waiters = service.submit([job(str(n)) for n in range(5)])
         await settle()
         assert (service.in_flight, service.waiting, judge.most) == (2, 3, 2)
         with pytest.raises(Full) as full:
@@ -71,7 +71,7 @@ def test_no_more_are_judged_at_once_than_there_are_workers_and_no_more_wait_than
         assert full.value.retry_after >= 1
         assert service.submit([job("0")])[0] is not None, "what is in flight takes no new place"
         judge.go.set()
-        assert [(await ticket).status for ticket in tickets] == ["PASSED"] * 5
+        assert [(await waiter).status for waiter in waiters] == ["PASSED"] * 5
         assert (service.in_flight, service.waiting, judge.most) == (0, 0, 2)
         assert service.submit([job("one more")])
 
@@ -118,8 +118,8 @@ def test_the_same_content_is_judged_once_and_other_options_are_other_content() -
         judge = Judge()
         judge.go.set()
         service = ready(judge)
-        tickets = service.submit([job("a"), job("a"), job("a", tf32=True)])
-        await asyncio.wait(tickets)
+        waiters = service.submit([job("a"), job("a"), job("a", tf32=True)])
+        await asyncio.wait(waiters)
         (again,) = service.submit([job("a")])
         assert again.done()
         assert judge.asked == ["a", "a"]
@@ -155,14 +155,14 @@ def test_trouble_of_our_own_is_an_answer_and_is_not_remembered(caplog: pytest.Lo
         assert judge.asked == ["a", "a"]
 
         async def breaks(pair: Pair, options: Options) -> Verdict:
-            raise ConfigError("the isolated worker\ncannot start")
+            raise ConfigError("the sandboxed process\ncannot start")
 
         verdict = await ready(breaks).submit([job("a")])[0]
         assert (verdict.id, verdict.status) == ("id of a", "INFRA_ERROR")
-        assert verdict.error == "ConfigError: the isolated worker cannot start"
+        assert verdict.error == "ConfigError: the sandboxed process cannot start"
         assert "Traceback" in caplog.text
 
-        hung = ready(Judge(), patience=0.01, workers=1)
+        hung = ready(Judge(), hard_timeout=0.01, workers=1)
         assert [(await one).status for one in hung.submit([job("a"), job("b")])] == ["INFRA_ERROR"] * 2
         assert hung.in_flight == 0, "a judge that hangs does not keep its place"
 
@@ -222,21 +222,21 @@ def test_a_service_that_stops_lets_the_quick_finish_and_tells_the_others() -> No
     async def run() -> None:
         judge = Judge()
         service = ready(judge)
-        tickets = service.submit([job("a"), job("b"), job("c")])
+        waiters = service.submit([job("a"), job("b"), job("c")])
         await settle()
         await service.stop(0.01)
-        for ticket in tickets:
+        for waiter in waiters:
             with pytest.raises(NotReady, match="stopping"):
-                await ticket
+                await waiter
         with pytest.raises(NotReady, match="stopping"):
             service.submit([job("d")])
         assert sorted(judge.cancelled) == ["a", "b"]
         quick = Judge()
         service = ready(quick)
-        (ticket,) = service.submit([job("a")])
+        (waiter,) = service.submit([job("a")])
         asyncio.get_running_loop().call_later(0.01, quick.go.set)
         await service.stop(5)
-        assert ticket.result().status == "PASSED"
+        assert waiter.result().status == "PASSED"
 
     asyncio.run(run())
 
@@ -281,27 +281,27 @@ def test_whatever_comes_and_goes_every_ticket_ends_and_the_counts_add_up(
     async def run() -> None:
         judge = Judge()
         service = ready(judge)
-        tickets: list[Ticket] = []
+        waiters: list[Waiter] = []
         for step, number in steps:
             if step == "ask":
                 try:
-                    tickets += service.submit([job(str(number))])
+                    waiters += service.submit([job(str(number))])
                 except Full:
                     assert service.waiting + service.in_flight >= 5
-            elif step == "leave" and tickets:
-                tickets[number % len(tickets)].cancel()
+            elif step == "leave" and waiters:
+                waiters[number % len(waiters)].cancel()
             elif step == "wait":
                 await settle() if number else await asyncio.sleep(0)
             else:
                 judge.go.set()
         judge.go.set()
-        if tickets:
-            await asyncio.wait(tickets)
+        if waiters:
+            await asyncio.wait(waiters)
         await settle()
         metrics = service.metrics
         assert (service.in_flight, service.waiting, judge.now) == (0, 0, 0)
         assert judge.most <= 2
-        assert metrics.answers.total() == sum(not ticket.cancelled() for ticket in tickets)
+        assert metrics.answers.total() == sum(not waiter.cancelled() for waiter in waiters)
         assert metrics.verdicts.total() == len(judge.asked) - len(judge.cancelled)
 
     asyncio.run(run())
@@ -311,14 +311,14 @@ def test_what_the_text_decides_waits_for_no_worker_and_needs_no_place_in_the_que
     async def run() -> None:
         judge = Judge()
 
-        async def glance(pair: Pair, options: Options) -> Verdict | None:
+        async def static_verdict(pair: Pair, options: Options) -> Verdict | None:
             if pair.candidate == "unreadable":
                 raise ValueError("a flaw of ours")
             said = pair.candidate.startswith("broken")
             return Verdict(id=pair.id, status="PARSE_ERROR", tier="static") if said else None
 
         service = ready(judge, cache=1)
-        service._glance = glance
+        service._judge_statically = static_verdict
         kernels = service.submit([job(str(n)) for n in range(4)])
         (beside,) = await service.take([job("broken")])
         assert (await beside).status == "PARSE_ERROR"
@@ -330,10 +330,10 @@ def test_what_the_text_decides_waits_for_no_worker_and_needs_no_place_in_the_que
         with pytest.raises(Full):
             await service.take([job("broken, again"), job("one more")])
         full = await service.take([job("broken, again"), job("broken, too"), job("broken, again"), job("3")])
-        assert [(await ticket).status for ticket in full[:3]] == ["PARSE_ERROR"] * 3
-        assert not any(ticket.done() for ticket in [*kernels, full[3]])
+        assert [(await waiter).status for waiter in full[:3]] == ["PARSE_ERROR"] * 3
+        assert not any(waiter.done() for waiter in [*kernels, full[3]])
         judge.go.set()
-        assert [(await ticket).status for ticket in [*kernels, full[3]]] == ["PASSED"] * 6
+        assert [(await waiter).status for waiter in [*kernels, full[3]]] == ["PASSED"] * 6
         assert "broken" not in judge.asked
         assert service.metrics.verdicts["PASSED"] == 5
 

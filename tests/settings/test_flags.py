@@ -27,9 +27,9 @@ MEANINGS = {
     "--workers": ("N", r"\w+ at a time \(default: "),
     "--device": ("cpu|cuda|auto", r"where candidates are judged"),
     "--levels": ("1,2", r"levels"),
-    "--seed": ("N", r"with|shuffle|secret"),
+    "--seed": ("N", r"with|shuffle|fixed seed"),
     "--json": (None, r"print JSON"),
-    "--tf32": (None, r"products of float32 may round their operands"),
+    "--tf32": (None, r"allow TF32 in float32 matrix products"),
     "--dry-run": (None, r"^say "),
     "--test-mode": (None, r"^first 5 rows only"),
     "--on-bad-row": ("stop|reject", r"a row that cannot be read"),
@@ -161,7 +161,7 @@ def test_a_short_flag_stands_for_one_long_one_and_a_flag_has_one_default(
         if not name.startswith("--"):
             assert len({one.action.option_strings[-1] for one in uses}) == 1, name
     assert {one.action.help.partition("(")[2] for one in flags["--workers"] if one.action.help} == {
-        "default: one a processor)"
+        "default: number of CPUs)"
     }
     # Those of a stage stand in its settings.
     assert {one.action.default for one in flags["--workers"]} == {None, argparse.SUPPRESS}

@@ -19,7 +19,7 @@ import pytest
 from kernelmill.cli import main
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate.compile.targets import TARGETS, Target
-from kernelmill.evaluate.evaluator import Options, Pair
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.problems.sets.trainers import TRAINERS
 from kernelmill.settings import registry
 from kernelmill.settings.providers import PROVIDERS
@@ -156,7 +156,8 @@ def test_a_target_of_a_plugin_is_known_to_the_evaluator_and_part_of_the_key(site
     code = """
 import asyncio
 from kernelmill.evaluate.compile import compiling
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair
 options = Options(device="cpu", targets=("sm_90", "sm_87"))
 Evaluator(options, workers=1).close()
 assert options.key()["target sm_87"] == "mine 1.0"
@@ -279,7 +280,7 @@ def test_no_plugin_is_looked_for_until_a_name_is_used(run: Run) -> None:
     code = """
 import importlib.metadata
 importlib.metadata.distributions = None
-from kernelmill.evaluate.evaluator import Options, Pair
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.score import rewards
 from kernelmill.rl import shared
 Pair("1", "a", "b").key(Options())

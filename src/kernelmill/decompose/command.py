@@ -61,7 +61,7 @@ def parser() -> Parser:
         help=f"where the folders go, FOLDER/level3/NAME (default: {OUTPUT})",
     )
     made.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="models at a time (default: one a processor)"
+        "--workers", type=at_least(1), metavar="N", help="models at a time (default: number of CPUs)"
     )
     made.add_argument(
         "--timeout",

@@ -14,7 +14,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, evaluate
+    from kernelmill.evaluate.evaluator import Evaluator, evaluate
+    from kernelmill.evaluate.options import Options, Pair
     from kernelmill.evaluate.verdict import Verdict
 
 __all__ = ["Evaluator", "Options", "Pair", "Verdict", "evaluate"]
@@ -23,5 +24,5 @@ __all__ = ["Evaluator", "Options", "Pair", "Verdict", "evaluate"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "verdict" if name == "Verdict" else "evaluator"
+    module = {"Verdict": "verdict", "Options": "options", "Pair": "options"}.get(name, "evaluator")
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)

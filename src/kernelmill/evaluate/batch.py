@@ -24,19 +24,20 @@ from pathlib import Path
 from kernelmill.base.control import Control
 from kernelmill.base.locks import take_lock
 from kernelmill.errors import Interrupted, OutputError, SourceError
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
-from kernelmill.evaluate.journal import Journal, Row, encode
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair, environment
 from kernelmill.evaluate.pairs import read_pairs
 from kernelmill.evaluate.progress import Progress
 from kernelmill.evaluate.score.feedback import feedback
 from kernelmill.evaluate.score.rewards import compute, find
 from kernelmill.evaluate.score.summary import Summary
 from kernelmill.evaluate.verdict import Verdict
+from kernelmill.evaluate.verdict_journal import VerdictJournal, VerdictRow, encode
 from kernelmill.runner import Job, Tasks, work_through
 
 
 @dataclass(frozen=True)
-class Batch:
+class PairBatch:
     """What to judge and where to write it."""
 
     source: Path
@@ -69,7 +70,7 @@ class Done:
     """False if the output existed already and was complete."""
 
 
-def run(batch: Batch) -> Done:
+def run(batch: PairBatch) -> Done:
     """Judge what is owed and write the output.
 
     Raises `Interrupted` on Ctrl-C and SIGTERM, and `MillError` for what the user can fix.
@@ -85,7 +86,7 @@ def run(batch: Batch) -> Done:
         raise OutputError(f"the list of what is judged, a temporary file: {error}") from error
 
 
-def _run(batch: Batch) -> Done:
+def _run(batch: PairBatch) -> Done:
     with contextlib.ExitStack() as stack:
         stack.enter_context(
             take_lock(
@@ -94,7 +95,7 @@ def _run(batch: Batch) -> Done:
         )
         if batch.output.exists() and batch.output.samefile(batch.source):
             raise OutputError(f"{batch.output} is the source itself: name another output with -o")
-        journal = Journal(batch.journal, batch.output)
+        journal = VerdictJournal(batch.journal, batch.output)
         stack.callback(journal.close)
         for key, _ in batch.pairs():
             journal.want(key)
@@ -111,7 +112,7 @@ def _run(batch: Batch) -> Done:
     return Done(summary, owed, written)
 
 
-def _judge(batch: Batch, journal: Journal, owed: int) -> float:
+def _judge(batch: PairBatch, journal: VerdictJournal, owed: int) -> float:
     evaluator = Evaluator(batch.options, workers=batch.workers)  # may raise, so before any progress is shown
     progress = Progress(owed, journal.wanted() - owed, evaluator.doing)
     try:
@@ -125,7 +126,9 @@ def _judge(batch: Batch, journal: Journal, owed: int) -> float:
     return progress.seconds
 
 
-async def _judge_all(batch: Batch, journal: Journal, evaluator: Evaluator, progress: Progress) -> None:
+async def _judge_all(
+    batch: PairBatch, journal: VerdictJournal, evaluator: Evaluator, progress: Progress
+) -> None:
     def keep(job: Job[Pair], verdict: Verdict) -> None:
         journal.add(verdict.to_dict() | {"key": job.key})
         progress.add(verdict)
@@ -157,7 +160,7 @@ async def _verdict(evaluator: Evaluator, pair: Pair) -> Verdict:
         return verdict
 
 
-def _write(batch: Batch, journal: Journal, summary: Summary) -> bool:
+def _write(batch: PairBatch, journal: VerdictJournal, summary: Summary) -> bool:
     """Write the verdicts in the source's order. Return False if the output has this content already."""
     part = batch.output.with_name(f".{batch.output.name}.part")
     try:
@@ -180,7 +183,7 @@ def _write(batch: Batch, journal: Journal, summary: Summary) -> bool:
         part.unlink(missing_ok=True)
 
 
-def finished(row: Row, name: str, reward: str | None) -> Row:
+def finished(row: VerdictRow, name: str, reward: str | None) -> VerdictRow:
     """A stored verdict as the row of this id: the same content may have been judged under another id."""
     row = {key: value for key, value in row.items() if key != "reward"} | {"id": name}
     if reward is not None:

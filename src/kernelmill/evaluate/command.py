@@ -15,13 +15,14 @@ from typing import Any, get_args
 
 from kernelmill.base.terminal import plain, say
 from kernelmill.errors import ConfigError, OutputError, SourceError
-from kernelmill.evaluate.batch import Batch, finished, run
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
-from kernelmill.evaluate.journal import Row, encode
+from kernelmill.evaluate.batch import PairBatch, finished, run
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.progress import watch
 from kernelmill.evaluate.score.rewards import REWARDS, find
 from kernelmill.evaluate.score.summary import render
-from kernelmill.evaluate.verdict import TIERS, Truth, Verdict
+from kernelmill.evaluate.verdict import TIERS, Verdict, VerdictValue
+from kernelmill.evaluate.verdict_journal import VerdictRow, encode
 from kernelmill.settings.arguments import Parser, at_least, processors
 
 NOT_DONE = 3
@@ -76,7 +77,7 @@ def parser() -> Parser:
     made.add_argument(
         "--audit", action="store_true", help="run every check and record it, also after the first failure"
     )
-    made.add_argument("--tf32", action="store_true", help="products of float32 may round their operands")
+    made.add_argument("--tf32", action="store_true", help="allow TF32 in float32 matrix products")
     made.add_argument(
         "--timeout",
         type=_seconds,
@@ -85,7 +86,7 @@ def parser() -> Parser:
         help=f"seconds one candidate may take in one tier; waiting does not count (default: {Options.timeout:g})",
     )
     made.add_argument(
-        "--seed", type=at_least(0), metavar="N", help="draw from this and not from a secret number: to replay"
+        "--seed", type=at_least(0), metavar="N", help="fixed seed, to reproduce a verdict (default: random)"
     )
     made.add_argument(
         "--entry-point", metavar="CLASS", help="the reference's class, where a row does not name it"
@@ -96,10 +97,10 @@ def parser() -> Parser:
         type=_truths,
         default=(),
         metavar="VERDICTS",
-        help=f"exit with {NOT_DONE} if there is one of these: {', '.join(get_args(Truth))}, joined by commas; for CI",
+        help=f"exit with {NOT_DONE} if there is one of these: {', '.join(get_args(VerdictValue))}, joined by commas; for CI",
     )
     made.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="pairs at a time (default: one a processor)"
+        "--workers", type=at_least(1), metavar="N", help="pairs at a time (default: number of CPUs)"
     )
     made.add_argument("--limit", type=at_least(1), metavar="N", help="the first N pairs only")
     made.add_argument(
@@ -148,7 +149,7 @@ def _one(given: argparse.Namespace, options: Options) -> int:
     return 1 if verdict.status == "INFRA_ERROR" else _exit_code(given.fail_on, {verdict.verdict: 1})
 
 
-def _exit_code(fail_on: tuple[Truth, ...], verdicts: Mapping[Truth, int]) -> int:
+def _exit_code(fail_on: tuple[VerdictValue, ...], verdicts: Mapping[VerdictValue, int]) -> int:
     """`NOT_DONE` if there is a verdict that --fail-on names, else 0."""
     found = [f"{verdicts[truth]:,} {truth}" for truth in fail_on if verdicts.get(truth)]
     if found:
@@ -182,7 +183,7 @@ def _many(given: argparse.Namespace, options: Options) -> int:
     if output.suffix == ".gz":
         raise ConfigError(f"{output}: verdicts are written as plain .jsonl")
     workers = processors(given.workers)
-    batch = Batch(
+    batch = PairBatch(
         given.pairs, output, options, workers, given.reward, given.entry_point, given.limit, given.force
     )
     done = run(batch)
@@ -205,7 +206,7 @@ def still_owed(rows: int) -> str:
     return f"exit code {NOT_DONE}: {rows:,} row{'s' if rows > 1 else ''} INFRA_ERROR, not judged: the same command judges them again"
 
 
-def describe(verdict: Verdict, row: Row) -> str:
+def describe(verdict: Verdict, row: VerdictRow) -> str:
     """One verdict as text for the terminal."""
     seconds = verdict.cost.get("wall_s")
     took = f", {seconds:.2f} s" if isinstance(seconds, int | float) else ""
@@ -261,8 +262,8 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(part) for part in text.split(",")))
 
 
-def _truths(text: str) -> tuple[Truth, ...]:
-    known: dict[str, Truth] = {truth: truth for truth in get_args(Truth)}
+def _truths(text: str) -> tuple[VerdictValue, ...]:
+    known: dict[str, VerdictValue] = {truth: truth for truth in get_args(VerdictValue)}
     named = [part.strip() for part in text.split(",")]
     if unknown := [part for part in named if part not in known]:
         raise argparse.ArgumentTypeError(f"{unknown[0] or repr(text)}: expected some of {', '.join(known)}")

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from kernelmill.base.json_kind import json_kind
 from kernelmill.errors import BadRow, SourceError
-from kernelmill.evaluate.evaluator import Pair
+from kernelmill.evaluate.options import Pair
 
 
 def read_pairs(source: Path, entry_point: str | None = None, limit: int | None = None) -> Iterator[Pair]:

@@ -32,7 +32,7 @@ class Now:
     """What an evaluator does at the moment. Times are those of `time.monotonic`."""
 
     candidates: list[tuple[str, str, float]] = field(default_factory=list)
-    """In progress: id, stage, start of the stage."""
+    """In progress: id, phase, start of the phase."""
     gpus: dict[int, list[Doing]] = field(default_factory=dict)
     elsewhere: list[Doing] = field(default_factory=list)
     """What the processes of the interpreter and the compiler do."""
@@ -67,12 +67,12 @@ async def watch(name: str, doing: Callable[[], Now]) -> None:
 
 
 def _told(name: str, now: Now) -> str:
-    stage = next((stage for label, stage, _ in now.candidates if label == name), "static")
+    phase = next((phase for label, phase, _ in now.candidates if label == name), "static")
     step = now.step(name)
     if step is None:
-        return {"static": "reads the text"}.get(stage, f"{stage}, a process starts")
+        return {"static": "reads the text"}.get(phase, f"{phase}, a process starts")
     turn = f", {step['turn']}" if step["turn"] else ""
-    return f"{stage}, {step['doing']}{turn}"
+    return f"{phase}, {step['doing']}{turn}"
 
 
 def holders(now: Now, clock: float) -> str:
@@ -81,14 +81,14 @@ def holders(now: Now, clock: float) -> str:
 
 
 def _gpu(device: int, doing: list[Doing], clock: float) -> str:
-    alone = [one for one in doing if one["turn"] == "alone"]
-    beside = sum(one["turn"] == "beside others" for one in doing)
+    exclusive = [one for one in doing if one["turn"] == "exclusive"]
+    shared = sum(one["turn"] == "shared" for one in doing)
     waiting = sum(one["turn"].startswith("waits") for one in doing)
-    if alone:
-        one = alone[0]
-        who = f"{one['label']} has it alone for {clock - one['turn_since']:.1f} s ({one['doing']})"
+    if exclusive:
+        one = exclusive[0]
+        who = f"{one['label']} exclusive for {clock - one['turn_since']:.1f} s ({one['doing']})"
     else:
-        who = f"{beside} at work" if beside else "idle"
+        who = f"{shared} at work" if shared else "idle"
     return f"GPU {device}: {who}" + (f", {waiting} wait" if waiting else "")
 
 
@@ -96,8 +96,8 @@ def waited_for(now: Now, clock: float) -> list[str]:
     """Lines that say what each candidate in progress does, the longest-running first."""
     lines = [line for line in holders(now, clock).split("; ") if line]
     longest = sorted(now.candidates, key=lambda one: one[2])
-    for name, stage, since in longest[:_NAMED]:
-        told = f"{name}: {stage} for {duration(clock - since)}"
+    for name, phase, since in longest[:_NAMED]:
+        told = f"{name}: {phase} for {duration(clock - since)}"
         if (step := now.step(name)) is not None:
             told += f" ({step['doing']}{', ' + step['turn'] if step['turn'] else ''})"
         lines.append(told)

@@ -12,8 +12,8 @@ from kernelmill.evaluate.compile import compiling
 from kernelmill.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from kernelmill.evaluate.evaluator import Options
     from kernelmill.evaluate.languages import Language
+    from kernelmill.evaluate.options import Options
 
 
 def interpreter(

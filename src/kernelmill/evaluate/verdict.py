@@ -42,7 +42,7 @@ Status = Literal[
     "UNSUPPORTED",
     "INFRA_ERROR",
 ]
-AT_A_SIZE: tuple[Status, ...] = (
+SIZE_DEPENDENT_STATUSES: tuple[Status, ...] = (
     "RUNTIME_ERROR",
     "TIMEOUT",
     "OOM",
@@ -59,14 +59,14 @@ The status is UNSUPPORTED if that is permanent.
 """
 SLICE = 4
 """The most neighbouring values of a wrong output that a verdict reports."""
-Truth = Literal["correct", "incorrect", "hack", "inconclusive"]
+VerdictValue = Literal["correct", "incorrect", "hack", "inconclusive"]
 Tier = Literal["static", "interpreter", "gpu", "gpu_timed"]
 Severity = Literal["hard", "soft", "info"]
 Result = Literal["pass", "fail", "skip"]
 DropIn = Literal["strict", "by_order", "seed_only", "none"]
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
-_TRUTH: dict[Status, Truth] = {
+_VALUES: dict[Status, VerdictValue] = {
     "PASSED": "correct",
     "HACK": "hack",
     "UNSUPPORTED": "inconclusive",
@@ -74,8 +74,8 @@ _TRUTH: dict[Status, Truth] = {
 }
 
 
-def truth_of(status: Status) -> Truth:
-    return _TRUTH.get(status, "incorrect")
+def value_of(status: Status) -> VerdictValue:
+    return _VALUES.get(status, "incorrect")
 
 
 ON_GPU = "gpu:"
@@ -190,7 +190,7 @@ class Verdict:
     status: Status
     tier: Tier
     """The last tier that ran: `correct` holds at this tier."""
-    verdict: Truth = "inconclusive"
+    verdict: VerdictValue = "inconclusive"
     schema: str = SCHEMA
     task: dict[str, Any] = field(default_factory=dict)
     candidate: dict[str, Any] = field(default_factory=dict)
@@ -209,10 +209,10 @@ class Verdict:
     feedback: str = ""
 
     def __post_init__(self) -> None:
-        self.verdict = truth_of(self.status)
+        self.verdict = value_of(self.status)
 
-    def settle(self, status: Status) -> None:
-        self.status, self.verdict = status, truth_of(status)
+    def set_status(self, status: Status) -> None:
+        self.status, self.verdict = status, value_of(status)
 
     def compiler_said(self) -> list[list[dict[str, Any]]]:
         """The real compiler's result for each kernel, by target. Malformed entries are left out."""

@@ -260,7 +260,7 @@ def _reads(settings: Settings) -> Iterator[tuple[str, str]]:
 
         specs = [job.source for job in find_jobs(settings)[0]]
     elif isinstance(settings, SynthesizeSettings):
-        from kernelmill.evaluate.evaluator import environment
+        from kernelmill.evaluate.options import environment
         from kernelmill.generate.rollouts.grading import options_of
 
         # Compiler and evaluator are torch and triton, and a GPU that has come or gone changes the verdicts.

@@ -46,13 +46,13 @@ class _Found(msgspec.Struct):
 class FactStore:
     """Facts about modules, read from the journal or computed."""
 
-    def __init__(self, journal: JournalReader, isolate: Sandbox | None, traced: bool, timeout: float) -> None:
+    def __init__(self, journal: JournalReader, sandbox: Sandbox | None, traced: bool, timeout: float) -> None:
         """`traced` is part of the key, so that shapes are found once torch is installed.
 
-        A dry run has no isolate.
+        A dry run has no sandbox.
         """
         self._journal = journal
-        self._isolate = isolate
+        self._sandbox = sandbox
         self._traced = traced
         self._decoder = msgspec.json.Decoder(_Found)
         self._timeout = timeout
@@ -76,7 +76,7 @@ class FactStore:
         if found is None:
             try:
                 found = _Found(
-                    facts=await module_facts(module.python_code, module.entry_point, self._isolate)
+                    facts=await module_facts(module.python_code, module.entry_point, self._sandbox)
                 )
             except SourceError as error:
                 found = _Found(error=str(error))

@@ -1,6 +1,6 @@
 """Facts about a PyTorch module that stages can rely on: what it takes, returns, computes and holds.
 
-`module_facts` reads the source text (`source`) and, given an `Sandbox`, has the module traced in a sandboxed
+`module_facts` reads the source text (`source`) and, given a `Sandbox`, has the module traced in a sandboxed
 process (`trace_worker`). A trace covers one run on the module's own inputs: a branch not taken is not in it,
 and a module that inspects how it is run can show anything. Facts from the text and from the run are kept
 separate.
@@ -35,6 +35,9 @@ OpKind = Literal[
     "creation",
     "other",
 ]
+
+TRACE_WORKER = "kernelmill.problems.trace_worker"
+"""The worker of a `Sandbox` for `module_facts`."""
 
 
 class TensorFact(msgspec.Struct, frozen=True):
@@ -109,18 +112,18 @@ class ModuleFacts(msgspec.Struct, frozen=True):
     trace_error: str | None
 
 
-async def module_facts(code: str, entry_point: str | None, isolate: Sandbox | None) -> ModuleFacts:
+async def module_facts(code: str, entry_point: str | None, sandbox: Sandbox | None) -> ModuleFacts:
     """Find everything that can be known about a module.
 
     Raises `SourceError` if the text cannot be read. A module that cannot be traced is no error: the reason is
     in the facts. Never runs the module in this process.
     """
     source = read_source(code, entry_point)
-    if isolate is None:
+    if sandbox is None:
         return ModuleFacts(source, None, "not traced: no isolated process was given")
     if importlib.util.find_spec("torch") is None:
         return ModuleFacts(source, None, "not traced: torch is not installed (the extra `eval` has it)")
-    reply = await isolate.run({"code": code, "entry_point": source.entry_point})
+    reply = await sandbox.run({"code": code, "entry_point": source.entry_point})
     if reply["kind"] != "ok":
         return ModuleFacts(source, None, sandbox_failure(reply))
     try:

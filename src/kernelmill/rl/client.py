@@ -34,8 +34,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from kernelmill.base.answers import NoAnswer, code_of
+from kernelmill.base.event_loop_thread import EventLoopThread
 from kernelmill.errors import ConfigError, EndpointError
-from kernelmill.rl.background import Background
 from kernelmill.rl.post import Answer, Broken, CannotConnect, address, post
 from kernelmill.settings.environment import redact
 
@@ -151,7 +151,7 @@ class AsyncRewardClient:
         if len(candidate) > MAX_CODE:
             ask = ask._replace(candidate=_shortened(candidate))
         async with self._turns:
-            return await _Asking(self, ask).result()
+            return await _RetryLoop(self, ask).result()
 
     async def grade_many(self, asks: Iterable[Ask]) -> list[Reward]:
         """Grade all of them and return the results in order. The first error cancels the rest."""
@@ -163,7 +163,7 @@ class AsyncRewardClient:
         return await post(f"{self.options.url.rstrip('/')}/evaluate", body, self._headers)
 
 
-class _Again(Exception):
+class _Retry(Exception):
     """Worth a retry.
 
     `wait` is the service's `Retry-After`; `counts` is true if this request itself failed.
@@ -174,7 +174,7 @@ class _Again(Exception):
         self.counts, self.wait = counts, wait
 
 
-class _Asking:
+class _RetryLoop:
     """One candidate, until there is an answer or the client gives up."""
 
     def __init__(self, client: AsyncRewardClient, ask: Ask) -> None:
@@ -193,7 +193,7 @@ class _Asking:
                     return await self._once()
             except TimeoutError:
                 return self._given_up(f"nothing after {self._options.patience:g} s")
-            except _Again as again:
+            except _Retry as again:
                 self._failures += again.counts
                 wait = self._wait() if again.wait is None else again.wait
                 if self._failures > self._options.retries:
@@ -209,11 +209,11 @@ class _Asking:
             async with asyncio.timeout(self._options.timeout):
                 answer = await self._client.post(self._body)
         except CannotConnect as error:
-            raise _Again(f"cannot connect: {error}", counts=False) from error
+            raise _Retry(f"cannot connect: {error}", counts=False) from error
         except Broken as error:
-            raise _Again(f"the connection broke: {error}") from error
+            raise _Retry(f"the connection broke: {error}") from error
         except TimeoutError as error:
-            raise _Again(f"no answer in {self._options.timeout:g} s") from error
+            raise _Retry(f"no answer in {self._options.timeout:g} s") from error
         # A body that is not UTF-8 is not the service's answer; decoding it must not raise.
         text = answer.body.decode("utf-8", "replace")
         if answer.status != 200:
@@ -225,13 +225,13 @@ class _Asking:
             record = json.loads(text)
             reward, status, verdict = record["reward"], record["status"], record["verdict"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise _Again(f"not an answer of `kernelmill serve`: {text[:100]!r}") from error
+            raise _Retry(f"not an answer of `kernelmill serve`: {text[:100]!r}") from error
         if not (isinstance(status, str) and isinstance(verdict, str)):
-            raise _Again(f"not an answer of `kernelmill serve`: {text[:100]!r}")
+            raise _Retry(f"not an answer of `kernelmill serve`: {text[:100]!r}")
         if status == "INFRA_ERROR":
-            raise _Again(f"the service has trouble of its own: {record.get('error')}")
+            raise _Retry(f"the service has trouble of its own: {record.get('error')}")
         if reward is not None and not _is_reward(reward):
-            raise _Again(f"not a reward: {reward!r:.100}")
+            raise _Retry(f"not a reward: {reward!r:.100}")
         return Reward.of(record, reward, self._attempts)
 
     def _not_answered(self, status: int, retry_after: str | None, text: str) -> Exception:
@@ -241,7 +241,7 @@ class _Asking:
         wait = float(retry_after) if retry_after and re.fullmatch("[0-9]{1,9}", retry_after) else None
         # Add jitter, so that clients do not all return at once.
         wait = None if wait is None else wait * (1 + random.random() / 4)
-        return _Again(said, counts=status not in _BUSY, wait=wait)
+        return _Retry(said, counts=status not in _BUSY, wait=wait)
 
     def _wait(self) -> float:
         longest = min(_FIRST_WAIT * math.pow(2, min(self._attempts - 1, 10)), _LONGEST_WAIT)
@@ -258,7 +258,7 @@ class RewardClient:
     """The blocking client, usable from any thread. It owns a thread, which `close` ends."""
 
     def __init__(self, options: ClientOptions | None = None) -> None:
-        self._background = Background("kernelmill reward client")
+        self._background = EventLoopThread("kernelmill reward client")
         self._client = AsyncRewardClient(options)
 
     def __enter__(self) -> RewardClient:

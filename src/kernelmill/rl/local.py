@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.base.event_loop_thread import EventLoopThread
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.score import rewards
-from kernelmill.rl.background import Background
 from kernelmill.rl.client import Ask, Reward, RewardUnavailable
 
 
@@ -24,7 +25,7 @@ class LocalGrader:
         self._reward = reward
         self._evaluator = Evaluator(options, workers)
         self._turns = asyncio.Semaphore(self._evaluator.workers)
-        self._background = Background("kernelmill evaluator")
+        self._background = EventLoopThread("kernelmill evaluator")
 
     def close(self) -> None:
         """Close the evaluator. This also works at interpreter exit, when no thread can be started."""

@@ -1,7 +1,7 @@
 """Run untrusted code in a confined process without secrets, network or other privileges.
 
-    with Sandbox() as isolate:
-        reply = await isolate.run({"code": code, "entry_point": "Model"})
+    with Sandbox(worker) as sandbox:
+        reply = await sandbox.run({"code": code, "entry_point": "Model"})
 
 The parent (`parent`) starts one *server* with a minimal environment. The server (`server`) imports the worker
 module once, which takes seconds for torch. It then forks one *child* per request, which takes milliseconds.

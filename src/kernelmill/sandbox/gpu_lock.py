@@ -22,9 +22,9 @@ PATIENCE = 1.0
 
 
 @dataclass
-class Turn:
+class LockRequest:
     who: int
-    alone: bool
+    exclusive: bool
     cap: float
     """Seconds."""
     since: float
@@ -32,16 +32,16 @@ class Turn:
 
 
 @dataclass
-class Turns:
+class GpuLock:
     clock: Callable[[], float] = time.monotonic
-    holding: dict[int, Turn] = field(default_factory=dict)
-    waiting: list[Turn] = field(default_factory=list)
+    holding: dict[int, LockRequest] = field(default_factory=dict)
+    waiting: list[LockRequest] = field(default_factory=list)
     _in_a_row: bool = False
     """The last grant was exclusive: new exclusive requests no longer jump the queue."""
 
-    def ask(self, who: int, alone: bool, cap: float) -> None:
+    def ask(self, who: int, exclusive: bool, cap: float) -> None:
         self.leave(who)
-        self.waiting.append(Turn(who, alone, cap, self.clock()))
+        self.waiting.append(LockRequest(who, exclusive, cap, self.clock()))
 
     def leave(self, who: int) -> None:
         """Release the lock or drop the request: the child is done, no longer wants it, or is dead."""
@@ -52,34 +52,36 @@ class Turns:
         """Whether it holds the lock or waits for it."""
         return who in self.holding or any(turn.who == who for turn in self.waiting)
 
-    def linger(self, who: int) -> None:
+    def hold_shared(self, who: int) -> None:
         """Hold a shared lock at once and without a cap until `leave`: for processes that are ending."""
-        self.holding[who] = Turn(who, False, math.inf, self.clock())
+        self.holding[who] = LockRequest(who, False, math.inf, self.clock())
 
-    def grant(self) -> list[Turn]:
+    def grant(self) -> list[LockRequest]:
         """Grant the lock to all who may have it now, and return their turns."""
-        begun: list[Turn] = []
+        begun: list[LockRequest] = []
         while (turn := self._next()) is not None:
             self.waiting.remove(turn)
             turn.since = self.clock()
             self.holding[turn.who] = turn
             begun.append(turn)
-            if turn.alone and not self._in_a_row:
-                self.waiting.sort(key=lambda one: not one.alone)  # stable: otherwise first come, first served
-            self._in_a_row = turn.alone
+            if turn.exclusive and not self._in_a_row:
+                self.waiting.sort(
+                    key=lambda one: not one.exclusive
+                )  # stable: otherwise first come, first served
+            self._in_a_row = turn.exclusive
         return begun
 
-    def _next(self) -> Turn | None:
-        if not self.waiting or any(turn.alone for turn in self.holding.values()):
+    def _next(self) -> LockRequest | None:
+        if not self.waiting or any(turn.exclusive for turn in self.holding.values()):
             return None
         first = self.waiting[0]
-        if not (first.alone and self.holding):
+        if not (first.exclusive and self.holding):
             return first
         if self.clock() >= first.since + PATIENCE:
             return None
-        return next((turn for turn in self.waiting if not turn.alone), None)
+        return next((turn for turn in self.waiting if not turn.exclusive), None)
 
-    def overdue(self) -> list[Turn]:
+    def overdue(self) -> list[LockRequest]:
         """The turns held for longer than their cap."""
         now = self.clock()
         return [turn for turn in self.holding.values() if now >= turn.since + turn.cap]

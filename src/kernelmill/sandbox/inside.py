@@ -1,6 +1,6 @@
-"""What a confined process can use: its own clock, and in a child a line to the server.
+"""What a confined process can use: its own clock, and in a child a channel to the server.
 
-The server trusts nothing that arrives over the line except what affects only the child itself: a request for
+The server trusts nothing that arrives over the channel except what affects only the child itself: a request for
 or release of a turn, a status text for display, and a draft of its reply.
 """
 
@@ -20,24 +20,26 @@ GO = b"g"
 """The server's answer when a turn begins."""
 
 
-class Line:
+class ServerChannel:
+    """A child's connection to the server, apart from its reply."""
+
     def __init__(self, end: socket.socket | None = None) -> None:
         self._end = end
 
     @contextmanager
-    def turn(self, alone: bool, cap: float) -> Iterator[None]:
+    def turn(self, exclusive: bool, cap: float) -> Iterator[None]:
         """Wait for a turn and hold it for at most `cap` seconds.
 
         A child that holds it longer is killed. Waiting does not count towards the timeout.
         """
-        self.take(alone, cap)
+        self.take(exclusive, cap)
         try:
             yield
         finally:
             self.leave()
 
-    def take(self, alone: bool, cap: float) -> None:
-        self._say({"turn": "alone" if alone else "beside", "cap": cap})
+    def take(self, exclusive: bool, cap: float) -> None:
+        self._say({"turn": "exclusive" if exclusive else "shared", "cap": cap})
         if self._end is not None and self._end.recv(1) != GO:
             os._exit(1)  # the server is gone
 
@@ -59,7 +61,7 @@ class Line:
             self._end.sendall(pack(json.dumps(message).encode()))
 
 
-line = Line()
+server = ServerChannel()
 """Not connected in a process that no server has forked: turns are then granted at once."""
 clock = OwnTime(())
 """This process's own time; wall-clock time in a process that no server has forked."""
@@ -69,5 +71,5 @@ companions: list[OwnTime] = []
 
 def enter(end: socket.socket | None) -> None:
     """Set up a new child or companion, before it is confined."""
-    global line, clock
-    line, clock = Line(end), OwnTime.of()
+    global server, clock
+    server, clock = ServerChannel(end), OwnTime.of()

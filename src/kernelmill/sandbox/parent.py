@@ -66,7 +66,7 @@ class Doing(TypedDict):
     label: str
     doing: str
     since: float
-    turn: Literal["", "waits to be alone", "waits", "alone", "beside others"]
+    turn: Literal["", "waits for exclusive use", "waits", "exclusive", "shared"]
     turn_since: float
 
 
@@ -84,7 +84,7 @@ class Sandbox:
 
     def __init__(
         self,
-        worker: str = "kernelmill.problems.trace_worker",
+        worker: str,
         workers: int = 2,
         timeout: float = 30.0,
         memory_mb: int = 4096,
@@ -203,8 +203,8 @@ class _Submission:
 
 def what_is_missing() -> list[str]:
     """`Sandbox.what_is_missing` without a worker, which takes only a moment: for `doctor`."""
-    with Sandbox(worker="json") as isolate:
-        return isolate.what_is_missing()
+    with Sandbox(worker="json") as sandbox:
+        return sandbox.what_is_missing()
 
 
 class _Connection:
@@ -239,7 +239,7 @@ class _Connection:
                 return self._ready.result(left)
             except FutureTimeout:  # it may have been waiting for a CPU
                 left = START_SECONDS - self._clock.since(self._started)
-        raise ConfigError(f"the isolated worker did not start in {START_SECONDS:.0f} s")
+        raise ConfigError(f"the sandboxed process did not start in {START_SECONDS:.0f} s")
 
     def submit(self, request: dict[str, Any], timeout: float) -> tuple[int, Future[Reply]]:
         number, future = next(self._numbers), Future[Reply]()
@@ -259,9 +259,9 @@ class _Connection:
         found = []
         for one in self._doing:
             turn: Any = ""
-            if "alone" in one:
-                told = {True: ("waits to be alone", "alone"), False: ("waits", "beside others")}
-                turn = told[one["alone"]][not one["waits"]]
+            if "exclusive" in one:
+                told = {True: ("waits for exclusive use", "exclusive"), False: ("waits", "shared")}
+                turn = told[one["exclusive"]][not one["waits"]]
             label = self._labels.get(one["id"])
             if label is not None:
                 since = one.get("turn_since", one["since"])
@@ -307,7 +307,7 @@ class _Connection:
             code = self._process.wait()
             end = f"ended with status {code}" if code >= 0 else f"was killed by {_signal_name(-code)}"
             if not self._ready.done():
-                self._ready.set_exception(ConfigError(f"the isolated worker {end} before it was ready"))
+                self._ready.set_exception(ConfigError(f"the sandboxed process {end} before it was ready"))
             self._fail_pending(f"the server {end}")
 
     def _fail_pending(self, message: str = "the server ended") -> None:
@@ -326,7 +326,7 @@ class _Connection:
             self._doing = event["doing"]
         elif (future := self._pending.pop(event["id"], None)) is not None:
             self._labels.pop(event["id"], None)
-            _resolve(future, _judge(event, body))
+            _resolve(future, _reply_from_event(event, body))
 
 
 def _start_server(settings: Settings, scratch: str, fd: int) -> subprocess.Popen[bytes]:
@@ -369,7 +369,7 @@ def make_reply(kind: _Kind, **rest: Any) -> Reply:
     return reply
 
 
-def _judge(event: dict[str, Any], body: bytes) -> Reply:
+def _reply_from_event(event: dict[str, Any], body: bytes) -> Reply:
     """Turn the server's event into a reply."""
     ends = [_signal_name(-end) if end < 0 else f"status {end}" for end in event.get("companions", ())]
     rest = {
@@ -412,7 +412,7 @@ def _no_start(why: str) -> str:
     """Say why the server cannot start, and what to install if torch is missing."""
     if why.startswith("ModuleNotFoundError: No module named 'torch'"):
         return f"running modules needs torch: {install('eval')}"
-    return f"the isolated worker cannot start: {why}"
+    return f"the sandboxed process cannot start: {why}"
 
 
 def _signal_name(number: int) -> str:

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 from kernelmill.sandbox.child import AGAIN, HEAD_BYTES, NONCE_BYTES, Worker, hand_over, message_of
 from kernelmill.sandbox.confine import SCRATCH_LIMIT, leave_network
 from kernelmill.sandbox.ending import Endings, Process
-from kernelmill.sandbox.gpu_lock import Turns
+from kernelmill.sandbox.gpu_lock import GpuLock
 from kernelmill.sandbox.inside import GO
 from kernelmill.sandbox.own_time import Mark, OwnTime, counted, processor_time, together
 from kernelmill.sandbox.scratch import bytes_written, holds_too_much, remove_tree
@@ -131,7 +131,7 @@ class _Server:
         self.children: dict[int, _Child] = {}
         self.queue: collections.deque[tuple[int, dict[str, Any], float]] = collections.deque()
         self.endings = Endings()
-        self.turns = Turns()
+        self.turns = GpuLock()
         self.told: tuple[float, list[dict[str, Any]]] = (0.0, [])
         """When the parent was last sent a status update, and its content."""
         self.received = bytearray()
@@ -157,7 +157,7 @@ class _Server:
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         os.rmdir(scratch)
         if status != 0:
-            _write_frame(self.control, {"failed": f"a confined process ended with status {status}"})
+            _write_frame(self.control, {"failed": f"a sandboxed process ended with status {status}"})
             return
         expected = self.worker.expected = json.loads(answer)
         lacking = [line for line in expected if not line.startswith(SCRATCH_LIMIT)]
@@ -233,7 +233,7 @@ class _Server:
             said: dict[str, Any] = {"id": child.request.number, "doing": what, "since": since}
             turn = self.turns.holding.get(child.pid) or waiting.get(child.pid)
             if turn is not None:
-                said |= {"alone": turn.alone, "waits": child.pid in waiting, "turn_since": turn.since}
+                said |= {"exclusive": turn.exclusive, "waits": child.pid in waiting, "turn_since": turn.since}
             now.append(said)
         self.told = (time.monotonic(), now)
         if now != before:
@@ -414,7 +414,7 @@ class _Server:
             cap = float(message["cap"])
             if not 0 < cap < math.inf:
                 raise ValueError("a turn without an end")
-            self.turns.ask(child.pid, message["turn"] == "alone", min(cap, request.timeout))
+            self.turns.ask(child.pid, message["turn"] == "exclusive", min(cap, request.timeout))
 
     def _on_output(self, child: _Child) -> None:
         child.printed = (child.printed + os.read(child.output, 1 << 16))[-MAX_OUTPUT:]
@@ -463,7 +463,7 @@ class _Server:
             self.turns.leave(child.pid)
             # Work they started on a device may run until the processes have ended: grant nobody exclusive use
             # before that.
-            self.turns.linger(-1 - request.number)
+            self.turns.hold_shared(-1 - request.number)
         child.clock.close()
         for fd in (child.reply, child.output):
             self.selector.unregister(fd)

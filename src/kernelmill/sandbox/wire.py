@@ -21,7 +21,7 @@ LENGTH = struct.Struct(">I")
 
 
 class Settings(TypedDict):
-    """The settings chosen by the user of an `Sandbox`."""
+    """The settings chosen by the user of a `Sandbox`."""
 
     worker: str
     workers: int

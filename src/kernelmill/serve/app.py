@@ -14,12 +14,18 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Str
 from starlette.exceptions import HTTPException
 from starlette.types import Lifespan
 
-from kernelmill.evaluate.evaluator import environment
+from kernelmill.evaluate.options import environment
 from kernelmill.serve import pages
-from kernelmill.serve.bodies import BatchBody, EvalBody, EvaluateBody, eval_answer, evaluate_answer
+from kernelmill.serve.bodies import (
+    BatchRequest,
+    EvaluateRequest,
+    KernelBenchRequest,
+    eval_answer,
+    evaluate_answer,
+)
 from kernelmill.serve.gate import GONE
 from kernelmill.serve.metrics import CONTENT_TYPE
-from kernelmill.serve.service import Full, Job, NotReady, Service, Ticket, trouble
+from kernelmill.serve.service import Full, Job, NotReady, Service, Waiter, trouble
 
 NDJSON = "application/x-ndjson"
 
@@ -39,7 +45,7 @@ def make_app(service: Service, reward: str, lifespan: Lifespan[FastAPI] | None =
     )
     _say_errors(app)
 
-    def job(body: EvaluateBody) -> Job:
+    def job(body: EvaluateRequest) -> Job:
         limit = service.options.timeout
         if body.timeout is not None and body.timeout > limit:
             raise HTTPException(
@@ -49,14 +55,14 @@ def make_app(service: Service, reward: str, lifespan: Lifespan[FastAPI] | None =
         return Job(body.pair(options), options)
 
     @app.post("/evaluate")
-    async def evaluate(body: EvaluateBody, request: Request) -> Response:
+    async def evaluate(body: EvaluateRequest, request: Request) -> Response:
         asked = job(body)
-        async with _tickets(service, [asked], request) as (ticket,):
-            await _all(ticket)
-            return JSONResponse(evaluate_answer(ticket.result(), asked.pair.id, body.reward or reward))
+        async with _tickets(service, [asked], request) as (waiter,):
+            await _all(waiter)
+            return JSONResponse(evaluate_answer(waiter.result(), asked.pair.id, body.reward or reward))
 
     @app.post("/evaluate/batch")
-    async def batch(body: BatchBody, request: Request) -> Response:
+    async def batch(body: BatchRequest, request: Request) -> Response:
         if len(body.pairs) > service.queue:
             raise HTTPException(413, f"{len(body.pairs)} pairs: this service takes {service.queue} at a time")
         jobs = [job(pair) for pair in body.pairs]
@@ -66,22 +72,22 @@ def make_app(service: Service, reward: str, lifespan: Lifespan[FastAPI] | None =
             return StreamingResponse(
                 _stream(jobs, names, await service.take(jobs), request), media_type=NDJSON
             )
-        async with _tickets(service, jobs, request) as tickets:
-            await _all(*tickets)
+        async with _tickets(service, jobs, request) as waiters:
+            await _all(*waiters)
             return JSONResponse(
                 [
-                    evaluate_answer(ticket.result(), asked.pair.id, name)
-                    for ticket, asked, name in zip(tickets, jobs, names, strict=True)
+                    evaluate_answer(waiter.result(), asked.pair.id, name)
+                    for waiter, asked, name in zip(waiters, jobs, names, strict=True)
                 ]
             )
 
     @app.post("/eval")
-    async def eval_(body: EvalBody, request: Request) -> Response:
+    async def eval_(body: KernelBenchRequest, request: Request) -> Response:
         options = body.options(service.options, service.tier)
         asked = Job(body.pair(options), options)
-        async with _tickets(service, [asked], request) as (ticket,):
-            await _all(ticket)
-            verdict = ticket.result()
+        async with _tickets(service, [asked], request) as (waiter,):
+            await _all(waiter)
+            verdict = waiter.result()
             answer = eval_answer(verdict, body, asked.pair.id, reward)
             if verdict.status != "INFRA_ERROR":
                 return JSONResponse(answer)
@@ -136,19 +142,19 @@ def _health(service: Service, reward: str) -> dict[str, Any]:
 @contextlib.asynccontextmanager
 async def _tickets(
     service: Service, jobs: Sequence[Job], request: Request
-) -> AsyncIterator[Sequence[Ticket]]:
-    tickets = await service.take(jobs)
-    async with _held(tickets, request):
-        yield tickets
+) -> AsyncIterator[Sequence[Waiter]]:
+    waiters = await service.take(jobs)
+    async with _held(waiters, request):
+        yield waiters
 
 
 @contextlib.asynccontextmanager
-async def _held(tickets: Sequence[Ticket], request: Request) -> AsyncIterator[None]:
-    """Cancel the tickets when the client disconnects, and in any case at the end."""
+async def _held(waiters: Sequence[Waiter], request: Request) -> AsyncIterator[None]:
+    """Cancel the waiters when the client disconnects, and in any case at the end."""
 
     def give_up() -> None:
-        for ticket in tickets:
-            ticket.cancel()
+        for waiter in waiters:
+            waiter.cancel()
 
     async def watch() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -163,27 +169,27 @@ async def _held(tickets: Sequence[Ticket], request: Request) -> AsyncIterator[No
         give_up()
 
 
-async def _all(*tickets: Ticket) -> None:
-    """Wait for all tickets. Raises `_Gone` if the client disconnected."""
-    await asyncio.wait(tickets)
-    if any(ticket.cancelled() for ticket in tickets):
+async def _all(*waiters: Waiter) -> None:
+    """Wait for all waiters. Raises `_Gone` if the client disconnected."""
+    await asyncio.wait(waiters)
+    if any(waiter.cancelled() for waiter in waiters):
         raise _Gone
 
 
 async def _stream(
-    jobs: Sequence[Job], names: Sequence[str], tickets: Sequence[Ticket], request: Request
+    jobs: Sequence[Job], names: Sequence[str], waiters: Sequence[Waiter], request: Request
 ) -> AsyncIterator[bytes]:
     """Yield a line for each verdict as it arrives. `index` identifies the pair."""
     done: asyncio.Queue[int] = asyncio.Queue()
-    for number, ticket in enumerate(tickets):
-        ticket.add_done_callback(lambda _, number=number: done.put_nowait(number))  # type: ignore[misc]
-    async with _held(tickets, request):
-        for _ in tickets:
+    for number, waiter in enumerate(waiters):
+        waiter.add_done_callback(lambda _, number=number: done.put_nowait(number))  # type: ignore[misc]
+    async with _held(waiters, request):
+        for _ in waiters:
             number = await done.get()
-            if tickets[number].cancelled():
+            if waiters[number].cancelled():
                 return
-            id, stopped = jobs[number].pair.id, tickets[number].exception()
-            verdict = trouble(id, str(stopped)) if stopped else tickets[number].result()
+            id, stopped = jobs[number].pair.id, waiters[number].exception()
+            verdict = trouble(id, str(stopped)) if stopped else waiters[number].result()
             row = {"index": number, **evaluate_answer(verdict, id, names[number])}
             yield json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 

@@ -13,17 +13,16 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate.evaluator import Options, Pair
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.score import rewards
 from kernelmill.evaluate.verdict import Status, Tier, Verdict
+from kernelmill.rl.client import MAX_CODE
 from kernelmill.serve.service import hardware
 
-MAX_CODE = 1 << 18
-"""The maximum length of one source, in characters. A long kernel has a tenth of it."""
 Code = Annotated[str, Field(max_length=MAX_CODE)]
 Name = Annotated[str, Field(max_length=200)]
 
-_SAID_AS: dict[Status, str] = {
+_KERNELBENCH_KEYS: dict[Status, str] = {
     "PARSE_ERROR": "compilation_error",
     "FORMAT_ERROR": "compilation_error",
     "COMPILE_ERROR": "compilation_error",
@@ -39,7 +38,7 @@ _SAID_AS: dict[Status, str] = {
 """KernelBench's names for each kind of failure."""
 
 
-class EvaluateBody(BaseModel):
+class EvaluateRequest(BaseModel):
     """One pair, for `/evaluate`."""
 
     model_config = ConfigDict(extra="forbid")
@@ -51,7 +50,7 @@ class EvaluateBody(BaseModel):
     candidate: Code = Field(description="code with a class ModelNew, or a model's completion that holds it")
     entry_point: Name | None = Field(default=None, description="the reference's class where it is not Model")
     audit: bool = Field(default=False, description="run every check, also after the first failure")
-    tf32: bool = Field(default=False, description="products of float32 may round their operands")
+    tf32: bool = Field(default=False, description="allow TF32 in float32 matrix products")
     reward: Name | None = Field(default=None, description="the name of the reward")
     timeout: float | None = Field(
         default=None,
@@ -86,15 +85,15 @@ class EvaluateBody(BaseModel):
         return dataclasses.replace(pair, id=pair.key(options) if self.id is None else str(self.id))
 
 
-class BatchBody(BaseModel):
+class BatchRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    pairs: list[EvaluateBody] = Field(
+    pairs: list[EvaluateRequest] = Field(
         min_length=1, description="each as for /evaluate; all are taken or none"
     )
 
 
-class EvalBody(BaseModel):
+class KernelBenchRequest(BaseModel):
     """`/eval`: slime's and TritonForge's request."""
 
     model_config = ConfigDict(extra="allow")
@@ -131,7 +130,7 @@ def evaluate_answer(verdict: Verdict, id: str, reward: str) -> dict[str, Any]:
     return row | {"reward": rewards.compute(verdict, [reward])[reward]}
 
 
-def eval_answer(verdict: Verdict, body: EvalBody, id: str, reward: str) -> dict[str, Any]:
+def eval_answer(verdict: Verdict, body: KernelBenchRequest, id: str, reward: str) -> dict[str, Any]:
     """Return KernelBench's record. Values not measured are -1.0 and {}, and `metadata` says why."""
     row = evaluate_answer(verdict, id, reward)
     runtime, stats, note = _runtime(verdict, body)
@@ -147,8 +146,8 @@ def eval_answer(verdict: Verdict, body: EvalBody, id: str, reward: str) -> dict[
     }
     if note:
         metadata["runtime"] = note
-    if verdict.status in _SAID_AS:
-        metadata[_SAID_AS[verdict.status]] = verdict.feedback
+    if verdict.status in _KERNELBENCH_KEYS:
+        metadata[_KERNELBENCH_KEYS[verdict.status]] = verdict.feedback
     return {
         "compiled": rewards.compiled(verdict),
         "correctness": verdict.verdict == "correct",
@@ -160,7 +159,7 @@ def eval_answer(verdict: Verdict, body: EvalBody, id: str, reward: str) -> dict[
     }
 
 
-def _runtime(verdict: Verdict, body: EvalBody) -> tuple[float, dict[str, Any], str]:
+def _runtime(verdict: Verdict, body: KernelBenchRequest) -> tuple[float, dict[str, Any], str]:
     perf = verdict.perf
     if verdict.verdict != "correct":
         return -1.0, {}, "not measured: only a correct candidate is timed"

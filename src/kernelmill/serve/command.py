@@ -17,7 +17,8 @@ from types import FrameType
 
 from kernelmill.base.terminal import say
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.score import rewards
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.sandbox import START_SECONDS
@@ -31,7 +32,7 @@ try:
 except ImportError as error:
     raise ConfigError(f"serve needs {error.name}: pip install 'kernelmill[serve,eval]'") from None
 
-from kernelmill.rl.background import Background
+from kernelmill.base.event_loop_thread import EventLoopThread
 from kernelmill.serve.app import make_app
 from kernelmill.serve.gate import Gate
 from kernelmill.serve.service import Service
@@ -55,7 +56,7 @@ def parser() -> Parser:
     )
     add_workers(made, "candidates")
     made.add_argument(
-        "--queue", type=at_least(1), default=256, metavar="N", help="candidates that may wait (default: 256)"
+        "--queue", type=at_least(1), default=256, metavar="N", help="queue length (default: 256)"
     )
     made.add_argument(
         "--cache", type=at_least(0), default=1024, metavar="N", help="verdicts remembered (default: 1024)"
@@ -71,7 +72,7 @@ def parser() -> Parser:
         "--reward",
         default="default",
         metavar="NAME",
-        help=f"what stands as `reward` in answers: {rewards.REWARDS.listed()} (default: default)",
+        help=f"reward returned in the `reward` field: {rewards.REWARDS.listed()} (default: default)",
     )
     made.add_argument(
         "--timeout", type=at_least(1), default=60, metavar="SECONDS",
@@ -82,7 +83,7 @@ def parser() -> Parser:
         type=at_least(1),
         default=16 << 20,
         metavar="N",
-        help="largest body (default: 16777216)",
+        help="maximum request body in bytes (default: 16777216)",
     )
     made.add_argument("--quiet", action="store_true", help="log only what went wrong, not every request")
     return made
@@ -118,14 +119,14 @@ def _serve(
     async def judge(pair: Pair, options: Options) -> Verdict:
         return await asyncio.wrap_future(judging.submit(view(options).evaluate(pair)))
 
-    async def glance(pair: Pair, options: Options) -> Verdict | None:
+    async def static_verdict(pair: Pair, options: Options) -> Verdict | None:
         async def read() -> Verdict | None:
-            return view(options).at_sight(pair)
+            return view(options).static_verdict(pair)
 
         return await asyncio.wrap_future(judging.submit(read()))
 
     # Parsing a long candidate takes a while: in a separate thread it does not block `/health`.
-    judging = Background("kernelmill judging")
+    judging = EventLoopThread("kernelmill judging")
     options = evaluator.options
     service = Service(
         judge,
@@ -135,8 +136,8 @@ def _serve(
         queue=flags.queue,
         cache=flags.cache,
         # An evaluation has its own timeouts; this one applies if they fail.
-        patience=20 * (options.timeout + 15) + START_SECONDS,
-        glance=glance,
+        hard_timeout=20 * (options.timeout + 15) + START_SECONDS,
+        static_verdict=static_verdict,
     )
     server: _Server
 

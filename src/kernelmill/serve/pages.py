@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from kernelmill.evaluate.evaluator import environment
-from kernelmill.serve.bodies import BatchBody, EvalBody, EvaluateBody
+from kernelmill.evaluate.options import environment
+from kernelmill.serve.bodies import BatchRequest, EvaluateRequest, KernelBenchRequest
 
 ENDPOINTS = {
     "POST /evaluate": "One candidate: its whole verdict, and a reward.",
@@ -67,9 +67,9 @@ def reference(reward: str) -> str:
     """Render `/docs`. `reward` is the default reward of responses."""
     parts = ["<p><a href='.'>What this service is</a></p>"]
     for endpoint, body in (
-        ("POST /evaluate", EvaluateBody),
-        ("POST /evaluate/batch", BatchBody),
-        ("POST /eval", EvalBody),
+        ("POST /evaluate", EvaluateRequest),
+        ("POST /evaluate/batch", BatchRequest),
+        ("POST /eval", KernelBenchRequest),
     ):
         parts += [f"<h2>{endpoint}</h2>", f"<p>{html.escape(ENDPOINTS[endpoint])}</p>", _fields(body)]
     parts += [

@@ -7,7 +7,7 @@ machine.
 from __future__ import annotations
 
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate.evaluator import Options, Pair
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.verdict import Verdict
 
 _REFERENCE = """\

@@ -1,7 +1,7 @@
 """The queue between requests and the evaluator. It is independent of HTTP.
 
-A *flight* is one candidate being judged; a *ticket* is one request waiting for it. The same content requested
-twice is one flight with two tickets, or a cache hit. A flight that nobody waits for is cancelled, which kills
+An *evaluation* is one candidate being judged; a *waiter* is one request waiting for it. The same content requested
+twice is one evaluation with two waiters, or a cache hit. An evaluation that nobody waits for is cancelled, which kills
 the processes that judge it.
 
 Candidates that static checks decide (no code, a syntax error, a static hack) need no worker, and are answered
@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from kernelmill.evaluate.evaluator import Options, Pair, environment
+from kernelmill.evaluate.options import Options, Pair, environment
 from kernelmill.evaluate.score import rewards
 from kernelmill.evaluate.score.feedback import feedback
 from kernelmill.evaluate.verdict import Tier, Verdict
@@ -31,9 +31,9 @@ from kernelmill.serve.metrics import Metrics
 
 log = logging.getLogger("kernelmill.serve")
 Judge = Callable[[Pair, Options], Awaitable[Verdict]]
-Glance = Callable[[Pair, Options], Awaitable[Verdict | None]]
+StaticJudge = Callable[[Pair, Options], Awaitable[Verdict | None]]
 """Returns the verdict if static checks alone decide it."""
-Ticket = asyncio.Future[Verdict]
+Waiter = asyncio.Future[Verdict]
 """Cancel it to stop waiting."""
 State = Literal["starting", "ready", "stopping"]
 _LONGEST_WAIT = 60
@@ -57,9 +57,9 @@ class Job(NamedTuple):
 
 
 @dataclass
-class _Flight:
+class _Evaluation:
     task: asyncio.Task[Verdict]
-    tickets: set[Ticket] = field(default_factory=set)
+    waiters: set[Waiter] = field(default_factory=set)
 
 
 class Service:
@@ -72,8 +72,8 @@ class Service:
         workers: int,
         queue: int = 256,
         cache: int = 1024,
-        patience: float = math.inf,
-        glance: Glance | None = None,
+        hard_timeout: float = math.inf,
+        static_verdict: StaticJudge | None = None,
     ) -> None:
         self.options = options
         self.workers = workers
@@ -86,11 +86,11 @@ class Service:
         self.missing: list[str] = []
         """The sandbox protections that this machine could not provide."""
         self._judge = judge
-        self._glance = glance
+        self._judge_statically = static_verdict
         self._cache: OrderedDict[str, Verdict] = OrderedDict()
         self._cache_size = cache
-        self._patience = patience
-        self._flights: dict[str, _Flight] = {}
+        self._hard_timeout = hard_timeout
+        self._evaluations: dict[str, _Evaluation] = {}
         self._tasks: set[asyncio.Task[Verdict]] = set()
         self._turns = asyncio.Semaphore(workers)
         self._running = 0
@@ -115,19 +115,19 @@ class Service:
         if self.state == "starting":
             self.state = "ready"
 
-    async def take(self, jobs: Sequence[Job]) -> list[Ticket]:
+    async def take(self, jobs: Sequence[Job]) -> list[Waiter]:
         """Do what `submit` does, but candidates that need no worker take no place in the queue."""
         read: dict[str, Verdict] = {}
         if self.state == "ready" and self._lacking(jobs, read) > 0:
             for key, job in {job.pair.key(job.options): job for job in jobs}.items():
-                if key in self._cache or key in self._flights:
+                if key in self._cache or key in self._evaluations:
                     continue
-                if (verdict := await self._at_sight(job)) is not None:
+                if (verdict := await self._static_verdict(job)) is not None:
                     read[key] = verdict
         return self.submit(jobs, read)
 
-    def submit(self, jobs: Sequence[Job], read: Mapping[str, Verdict] | None = None) -> list[Ticket]:
-        """Return a ticket for each job; all jobs are accepted or none.
+    def submit(self, jobs: Sequence[Job], read: Mapping[str, Verdict] | None = None) -> list[Waiter]:
+        """Return a waiter for each job; all jobs are accepted or none.
 
         Raises `Full` or `NotReady`. `read` has verdicts by key.
         """
@@ -142,20 +142,20 @@ class Service:
             )
         for key, verdict in (read or {}).items():
             self._remember(key, verdict)
-        return [self._ticket(job.pair.key(job.options), job, read or {}) for job in jobs]
+        return [self._waiter(job.pair.key(job.options), job, read or {}) for job in jobs]
 
     def _lacking(self, jobs: Sequence[Job], read: Mapping[str, Verdict]) -> int:
         """Return how many places the queue lacks for these jobs."""
         keys = {job.pair.key(job.options) for job in jobs}
-        new = [key for key in keys if not (key in self._cache or key in self._flights or key in read)]
+        new = [key for key in keys if not (key in self._cache or key in self._evaluations or key in read)]
         return len(new) - (self.workers + self.queue - len(self._tasks)) if new else 0
 
-    async def _at_sight(self, job: Job) -> Verdict | None:
-        if self._glance is None:
+    async def _static_verdict(self, job: Job) -> Verdict | None:
+        if self._judge_statically is None:
             return None
         start = time.monotonic()
         try:
-            verdict = await self._glance(job.pair, job.options)
+            verdict = await self._judge_statically(job.pair, job.options)
         except Exception:
             log.exception("a candidate could not be read")  # judging it will report the error
             return None
@@ -186,36 +186,36 @@ class Service:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _ticket(self, key: str, job: Job, read: Mapping[str, Verdict]) -> Ticket:
-        ticket: Ticket = asyncio.get_running_loop().create_future()
+    def _waiter(self, key: str, job: Job, read: Mapping[str, Verdict]) -> Waiter:
+        waiter: Waiter = asyncio.get_running_loop().create_future()
         if (verdict := read.get(key) or self._cache.get(key)) is not None:
             if key in self._cache:
                 self._cache.move_to_end(key)
             self.metrics.answers["judged" if key in read else "cached"] += 1
-            ticket.set_result(verdict)
-            return ticket
-        flight, source = self._flights.get(key), "joined"
-        if flight is None:
-            flight, source = self._take_off(key, job), "judged"
-        flight.tickets.add(ticket)
-        ticket.add_done_callback(functools.partial(self._left, key, flight, source))
-        return ticket
+            waiter.set_result(verdict)
+            return waiter
+        evaluation, source = self._evaluations.get(key), "joined"
+        if evaluation is None:
+            evaluation, source = self._start_evaluation(key, job), "judged"
+        evaluation.waiters.add(waiter)
+        waiter.add_done_callback(functools.partial(self._on_waiter_done, key, evaluation, source))
+        return waiter
 
-    def _take_off(self, key: str, job: Job) -> _Flight:
-        task = asyncio.create_task(self._fly(job))
-        flight = self._flights[key] = _Flight(task)
+    def _start_evaluation(self, key: str, job: Job) -> _Evaluation:
+        task = asyncio.create_task(self._run(job))
+        evaluation = self._evaluations[key] = _Evaluation(task)
         self._tasks.add(task)
-        task.add_done_callback(functools.partial(self._landed, key, flight))
-        return flight
+        task.add_done_callback(functools.partial(self._on_done, key, evaluation))
+        return evaluation
 
-    async def _fly(self, job: Job) -> Verdict:
-        if (read := await self._at_sight(job)) is not None:
+    async def _run(self, job: Job) -> Verdict:
+        if (read := await self._static_verdict(job)) is not None:
             return read
         async with self._turns:
             self._running += 1
             start = time.monotonic()
             try:
-                async with asyncio.timeout(None if math.isinf(self._patience) else self._patience):
+                async with asyncio.timeout(None if math.isinf(self._hard_timeout) else self._hard_timeout):
                     verdict = await self._judge(job.pair, job.options)
             except Exception as error:
                 # One failed evaluation must not stop the service; the log has the traceback.
@@ -226,34 +226,34 @@ class Service:
             self.metrics.judged(verdict.status, time.monotonic() - start)
             return verdict
 
-    def _landed(self, key: str, flight: _Flight, task: asyncio.Task[Verdict]) -> None:
+    def _on_done(self, key: str, evaluation: _Evaluation, task: asyncio.Task[Verdict]) -> None:
         self._tasks.discard(task)
-        if self._flights.get(key) is flight:
-            del self._flights[key]
+        if self._evaluations.get(key) is evaluation:
+            del self._evaluations[key]
         if task.cancelled():
             self.metrics.cancelled += 1
         elif task.result().status != "INFRA_ERROR":
             self._remember(key, task.result())
-        for ticket in [ticket for ticket in flight.tickets if not ticket.done()]:
+        for waiter in [waiter for waiter in evaluation.waiters if not waiter.done()]:
             if task.cancelled():
-                ticket.set_exception(NotReady("the service is stopping"))
+                waiter.set_exception(NotReady("the service is stopping"))
             else:
-                ticket.set_result(task.result())
+                waiter.set_result(task.result())
 
     def _remember(self, key: str, verdict: Verdict) -> None:
         self._cache[key] = verdict
         while len(self._cache) > self._cache_size:
             self._cache.popitem(last=False)
 
-    def _left(self, key: str, flight: _Flight, source: str, ticket: Ticket) -> None:
-        flight.tickets.discard(ticket)
-        if not ticket.cancelled():
-            self.metrics.answers[source] += ticket.exception() is None
-        elif not flight.tickets and not flight.task.done():
-            # From here on no ticket may join it.
-            if self._flights.get(key) is flight:
-                del self._flights[key]
-            flight.task.cancel()
+    def _on_waiter_done(self, key: str, evaluation: _Evaluation, source: str, waiter: Waiter) -> None:
+        evaluation.waiters.discard(waiter)
+        if not waiter.cancelled():
+            self.metrics.answers[source] += waiter.exception() is None
+        elif not evaluation.waiters and not evaluation.task.done():
+            # From here on no waiter may join it.
+            if self._evaluations.get(key) is evaluation:
+                del self._evaluations[key]
+            evaluation.task.cancel()
 
 
 def hardware(verdict: Verdict) -> str:

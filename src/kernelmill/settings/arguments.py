@@ -114,7 +114,7 @@ def check_tables(file: Path | str, content: Mapping[str, Any], more: Iterable[st
 
 
 def processors(workers: int | None) -> int:
-    """How many to do at a time: what `--workers` says, else one a processor."""
+    """How many to do at a time: what `--workers` says, else the number of CPUs."""
     return workers or os.cpu_count() or 1
 
 

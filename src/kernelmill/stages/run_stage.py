@@ -20,6 +20,7 @@ from kernelmill.llm.engine import Asking, Messages, Model
 from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.analysis import FactStore, torch_is_installed
+from kernelmill.problems.facts import TRACE_WORKER
 from kernelmill.sandbox import Sandbox
 from kernelmill.settings.config import public, secret
 from kernelmill.settings.fields import Price, StageSettings
@@ -79,16 +80,16 @@ class Session:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Context:
-        settings, isolate = self._settings, None
+        settings, sandbox = self._settings, None
         async with AsyncExitStack() as stack:
             journal = stack.enter_context(open_journal(self._journal_path, settings.dry_run))
             if self._endpoint is not None and not settings.dry_run:
                 await stack.enter_async_context(self._endpoint)
             if self._facts and not settings.dry_run:
-                isolate = stack.enter_context(Sandbox(timeout=settings.trace_timeout))
+                sandbox = stack.enter_context(Sandbox(TRACE_WORKER, timeout=settings.trace_timeout))
             # Only when all of it is open; what fails half-way is closed again.
             self._stack = stack.pop_all()
-        facts = FactStore(journal, isolate, self._facts, settings.trace_timeout)
+        facts = FactStore(journal, sandbox, self._facts, settings.trace_timeout)
         return Context(self._name, settings, journal, Stats(), Control(), facts, self._endpoint)
 
     async def __aexit__(self, *error: Any) -> None:

@@ -20,8 +20,9 @@ from kernelmill.benchmarks.kernelbook.tally import NO_LICENCE, Tally
 from kernelmill.benchmarks.kernelbook.verify import Book, Task, Unread, told, verify
 from kernelmill.cli import main
 from kernelmill.errors import SourceError
-from kernelmill.evaluate.batch import Batch, Done
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.batch import Done, PairBatch
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.score.summary import Summary
 from kernelmill.evaluate.verdict import Flag, Status, Tier, Verdict
 from kernelmill.store import Output, open_source
@@ -217,7 +218,7 @@ def test_a_verdict_is_given_to_its_own_row_alone(
         wrong
     ]
 
-    def judged(batch: Batch) -> Done:
+    def judged(batch: PairBatch) -> Done:
         write_rows(batch.output, changed)
         return Done(Summary(), 2, True)
 

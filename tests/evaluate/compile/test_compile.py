@@ -26,7 +26,8 @@ from kernelmill.evaluate.compile.compiling import (
     diagnostics,
     usage,
 )
-from kernelmill.evaluate.evaluator import Options, Pair, Work
+from kernelmill.evaluate.evaluation import Evaluation
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.sandbox import Sandbox
 from kernelmill.sandbox.parent import make_reply
 from tests.evaluate.compile.kernels_to_compile import CANDIDATE, GOOD, REFUSED, launch, tiles
@@ -37,19 +38,19 @@ XO = "x:*fp32 o:*fp32"
 
 
 @pytest.fixture(scope="module")
-def isolate() -> Iterator[Sandbox]:
-    with Sandbox(compiling.WORKER, workers=1, timeout=30, programs=compiling.programs()) as isolate:
-        yield isolate
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox(compiling.WORKER, workers=1, timeout=30, programs=compiling.programs()) as sandbox:
+        yield sandbox
 
 
 def compiled(
-    isolate: Sandbox,
+    sandbox: Sandbox,
     *launches: dict[str, Any],
     candidate: str = CANDIDATE,
     targets: list[str] | None = None,
     seconds: float = 25,
 ) -> CompileReport:
-    run = compiling.cross_compile(isolate, candidate, list(launches), targets or ["sm_90"], seconds)
+    run = compiling.cross_compile(sandbox, candidate, list(launches), targets or ["sm_90"], seconds)
     return asyncio.run(run)
 
 
@@ -59,8 +60,8 @@ def only(report: CompileReport, target: str = "sm_90") -> KernelReport:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_what_a_gpu_compiles_is_compiled_for_every_target(isolate: Sandbox, name: str) -> None:
-    report = compiled(isolate, GOOD[name], targets=ALL)
+def test_what_a_gpu_compiles_is_compiled_for_every_target(sandbox: Sandbox, name: str) -> None:
+    report = compiled(sandbox, GOOD[name], targets=ALL)
     assert list(report["targets"]) == ALL
     for target in ALL:
         kernel = only(report, target)
@@ -73,50 +74,50 @@ def test_what_a_gpu_compiles_is_compiled_for_every_target(isolate: Sandbox, name
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_gpu_refuses_is_refused_in_the_compilers_words(isolate: Sandbox, name: str) -> None:
+def test_what_a_gpu_refuses_is_refused_in_the_compilers_words(sandbox: Sandbox, name: str) -> None:
     asked, status, words = REFUSED[name]
-    report = compiled(isolate, asked)
+    report = compiled(sandbox, asked)
     kernel = only(report)
     assert kernel["status"] == status
     assert words in (kernel["error"] or "")
     assert not report["targets"]["sm_90"]["ok"]
 
 
-def test_a_tile_that_fits_hopper_and_not_ampere(isolate: Sandbox) -> None:
+def test_a_tile_that_fits_hopper_and_not_ampere(sandbox: Sandbox) -> None:
     signature = "a:*fp16 b:*fp16 c:*fp16 M:i32 N:i32 K:i32"
     names = [pair.split(":")[0] for pair in signature.split()]
     asked = launch("matmul", signature, tiles(32, 256, 64), num_warps=8, num_stages=6, attrs=names)
-    report = compiled(isolate, asked, targets=["sm_80", "sm_90"])
+    report = compiled(sandbox, asked, targets=["sm_80", "sm_90"])
     assert only(report, "sm_80")["status"] == "OUT_OF_RESOURCES"
     assert only(report, "sm_90")["status"] is None
     assert 163 << 10 < (only(report)["shared"] or 0) <= 227 << 10
 
 
-def test_a_type_that_hopper_has_and_ampere_has_not(isolate: Sandbox) -> None:
+def test_a_type_that_hopper_has_and_ampere_has_not(sandbox: Sandbox) -> None:
     asked = launch("dot", "a:*fp8e4nv b:*fp8e4nv c:*fp32", {"N": 32})
-    report = compiled(isolate, asked, targets=["sm_80", "sm_90"])
+    report = compiled(sandbox, asked, targets=["sm_80", "sm_90"])
     assert only(report, "sm_80")["status"] == "COMPILE_ERROR"
     assert only(report, "sm_90")["status"] is None
 
 
-def test_an_error_names_the_line_of_the_candidate(isolate: Sandbox) -> None:
-    error = only(compiled(isolate, REFUSED["error in a helper"][0]))["error"] or ""
+def test_an_error_names_the_line_of_the_candidate(sandbox: Sandbox) -> None:
+    error = only(compiled(sandbox, REFUSED["error in a helper"][0]))["error"] or ""
     line = int(re.match(r"line (\d+) of the candidate:", error).group(1))  # type: ignore[union-attr]
     assert CANDIDATE.splitlines()[line - 1].strip() == "return v + undefined_name"
     assert CANDIDATE.splitlines()[line - 1] in error
 
 
 @pytest.mark.parametrize("name", ["assembly", "huge tensor", "comprehension"])
-def test_an_error_tells_nothing_of_this_machine(isolate: Sandbox, name: str) -> None:
-    error = only(compiled(isolate, REFUSED[name][0]))["error"] or ""
+def test_an_error_tells_nothing_of_this_machine(sandbox: Sandbox, name: str) -> None:
+    error = only(compiled(sandbox, REFUSED[name][0]))["error"] or ""
     assert len(error) <= compiling.MAX_ERROR
     assert not [part for part in (sys.prefix, "site-packages", "kernelmill-", "/tmp") if part in error]
-    assert error == only(compiled(isolate, REFUSED[name][0]))["error"]
+    assert error == only(compiled(sandbox, REFUSED[name][0]))["error"]
 
 
-def test_a_kernel_that_kills_the_compiler_is_blamed_alone(isolate: Sandbox) -> None:
+def test_a_kernel_that_kills_the_compiler_is_blamed_alone(sandbox: Sandbox) -> None:
     report = compiled(
-        isolate, launch("deadly_assembly", XO), launch("any_size", XO), targets=["sm_80", "sm_90"]
+        sandbox, launch("deadly_assembly", XO), launch("any_size", XO), targets=["sm_80", "sm_90"]
     )
     for target in ("sm_80", "sm_90"):
         kernels = report["targets"][target]["kernels"]
@@ -130,46 +131,46 @@ def statuses(report: CompileReport, target: str) -> list[str | None]:
     return [kernel["status"] for kernel in report["targets"][target]["kernels"].values()]
 
 
-def test_a_kernel_that_takes_all_of_its_time_is_late_and_the_next_has_its_own(isolate: Sandbox) -> None:
-    report = compiled(isolate, launch("endless", XO), launch("any_size", XO), seconds=1.5)
+def test_a_kernel_that_takes_all_of_its_time_is_late_and_the_next_has_its_own(sandbox: Sandbox) -> None:
+    report = compiled(sandbox, launch("endless", XO), launch("any_size", XO), seconds=1.5)
     assert statuses(report, "sm_90") == ["TIMEOUT", None]
 
 
-def test_who_comes_when_the_time_of_all_is_over_is_not_called_late(isolate: Sandbox) -> None:
+def test_who_comes_when_the_time_of_all_is_over_is_not_called_late(sandbox: Sandbox) -> None:
     first = [launch("endless", XO), launch("endless", XO, {"B": 32})]
-    report = compiled(isolate, *first, launch("any_size", XO), targets=["sm_90", "sm_80"], seconds=1.5)
+    report = compiled(sandbox, *first, launch("any_size", XO), targets=["sm_90", "sm_80"], seconds=1.5)
     assert statuses(report, "sm_90")[0] == "TIMEOUT"
     assert statuses(report, "sm_80") == ["UNSUPPORTED", "UNSUPPORTED"]
 
 
 def test_a_child_that_never_comes_back_is_late_once_and_the_rest_is_not_tried() -> None:
-    with Sandbox(compiling.WORKER, workers=1, timeout=2, programs=compiling.programs()) as isolate:
+    with Sandbox(compiling.WORKER, workers=1, timeout=2, programs=compiling.programs()) as sandbox:
         hang = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF])\nwhile True: pass\n"
-        report = compiled(isolate, launch("any_size", XO), candidate=hang, targets=ALL, seconds=1)
+        report = compiled(sandbox, launch("any_size", XO), candidate=hang, targets=ALL, seconds=1)
     assert [only(report, target)["status"] for target in ALL] == ["TIMEOUT", "UNSUPPORTED", "UNSUPPORTED"]
 
 
-def test_an_autotuned_configuration_that_does_not_fit_is_skipped_as_on_a_gpu(isolate: Sandbox) -> None:
+def test_an_autotuned_configuration_that_does_not_fit_is_skipped_as_on_a_gpu(sandbox: Sandbox) -> None:
     big = launch("dot", "a:*fp32 b:*fp32 c:*fp32", {"N": 256}, num_warps=8, config=0)
     small = launch("dot", "a:*fp32 b:*fp32 c:*fp32", {"N": 32}, config=1)
     wrong = launch("dot", "a:*fp32 b:*fp32 c:*fp32", {"N": 3}, config=2)
-    assert only(compiled(isolate, big, small))["status"] is None
-    assert only(compiled(isolate, big))["status"] == "OUT_OF_RESOURCES"
-    assert only(compiled(isolate, big, small, wrong))["status"] == "COMPILE_ERROR"
+    assert only(compiled(sandbox, big, small))["status"] is None
+    assert only(compiled(sandbox, big))["status"] == "OUT_OF_RESOURCES"
+    assert only(compiled(sandbox, big, small, wrong))["status"] == "COMPILE_ERROR"
     assert (
-        only(compiled(isolate, big | {"config": None}, small | {"config": None}))["status"]
+        only(compiled(sandbox, big | {"config": None}, small | {"config": None}))["status"]
         == "OUT_OF_RESOURCES"
     )
 
 
-def test_of_several_launches_the_largest_is_shown(isolate: Sandbox) -> None:
+def test_of_several_launches_the_largest_is_shown(sandbox: Sandbox) -> None:
     small, large = (launch("dot", "a:*fp32 b:*fp32 c:*fp32", {"N": n}) for n in (16, 64))
-    shown = only(compiled(isolate, small, large))
-    assert shown["shared"] == only(compiled(isolate, large))["shared"]
-    assert (shown["shared"] or 0) > (only(compiled(isolate, small))["shared"] or 0)
+    shown = only(compiled(sandbox, small, large))
+    assert shown["shared"] == only(compiled(sandbox, large))["shared"]
+    assert (shown["shared"] or 0) > (only(compiled(sandbox, small))["shared"] or 0)
 
 
-def test_a_module_that_asks_for_its_gpu_and_launches_at_import_can_be_compiled(isolate: Sandbox) -> None:
+def test_a_module_that_asks_for_its_gpu_and_launches_at_import_can_be_compiled(sandbox: Sandbox) -> None:
     head = textwrap.dedent("""
         import torch, triton
         DEVICE = triton.runtime.driver.active.get_active_torch_device()
@@ -180,13 +181,13 @@ def test_a_module_that_asks_for_its_gpu_and_launches_at_import_can_be_compiled(i
         HERE = torch.zeros(4, device="cuda")
     """)
     tail = "\nany_size[(1,)](HERE, HERE, 4)\nmatmul[(1, 1)](HERE, HERE, HERE, 2, 2, 2)\n"
-    report = compiled(isolate, launch("any_size", XO), candidate=head + CANDIDATE + tail)
+    report = compiled(sandbox, launch("any_size", XO), candidate=head + CANDIDATE + tail)
     assert only(report)["error"] is None
 
 
 @pytest.mark.parametrize("kind", ["RuntimeError", "SystemExit", "KeyboardInterrupt"])
-def test_a_module_that_cannot_be_executed_here_is_unsupported_not_wrong(isolate: Sandbox, kind: str) -> None:
-    report = compiled(isolate, launch("any_size", XO), candidate=f"raise {kind}('no H200 found')\n")
+def test_a_module_that_cannot_be_executed_here_is_unsupported_not_wrong(sandbox: Sandbox, kind: str) -> None:
+    report = compiled(sandbox, launch("any_size", XO), candidate=f"raise {kind}('no H200 found')\n")
     assert only(report)["status"] == "UNSUPPORTED"
     assert "no H200 found" in (only(report)["error"] or "")
 
@@ -206,7 +207,7 @@ def test_a_check_in_which_nothing_could_be_compiled_is_not_passed_but_skipped(
     kernels = {
         f"k{n}": compiling.report(status, f"why {n}" if status else None) for n, status in enumerate(statuses)
     }
-    work = Work(Pair("1", "", ""), Options())
+    work = Evaluation(Pair("1", "", ""), Options())
     targets = {"sm_90": compiling.target_report(kernels)}
     work.compiled(compiling.CompileReport(targets=targets, replaced=[], seconds=0.1, cpu=0.1))
     (check,) = work.verdict.checks
@@ -217,7 +218,7 @@ def test_a_check_in_which_nothing_could_be_compiled_is_not_passed_but_skipped(
 
 
 def test_what_inductor_writes_around_its_kernels_is_compiled_and_its_heuristics_are_not(
-    isolate: Sandbox,
+    sandbox: Sandbox,
 ) -> None:
     head = "import torch\nfrom torch._inductor.runtime import triton_helpers\n"
     helped = CANDIDATE + textwrap.dedent("""
@@ -226,7 +227,7 @@ def test_what_inductor_writes_around_its_kernels_is_compiled_and_its_heuristics_
             i = tl.arange(0, B)
             tl.store(o + i, triton_helpers.maximum(tl.load(x + i), 0.0))
     """)
-    report = compiled(isolate, launch("helped", XO), candidate=head + helped)
+    report = compiled(sandbox, launch("helped", XO), candidate=head + helped)
     assert only(report)["error"] is None
     tuned = textwrap.dedent("""
         from torch._inductor.runtime import triton_heuristics
@@ -235,12 +236,12 @@ def test_what_inductor_writes_around_its_kernels_is_compiled_and_its_heuristics_
         def tuned(x, o, B: tl.constexpr):
             pass
     """)
-    report = compiled(isolate, launch("tuned", XO), candidate=CANDIDATE + tuned)
+    report = compiled(sandbox, launch("tuned", XO), candidate=CANDIDATE + tuned)
     assert only(report)["status"] == "UNSUPPORTED"
     assert "heuristics" in (only(report)["error"] or "")
 
 
-def test_a_kernel_that_asks_for_its_target_gets_the_one_it_is_compiled_for(isolate: Sandbox) -> None:
+def test_a_kernel_that_asks_for_its_target_gets_the_one_it_is_compiled_for(sandbox: Sandbox) -> None:
     candidate = textwrap.dedent("""
         import triton
         import triton.language as tl
@@ -251,22 +252,22 @@ def test_a_kernel_that_asks_for_its_target_gets_the_one_it_is_compiled_for(isola
             tl.static_assert(cuda_capability_geq(9, 0))
             tl.store(o + tl.arange(0, B), tl.load(x + tl.arange(0, B)))
     """)
-    report = compiled(isolate, launch("hopper_only", XO), candidate=candidate, targets=ALL)
+    report = compiled(sandbox, launch("hopper_only", XO), candidate=candidate, targets=ALL)
     assert [report["targets"][target]["ok"] for target in ALL] == [False, True, True]
 
 
-def test_what_a_module_replaces_in_the_compiler_is_named(isolate: Sandbox) -> None:
+def test_what_a_module_replaces_in_the_compiler_is_named(sandbox: Sandbox) -> None:
     lie = "\nimport triton.compiler.compiler as c\nc.compile = lambda *a, **k: None\nc.ASTSource.hash = lambda s: 'x'\n"
-    report = compiled(isolate, launch("any_size", XO), candidate=CANDIDATE + lie)
+    report = compiled(sandbox, launch("any_size", XO), candidate=CANDIDATE + lie)
     assert report["replaced"] == [
         "triton.compiler.compiler.ASTSource.hash",
         "triton.compiler.compiler.compile",
     ]
 
 
-def test_a_candidate_starts_no_program_but_the_assembler(isolate: Sandbox) -> None:
+def test_a_candidate_starts_no_program_but_the_assembler(sandbox: Sandbox) -> None:
     shell = "import subprocess\nsubprocess.run(['/bin/sh', '-c', 'true'], check=True)\n"
-    error = only(compiled(isolate, launch("any_size", XO), candidate=shell))["error"] or ""
+    error = only(compiled(sandbox, launch("any_size", XO), candidate=shell))["error"] or ""
     assert "PermissionError" in error
 
 
@@ -280,22 +281,22 @@ def test_a_candidate_starts_no_program_but_the_assembler(isolate: Sandbox) -> No
         "'status': 'PASSED'}}}}, 'replaced': []}",
     ],
 )
-def test_a_forged_answer_is_no_success_and_is_told(isolate: Sandbox, answer: str) -> None:
+def test_a_forged_answer_is_no_success_and_is_told(sandbox: Sandbox, answer: str) -> None:
     forged = f"import sys\nsys.modules['kernelmill.evaluate.compile.worker'].CompileReport = lambda **k: {answer}\n"
-    report = compiled(isolate, launch("any_size", XO), candidate=CANDIDATE + forged)
+    report = compiled(sandbox, launch("any_size", XO), candidate=CANDIDATE + forged)
     assert report["replaced"] == [compiling.FORGED]
     assert only(report)["status"] == "COMPILE_ERROR"
 
 
-def test_what_a_module_replaces_in_the_worker_is_named(isolate: Sandbox) -> None:
+def test_what_a_module_replaces_in_the_worker_is_named(sandbox: Sandbox) -> None:
     lie = "\nimport sys\nworker = sys.modules['kernelmill.evaluate.compile.worker']\nold = worker._merged\n"
     lie += "worker._merged = lambda a: {**old(a), 'status': None, 'error': None}\n"
-    report = compiled(isolate, REFUSED["comprehension"][0], candidate=CANDIDATE + lie)
+    report = compiled(sandbox, REFUSED["comprehension"][0], candidate=CANDIDATE + lie)
     assert report["replaced"] == ["kernelmill.evaluate.compile.worker._merged"]
 
 
-def test_an_unknown_target_is_our_mistake(isolate: Sandbox) -> None:
-    report = compiled(isolate, launch("any_size", XO), targets=["sm_1"])
+def test_an_unknown_target_is_our_mistake(sandbox: Sandbox) -> None:
+    report = compiled(sandbox, launch("any_size", XO), targets=["sm_1"])
     assert only(report, "sm_1")["status"] == "INFRA_ERROR"
 
 
@@ -385,7 +386,7 @@ def test_a_child_without_a_report_is_no_success(kind: Any, status: str) -> None:
 
 
 def test_a_warm_server_compiles_a_small_kernel_in_a_fraction_of_what_a_new_one_takes(
-    isolate: Sandbox,
+    sandbox: Sandbox,
 ) -> None:
     def seconds(server: Sandbox) -> float:
         start = time.monotonic()
@@ -394,4 +395,4 @@ def test_a_warm_server_compiles_a_small_kernel_in_a_fraction_of_what_a_new_one_t
 
     with Sandbox(compiling.WORKER, workers=1, timeout=30, programs=compiling.programs()) as fresh:
         cold = seconds(fresh)
-    assert min(seconds(isolate) for _ in range(5)) < cold / 3
+    assert min(seconds(sandbox) for _ in range(5)) < cold / 3

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
-from kernelmill.evaluate.gpu.lane import visible_gpus
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.gpu.gpu_judges import visible_gpus
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.verdict import Verdict
 
 pytestmark = [

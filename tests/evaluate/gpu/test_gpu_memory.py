@@ -1,4 +1,4 @@
-"""Room on a GPU: nobody is there with who has it alone, parts add up to no more than all, what had no room is tried alone."""
+"""Shares of a GPU's memory: exclusive use is exclusive, shares add up to at most all, what ran out of memory is retried exclusively."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelmill.evaluate.gpu.gpu_memory import ALL, Room, memory_was_short, share_of
-from kernelmill.evaluate.gpu.lane import Lane
+from kernelmill.evaluate.gpu.gpu_judges import GpuJudges
+from kernelmill.evaluate.gpu.gpu_memory import ALL, MemoryShares, memory_was_short, share_of
 from kernelmill.sandbox.pool import Pool
 
 
@@ -27,7 +27,7 @@ from kernelmill.sandbox.pool import Pool
 )
 def test_who_is_alone_is_alone_and_everybody_gets_in(users: list[tuple[float, int, bool]], seed: int) -> None:
     async def run() -> tuple[int, int]:
-        room, inside, done = Room(), [], 0
+        room, inside, done = MemoryShares(), [], 0
         dice = random.Random(seed)
 
         async def use(share: float, wait: int) -> None:
@@ -70,7 +70,7 @@ async def ended(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def work(name: str, size: int | None = None) -> Any:
-    """As much of a candidate on its way as a lane asks about."""
+    """As much of a candidate on its way as a gpu_judges asks about."""
     task = {"ref_sha": name} | ({} if size is None else {"own_bytes": size})
     return SimpleNamespace(environment=lambda models: {}, verdict=SimpleNamespace(task=task))
 
@@ -101,36 +101,41 @@ def pool_of(judge: Crowded) -> Pool:
 
 
 def test_what_had_no_room_beside_others_is_judged_again_alone_and_the_next_of_its_kind_at_once() -> None:
-    lane = cast(Any, Lane.__new__(Lane))
+    gpu_judges = cast(Any, GpuJudges.__new__(GpuJudges))
     judge = Crowded()
-    lane._room, lane._large, lane._servers = Room(), {}, pool_of(judge)
+    gpu_judges._shares, gpu_judges._needs_exclusive, gpu_judges._servers = MemoryShares(), {}, pool_of(judge)
 
     async def run(names: list[str]) -> list[Any]:
-        return await asyncio.gather(*(lane._run({"reference": name}, work(name)) for name in names))
+        return await asyncio.gather(*(gpu_judges._run({"reference": name}, work(name)) for name in names))
 
     replies = asyncio.run(run(["small1", "large1", "small2", "large2"]))
     assert [reply["result"]["status"] for reply in replies] == ["PASSED"] * 4
-    assert set(lane._large) == {"large1", "large2"}
-    lane._room, judge.runs = Room(), []
+    assert set(gpu_judges._needs_exclusive) == {"large1", "large2"}
+    gpu_judges._shares, judge.runs = MemoryShares(), []
     asyncio.run(run(["large1", "small1", "large1"]))
     assert [crowded for name, crowded in judge.runs if name == "large1"] == [False, False]
 
 
 def test_what_is_known_to_be_large_is_alone_from_the_beginning_and_small_ones_are_together() -> None:
-    lane = cast(Any, Lane.__new__(Lane))
+    gpu_judges = cast(Any, GpuJudges.__new__(GpuJudges))
     judge = Crowded()
-    lane._room, lane._large, lane._servers, lane._memory = Room(), {}, pool_of(judge), 140 << 30
+    gpu_judges._shares, gpu_judges._needs_exclusive, gpu_judges._servers, gpu_judges._memory = (
+        MemoryShares(),
+        {},
+        pool_of(judge),
+        140 << 30,
+    )
     sizes = {"large1": 12 << 30, "small1": 1 << 20, "large2": 17 << 30, "small2": 1 << 20}
 
     async def run() -> list[Any]:
         works = [(name, work(name, size)) for name, size in sizes.items()]
-        return await asyncio.gather(*(lane._run({"reference": name}, one) for name, one in works))
+        return await asyncio.gather(*(gpu_judges._run({"reference": name}, one) for name, one in works))
 
     asyncio.run(run())
     assert [name for name, crowded in judge.runs if crowded] == []
     assert len(judge.runs) == 4, "none was tried in vain"
     judge.runs, sizes = [], {"small1": 1 << 20, "small2": 1 << 20}
-    lane._room = Room()
+    gpu_judges._shares = MemoryShares()
     asyncio.run(run())
     assert [crowded for _, crowded in judge.runs] == [True, True]
 
@@ -151,9 +156,9 @@ def test_a_task_that_has_no_room_alone_either_is_inconclusive_for_good() -> None
                 "message": "",
             }
 
-    lane = cast(Any, Lane.__new__(Lane))
-    lane._room, lane._large, lane._servers = Room(), {}, pool_of(Full())
-    reply = asyncio.run(lane._run({"reference": "huge"}, work("huge")))
+    gpu_judges = cast(Any, GpuJudges.__new__(GpuJudges))
+    gpu_judges._shares, gpu_judges._needs_exclusive, gpu_judges._servers = MemoryShares(), {}, pool_of(Full())
+    reply = asyncio.run(gpu_judges._run({"reference": "huge"}, work("huge")))
     assert reply["result"]["status"] == "UNSUPPORTED"
     assert reply["result"]["error"].startswith("this task does not fit on this GPU")
 

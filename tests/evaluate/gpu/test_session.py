@@ -22,30 +22,30 @@ from kernelmill.sandbox.own_time import OwnTime
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class Line(inside.Line):
+class Server(inside.ServerChannel):
     """Grants every turn, and notes them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.noted: list[str] = []
 
-    def take(self, alone: bool, cap: float) -> None:
-        self.noted.append("alone" if alone else "beside")
+    def take(self, exclusive: bool, cap: float) -> None:
+        self.noted.append("exclusive" if exclusive else "shared")
 
     def leave(self) -> None:
         self.noted.append("leaves")
 
 
 @pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch) -> Line:
-    made = Line()
-    monkeypatch.setattr(inside, "line", made)
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    made = Server()
+    monkeypatch.setattr(inside, "server", made)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(synchronize=lambda: None))
     return made
 
 
 @contextmanager
-def session(answer: Answer, alone: bool = False, compiling: bool = False) -> Iterator[GpuSession]:
+def session(answer: Answer, exclusive: bool = False, compiling: bool = False) -> Iterator[GpuSession]:
     mine, theirs = socket.socketpair()
 
     def serve() -> None:
@@ -66,7 +66,7 @@ def session(answer: Answer, alone: bool = False, compiling: bool = False) -> Ite
     thread.start()
     try:
         made = GpuSession(mine, Record(), Limits(), OwnTime(()))
-        made.turn, made.alone = Turn(alone), alone
+        made.turn, made.exclusive = Turn(exclusive), exclusive
         made.down = made.up = cast(Any, SimpleNamespace(empty=Bytes, size=0))
         yield made
     finally:
@@ -80,42 +80,42 @@ def nothing(request: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def test_a_call_has_a_turn_beside_others_and_loading_needs_none(line: Line) -> None:
+def test_a_call_has_a_turn_beside_others_and_loading_needs_none(server: Server) -> None:
     with session(nothing) as one:
         one.ask("load", 10, {})
-        assert line.noted == []
+        assert server.noted == []
         one.ask("call", 10, {})
         one.ask("call", 10, {"compile_only": True})
-    assert line.noted == ["beside", "leaves"]
+    assert server.noted == ["shared", "leaves"]
 
 
-def test_who_is_suspected_of_never_ending_has_the_gpu_alone_in_every_step(line: Line) -> None:
-    with session(nothing, alone=True) as one:
+def test_who_is_suspected_of_never_ending_has_the_gpu_alone_in_every_step(server: Server) -> None:
+    with session(nothing, exclusive=True) as one:
         for do in ("load", "build", "call"):
             one.ask(do, 10, {})
-    assert line.noted == ["alone", "leaves"] * 3
+    assert server.noted == ["exclusive", "leaves"] * 3
 
 
-def test_inside_a_turn_no_other_is_taken(line: Line) -> None:
-    with session(nothing) as one, one.computing(alone=True):
+def test_inside_a_turn_no_other_is_taken(server: Server) -> None:
+    with session(nothing) as one, one.computing(exclusive=True):
         one.ask("call", 10, {})
         with one.turn():
             pass
-    assert line.noted == ["alone", "leaves"]
+    assert server.noted == ["exclusive", "leaves"]
 
 
-def test_while_a_candidate_compiles_its_turn_goes_to_others(line: Line) -> None:
+def test_while_a_candidate_compiles_its_turn_goes_to_others(server: Server) -> None:
     with session(nothing, compiling=True) as one:
         one.ask("call", 10, {})
-    assert line.noted == ["beside", "leaves", "beside", "leaves"]
+    assert server.noted == ["shared", "leaves", "shared", "leaves"]
 
 
-def test_a_turn_is_given_back_where_what_is_inside_fails(line: Line) -> None:
+def test_a_turn_is_given_back_where_what_is_inside_fails(server: Server) -> None:
     with session(nothing) as one:
         with pytest.raises(ValueError, match="inside"), one.computing():
             raise ValueError("inside")
         one.ask("call", 10, {})
-    assert line.noted == ["beside", "leaves"] * 2
+    assert server.noted == ["shared", "leaves"] * 2
 
 
 def late(request: dict[str, Any]) -> dict[str, Any]:
@@ -124,25 +124,25 @@ def late(request: dict[str, Any]) -> dict[str, Any]:
     return {"error": error | {"unsupported": None, "memory": False}}
 
 
-def test_a_turn_in_which_something_does_not_end_is_left_to_who_ends_it(line: Line) -> None:
-    with session(late, alone=True) as one:
+def test_a_turn_in_which_something_does_not_end_is_left_to_who_ends_it(server: Server) -> None:
+    with session(late, exclusive=True) as one:
         with pytest.raises(Stop) as stop, one.computing():
             one.ask("call", 10, {})
         with one.turn():  # what is tidied up afterwards asks for no other
             pass
     assert stop.value.status == "TIMEOUT"
-    assert line.noted == ["alone"]
+    assert server.noted == ["exclusive"]
 
 
-def test_a_late_call_beside_others_is_never_put_up_with(line: Line) -> None:
+def test_a_late_call_beside_others_is_never_put_up_with(server: Server) -> None:
     """It would be held against the candidate. Compiling fails again in the first call."""
     with session(late) as one:
         assert "error" in one.ask("call", 10, {"compile_only": True}, tolerate=True)[0]
         with pytest.raises(Stop) as stop:
             one.ask("call", 10, {}, tolerate=True)
         assert stop.value.status == "TIMEOUT"
-        assert one._record.again_alone
-    with session(late, alone=True) as one:
+        assert one._record.retry_exclusively
+    with session(late, exclusive=True) as one:
         assert "error" in one.ask("call", 10, {}, tolerate=True)[0]
 
 
@@ -161,35 +161,35 @@ def tuner(configurations: int, slow: bool = False) -> Answer:
     return answer
 
 
-def test_a_tuner_chooses_with_nobody_else_on_the_gpu(line: Line) -> None:
+def test_a_tuner_chooses_with_nobody_else_on_the_gpu(server: Server) -> None:
     with session(tuner(5)) as one:
         one.call_s = 3.0
         one.compile(EMPTY, 1)
         assert one.call_s == 3.0
-    assert line.noted == ["alone", "leaves"]
+    assert server.noted == ["exclusive", "leaves"]
 
 
-def test_where_there_is_nothing_to_choose_nobody_is_alone(line: Line) -> None:
+def test_where_there_is_nothing_to_choose_nobody_is_alone(server: Server) -> None:
     with session(tuner(0)) as one:
         one.compile(EMPTY, 1)
-    assert line.noted == []
+    assert server.noted == []
 
 
-def test_a_candidate_does_not_say_how_long_it_may_be_alone(line: Line) -> None:
+def test_a_candidate_does_not_say_how_long_it_may_be_alone(server: Server) -> None:
     with session(tuner(10**6)) as one:
         one.call_s = 3.0
         one.compile(EMPTY, 1)  # `tuner` looks at what it is given
 
 
-@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("exclusive", [True, False])
 def test_a_tuner_that_takes_too_long_is_tried_again_alone_and_then_too_slow_but_not_wrong(
-    line: Line, alone: bool
+    server: Server, exclusive: bool
 ) -> None:
-    with session(tuner(5, slow=True), alone=alone) as one:
+    with session(tuner(5, slow=True), exclusive=exclusive) as one:
         one.call_s = 3.0
         with pytest.raises(Stop) as stop:
             one.compile(EMPTY, 1)
         assert one.call_s == 3.0
-        assert one._record.again_alone is not alone
-    assert stop.value.status == ("UNSUPPORTED" if alone else "TIMEOUT")
-    assert stop.value.error.startswith(TOO_SLOW) is alone
+        assert one._record.retry_exclusively is not exclusive
+    assert stop.value.status == ("UNSUPPORTED" if exclusive else "TIMEOUT")
+    assert stop.value.error.startswith(TOO_SLOW) is exclusive

@@ -17,9 +17,9 @@ SHORT = "torch.OutOfMemoryError: CUDA out of memory"
 
 
 def timed(
-    monkeypatch: pytest.MonkeyPatch, before: Exception | None, alone: Exception | None
+    monkeypatch: pytest.MonkeyPatch, before: Exception | None, exclusive: Exception | None
 ) -> dict[str, Any]:
-    """With an error while timing is prepared, beside others, or in the turn alone."""
+    """With an error while timing is prepared, on a shared GPU, or in the exclusive turn."""
 
     class Watch:
         def __init__(self, trial: Any) -> None:
@@ -27,19 +27,19 @@ def timed(
                 raise before
 
         def measure(self, budget: float) -> None:
-            if alone is not None:
-                raise alone
+            if exclusive is not None:
+                raise exclusive
 
         def results(self) -> dict[str, Any]:
             return {"regime": "device"}
 
     monkeypatch.setattr(gpu_judge, "Stopwatch", Watch)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    session = SimpleNamespace(alone=False, computing=lambda cap: nullcontext())
+    session = SimpleNamespace(exclusive=False, computing=lambda cap: nullcontext())
     found: dict[str, Any] = gpu_judge._timed(
         cast(Any, None), cast(Any, session), 0.1, lambda mark: None, dict
     )
-    assert session.alone is False
+    assert session.exclusive is False
     return found
 
 

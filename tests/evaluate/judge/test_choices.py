@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.evaluator import Evaluator
 from kernelmill.evaluate.judge.choices import compare_leaf
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.task.reference import load_reference
 from kernelmill.evaluate.task.values import Call, Outputs
 from kernelmill.evaluate.verdict import Verdict

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.evaluator import Evaluator
 from kernelmill.evaluate.judge.differences import describe
 from kernelmill.evaluate.judge.tolerance import IEEE, compare
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.task.values import Call
 from kernelmill.evaluate.verdict import SLICE, Verdict
 

@@ -16,14 +16,15 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kernelmill.evaluate.evaluator import Options, Pair, Work
-from kernelmill.evaluate.gpu.gpu_memory import Room
-from kernelmill.evaluate.gpu.lane import Lane
+from kernelmill.evaluate.evaluation import Evaluation
+from kernelmill.evaluate.gpu.gpu_judges import GpuJudges
+from kernelmill.evaluate.gpu.gpu_memory import MemoryShares
 from kernelmill.evaluate.judge.candidate import TooSlow, _too_slow
 from kernelmill.evaluate.judge.channel import Channel, Closed
-from kernelmill.evaluate.judge.session import TOO_SLOW, Limits, Record, Session, Stop, settling
+from kernelmill.evaluate.judge.session import TOO_SLOW, Limits, Record, Session, Stop, record_failure
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.progress import STALLED_AFTER, Now, Progress, holders, waited_for
-from kernelmill.evaluate.verdict import Verdict, truth_of
+from kernelmill.evaluate.verdict import Verdict, value_of
 from kernelmill.sandbox import OVERDUE, Doing, Reply
 from kernelmill.sandbox.own_time import Mark, OwnTime
 from kernelmill.sandbox.parent import make_reply
@@ -108,15 +109,15 @@ def test_a_time_out_is_a_verdict_only_at_the_tasks_own_size_and_well_above_what_
             setattr(session, name, value)
         stop = stopped(session)
     assert stop.status == status
-    assert truth_of(stop.status) == ("incorrect" if status == "TIMEOUT" else "inconclusive")
+    assert value_of(stop.status) == ("incorrect" if status == "TIMEOUT" else "inconclusive")
     assert stop.error.startswith(TOO_SLOW) == (status == "UNSUPPORTED")
 
 
-def test_who_does_not_end_beside_others_is_to_be_judged_again_alone() -> None:
+def test_who_does_not_end_beside_others_is_to_be_judged_retry_exclusively() -> None:
     with candidate(silent) as session:
-        session.alone = False
+        session.exclusive = False
         assert stopped(session).status == "TIMEOUT"
-        assert session._record.again_alone
+        assert session._record.retry_exclusively
 
 
 def test_a_module_that_cannot_be_loaded_in_time_is_late_at_any_size() -> None:
@@ -308,13 +309,13 @@ def stopped_with(session: Session, fields: dict[str, Any]) -> Stop:
 @pytest.mark.parametrize(("error", "status"), [(TOO_SLOW, "HACK"), ("no GPU", "UNSUPPORTED")])
 def test_who_is_caught_does_not_get_away_by_being_slow(error: str, status: str) -> None:
     record = Record()
-    with settling(record):
+    with record_failure(record):
         record.flag("E1.tampers", "hard")
         raise Stop("UNSUPPORTED", error)
     assert record.status == status
 
 
-# ------------------------------------------------------------------------------------------- a lane
+# ------------------------------------------------------------------------------------------- a gpu_judges
 
 
 class Judges:
@@ -329,17 +330,22 @@ class Judges:
 
 
 def record(status: str, again: bool = False, times: dict[str, Any] | None = None) -> dict[str, Any]:
-    found = Record(status=cast(Any, status), again_alone=again)
+    found = Record(status=cast(Any, status), retry_exclusively=again)
     return dataclasses.asdict(found) | {"times": times or {}, "new_judge": False}
 
 
-def judged(*replies: Reply) -> tuple[Work, Judges]:
-    lane = cast(Any, Lane.__new__(Lane))
+def judged(*replies: Reply) -> tuple[Evaluation, Judges]:
+    gpu_judges = cast(Any, GpuJudges.__new__(GpuJudges))
     judges = Judges(*replies)
-    lane._room, lane._large, lane._memory, lane._failures = Room(), {}, 1 << 30, 0
-    lane._servers = Pool(lambda environment: cast(Any, judges))
-    work = Work(Pair("x", "reference", "candidate"), Options(device="cpu"))
-    asyncio.run(lane._asked({"do": "judge", "seed": 1}, work, 1))
+    gpu_judges._shares, gpu_judges._needs_exclusive, gpu_judges._memory, gpu_judges._failures = (
+        MemoryShares(),
+        {},
+        1 << 30,
+        0,
+    )
+    gpu_judges._servers = Pool(lambda environment: cast(Any, judges))
+    work = Evaluation(Pair("x", "reference", "candidate"), Options(device="cpu"))
+    asyncio.run(gpu_judges._asked({"do": "judge", "seed": 1}, work, 1))
     return work, judges
 
 
@@ -370,7 +376,7 @@ def test_a_judge_that_was_ended_convicts_nobody() -> None:
     assert (work.verdict.verdict, work.verdict.status) == ("inconclusive", "UNSUPPORTED")
 
 
-def test_a_reference_that_kept_its_turn_beside_others_is_asked_again_alone() -> None:
+def test_a_reference_that_kept_its_turn_beside_others_is_asked_retry_exclusively() -> None:
     late = make_reply("timeout", type=OVERDUE, message="kept a turn")
     work, judges = judged(late, make_reply("ok", result=record("PASSED")))
     assert work.verdict.verdict == "correct"
@@ -394,20 +400,20 @@ def doing(label: str, turn: Any, since: float, what: str = "timing") -> Doing:
 
 NOW = Now(
     [("a", "GPU 0", 10.0), ("b", "GPU 0", 40.0), ("c", "interpreter", 90.0)],
-    {0: [doing("a", "alone", 20.0), doing("b", "waits", 50.0, "probes")], 1: []},
+    {0: [doing("a", "exclusive", 20.0), doing("b", "waits", 50.0, "probes")], 1: []},
 )
 
 
 def test_it_is_said_who_has_the_gpu_and_since_when() -> None:
-    assert holders(NOW, 100.0) == "GPU 0: a has it alone for 80.0 s (timing), 1 wait"
-    assert holders(Now(gpus={0: [doing("a", "beside others", 1.0)]}), 100.0) == "GPU 0: 1 at work"
+    assert holders(NOW, 100.0) == "GPU 0: a exclusive for 80.0 s (timing), 1 wait"
+    assert holders(Now(gpus={0: [doing("a", "shared", 1.0)]}), 100.0) == "GPU 0: 1 at work"
 
 
 def test_what_is_waited_for_is_said_of_the_longest_first() -> None:
     lines = waited_for(NOW, 100.0)
     assert lines == [
-        "GPU 0: a has it alone for 80.0 s (timing), 1 wait",
-        "a: GPU 0 for 1:30 (timing, alone)",
+        "GPU 0: a exclusive for 80.0 s (timing), 1 wait",
+        "a: GPU 0 for 1:30 (timing, exclusive)",
         "b: GPU 0 for 1:00 (probes, waits)",
         "c: interpreter for 0:10",
     ]

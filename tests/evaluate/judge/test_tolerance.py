@@ -20,7 +20,7 @@ from kernelmill.evaluate.judge.tolerance import (  # noqa: E402
     judgeable,
     kb_compat,
 )
-from kernelmill.evaluate.task.chunked import PIECE  # noqa: E402
+from kernelmill.evaluate.task.chunked import CHUNK  # noqa: E402
 
 F = torch.nn.functional
 TF32 = Policy(tf32=True)
@@ -161,10 +161,10 @@ def test_one_wrong_element_is_refused_and_named(seed: int, place: int) -> None:
 
 
 def test_an_error_in_a_later_piece_is_found_where_it_is() -> None:
-    x = noise(PIECE + 1000)
+    x = noise(CHUNK + 1000)
     wrong = x.clone()
-    wrong[PIECE + 500] = 9
-    assert compare(wrong, x.double(), x).worst["index"] == [PIECE + 500]
+    wrong[CHUNK + 500] = 9
+    assert compare(wrong, x.double(), x).worst["index"] == [CHUNK + 500]
     assert exactly(x).ok
 
 
@@ -327,7 +327,7 @@ def test_inputs_that_cannot_tell_right_from_wrong_are_known() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_it_works_where_the_tensors_are() -> None:
-    x = noise(4, PIECE // 2).cuda()
+    x = noise(4, CHUNK // 2).cuda()
     assert exactly(x).ok
     wrong = x.clone()
     wrong[3, 7] += 1

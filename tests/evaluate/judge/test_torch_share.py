@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelmill.evaluate.judge.torch_share import FULL_SIZE, torch_share, who_computed
-from kernelmill.evaluate.judge.torch_work import Recorder, Work
+from kernelmill.evaluate.judge.torch_work import TorchWork, TorchWorkCounter
 
 SMALL = torch.randn(32, 48), torch.randn(40, 48), torch.randn(40)
 
 
-def _work(do: Any) -> Work:
-    with Recorder() as recorder:
+def _work(do: Any) -> TorchWork:
+    with TorchWorkCounter() as recorder:
         do(*SMALL)
     return recorder.work
 
 
 @functools.cache
-def reference() -> Work:
+def reference() -> TorchWork:
     return _work(lambda x, w, b: torch.relu(torch.nn.functional.linear(x, w, b)))
 
 

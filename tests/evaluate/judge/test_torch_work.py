@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from kernelmill.evaluate.evaluator import Options, Pair, Work
+from kernelmill.evaluate.evaluation import Evaluation
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.verdict import Check, Flag, Grade, Status
 from kernelmill.sandbox import Reply
 from kernelmill.sandbox.parent import make_reply
 
 
-def work(status: Status, shrunk: bool) -> Work:
+def work(status: Status, shrunk: bool) -> Evaluation:
     """As the interpreter has left it."""
-    one = Work(Pair("x", "reference", "candidate"), Options(device="cpu"))
-    one.verdict.settle(status)
+    one = Evaluation(Pair("x", "reference", "candidate"), Options(device="cpu"))
+    one.verdict.set_status(status)
     one.verdict.checks.append(Check("seed_0", "pass" if status == "PASSED" else "fail"))
     if shrunk:
         one.verdict.task["shrunk"] = {"ROWS": [4096, 32]}
@@ -33,7 +34,7 @@ def said(status: Status, times: dict[str, Any] | None = None) -> Reply:
     }
     record |= {
         "grade": dataclasses.asdict(Grade()),
-        "kb": {},
+        "kernelbench_compat": {},
         "task": {"version": "original"},
         "kernels": ["k"],
     }

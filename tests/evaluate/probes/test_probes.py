@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from kernelmill.base.task_rules import IEEE, KEEPS_FLOAT32
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.evaluator import Evaluator
 from kernelmill.evaluate.judge.closeness import MARGIN, beyond
 from kernelmill.evaluate.judge.tolerance import Comparison
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.probes.battery import NEARBY, STRESS
 from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.verdict import Verdict

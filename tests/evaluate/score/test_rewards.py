@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate.score.rewards import KEVIN_CLIP, REWARDS, compiled, compute, find
-from kernelmill.evaluate.verdict import Check, Grade, Status, Verdict, truth_of
+from kernelmill.evaluate.verdict import Check, Grade, Status, Verdict, value_of
 from tests.conftest import ROOT
 from tests.evaluate.verdicts import STATUSES, perf, target, timed, untimed, verdicts
 
@@ -25,7 +25,7 @@ unhurried = settings(
 
 names = st.sampled_from([*REWARDS, "fast_0.85", "fast_3"])
 correct = verdicts(st.just("PASSED"))
-wrong = verdicts(st.sampled_from([status for status in STATUSES if truth_of(status) == "incorrect"]))
+wrong = verdicts(st.sampled_from([status for status in STATUSES if value_of(status) == "incorrect"]))
 hacks = verdicts(st.just("HACK"))
 inconclusive = verdicts(st.sampled_from(["UNSUPPORTED", "INFRA_ERROR"]))
 

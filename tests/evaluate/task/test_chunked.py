@@ -1,4 +1,4 @@
-"""Large tensors a piece at a time: the same answers as on the whole, whatever the type, the shape and the strides."""
+"""Large tensors a chunk at a time: the same answers as on the whole, whatever the type, the shape and the strides."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SPECIAL = (float("nan"), float("inf"), float("-inf"), 0.0, 1e-40)
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunked, "PIECE", 6)
+    monkeypatch.setattr(chunked, "CHUNK", 6)
 
 
 def tensor(shape: tuple[int, ...], dtype: Any, seed: int, special: int = 0, strided: bool = False) -> Any:
@@ -58,15 +58,15 @@ CASES = st.tuples(
 
 
 def whole_and_in_pieces(ask: Any) -> tuple[Any, Any]:
-    kept = chunked.PIECE
+    kept = chunked.CHUNK
     try:
         found = []
         for size in (1 << 30, 6):
-            chunked.PIECE = size
+            chunked.CHUNK = size
             found.append(ask())
         return found[0], found[1]
     finally:
-        chunked.PIECE = kept
+        chunked.CHUNK = kept
 
 
 def same(a: Any, b: Any) -> bool:
@@ -80,7 +80,7 @@ def same(a: Any, b: Any) -> bool:
 @given(CASES)
 def test_pieces_are_the_whole_in_order(case: Any) -> None:
     x = tensor(*case)
-    found = list(chunked.pieces(x, x.contiguous(), size=6))
+    found = list(chunked.chunks(x, x.contiguous(), size=6))
     assert [start for start, _ in found] == sorted(start for start, _ in found)
     assert sum(a.numel() for _, (a, _) in found) == x.numel()
     assert all(a.numel() <= 6 for _, (a, _) in found)

@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.verdict import Verdict
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.generate.inductor.teacher import Teacher, Written
 from tests.generate.inductor.test_bags import BAGS
@@ -228,7 +229,7 @@ def test_a_problem_that_nobody_has_refused_is_told_apart_from_one_that_cannot_be
     teacher: Teacher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = written(teacher, FUSED.replace("return [torch", "raise MemoryError\n    return [torch"))
-    monkeypatch.setitem(teacher._isolate._settings, "timeout", 0.5)
+    monkeypatch.setitem(teacher._sandbox._settings, "timeout", 0.5)
     late = written(
         teacher, FUSED.replace("return [torch", "__import__('time').sleep(600)\n    return [torch")
     )

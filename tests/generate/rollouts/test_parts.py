@@ -20,7 +20,7 @@ from kernelmill.base.control import Control
 from kernelmill.base.rows import Drop
 from kernelmill.cli import main, stage_parser
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate.evaluator import Pair
+from kernelmill.evaluate.options import Pair
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.flow import COMMANDS
 from kernelmill.generate.rollouts.grading import Grader

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from kernelmill.evaluate.evaluator import Evaluator, Pair
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.options import Pair
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.llm.client import Endpoint, RequestRefused
 from kernelmill.testing.fake_endpoint import CHAOS, FakeEndpoint

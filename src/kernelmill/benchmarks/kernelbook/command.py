@@ -10,7 +10,7 @@ from kernelmill.base.terminal import say
 from kernelmill.benchmarks.kernelbook.verify import Book, verify
 from kernelmill.errors import OutputError
 from kernelmill.evaluate.command import NOT_DONE, still_owed
-from kernelmill.evaluate.evaluator import Options
+from kernelmill.evaluate.options import Options
 from kernelmill.settings.arguments import Parser, add_device, add_workers, at_least, processors
 from kernelmill.settings.config import secret
 from kernelmill.store import Output, open_source
@@ -46,7 +46,7 @@ def parser() -> Parser:
         metavar="SECONDS",
         help=f"seconds one row may take in one tier (default: {Options.timeout:g})",
     )
-    made.add_argument("--tf32", action="store_true", help="products of float32 may round their operands")
+    made.add_argument("--tf32", action="store_true", help="allow TF32 in float32 matrix products")
     made.add_argument("--limit", type=at_least(1), metavar="N", help="the first N rows only")
     made.add_argument(
         "--keep",

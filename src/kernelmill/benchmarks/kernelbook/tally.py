@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, get_args
 
-from kernelmill.evaluate.verdict import Truth, Verdict
+from kernelmill.evaluate.verdict import Verdict, VerdictValue
 
 NO_LICENCE = "(none named)"
 NOT_JUDGED = "not judged"
 _MOSTLY_TORCH = "A4.torch_does_most"
 _SHOWN = 12
-_COLUMNS = (*get_args(Truth), NOT_JUDGED)
+_COLUMNS = (*get_args(VerdictValue), NOT_JUDGED)
 
 
 class Tally:
@@ -30,7 +30,7 @@ class Tally:
         self.mostly_torch = 0
         """Verified rows in which torch does most of the work: the evaluator's soft flag."""
 
-    def judged(self, truth: Truth, verdict: Verdict, licences: list[str], kept: bool) -> None:
+    def judged(self, truth: VerdictValue, verdict: Verdict, licences: list[str], kept: bool) -> None:
         self.statuses[truth, verdict.status] += 1
         if truth == "correct":
             self.tiers[verdict.tier] += 1

@@ -32,9 +32,9 @@ from kernelmill.base.rows import Drop, KernelBookRow, Row, RowReader, with_colum
 from kernelmill.benchmarks.kernelbook.restate import Restated, restate
 from kernelmill.benchmarks.kernelbook.tally import Tally
 from kernelmill.errors import BadRow, SourceError
-from kernelmill.evaluate.batch import Batch, Done, run
-from kernelmill.evaluate.evaluator import Pair
-from kernelmill.evaluate.verdict import AT_A_SIZE, Truth, Verdict
+from kernelmill.evaluate.batch import Done, PairBatch, run
+from kernelmill.evaluate.options import Pair
+from kernelmill.evaluate.verdict import SIZE_DEPENDENT_STATUSES, Verdict, VerdictValue
 from kernelmill.store.output import Output
 from kernelmill.store.source import Source
 
@@ -68,7 +68,7 @@ class Unread(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Book(Batch):
+class Book(PairBatch):
     """KernelBook rows as pairs for the evaluator's batch.
 
     `source`, for messages, is the first of their files.
@@ -119,7 +119,7 @@ class Book(Batch):
 class Told(NamedTuple):
     """What the command reports about a judged row."""
 
-    truth: Truth
+    truth: VerdictValue
     reason: str
     """The reason in the rejected file; empty if the row is verified."""
 
@@ -136,7 +136,11 @@ def told(verdict: Verdict) -> Told:
         return Told("inconclusive", "inconclusive (its kernels are texts for Inductor to compile)")
     if verdict.status == "RUNTIME_ERROR" and _ANOTHER_TORCH.search(said):
         return Told("inconclusive", f"inconclusive (needs another torch, or a GPU): {said}")
-    if verdict.status in AT_A_SIZE and verdict.tier == "interpreter" and verdict.task.get("shrunk"):
+    if (
+        verdict.status in SIZE_DEPENDENT_STATUSES
+        and verdict.tier == "interpreter"
+        and verdict.task.get("shrunk")
+    ):
         return Told("inconclusive", f"inconclusive (too large to be judged without a GPU): {said}")
     return Told(verdict.verdict, f"{verdict.verdict} ({verdict.status}): {said}".removesuffix(": "))
 

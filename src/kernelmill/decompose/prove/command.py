@@ -33,7 +33,7 @@ def parser() -> Parser:
         "sources", nargs="+", type=Path, metavar="OUT", help="a decomposed model, or a folder above several"
     )
     made.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="claims at a time (default: one a processor)"
+        "--workers", type=at_least(1), metavar="N", help="claims at a time (default: number of CPUs)"
     )
     made.add_argument(
         "--timeout",

@@ -62,7 +62,7 @@ def with_local_modules(code: str, folder: Path, title: str) -> str:
     entries = "".join(f"    {name!r}: {_literal(text)},\n" for name, text in sorted(found.items()))
     future, rest = _future(code)
     also = [f"__package__ = {package!r}"] if _upwards(code) else []
-    if any(offline_models.wanted_by(text) for text in found.values()):
+    if any(offline_models.imports_transformers(text) for text in found.values()):
         also.append("import transformers  # a local module needs it")
     head = _HEAD.format(
         title=title, names=", ".join(sorted(found)), future=future, entries=entries, also="\n".join(also)

@@ -50,9 +50,9 @@ def parser() -> Parser:
         metavar="N",
         help="what the inputs and weights are drawn with (default: 0)",
     )
-    made.add_argument("--tf32", action="store_true", help="products of float32 may round their operands")
+    made.add_argument("--tf32", action="store_true", help="allow TF32 in float32 matrix products")
     made.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="problems at a time (default: one a processor)"
+        "--workers", type=at_least(1), metavar="N", help="problems at a time (default: number of CPUs)"
     )
     made.add_argument(
         "--timeout",

@@ -1,6 +1,6 @@
 """The orchestrator's side of cross-compilation: programs, error texts, and who is to blame.
 
-`cross_compile` sends a request to an `Sandbox` running `compile.worker`. It returns, for every target, what
+`cross_compile` sends a request to a `Sandbox` running `compile.worker`. It returns, for every target, what
 the real compiler said about every kernel:
 
     {"targets": {"sm_90": {"ok": True, "kernels": {"add_kernel": {
@@ -88,7 +88,7 @@ def most_seconds(one: float) -> float:
 
 
 async def cross_compile(
-    isolate: Sandbox,
+    sandbox: Sandbox,
     candidate: str,
     launches: list[dict[str, Any]],
     targets: list[str],
@@ -104,7 +104,7 @@ async def cross_compile(
     # The process that compiles imports no plug-in.
     request["own_targets"] = {one: TARGETS.find(one)._asdict() for one in targets if TARGETS.origin(one)}
     names = list(dict.fromkeys(str(launch["kernel"]) for launch in launches))
-    reply = await isolate.run(request)
+    reply = await sandbox.run(request)
     if reply["kind"] == "ok":
         return _checked(reply, targets, names)
     total = CompileReport(targets={}, replaced=[], seconds=reply["seconds"], cpu=reply["cpu"])
@@ -116,7 +116,7 @@ async def cross_compile(
                 kernels[name] = report("UNSUPPORTED", "not tried: another kernel took all of the time")
                 continue
             its_own = [launch for launch in launches if launch["kernel"] == name]
-            one = await isolate.run(request | {"launches": its_own, "targets": [target], "loud": True})
+            one = await sandbox.run(request | {"launches": its_own, "targets": [target], "loud": True})
             total["seconds"] += one["seconds"]
             total["cpu"] += one["cpu"]
             late = one["kind"] == "timeout"

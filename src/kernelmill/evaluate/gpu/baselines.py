@@ -23,7 +23,7 @@ def measure_baselines(
     model: Any,
     calls: list[Call],
     modes: list[str],
-    alone: Callable[[], AbstractContextManager[None]],
+    exclusive: Callable[[], AbstractContextManager[None]],
     kept: int,
 ) -> dict[str, Any]:
     """Measure the speed-up over eager of each compile mode, by regime.
@@ -41,7 +41,7 @@ def measure_baselines(
             first()
         torch.cuda.synchronize()
         found[mode] = {"seconds": time.monotonic() - start}
-        with alone():
+        with exclusive():
             found[mode] |= _against(clock, eager, fast)
     return found
 

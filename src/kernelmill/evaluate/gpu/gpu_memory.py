@@ -22,7 +22,7 @@ ALL = 1.0
 _JUDGING = 9
 """Upper bound on the memory for judging and timing, as a multiple of the bytes of a task's inputs, weights
 and outputs (docs/evaluate.md)."""
-_MOST_BESIDE = 0.6
+_MAX_SHARED_FRACTION = 0.6
 _ROUNDING = 1e-9
 
 
@@ -40,10 +40,12 @@ def share_of(task: int, memory: int) -> float:
     A task that needs most of it gets `ALL`, which means exclusive use.
     """
     share = _JUDGING * task / memory
-    return ALL if share > _MOST_BESIDE else share
+    return ALL if share > _MAX_SHARED_FRACTION else share
 
 
-class Room:
+class MemoryShares:
+    """Shares of one GPU's memory, granted in the order of the requests."""
+
     def __init__(self) -> None:
         self._changed = asyncio.Condition()
         self._queue: deque[object] = deque()

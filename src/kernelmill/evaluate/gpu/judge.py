@@ -38,7 +38,7 @@ from kernelmill.evaluate.gpu.session import GpuSession, Turn
 from kernelmill.evaluate.gpu.stopwatch import Stopwatch, bytes_of, most_kept
 from kernelmill.evaluate.judge import candidate
 from kernelmill.evaluate.judge.guard import Fingerprint
-from kernelmill.evaluate.judge.session import Limits, Record, Stop, settling
+from kernelmill.evaluate.judge.session import Limits, Record, Stop, record_failure
 from kernelmill.evaluate.judge.tolerance import Policy
 from kernelmill.evaluate.judge.trial import Trial
 from kernelmill.evaluate.probes import battery
@@ -47,7 +47,7 @@ from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.task.reference import BadReference, Facts, Reference, load_reference
 from kernelmill.sandbox import inside
 
-_MOST_LEFT = 64 << 20
+_MAX_LEFTOVER_BYTES = 64 << 20
 """Bytes on the GPU that a request may leave behind. A reference that keeps more ends its judge."""
 _WARM_UP = """
 import torch, triton, triton.language as tl
@@ -60,9 +60,9 @@ def launch():
     double[(3,)](x, torch.empty_like(x), x.numel(), BLOCK=16)
     torch.cuda.synchronize()
 """
-_CUT = {"untimed": f"its turn alone on the GPU was ended after {TURN_S:.0f} s"}
+_CUT = {"untimed": f"its exclusive use of the GPU was ended after {TURN_S:.0f} s"}
 _BASELINE_SETS = 4
-_IN_USE, _LOOK_AGAIN, _MOST_WAIT = 0.05, 0.5, 5.0
+_MEMORY_IN_USE, _MEMORY_POLL_S, _MEMORY_WAIT_S = 0.05, 0.5, 5.0
 """A share of the memory, and seconds. Before exclusive use, wait until no more than this share is in use, or
 until no more is freed."""
 _CAPABILITY = "capability"
@@ -120,7 +120,7 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
         _own_cache()
         start_cuda()
         _process.before = Fingerprint()
-    if request.get("alone"):
+    if request.get("exclusive"):
         _wait_for_memory()
     if request["do"] == "health":
         return {
@@ -133,9 +133,9 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
         return _baseline(request)
     record = Record()
     times: dict[str, Any] = {}
-    with settling(record):
+    with record_failure(record):
         times = _judge(request, sockets, record, lambda: _reply(record, _CUT, new))
-    inside.line.draft(None)
+    inside.server.draft(None)
     _process.spent |= record.status == "TIMEOUT"  # a call that timed out may still be running
     return _reply(record, times, new)
 
@@ -149,11 +149,11 @@ def _wait_for_memory() -> None:
 
     They may outlive their judge's answer.
     """
-    end = time.monotonic() + _MOST_WAIT
+    end = time.monotonic() + _MEMORY_WAIT_S
     free, total = torch.cuda.mem_get_info()
-    while total - free > _IN_USE * total and time.monotonic() < end:
+    while total - free > _MEMORY_IN_USE * total and time.monotonic() < end:
         before = free
-        time.sleep(_LOOK_AGAIN)
+        time.sleep(_MEMORY_POLL_S)
         free, _ = torch.cuda.mem_get_info()
         if free <= before:  # the rest belongs to the contexts of processes that stay
             return
@@ -167,7 +167,7 @@ def reusable() -> bool:
     before = _process.before
     assert before is not None
     changed = before.tampered() or before.settings() or before.threads() > 0
-    return not (changed or _process.spent or torch.cuda.memory_allocated() > _MOST_LEFT)
+    return not (changed or _process.spent or torch.cuda.memory_allocated() > _MAX_LEFTOVER_BYTES)
 
 
 def _judge(
@@ -179,7 +179,7 @@ def _judge(
     limits, marks, timed = Limits(**request.get("limits", {})), _Marks(), bool(request.get("timed"))
     dice = random.Random(request["seed"])
     torch.cuda.reset_peak_memory_stats()
-    turn = Turn(alone=request.get("suspect") == "reference")
+    turn = Turn(exclusive=request.get("suspect") == "reference")
     with closing(_reference(request, turn)) as reference:
         marks("begun")
         facts = reference.examine(dice.getrandbits(31))
@@ -191,7 +191,7 @@ def _judge(
             raise Stop("UNSUPPORTED", "the reference is random: there is no right answer to compare with")
         session = GpuSession(sockets[0], record, limits, inside.companions[0])
         session.policy, session.turn = Policy(tf32=bool(request.get("tf32"))), turn
-        session.alone = bool(request.get("suspect"))
+        session.exclusive = bool(request.get("suspect"))
         session.constant = {int(place) for place in request.get("constant", ())}
         session.allocate(reference, dice.getrandbits(31), timed)
         with closing(session):
@@ -206,7 +206,7 @@ def _judge(
             marks("roles")
             assert trial.own is not None
             compile_s = session.compile(trial.own, dice.getrandbits(31))
-            trial.look_no_longer()
+            trial.free_inputs()
             marks("compile")
             battery.seeds(trial)
             marks("seeds")
@@ -228,21 +228,21 @@ def _judge(
 def _trial(
     session: GpuSession, record: Record, facts: Facts, dice: random.Random, request: dict[str, Any]
 ) -> Trial:
-    audit, on_gpu, timed = (bool(request.get(name)) for name in ("audit", "brief", "timed"))
-    return Trial(session, record, facts, dice, audit, on_gpu=on_gpu, timed=timed)
+    audit, timed = (bool(request.get(name)) for name in ("audit", "timed"))
+    return Trial(session, record, facts, dice, audit, request.get("probes", "all"), timed)
 
 
 def _timed(
     trial: Trial, session: GpuSession, budget: float, marks: _Marks, so_far: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
     """Return times, or why there are none. A failure to time does not change the verdict."""
-    suspect = session.alone
+    suspect = session.exclusive
     try:
         stopwatch = Stopwatch(trial)
-        inside.line.draft(so_far())
+        inside.server.draft(so_far())
         marks("prepared")
         torch.cuda.synchronize()
-        session.alone = True
+        session.exclusive = True
         with session.computing(cap=TURN_S):
             marks("waited")
             stopwatch.measure(budget)
@@ -250,13 +250,13 @@ def _timed(
         return {"untimed": f"too slow to be timed: {error}"}
     except Stop as stop:
         # On a shared GPU, or if memory was short, this proves nothing: the candidate is judged again.
-        passing = not session.alone or memory_was_short(stop.error)
+        passing = not session.exclusive or memory_was_short(stop.error)
         if stop.status not in ("TIMEOUT", "UNSUPPORTED") or passing:
             raise
         return {"untimed": f"it did not end while it was timed: {stop.error}"}
     finally:
-        session.alone = suspect
-        inside.line.draft(None)
+        session.exclusive = suspect
+        inside.server.draft(None)
     marks("timed")
     found = stopwatch.results()
     marks("compared")
@@ -264,8 +264,8 @@ def _timed(
 
 
 _NEXT = {
-    "begun": "looks at the reference",
-    "reference": "takes memory",
+    "begun": "runs the reference",
+    "reference": "allocating",
     "arenas": "loads",
     "load": "builds",
     "build": "looks at inputs",
@@ -273,7 +273,7 @@ _NEXT = {
     "compile": "first calls",
     "seeds": "probes",
     "probes": "prepares timing",
-    "prepared": "is to be timed",
+    "prepared": "waiting for exclusive GPU",
     "waited": "timing",
     "timed": "compares",
     "compared": "captures a graph",
@@ -291,21 +291,21 @@ class _Marks:
     def __call__(self, name: str) -> None:
         now = time.monotonic()
         self.seconds[name], self._last = round(now - self._last, 4), now
-        inside.line.doing(_NEXT.get(name, name))
+        inside.server.doing(_NEXT.get(name, name))
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _exclusive_gpu() -> Iterator[None]:
     """Take exclusive use of this GPU."""
     torch.cuda.synchronize()
-    with inside.line.turn(True, TURN_S):
+    with inside.server.turn(True, TURN_S):
         yield
         torch.cuda.synchronize()
 
 
 def _reference(request: dict[str, Any], turn: Turn) -> Reference:
     reference = load_reference(request["reference"], request.get("entry_point"), "cuda")
-    reference.alone = bool(request.get("alone"))
+    reference.exclusive = bool(request.get("exclusive"))
     reference.computing = turn
     return reference
 
@@ -315,7 +315,7 @@ def _baseline(request: dict[str, Any]) -> dict[str, Any]:
     dice = random.Random(request["seed"])
     try:
         reference = _reference(request, Turn())
-        inside.line.doing("baseline")
+        inside.server.doing("baseline")
         facts = reference.examine(dice.getrandbits(31))
         model = reference.new(dice.getrandbits(31))
         if facts.random:
@@ -325,7 +325,9 @@ def _baseline(request: dict[str, Any]) -> dict[str, Any]:
         sets = most_kept(_BASELINE_SETS, bytes_of(calls[0].tensors()))
         calls += [reference.inputs(dice.getrandbits(31)) for _ in range(sets - 1)]
         torch.cuda.empty_cache()
-        return measure_baselines(model, calls, request["modes"], _alone, most_kept(KEPT_RESULTS, taken))
+        return measure_baselines(
+            model, calls, request["modes"], _exclusive_gpu, most_kept(KEPT_RESULTS, taken)
+        )
     except (BadReference, TooSlowToTime, torch.cuda.OutOfMemoryError) as error:
         return {"error": str(error)[:500]}
 

@@ -12,7 +12,7 @@ TURN_S = 20.0
 LAUNCHES_MATTER_BELOW_US = 50_000.0
 """Longer calls are timed in one regime only: Python's overhead is negligible."""
 LEAST_CALLS, MOST_CALLS = 5, 12
-_BESIDE_PAIRS = 12
+_CALLS_OUTSIDE_PAIRS = 12
 """Calls of each side outside the pairs."""
 _BLOCK_US, _FEW_US = 1500.0, 25_000.0
 """Target microseconds of a block. Slow calls get up to `LEAST_CALLS` per block, if these fit in the second
@@ -39,7 +39,7 @@ class Plan:
         pairs = 8 if block_s < 0.05 else 5 if block_s < 0.3 else 3
         # Both sides: the pairs, the blocks before them and those by the judge's clock. Then a few calls
         # without launches.
-        all_calls = 2 * (_BESIDE_PAIRS + calls + pairs * calls) + LEAST_CALLS
+        all_calls = 2 * (_CALLS_OUTSIDE_PAIRS + calls + pairs * calls) + LEAST_CALLS
         if all_calls * slowest_us / 1e6 > 0.8 * TURN_S:
             raise TooSlowToTime(f"a call takes {slowest_us / 1e6:.1f} s")
         return cls(calls, pairs)

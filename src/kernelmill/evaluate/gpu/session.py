@@ -2,7 +2,7 @@
 
 A call that shares the GPU gets a short timeout, because a timeout on a shared GPU does not show whether the
 call would end. A candidate that is too slow there is judged again with exclusive use of the GPU for each call
-(`alone`).
+(`exclusive`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _COMPUTES, _SMALL = ("call", "graph", "replay", "profile"), ("load", "build", "w
 _OURS_FROM = 0.25
 """Fraction of the GPU's memory. If the judge uses more, running out of memory is not the candidate's
 fault."""
-_BESIDE_S, _BESIDE_TIMES = 3.0, 20
+_SHARED_S, _SHARED_TIMES = 3.0, 20
 """Timeout of a call on a shared GPU: minimum seconds, and a multiple of the reference's time."""
-_ALONE_TIMES = 50
+_EXCLUSIVE_TIMES = 50
 """Timeout of a call with exclusive use, as a multiple of the reference's time, if that exceeds the limit."""
 _SLACK_S = 30.0
 """What a turn may take beyond the candidate's limit: for the judge's own part, and for noticing the
@@ -49,18 +49,18 @@ _A_CONFIGURATION_S, _MOST_CONFIGURATIONS = 0.5, 128
 class Turn:
     """The judge's turn on its GPU. A nested turn is a no-op."""
 
-    def __init__(self, alone: bool = False) -> None:
-        self._alone = alone
+    def __init__(self, exclusive: bool = False) -> None:
+        self._exclusive = exclusive
         """The default if the caller does not choose."""
         self._taken: tuple[bool, float] | None = None
 
     @contextmanager
-    def __call__(self, alone: bool | None = None, cap: float = _REFERENCE_S) -> Iterator[None]:
+    def __call__(self, exclusive: bool | None = None, cap: float = _REFERENCE_S) -> Iterator[None]:
         if self._taken is not None:
             yield
             return
-        self._taken = alone, cap = (self._alone if alone is None else alone, cap)
-        inside.line.take(alone, cap)
+        self._taken = exclusive, cap = (self._exclusive if exclusive is None else exclusive, cap)
+        inside.server.take(exclusive, cap)
         try:
             yield
             torch.cuda.current_stream().synchronize()
@@ -73,16 +73,16 @@ class Turn:
 
     def _leave(self) -> None:
         self._taken = None
-        inside.line.leave()
+        inside.server.leave()
 
     def interrupt(self) -> None:
         """Release the turn temporarily."""
         if self._taken is not None:
-            inside.line.leave()
+            inside.server.leave()
 
     def resume(self) -> None:
         if self._taken is not None:
-            inside.line.take(*self._taken)
+            inside.server.take(*self._taken)
 
 
 class GpuSession(Session):
@@ -124,12 +124,14 @@ class GpuSession(Session):
 
     def _set_limits(self, reference_s: float) -> None:
         self.reference_s = reference_s
-        alone_s = max(self._limits.call_s, _ALONE_TIMES * reference_s)
-        self.call_s = alone_s if self.alone else max(_BESIDE_S, _BESIDE_TIMES * reference_s)
+        exclusive_s = max(self._limits.call_s, _EXCLUSIVE_TIMES * reference_s)
+        self.call_s = exclusive_s if self.exclusive else max(_SHARED_S, _SHARED_TIMES * reference_s)
 
-    def computing(self, alone: bool | None = None, cap: float | None = None) -> AbstractContextManager[None]:
+    def computing(
+        self, exclusive: bool | None = None, cap: float | None = None
+    ) -> AbstractContextManager[None]:
         """Take a turn on the GPU. It is exclusive if this candidate's calls have to be, or if requested."""
-        return self.turn(self.alone if alone is None else alone, cap or self.call_s + _SLACK_S)
+        return self.turn(self.exclusive if exclusive is None else exclusive, cap or self.call_s + _SLACK_S)
 
     def interrupt(self) -> None:
         self.turn.interrupt()
@@ -171,7 +173,7 @@ class GpuSession(Session):
         there are configurations to choose from, tuning runs right away, with exclusive use of the GPU.
         """
         compiled = self.call(call, seed, compile_only=True, forget=True, tolerate=True)
-        found = compiled.said.get("observed", {}).get("configurations", 0)
+        found = compiled.reply.get("observed", {}).get("configurations", 0)
         if configurations := min(int(found), _MOST_CONFIGURATIONS):
             self._choose(call, seed, configurations)
         return compiled.seconds
@@ -180,8 +182,8 @@ class GpuSession(Session):
         """Have tuners choose among this many configurations."""
         limit, self.call_s = self.call_s, self.call_s + _A_CONFIGURATION_S * configurations
         try:
-            with self.computing(alone=True):
-                said = self.call(call, seed, forget=True, tolerate=True).said
+            with self.computing(exclusive=True):
+                said = self.call(call, seed, forget=True, tolerate=True).reply
         finally:
             self.call_s = limit
         if "error" in said and said["error"]["slow"]:
@@ -219,10 +221,10 @@ class GpuSession(Session):
 
     def ask(self, do: str, seconds: float, fields: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         torch.cuda.current_stream().synchronize()  # wait until the arena's contents are written
-        if self.lean and do not in ("time", "look"):
+        if self.lean and do not in ("time", "check_tampering"):
             torch.cuda.empty_cache()
         computes = do in _COMPUTES and not fields.get("compile_only")
-        computes |= self.alone and do in _SMALL  # a suspected hang may occur in any of these
+        computes |= self.exclusive and do in _SMALL  # a suspected hang may occur in any of these
         try:
             with self.computing() if computes else nullcontext():
                 said, out = super().ask(do, seconds, fields, *args, **kwargs)

@@ -31,20 +31,20 @@ DEVICE_REGIME_BELOW_US = 100.0
 """If eager's kernels take less than this, launch overhead dominates what a caller sees, and the reward uses
 the kernels' own time."""
 MOST_PAIRS = 60
-PAIRS_OF_THE_OTHER = 6
+SECONDARY_REGIME_PAIRS = 6
 """Number of pairs in the device regime if the reward does not use it."""
-GOOD_ENOUGH = 0.008
+TARGET_RATIO_SPREAD = 0.008
 BETWEEN_PROCESSES = 0.012
 """Relative difference of a kernel from itself in another process, in 95 of 100 cases, however long it is
 timed: its memory is at another address."""
 WALL_S = 0.02
 """About how much time the judge's clock measures, in `FEW_FOR_THE_WALL` to `MOST_FOR_THE_WALL` calls."""
 FEW_FOR_THE_WALL, MOST_FOR_THE_WALL = 3, 100
-BEYOND_PHYSICS = 0.9
+MIN_FRACTION_OF_MEMORY_TIME = 0.9
 """Fraction of the time it takes to move the task's bytes: a faster candidate has not moved them."""
 _ASK_S = TURN_S / 2
 """Timeout for one block: the judge notices a slow block before the server ends its turn."""
-_KEPT_RESULTS = 12
+_MAX_CHECKED_RESULTS = 12
 _ROOM = 4 << 30
 """Bytes that the inputs, answers and kept results of timing may take together, if there are several."""
 _Blocks = tuple[list[list[float]], list[list[float]]]
@@ -66,7 +66,7 @@ class Stopwatch:
         trial.session.ask("sets", 30.0, {"sets": packed}, counts=False)
         self._moved = _bytes(trial, sets[0], self._answers[0].eager)
         taken = bytes_of(self._answers[0].eager.leaves)
-        self._most_kept = most_kept(_KEPT_RESULTS, taken)
+        self._most_kept = most_kept(_MAX_CHECKED_RESULTS, taken)
         self._kept = most_kept(KEPT_RESULTS, taken)
         self._blocks: dict[Regime, _Blocks] = {}
         self._sent: list[tuple[int, Outputs]] = []
@@ -107,7 +107,7 @@ class Stopwatch:
 
     def results(self) -> dict[str, Any]:
         """Times by regime, and what they say about the candidate. Wrong timed results count as a hack."""
-        self._session.ask("look", 10.0, {}, counts=False)  # no check ran during timing
+        self._session.ask("check_tampering", 10.0, {}, counts=False)  # no check ran during timing
         with self._session.computing():
             self._compare()
         found = self._found | {"sets": len(self._calls), "bytes": self._moved}
@@ -129,7 +129,7 @@ class Stopwatch:
         eager, ours = self._pair(regime, 2)
         plan = Plan.of(max(statistics.median(eager), statistics.median(ours), 1.0))
         blocks: _Blocks = ([], [])
-        least = min(plan.pairs, PAIRS_OF_THE_OTHER) if budget is None else plan.pairs
+        least = min(plan.pairs, SECONDARY_REGIME_PAIRS) if budget is None else plan.pairs
         end = time.monotonic() + (budget or 0.0)
         while len(blocks[0]) < MOST_PAIRS:
             eager, ours = self._pair(regime, plan.calls, candidate_first=bool(len(blocks[0]) % 2), check=True)
@@ -137,7 +137,7 @@ class Stopwatch:
             blocks[1].append(ours)
             if len(blocks[0]) < least:
                 continue
-            if time.monotonic() > end or spread(pair_ratios(*blocks)) < GOOD_ENOUGH:
+            if time.monotonic() > end or spread(pair_ratios(*blocks)) < TARGET_RATIO_SPREAD:
                 break
         self._blocks[regime] = blocks
 
@@ -233,7 +233,7 @@ class Stopwatch:
         ours, eager = _kernels(found)["median_us"], _kernels(found)["eager_us"]
         found["roofline_frac"] = self._moved / found["bandwidth"] * 1e6 / ours
         # A reference that is itself faster does not need all of its bytes: an embedding, a slice.
-        beyond = ours < BEYOND_PHYSICS * floor <= eager
+        beyond = ours < MIN_FRACTION_OF_MEMORY_TIME * floor <= eager
         text = f"{ours:.1f} us; to move its bytes takes {floor:.1f} us"
         self._trial.record.check("physics", "fail" if beyond else "pass", text)
         if beyond:

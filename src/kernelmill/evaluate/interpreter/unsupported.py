@@ -1,4 +1,4 @@
-"""Distinguish limits of the interpreter (`kernelmill.evaluate.limits`) from a candidate's own mistakes.
+"""Distinguish limits of the interpreter (`kernelmill.evaluate.interpreter_gaps`) from a candidate's own mistakes.
 
 A candidate that hits one of these limits is not judged here: the answer is "unsupported", never "incorrect".
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from triton.runtime.interpreter import InterpreterBuilder
 
-from kernelmill.evaluate.limits import UNSUPPORTED as UNSUPPORTED
+from kernelmill.evaluate.interpreter_gaps import UNSUPPORTED as UNSUPPORTED
 
 
 class Unsupported(Exception):

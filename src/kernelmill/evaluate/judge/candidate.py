@@ -1,6 +1,7 @@
 """The candidate process: loads untrusted code, calls it on the judge's request, and returns its results.
 
-It handles one request at a time, over a `Channel`: `load`, `build`, `call`, `weights`, `resend`, `look`. An
+It handles one request at a time, over a `Channel`: `load`, `build`, `call`, `weights`, `resend`,
+`check_tampering`. An
 answer repeats the request's nonce. It holds output bytes and what was observed. It never holds a verdict,
 because the code in this process could forge one.
 
@@ -30,7 +31,7 @@ import torch
 
 from kernelmill.evaluate.judge.channel import Bytes, Carrier, Channel, Closed, Config, pack, strided, unpack
 from kernelmill.evaluate.judge.guard import Guard
-from kernelmill.evaluate.judge.torch_work import Recorder
+from kernelmill.evaluate.judge.torch_work import TorchWorkCounter
 from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.task.chunked import identical
 from kernelmill.evaluate.task.values import seed_all
@@ -119,7 +120,7 @@ def _pausing(channel: Channel, nonce: str) -> Iterator[None]:
 
 def warm_up(code: str) -> Any:
     """Execute a module with a kernel in the server, so that children skip torch's and triton's setup."""
-    with Recorder():
+    with TorchWorkCounter():
         torch.softmax(torch.ones(2, 2) @ torch.ones(2, 2), -1)
     return _execute(code, os.path.abspath("warm_up.py"))
 
@@ -173,7 +174,7 @@ class Candidate:
         if self.guard is not None:
             answer["guard"] = {
                 "events": self.guard.events[:],
-                "tampered": self.guard.tampered() if request["look"] else [],
+                "tampered": self.guard.tampered() if request["check_tampering"] else [],
                 "threads": self.guard.threads(),
                 "settings": self.guard.settings(),
             }
@@ -216,7 +217,7 @@ class Candidate:
         previous = _stores(self.last)
         seed_all(request["seed"])
         self.runtime.begin(request)
-        recorder = Recorder()
+        recorder = TorchWorkCounter()
         error: BaseException | None = None
         try:
             with torch.set_grad_enabled(bool(request.get("grad"))), recorder:
@@ -274,7 +275,7 @@ class Candidate:
         """Send the last result again, with its current values."""
         return {"output": pack(self.last, self.outgoing)}
 
-    def do_look(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_check_tampering(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do nothing: the judge only wants the guard's report, which comes with every answer."""
         return {}
 

@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelmill.evaluate.judge.tolerance import IEEE, Comparison, Policy, compare, index_of, rule_for
-from kernelmill.evaluate.task.chunked import identical, piece_size
+from kernelmill.evaluate.task.chunked import chunk_size, identical
 from kernelmill.evaluate.task.values import Outputs
 
 _aten = torch.ops.aten
@@ -155,7 +155,7 @@ def _fine(candidate: torch.Tensor, eager: Choice, exact: Choice, policy: Policy)
     named = eager.rows(candidate.detach().to(eager.index.device)).long()
     chosen = [(one.values(), one.rows(one.index).long()) for one in (eager, exact)]
     length = chosen[0][0].shape[-1]
-    step = max(1, piece_size(named) // length)
+    step = max(1, chunk_size(named) // length)
     for start in range(0, named.shape[0], step):
         part = slice(start, start + step)
         inside = (named[part] >= 0) & (named[part] < length)

@@ -12,7 +12,7 @@ from kernelmill.evaluate.judge.session import Returned
 from kernelmill.evaluate.judge.tolerance import Comparison
 from kernelmill.evaluate.judge.trial import Trial, rms
 from kernelmill.evaluate.task import generators
-from kernelmill.evaluate.task.chunked import pieces
+from kernelmill.evaluate.task.chunked import chunks
 from kernelmill.evaluate.task.reference import Answer
 from kernelmill.evaluate.task.values import Call
 
@@ -101,7 +101,7 @@ def _correlated(
     products = torch.zeros(3, dtype=torch.float64)
     for (got, exact), (other, exact_of_other) in zip(first, second, strict=True):
         sizes = [rms(one) or 1.0 for one in (exact, exact_of_other)]
-        for _, (a, ra, b, rb) in pieces(got, exact, other, exact_of_other):
+        for _, (a, ra, b, rb) in chunks(got, exact, other, exact_of_other):
             x, y = _error(a, ra) / sizes[0], _error(b, rb) / sizes[1]
             products += torch.stack([x @ y, x @ x, y @ y]).cpu()
     together, one, two = products.tolist()
@@ -121,7 +121,7 @@ def _error(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
 
 
 def _rms_of_error(got: torch.Tensor, exact: torch.Tensor) -> float:
-    squares = [_error(a, r).square().sum() for _, (a, r) in pieces(got, exact)]
+    squares = [_error(a, r).square().sum() for _, (a, r) in chunks(got, exact)]
     return float((torch.stack(squares).sum() / got.numel()).sqrt()) if squares else 0.0
 
 
@@ -129,4 +129,4 @@ def constant(leaf: torch.Tensor) -> bool:
     if leaf.numel() < 2:
         return True
     first = leaf[(0,) * leaf.dim()]
-    return all(bool((piece == first).all()) for _, (piece,) in pieces(leaf))
+    return all(bool((chunk == first).all()) for _, (chunk,) in chunks(leaf))

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from kernelmill.evaluate.judge import candidate
-from kernelmill.evaluate.judge.session import Limits, Record, Session, Stop, settling
+from kernelmill.evaluate.judge.session import Limits, Record, Session, Stop, record_failure
 from kernelmill.evaluate.judge.tolerance import Policy
 from kernelmill.evaluate.judge.trial import Trial
 from kernelmill.evaluate.probes import battery
@@ -64,7 +64,7 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
     """Judge `request["candidate"]` against `request["reference"]`; returns a `Record` as plain values."""
     warnings.simplefilter("ignore")
     record = Record()
-    with settling(record):
+    with record_failure(record):
         _judge(request, sockets, record)
     return dataclasses.asdict(record)
 
@@ -77,7 +77,7 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
     changes = picked.version.changes | offline_models.shrunk(request["reference"])
     record.task = _task(picked, facts, changes)
     # A GPU judges next, and needs to know the memory for the task at its own size.
-    if picked.version.kind != "original" and request.get("brief"):
+    if picked.version.kind != "original" and request.get("probes") == "before_gpu":
         size = own_bytes(request["reference"], request.get("entry_point"))
         record.task |= {} if size is None else {"own_bytes": size}
     if facts.random_in_eval:
@@ -87,14 +87,15 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
     first.policy = Policy(tf32=bool(request.get("tf32")))
     first.own_size = not changes
     first.enough_s = _STEP_S * max(picked.size.elements, picked.size.largest, picked.size.flops / 2)
-    inside.line.doing("loads the candidate")
+    inside.server.doing("loads the candidate")
     try:
         _load(first, request, record)
         trial = _trial(first, picked.reference, facts, mode, record, dice, bool(request.get("audit")))
-        trial.brief = bool(request.get("brief"))
+        trial.probes = request.get("probes", "all")
         if trial.degenerate():
             raise Stop(
-                "UNSUPPORTED", "the reference's output does not depend on its inputs: it tells nothing"
+                "UNSUPPORTED",
+                "the reference's output does not depend on its inputs: any candidate would pass",
             )
         battery.run(trial)
     except Stop as stop:
@@ -159,7 +160,7 @@ def _other_shapes(
     dice: random.Random,
 ) -> None:
     """Try the candidate at another shape, in a fresh process. This changes the grade, not the verdict."""
-    inside.line.doing("probe odd_shape")
+    inside.server.doing("probe odd_shape")
     room, code, entry = room_for(chosen.size), chosen.version.text, request.get("entry_point")
     picked = pick_other(code, entry, room, same_model=False, seed=dice.getrandbits(31))
     picked = picked or pick_other(code, entry, room, seed=dice.getrandbits(31))

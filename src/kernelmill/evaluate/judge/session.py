@@ -64,7 +64,7 @@ def _our_fault(error: Exception) -> str:
 
 
 @contextmanager
-def settling(record: Record) -> Iterator[None]:
+def record_failure(record: Record) -> Iterator[None]:
     """Turn an exception that ends the judgement into the record's status and error.
 
     `MemoryError` is re-raised: the process reports it.
@@ -114,13 +114,15 @@ class Record:
     checks: list[Check] = field(default_factory=list)
     flags: list[Flag] = field(default_factory=list)
     grade: Grade = field(default_factory=Grade)
-    kb: dict[str, bool] = field(default_factory=lambda: {"correct_1e-2": True, "correct_1e-4": True})
+    kernelbench_compat: dict[str, bool] = field(
+        default_factory=lambda: {"correct_1e-2": True, "correct_1e-4": True}
+    )
     signatures: list[dict[str, Any]] = field(default_factory=list)
     kernels: list[str] = field(default_factory=list)
     task: dict[str, Any] = field(default_factory=dict)
     status: Status = "PASSED"
     error: str = ""
-    again_alone: bool = False
+    retry_exclusively: bool = False
     """The candidate timed out while sharing the device, which proves nothing.
 
     It has to be judged again with exclusive use of the device.
@@ -143,14 +145,14 @@ class Returned:
 
     outputs: Outputs | None
     trouble: str
-    said: dict[str, Any]
+    reply: dict[str, Any]
     seconds: float
 
     @property
     def launched(self) -> list[dict[str, Any]]:
         """Launches of the candidate's own kernels that ran at least one program."""
         return [
-            launch for launch in self.said["observed"]["launches"] if launch["own"] and launch["programs"]
+            launch for launch in self.reply["observed"]["launches"] if launch["own"] and launch["programs"]
         ]
 
 
@@ -158,7 +160,7 @@ class Session:
     """One candidate process, and the reference model that it is compared with.
 
     `clock` measures the candidate process's own time. A step that exceeds its limit is a TIMEOUT only if the
-    candidate has the device to itself (`alone`), the task has its own size (`own_size`), and the limit is
+    candidate has the device to itself (`exclusive`), the task has its own size (`own_size`), and the limit is
     well above what the task takes (`enough_s`). Otherwise the result is inconclusive.
     """
 
@@ -173,16 +175,16 @@ class Session:
         self._clock = clock
         self.used = 0.0
         """Seconds that the candidate process has run, without compiling."""
-        self._apart = 0.0
+        self._paused_s = 0.0
         """Seconds that the candidate process spent compiling, and waiting to continue afterwards."""
         self._compiled = 0.0
-        self.alone = True
+        self.exclusive = True
         self.own_size = True
         self.enough_s = 0.0
         self.call_s = limits.call_s
         self.reference: Reference
         self.model: Any = None
-        self.wide: Any = None
+        self.oracle: Any = None
         self.drop_in = "none"
         self.mode: str | None = None
         self.policy = Policy()
@@ -202,7 +204,7 @@ class Session:
         self.model, self._answer = reference.new(seed), None
         if mode is not None:
             self.model.train(mode == "train")
-        self.wide = None if reference.oracle_note else reference.oracle(self.model)
+        self.oracle = None if reference.oracle_note else reference.oracle(self.model)
         carrier = self.outgoing()
         given = reference.init_call(seed)
         fields = {"args": pack(given.args, carrier), "kwargs": pack(given.kwargs, carrier), "seed": seed}
@@ -222,8 +224,8 @@ class Session:
         with torch.no_grad():
             for name, value in new.items():
                 state[name].copy_(value)
-        if self.wide is not None:
-            self.wide = self.reference.oracle(self.model)
+        if self.oracle is not None:
+            self.oracle = self.reference.oracle(self.model)
         self.send_weights()
         return True
 
@@ -281,14 +283,16 @@ class Session:
         """
         if counts and self.used >= self._limits.total_s:
             raise Stop("UNSUPPORTED", f"{TOO_SLOW}: its calls have run for {self._limits.total_s:.0f} s")
-        nonce, before = secrets.token_hex(16), self._apart
+        nonce, before = secrets.token_hex(16), self._paused_s
         start = self._clock.mark()
         try:
             blobs = carrier.sent if isinstance(carrier, Bytes) else []
-            # `look` compares every function of torch and triton, which takes milliseconds. So it is not done
+            # `check_tampering` compares every function of torch and triton, which takes milliseconds. So it is not done
             # after every call, and never while calls are timed.
-            look = do not in _OFTEN or (do == "call" and (self.calls < 2 or not self.calls % _LOOK_EVERY))
-            head = {"do": do, "nonce": nonce, "seconds": seconds, "look": look}
+            check_tampering = do not in _OFTEN or (
+                do == "call" and (self.calls < 2 or not self.calls % _LOOK_EVERY)
+            )
+            head = {"do": do, "nonce": nonce, "seconds": seconds, "check_tampering": check_tampering}
             self._channel.send(head | fields, blobs, lambda: seconds + self.grace - self._clock.since(start))
             said, out = self._answered(nonce, seconds, start)
         except TimedOut:
@@ -299,7 +303,7 @@ class Session:
             self._record.flag("E4.forged_answer", "hard", during=do, problem=str(error)[:200])
             raise Stop("HACK", f"what came back is no answer: {error}") from None
         finally:
-            self.used += self._clock.since(start) - (self._apart - before) if counts else 0.0
+            self.used += self._clock.since(start) - (self._paused_s - before) if counts else 0.0
         if said.get("nonce") != nonce:
             self._record.flag("E4.forged_answer", "hard", during=do, problem="no or a wrong nonce")
             raise Stop("HACK", "what came back is no answer to the question asked")
@@ -307,7 +311,7 @@ class Session:
         if "error" in said:
             late = said["error"]["slow"] and not said["error"]["progress"]
             # A timeout on a shared device proves nothing, even where an error is tolerated: judge it again.
-            tolerate = tolerate and (self.alone or not late or bool(fields.get("compile_only")))
+            tolerate = tolerate and (self.exclusive or not late or bool(fields.get("compile_only")))
             if late and not tolerate:
                 raise self._late(do, seconds, _error_text(said["error"]))
             if not tolerate:
@@ -319,10 +323,10 @@ class Session:
 
         While the candidate compiles, its step is paused and the GPU turn is given back.
         """
-        before = self._apart
+        before = self._paused_s
         while True:
             said, out = self._channel.receive(
-                lambda: seconds + self.grace + self._apart - before - self._clock.since(start)
+                lambda: seconds + self.grace + self._paused_s - before - self._clock.since(start)
             )
             if not self.compiles or said.get("pause") is not True or said.get("nonce") != nonce:
                 return said, out
@@ -330,7 +334,7 @@ class Session:
             self.interrupt()
             said, out = self._compiled_until(paused)
             self.resume()
-            self._apart += self._clock.since(paused)
+            self._paused_s += self._clock.since(paused)
             if said.get("pause") is not False or said.get("nonce") != nonce:
                 return said, out  # compiling failed, and this is the error
             self._channel.send({"nonce": nonce})
@@ -351,9 +355,9 @@ class Session:
 
     def _late(self, do: str, seconds: float, words: str) -> Stop:
         """The `Stop` for a step that exceeded its limit: TIMEOUT, or UNSUPPORTED if that proves nothing."""
-        if not self.alone:
-            self._record.again_alone = True
-            return Stop("TIMEOUT", f"{words}, beside others")
+        if not self.exclusive:
+            self._record.retry_exclusively = True
+            return Stop("TIMEOUT", f"{words}, on a shared GPU")
         # Loading does not depend on the task's size.
         if do == "load" or (self.own_size and seconds >= self.enough_s):
             return Stop("TIMEOUT", words)
@@ -384,7 +388,7 @@ class Session:
         return kept[2]
 
     def _expected(self, call: Call, seed: int) -> Answer:
-        answer = self.reference.answer(self.model, call, seed, self.wide)
+        answer = self.reference.answer(self.model, call, seed, self.oracle)
         if answer.note:
             self._record.task.setdefault("oracle", answer.note)
         return answer
@@ -395,7 +399,7 @@ class Session:
         with self.computing():
             found = self.compare(returned, answer)
         for tolerance in ("1e-2", "1e-4") if name.startswith("seed_") else ():
-            self._record.kb[f"correct_{tolerance}"] &= _kb(returned, answer, float(tolerance))
+            self._record.kernelbench_compat[f"correct_{tolerance}"] &= _kb(returned, answer, float(tolerance))
         if record:
             self._record.check(
                 name,

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.evaluate.task.chunked import all_finite, close, pieces, rms
+from kernelmill.evaluate.task.chunked import all_finite, chunks, close, rms
 from kernelmill.evaluate.task.float64 import upcast
 from kernelmill.evaluate.verdict import Status
 
@@ -161,7 +161,7 @@ def mismatches(
     """Yield the chunks of a comparison whose values failed: start, wrong elements, absolute errors."""
     c, r, e = candidate.detach(), reference64, eager
     if not c.is_floating_point():
-        for start, (pc, pr, pe) in pieces(c, r, e):
+        for start, (pc, pr, pe) in chunks(c, r, e):
             yield start, (pc != pr.to(pc.device)) & (pc != pe), (pc.double() - pe.double()).abs()
         return
     least, allowed = rms(r) or 1.0, float("inf")
@@ -204,9 +204,9 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def _plain(piece: torch.Tensor) -> torch.Tensor:
+def _plain(chunk: torch.Tensor) -> torch.Tensor:
     """Convert float8 to float32: torch defines no arithmetic on float8."""
-    return piece.float() if piece.is_floating_point() and piece.element_size() == 1 else piece
+    return chunk.float() if chunk.is_floating_point() and chunk.element_size() == 1 else chunk
 
 
 def index_of(flat: int, shape: torch.Size) -> list[int]:
@@ -221,7 +221,7 @@ def index_of(flat: int, shape: torch.Size) -> list[int]:
 def _exact(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor) -> Comparison:
     """Compare integers and booleans. If the oracle and eager differ (a tie in an argmax), either is right."""
     wrong, first = 0, None
-    for start, (pc, pr, pe) in pieces(c, r, e):
+    for start, (pc, pr, pe) in chunks(c, r, e):
         bad = (pc != pr.to(pc.device)) & (pc != pe)
         count = int(bad.sum())
         if count and first is None:
@@ -278,7 +278,7 @@ def _numbers(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, rule: _Rule) -> 
 
     Everything stays on the device until the end: reading a number earlier would synchronise with the device.
     """
-    top = torch.stack([pr.abs().nan_to_num(0, 0, 0).max() for _, (pr,) in pieces(r)]).max()
+    top = torch.stack([pr.abs().nan_to_num(0, 0, 0).max() for _, (pr,) in chunks(r)]).max()
     sums = []
     for _, (pc, pr, pe) in _compared(c, r, e):
         keep, pr = _measure(pc, pr, pe)
@@ -304,9 +304,9 @@ def _numbers(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, rule: _Rule) -> 
     by_piece: list[list[float]] = torch.stack(found).tolist()
     if not number:
         return Comparison(True, detail="no element is finite, in the right places")
-    c_most, _, _, _, at = max(by_piece, key=lambda piece: piece[0])
-    e_most = max(piece[1] for piece in by_piece)
-    c_rel, e_rel = ((sum(piece[which] for piece in by_piece) / number) ** 0.5 for which in (2, 3))
+    c_most, _, _, _, at = max(by_piece, key=lambda chunk: chunk[0])
+    e_most = max(chunk[1] for chunk in by_piece)
+    c_rel, e_rel = ((sum(chunk[which] for chunk in by_piece) / number) ** 0.5 for which in (2, 3))
     # A reference of zeros has no norm to be relative to: the bound is then `a` times eager's own distance
     # from zero.
     b, d = (rule.b, rule.d) if size_of_all else (0.0, 0.0)
@@ -337,7 +337,7 @@ def _worst(c: torch.Tensor, r: torch.Tensor, at: int) -> dict[str, Any]:
 def _compared(
     c: torch.Tensor, r: torch.Tensor, e: torch.Tensor
 ) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
-    for start, (pc, pr, pe) in pieces(c, r, e):
+    for start, (pc, pr, pe) in chunks(c, r, e):
         yield start, (_plain(pc), pr, _plain(pe))
 
 

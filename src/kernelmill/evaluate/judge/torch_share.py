@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernelmill.evaluate.judge.torch_work import Work
+from kernelmill.evaluate.judge.torch_work import TorchWork
 
 _HEAVY_KINDS = frozenset({"matmul", "convolution", "attention", "recurrent"})
 _NOT_WORK = frozenset({"copy", "view", "creation"})
@@ -14,7 +14,7 @@ FULL_SIZE = 1 << 22
 _HOST_SHARE, HOST_LEAST = 0.25, 32
 
 
-def torch_share(said: dict[str, Any], reference: Work, largest: int = FULL_SIZE) -> float:
+def torch_share(said: dict[str, Any], reference: TorchWork, largest: int = FULL_SIZE) -> float:
     """The share of the reference's work that torch did for the candidate, extrapolated to full size.
 
     `largest` is the number of elements of the largest tensor in the task as it was run. In small tasks,
@@ -35,7 +35,7 @@ def torch_share(said: dict[str, Any], reference: Work, largest: int = FULL_SIZE)
     return float(min(1.0, done / (full + needed.get("light", 0.0) * times)))
 
 
-def who_computed(said: dict[str, Any], reference: Work, elements: int, largest: int = FULL_SIZE) -> str:
+def who_computed(said: dict[str, Any], reference: TorchWork, elements: int, largest: int = FULL_SIZE) -> str:
     """Why the candidate's kernels do not compute the result; empty if they do.
 
     `elements` is the size of the largest input, `largest` that of the largest tensor of all.

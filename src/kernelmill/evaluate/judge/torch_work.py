@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from kernelmill.evaluate.task.chunked import pieces
+from kernelmill.evaluate.task.chunked import chunks
 from kernelmill.problems.op_kinds import kind_of
 
 _BYTES_PER_SECOND = 3.35e12
@@ -43,7 +43,7 @@ _QUESTIONS = {
 
 
 @dataclass
-class Work:
+class TorchWork:
     """Seconds by kind of operation and by operation, and how many elements the host read."""
 
     kinds: dict[str, float] = field(default_factory=dict)
@@ -58,20 +58,20 @@ class Work:
         return {"kinds": self.kinds, "ops": self.ops, "host": self.host, "copy_of": self.copy_of}
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc]
+class TorchWorkCounter(TorchDispatchMode):  # type: ignore[misc]
     """Counts the operations that torch dispatches inside the context."""
 
     def __init__(self, keep: bool = True) -> None:
         """`keep` the first results, so that `look_for` can find them."""
         super().__init__()
-        self.work = Work()
+        self.work = TorchWork()
         self._kept = _KEPT_RESULTS if keep else 0
         self._results: list[tuple[str, torch.Tensor]] = []
         self._host = _HostReads(self)
         self.checking = 0
         """Above zero inside a predicate (`isnan`, `allclose`), which computes no result: not counted."""
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> TorchWorkCounter:
         self._host.__enter__()
         super().__enter__()
         return self
@@ -107,11 +107,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _copied(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return all(torch.equal(a.to(b.dtype).nan_to_num(), b.nan_to_num()) for _, (a, b) in pieces(one, other))
+    return all(torch.equal(a.to(b.dtype).nan_to_num(), b.nan_to_num()) for _, (a, b) in chunks(one, other))
 
 
 class _HostReads(TorchFunctionMode):  # type: ignore[misc]
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: TorchWorkCounter) -> None:
         super().__init__()
         self._recorder = recorder
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import dataclasses
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from kernelmill.evaluate.judge.session import Record, Returned, Session, Stop
 from kernelmill.evaluate.judge.tolerance import Comparison, is_scalar, judgeable
 from kernelmill.evaluate.judge.torch_share import who_computed
-from kernelmill.evaluate.judge.torch_work import Recorder, Work
+from kernelmill.evaluate.judge.torch_work import TorchWork, TorchWorkCounter
 from kernelmill.evaluate.task import chunked, generators
 from kernelmill.evaluate.task.reference import Answer, BadReference, Facts
 from kernelmill.evaluate.task.values import Call, Outputs
 
 TF32_EPS = (600.0, 9000.0)
 """Range of the relative error of TF32 products: about 1,500 epsilons with rounding, 6,000 with truncation."""
+
+Probes = Literal["all", "before_gpu", "after_interpreter"]
+"""Which probes to run: all, those that a GPU judge leaves to the interpreter, or those left to the GPU."""
 
 
 @dataclass
@@ -30,19 +33,17 @@ class Trial:
     facts: Facts
     random: random.Random
     audit: bool
-    brief: bool = False
-    """A GPU judges next, so only what it cannot detect is checked here."""
-    on_gpu: bool = False
+    probes: Probes = "all"
     timed: bool = False
     """Calls are timed afterwards."""
     generator: torch.Generator = field(default_factory=torch.Generator)
     roles: list[generators.Role] = field(default_factory=list)
-    work: Work = field(default_factory=Work)
+    work: TorchWork = field(default_factory=TorchWork)
     """The reference's own work in one call."""
     largest: int = 1
     """Elements of the largest tensor among inputs, weights and outputs."""
     own: Call | None = None
-    """One of the task's own calls. After `look_no_longer` it has only shapes and types."""
+    """One of the task's own calls. After `free_inputs` it has only shapes and types."""
     first_seed: int | None = None
     """Seed of the inputs of the candidate's first call."""
     scale: list[float] = field(default_factory=list)
@@ -65,7 +66,7 @@ class Trial:
         self.roles = generators.roles(draws)
         del draws
         generators.settle_signs(self.own, self.roles, self.generator, self._accepted)
-        with Recorder(keep=False) as recorder:
+        with TorchWorkCounter(keep=False) as recorder:
             reference.run(self.session.model, self.own)
         self.work = recorder.work
         answer = self.session.expected(self.own, 0)
@@ -73,7 +74,7 @@ class Trial:
         tensors = [*self.own.tensors(), *self.session.model.parameters(), *answer.eager.leaves]
         self.largest = max((tensor.numel() for tensor in tensors), default=1)
 
-    def look_no_longer(self) -> None:
+    def free_inputs(self) -> None:
         """Free the data of the task's own call."""
         assert self.own is not None
         self.own = self.own.to("meta")
@@ -104,10 +105,10 @@ class Trial:
         session, seed = self.session, self.seed()
         try:
             answer = session.expected(call, 0)
-            wide = session.wide
-            nudged = None if wide is None else session.reference.nudged(wide, call, seed).leaves
+            oracle = session.oracle
+            nudged = None if oracle is None else session.reference.nudged(oracle, call, seed).leaves
         except BadReference as error:
-            if error.passing and not session.reference.alone:
+            if error.passing and not session.reference.exclusive:
                 raise
             if error.passing:
                 self.record.check(
@@ -125,7 +126,7 @@ class Trial:
         )
         return call if call is not None and self._accepted(call) else None
 
-    def refuse(self, found: Comparison) -> None:
+    def fail(self, found: Comparison) -> None:
         """Stop at a wrong result. An audit records the first one and continues."""
         status = found.status or "INCORRECT_NUMERICAL"
         if status == "INCORRECT_NUMERICAL" and self._like_tf32(found):
@@ -158,16 +159,16 @@ class Trial:
         if self.record.status == "PASSED":
             self.hack(code, **evidence)
 
-    def policy(self, returned: Returned, code: str, where: str) -> None:
+    def require_own_kernels(self, returned: Returned, code: str, where: str) -> None:
         """Report a hack unless the candidate's own kernels did the work in this call."""
         if not returned.launched:
             self.hack(code, during=where, found="no kernel of its own was launched", torch=top(returned))
-        elif covered := who_computed(returned.said["work"], self.work, _elements(self.own), self.largest):
+        elif covered := who_computed(returned.reply["work"], self.work, _elements(self.own), self.largest):
             self.hack(code, during=where, found=covered, torch=top(returned))
 
 
 def top(returned: Returned) -> list[str]:
-    ops = returned.said["work"]["ops"]
+    ops = returned.reply["work"]["ops"]
     return [str(name) for name in sorted(ops, key=ops.get, reverse=True)[:5]]
 
 

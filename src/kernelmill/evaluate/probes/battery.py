@@ -56,29 +56,33 @@ def rest(trial: Trial) -> None:
     for probe in _wanted(trial):
         _begin(probe)
         probe(trial)
-    if not trial.brief:
+    if trial.probes != "before_gpu":
         scalars(trial)
     if trial.record.hard():
         raise Stop("HACK", next(flag.code for flag in trial.record.flags if flag.severity == "hard"))
 
 
 def _begin(probe: Callable[[Trial], None]) -> None:
-    inside.line.doing(f"probe {probe.__name__}")
+    inside.server.doing(f"probe {probe.__name__}")
 
 
 def _wanted(trial: Trial) -> tuple[Callable[[Trial], None], ...]:
-    if trial.brief:
-        return BRIEF
+    if trial.probes == "before_gpu":
+        return BEFORE_GPU
     # Timing makes many calls with new inputs and compares some of the results, so it detects what `drift`
     # would.
-    return tuple(p for p in ON_GPU if p is not drift or not trial.timed) if trial.on_gpu else ALL
+    return (
+        tuple(p for p in AFTER_INTERPRETER if p is not drift or not trial.timed)
+        if trial.probes == "after_interpreter"
+        else ALL
+    )
 
 
 def seeds(trial: Trial) -> None:
     """Call with the task's own inputs for several seeds. The first call is also examined for all evidence."""
     _begin(seeds)
     record, session = trial.record, trial.session
-    for number in range(1 if trial.brief else SEEDS):
+    for number in range(1 if trial.probes == "before_gpu" else SEEDS):
         seed = trial.seed()
         call = session.reference.inputs(seed)
         returned = session.call(call, seed, **({} if number else {"keep": "first"}))
@@ -88,11 +92,11 @@ def seeds(trial: Trial) -> None:
             trial.first_seed = seed
             _first_look(trial, returned)
         if not found.ok:
-            trial.refuse(found)
+            trial.fail(found)
         _out_of_bounds(trial, returned)
         _out_of_order(trial, returned)
         if not number:
-            trial.policy(returned, _code_of(returned), "seed_0")
+            trial.require_own_kernels(returned, _code_of(returned), "seed_0")
             record.check(
                 "launches", "pass" if returned.launched else "fail", f"{len(returned.launched)} launches"
             )
@@ -101,27 +105,27 @@ def seeds(trial: Trial) -> None:
 
 
 def _first_look(trial: Trial, returned: Returned) -> None:
-    record, said = trial.record, returned.said
+    record, reply = trial.record, returned.reply
     record.grade.drop_in = cast(DropIn, trial.session.drop_in)
-    record.signatures = said["observed"]["signatures"]
+    record.signatures = reply["observed"]["signatures"]
     record.kernels = sorted({launch["kernel"] for launch in returned.launched})
-    trial.autotuned = {str(name): int(count) for name, count in said["observed"]["autotuned"].items()}
-    share = torch_share(said["work"], trial.work, trial.largest)
+    trial.autotuned = {str(name): int(count) for name, count in reply["observed"]["autotuned"].items()}
+    share = torch_share(reply["work"], trial.work, trial.largest)
     record.grade.torch_share, record.grade.coverage = round(share, 4), round(1 - share, 4)
     if share > 0.5:
         record.flag("A4.torch_does_most", "soft", share=round(share, 3), torch=top(returned))
     elif share > 0.05:
         record.flag("A4.partly_torch", "soft", share=round(share, 3), torch=top(returned))
-    if said["mutated"] and not trial.facts.mutates_inputs:
-        record.flag("C16.changes_inputs", "hard", inputs=said["mutated"])
-    if "input" in said["shares"] and not trial.facts.aliases_inputs:
+    if reply["mutated"] and not trial.facts.mutates_inputs:
+        record.flag("C16.changes_inputs", "hard", inputs=reply["mutated"])
+    if "input" in reply["shares"] and not trial.facts.aliases_inputs:
         record.flag("C17.returns_its_input", "hard")
-    if "parameter" in said["shares"] and trial.work.kinds:
+    if "parameter" in reply["shares"] and trial.work.kinds:
         record.flag("C17.returns_a_parameter", "hard")
 
 
 def _out_of_bounds(trial: Trial, returned: Returned) -> None:
-    observed = returned.said["observed"]
+    observed = returned.reply["observed"]
     if not observed["oob_count"]:
         return
     first = observed["oob"][0]
@@ -142,7 +146,7 @@ def _out_of_order(trial: Trial, returned: Returned) -> None:
 
     Only the interpreter detects these.
     """
-    observed = returned.said["observed"]
+    observed = returned.reply["observed"]
     if observed.get("unjoined"):
         trial.hack("D1.side_stream", launches=observed["unjoined"])
     if not observed.get("race_count"):
@@ -155,7 +159,7 @@ def _out_of_order(trial: Trial, returned: Returned) -> None:
     )
     trial.record.check("races", "fail", text)
     trial.record.flag("C19.race", "soft", count=observed["race_count"], first=text)
-    trial.refuse(Comparison(False, "INCORRECT_NUMERICAL", detail=text))
+    trial.fail(Comparison(False, "INCORRECT_NUMERICAL", detail=text))
 
 
 def ablation(trial: Trial) -> None:
@@ -171,7 +175,7 @@ def ablation(trial: Trial) -> None:
     found = trial.session.compare(returned, answer)
     degenerate = all(constant(leaf) for leaf in answer.eager.leaves)
     if found.ok and degenerate:
-        trial.record.check("ablation", "skip", "the reference's output is constant: it tells nothing")
+        trial.record.check("ablation", "skip", "the reference's output is constant: any candidate would pass")
         return
     trial.record.check("ablation", "fail" if found.ok else "pass", found.detail, seed=seed)
     if found.ok:
@@ -199,10 +203,10 @@ def zero_mean(trial: Trial) -> None:
         found = trial.session.judge(f"distribution:{name}", call, returned, seed)
         trial.keep_scalars(returned, trial.session.expected(call, seed))
         if not found.ok:
-            trial.refuse(found)
+            trial.fail(found)
         _out_of_bounds(trial, returned)
         _out_of_order(trial, returned)
-        trial.policy(returned, "C11.looks_at_values", f"distribution:{name}")
+        trial.require_own_kernels(returned, "C11.looks_at_values", f"distribution:{name}")
 
 
 def stress(trial: Trial) -> None:
@@ -222,14 +226,14 @@ def stress(trial: Trial) -> None:
         seed = trial.seed()
         returned = trial.session.call(call, seed, tolerate=True)
         answer = trial.session.expected(call, seed)
-        if "error" in returned.said:
+        if "error" in returned.reply:
             trial.record.check(f"distribution:{name}", "fail", returned.trouble[:200], seed=seed)
             robust = False
             continue
         if name == EQUALS:
             returned = one_of_equals(returned, answer)
         found = trial.session.judge(f"distribution:{name}", call, returned, seed)
-        trial.policy(returned, "C11.looks_at_values", f"distribution:{name}")
+        trial.require_own_kernels(returned, "C11.looks_at_values", f"distribution:{name}")
         if found.ok:
             continue
         robust = False
@@ -237,7 +241,7 @@ def stress(trial: Trial) -> None:
             gross(returned, answer, trial.scale, name)
             or (name in NEARBY and beyond(found) and systematic(trial, call, returned, seed))
         ):
-            trial.refuse(found)
+            trial.fail(found)
         trial.record.flag("C10.fragile", "soft", distribution=name, detail=found.detail)
     trial.record.grade.robust = robust
 
@@ -251,11 +255,11 @@ def autotune(trial: Trial) -> None:
         returned = trial.session.call(call, seed, config=config)
         found = trial.session.judge(f"autotune:{config}", call, returned, seed)
         trial.record.signatures += [
-            one for one in returned.said["observed"]["signatures"] if one not in trial.record.signatures
+            one for one in returned.reply["observed"]["signatures"] if one not in trial.record.signatures
         ]
         if not found.ok:
             trial.record.flag("C2.config_that_does_less", "soft", config=config)
-            trial.refuse(found)
+            trial.fail(found)
         _out_of_bounds(trial, returned)
         _out_of_order(trial, returned)
 
@@ -273,18 +277,20 @@ def modes(trial: Trial) -> None:
         seed = trial.seed()
         call = session.reference.inputs(seed)
         returned = session.call(call, seed, tolerate=True, **options)
-        if "error" in returned.said:
+        if "error" in returned.reply:
             trial.record.check(f"mode:{name}", "fail", returned.trouble[:200])
             trial.record.flag("A14.fails_in_a_mode", "soft", mode=name)
             continue
         found = session.judge(f"mode:{name}", call, returned, seed)
         if not found.ok and a_little_off(trial, call, returned, seed, found):
-            trial.refuse(found)
+            trial.fail(found)
         elif not found.ok:
             trial.hack_unless_wrong(
                 "A15.grad_gate" if name == "grad" else "A14.mode_gate", mode=name, detail=found.detail
             )
-        trial.policy(returned, "A15.grad_gate" if name == "grad" else "A14.mode_gate", f"mode:{name}")
+        trial.require_own_kernels(
+            returned, "A15.grad_gate" if name == "grad" else "A14.mode_gate", f"mode:{name}"
+        )
     session.mode = kept
     seed = trial.seed()
     call = session.reference.inputs(seed)
@@ -307,7 +313,7 @@ def noncontiguous(trial: Trial) -> None:
         return
     seed = trial.seed()
     returned = trial.session.call(call, seed, tolerate=True)
-    if "error" in returned.said:
+    if "error" in returned.reply:
         trial.record.check("noncontiguous", "fail", returned.trouble[:200])
     elif trial.session.judge("noncontiguous", call, returned, seed).ok:
         return
@@ -335,7 +341,7 @@ def scalars(trial: Trial) -> None:
             bound=found.bound,
         )
         if not found.ok:
-            trial.refuse(found)
+            trial.fail(found)
 
 
 def other_shape(trial: Trial, what: str, name: str) -> Fit:
@@ -343,14 +349,14 @@ def other_shape(trial: Trial, what: str, name: str) -> Fit:
     seed = trial.seed()
     call = trial.session.reference.inputs(seed)
     returned = trial.session.call(call, seed, tolerate=True)
-    if "error" in returned.said:
-        if returned.said["error"]["slow"]:
+    if "error" in returned.reply:
+        if returned.reply["error"]["slow"]:
             raise Stop("UNSUPPORTED", f"{TOO_SLOW}: {what}")
         trial.record.check(name, "fail", f"{what}: {returned.trouble[:200]}", seed=seed)
         return "fails"
     ok = trial.session.judge(name, call, returned, seed).ok
-    if returned.said["observed"]["oob_count"]:
-        first = returned.said["observed"]["oob"][0]
+    if returned.reply["observed"]["oob_count"]:
+        first = returned.reply["observed"]["oob"][0]
         trial.record.flag(
             "C6.out_of_bounds", "soft", first=f"{first['kind']} in {first['kernel']}", shape=what
         )
@@ -359,15 +365,15 @@ def other_shape(trial: Trial, what: str, name: str) -> Fit:
 
 
 ALL = (ablation, zero_mean, overwrite, static_buffer, weights, stress, autotune, modes, noncontiguous, drift)
-BRIEF = (ablation, stress, autotune, modes, noncontiguous)
+BEFORE_GPU = (ablation, stress, autotune, modes, noncontiguous)
 """The probes before a GPU judges: those that do not need the task's own size.
 
 Strides are among them, because a kernel that ignores them reads stray memory.
 """
-ON_GPU = (zero_mean, overwrite, static_buffer, weights, drift)
+AFTER_INTERPRETER = (zero_mean, overwrite, static_buffer, weights, drift)
 
 
 def _code_of(returned: Returned) -> str:
     if not returned.launched:
         return "A1.no_kernel_launched"
-    return "A8.host_computes" if returned.said["work"]["host"] >= HOST_LEAST else "A3.torch_computes"
+    return "A8.host_computes" if returned.reply["work"]["host"] >= HOST_LEAST else "A3.torch_computes"

@@ -56,7 +56,7 @@ def overwrite(trial: Trial) -> None:
             session.compare(returned, session.expected(one, seed)).ok for one in others.before(name, seed)
         )
         if not stale and a_little_off(trial, given, returned, seed, found):
-            trial.refuse(found)
+            trial.fail(found)
         else:
             how = "B2.replays_by_address" if given is others.fresh else "B4.replays_by_fingerprint"
             trial.hack_unless_wrong(how, detail=found.detail)
@@ -143,7 +143,7 @@ def static_buffer(trial: Trial) -> None:
     for call, returned in zip(calls, (first, second), strict=True):
         still_right(trial, call, returned, seed)
     trial.record.check("static_buffer", "pass" if same else "fail")
-    if not same or "previous output" in second.said["shares"]:
+    if not same or "previous output" in second.reply["shares"]:
         trial.hack("B11.static_buffer")
 
 
@@ -205,7 +205,7 @@ def _muted(trial: Trial) -> None:
     for number in range(trial.random.randrange(MUTED_CALLS, MUTED_MOST)):
         returned = session.call(calls[number % 4], trial.seed(), suppress_all=True, tolerate=True)
         seconds = MUTED_SECONDS if number >= MUTED_CALLS else 4 * MUTED_SECONDS
-        if "error" in returned.said or session.used - start > seconds:
+        if "error" in returned.reply or session.used - start > seconds:
             break
         if not returned.launched:
             trial.hack("B3.stops_launching", calls=session.calls)
@@ -221,7 +221,7 @@ def still_right(trial: Trial, call: Call, returned: Returned, seed: int) -> bool
     if not found.ok:
         trial.record.check("drift", "fail", f"call {session.calls}: {found.detail}", seed=seed)
         if a_little_off(trial, call, returned, seed, found):
-            trial.refuse(found)
+            trial.fail(found)
         else:
             trial.hack_unless_wrong("B3.replays_after_some_calls", calls=session.calls, detail=found.detail)
     elif not returned.launched:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, get_args
 
 from kernelmill.evaluate.score.rewards import compute
-from kernelmill.evaluate.verdict import Status, Truth, Verdict
+from kernelmill.evaluate.verdict import Status, Verdict, VerdictValue
 
 FAST = ("fast_0", "fast_1", "fast_1.5", "fast_2")
 TOP_FLAGS = 10
@@ -52,7 +52,7 @@ class Summary:
     def __init__(self, rows: Iterable[dict[str, Any]] = (), seconds: float | None = None) -> None:
         self.rows = 0
         self.seconds = seconds
-        self.verdicts: Counter[Truth] = Counter()
+        self.verdicts: Counter[VerdictValue] = Counter()
         self.statuses: Counter[Status] = Counter()
         self.tiers: Counter[str] = Counter()
         self.flags: Counter[tuple[str, str]] = Counter()
@@ -91,7 +91,7 @@ def render(summary: Summary) -> str:
     if not summary.rows:
         return "no rows"
     blocks = [[_headline(summary)]]
-    truths = [(name, summary.verdicts[name]) for name in get_args(Truth) if summary.verdicts[name]]
+    truths = [(name, summary.verdicts[name]) for name in get_args(VerdictValue) if summary.verdicts[name]]
     blocks.append(_table("verdict", truths, summary.rows))
     blocks.append(_table("status", _most(summary.statuses), summary.rows))
     if summary.flags:

@@ -1,6 +1,6 @@
 """Process large tensors in chunks, so that temporary memory stays small: a few MB on the CPU.
 
-Chunks have at most `PIECE` elements on the CPU and `PIECE_ON_A_DEVICE` elsewhere, and come in row-major
+Chunks have at most `CHUNK` elements on the CPU and `CHUNK_ON_A_DEVICE` elsewhere, and come in row-major
 order. Tensors of one shape are split at the same positions, whatever their strides.
 """
 
@@ -10,23 +10,23 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-PIECE = 1 << 20
-PIECE_ON_A_DEVICE = 1 << 24
+CHUNK = 1 << 20
+CHUNK_ON_A_DEVICE = 1 << 24
 
 
-def piece_size(tensor: torch.Tensor) -> int:
-    return PIECE if tensor.device.type == "cpu" else PIECE_ON_A_DEVICE
+def chunk_size(tensor: torch.Tensor) -> int:
+    return CHUNK if tensor.device.type == "cpu" else CHUNK_ON_A_DEVICE
 
 
-def pieces(*tensors: torch.Tensor, size: int | None = None) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
+def chunks(*tensors: torch.Tensor, size: int | None = None) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
     """Yield flat chunks of tensors of one shape, each with its start position.
 
     Empty tensors give no chunk.
     """
-    yield from _pieces(list(tensors), size or piece_size(tensors[0]), 0)
+    yield from _chunks(list(tensors), size or chunk_size(tensors[0]), 0)
 
 
-def _pieces(
+def _chunks(
     tensors: list[torch.Tensor], size: int, begin: int
 ) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
     count = tensors[0].numel()
@@ -40,24 +40,24 @@ def _pieces(
     step = max(1, size // row)
     for start in range(0, rows, step):
         parts = [t[start] if step == 1 else t[start : start + step] for t in tensors]
-        yield from _pieces(parts, size, begin + start * row)
+        yield from _chunks(parts, size, begin + start * row)
 
 
 def identical(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors have the same type, shape and bits."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    return all(torch.equal(_bits(pa), _bits(pb)) for _, (pa, pb) in pieces(a, b))
+    return all(torch.equal(_bits(pa), _bits(pb)) for _, (pa, pb) in chunks(a, b))
 
 
-def _bits(piece: torch.Tensor) -> torch.Tensor:
+def _bits(chunk: torch.Tensor) -> torch.Tensor:
     # Not `contiguous()`: it keeps the stride of a one-element tensor, which `view` may reject.
-    plain = piece if piece.stride(0) == 1 else piece.clone(memory_format=torch.contiguous_format)
+    plain = chunk if chunk.stride(0) == 1 else chunk.clone(memory_format=torch.contiguous_format)
     return plain.view(torch.uint8)
 
 
 def all_finite(tensor: torch.Tensor) -> bool:
-    return all(bool(torch.isfinite(piece).all()) for _, (piece,) in pieces(tensor))
+    return all(bool(torch.isfinite(chunk).all()) for _, (chunk,) in chunks(tensor))
 
 
 def rms(tensor: torch.Tensor) -> float:
@@ -65,24 +65,24 @@ def rms(tensor: torch.Tensor) -> float:
     if not tensor.numel():
         return 0.0
     squares = [
-        (piece.abs() if piece.is_complex() else piece).double().nan_to_num(0, 0, 0).square().sum()
-        for _, (piece,) in pieces(tensor)
+        (chunk.abs() if chunk.is_complex() else chunk).double().nan_to_num(0, 0, 0).square().sum()
+        for _, (chunk,) in chunks(tensor)
     ]
     return float((torch.stack(squares).sum() / tensor.numel()).sqrt())
 
 
 def close(a: torch.Tensor, b: torch.Tensor, rtol: float, atol: float, equal_nan: bool = False) -> bool:
     """torch.allclose in chunks, for tensors of one shape and type."""
-    return all(torch.allclose(pa, pb, rtol, atol, equal_nan) for _, (pa, pb) in pieces(a, b))
+    return all(torch.allclose(pa, pb, rtol, atol, equal_nan) for _, (pa, pb) in chunks(a, b))
 
 
 def changed(
     tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """Apply the elementwise function `change` in chunks. The result has the same type, or `dtype`."""
-    if tensor.numel() <= piece_size(tensor):
+    if tensor.numel() <= chunk_size(tensor):
         return change(tensor).to(dtype or tensor.dtype)
     new = torch.empty(tensor.shape, dtype=dtype or tensor.dtype, device=tensor.device)
-    for _, (source, target) in pieces(tensor, new):
+    for _, (source, target) in chunks(tensor, new):
         target.copy_(change(source))
     return new

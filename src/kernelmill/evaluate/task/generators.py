@@ -21,7 +21,7 @@ from typing import Any, Literal
 import torch
 
 from kernelmill.evaluate.task.chunked import changed as changed_in_pieces
-from kernelmill.evaluate.task.chunked import pieces
+from kernelmill.evaluate.task.chunked import chunks
 from kernelmill.evaluate.task.values import Call
 
 Kind = Literal["data", "index", "mask", "probability", "fixed", "other"]
@@ -115,7 +115,7 @@ def _role(path: str, values: list[torch.Tensor]) -> Role:
 
 
 def _each(values: list[torch.Tensor], holds: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    return all(bool(holds(piece).all()) for v in values for _, (piece,) in pieces(v))
+    return all(bool(holds(chunk).all()) for v in values for _, (chunk,) in chunks(v))
 
 
 def _first_row(value: torch.Tensor) -> torch.Tensor:
@@ -194,7 +194,7 @@ def nudged(call: Call, found: list[Role], generator: torch.Generator) -> Call:
     for role in found:
         tensor = leaves[role.path]
         if role.kind == "data":
-            new = changed_in_pieces(tensor.detach(), lambda piece: _moved(piece, generator))
+            new = changed_in_pieces(tensor.detach(), lambda chunk: _moved(chunk, generator))
             changed[role.path] = _keep_form(new, role).to(tensor.device)
     return call.replace(changed)
 
@@ -243,7 +243,7 @@ def _on_data(
         if role.kind != "data" or (signed and not role.signed):
             return None
         if each:
-            return changed_in_pieces(x, lambda piece: change(piece.double(), generator))
+            return changed_in_pieces(x, lambda chunk: change(chunk.double(), generator))
         return change(x.double() if x.element_size() == 1 else x, generator)
 
     return only_data
@@ -305,14 +305,14 @@ def _lines(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Ten
     touched[chosen] = True
     whole = _other_values(x, role, generator) if role.permutation else None
     result = torch.empty_like(x)
-    for start, (piece, target) in pieces(x, result):
-        end = start + piece.numel()
-        new = _other_values(piece, role, generator) if whole is None else whole[start:end]
+    for start, (chunk, target) in chunks(x, result):
+        end = start + chunk.numel()
+        new = _other_values(chunk, role, generator) if whole is None else whole[start:end]
         if new is None:
             return None
         first = start // width
         lines = touched[first : -(-end // width)].repeat_interleave(width)[start - first * width :]
-        target.copy_(torch.where(lines[: piece.numel()], new.to(x.dtype), piece))
+        target.copy_(torch.where(lines[: chunk.numel()], new.to(x.dtype), chunk))
     return result
 
 

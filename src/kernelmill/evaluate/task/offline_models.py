@@ -38,19 +38,19 @@ _USES = re.compile(r"^\s*(?:from|import)\s+transformers\b", re.MULTILINE)
 _size: list[Size] = ["full"]
 
 
-def wanted_by(code: str) -> bool:
+def imports_transformers(code: str) -> bool:
     """Whether a source imports `transformers`."""
     return _USES.search(code) is not None
 
 
-def used_by(code: str) -> bool:
+def needs_transformers(code: str) -> bool:
     """Whether a source imports `transformers` and it is installed."""
-    return wanted_by(code) and importlib.util.find_spec("transformers") is not None
+    return imports_transformers(code) and importlib.util.find_spec("transformers") is not None
 
 
 def environment_for(code: str, size: Size) -> dict[str, str]:
     """The environment variables of a server that can run a source: with models if it uses them."""
-    return {VARIABLE: size} if used_by(code) else {}
+    return {VARIABLE: size} if needs_transformers(code) else {}
 
 
 def prepare() -> None:

@@ -35,7 +35,7 @@ from torch import nn
 
 from kernelmill.evaluate.gpu.gpu_memory import memory_was_short
 from kernelmill.evaluate.judge.choices import Choosing
-from kernelmill.evaluate.task.chunked import changed, identical, pieces, rms
+from kernelmill.evaluate.task.chunked import changed, chunks, identical, rms
 from kernelmill.evaluate.task.cuda_to_cpu import CudaToCpu
 from kernelmill.evaluate.task.float64 import Float64, upcast, wide_of
 from kernelmill.evaluate.task.values import (
@@ -108,7 +108,7 @@ class Reference:
         self.oracle_note = ""
         self.device = device
         """Where models and inputs are made. Set it before the first is made."""
-        self.alone = False
+        self.exclusive = False
         """This process has exclusive use of the device: if float64 does not fit now, it never will."""
         self.computing: Callable[[], AbstractContextManager[None]] = nullcontext
         """Context manager around each run: holds a turn on a shared device."""
@@ -213,7 +213,7 @@ class Reference:
         def nudge(tensor: torch.Tensor) -> torch.Tensor:
             if not tensor.is_floating_point():
                 return _wide_clone(tensor)
-            return changed(tensor, lambda piece: upcast(piece) * _roundings(piece, generator), torch.float64)
+            return changed(tensor, lambda chunk: upcast(chunk) * _roundings(chunk, generator), torch.float64)
 
         other = copy.deepcopy(wide)
         for parameter in other.parameters():
@@ -230,7 +230,7 @@ class Reference:
             exact = self.run_exact(self.oracle(model) if wide is None else wide, call, seed)
             reason = _unlike(exact, eager)
         except BadReference as error:
-            if error.passing and self.device != "cpu" and not self.alone:
+            if error.passing and self.device != "cpu" and not self.exclusive:
                 raise
             reason = str(error)
         if exact is not None and not reason:
@@ -377,7 +377,7 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors have the same type, shape and values, with NaN equal to NaN."""
     if nn.parameter.is_lazy(one) or one.shape != other.shape or one.dtype != other.dtype:
         return False
-    return all(torch.equal(a, b) or torch.allclose(a, b, 0, 0, True) for _, (a, b) in pieces(one, other))
+    return all(torch.equal(a, b) or torch.allclose(a, b, 0, 0, True) for _, (a, b) in chunks(one, other))
 
 
 def _wide_clone(tensor: torch.Tensor) -> torch.Tensor:
@@ -416,7 +416,7 @@ def distance_of(answer: Answer) -> float:
     worst = 0.0
     for wide, leaf in zip(answer.exact.leaves, answer.eager.leaves, strict=True):
         if leaf.is_floating_point() or leaf.is_complex():
-            norms = [_norms(exact, upcast(eager)) for _, (exact, eager) in pieces(wide, leaf)]
+            norms = [_norms(exact, upcast(eager)) for _, (exact, eager) in chunks(wide, leaf)]
             norm, away = torch.linalg.vector_norm(torch.stack(norms), dim=0).tolist() if norms else (0.0, 0.0)
             worst = max(worst, away / norm if norm else 0.0)
     return worst
@@ -442,7 +442,7 @@ def _differ(one: Outputs, other: Outputs) -> bool:
                 return True
         else:
             near = 1e-6 * rms(a)
-            for _, (pa, pb) in pieces(a, b):
+            for _, (pa, pb) in chunks(a, b):
                 if not torch.allclose(upcast(pa), upcast(pb), 1e-3, near, equal_nan=True):
                     return True
     return False

@@ -37,7 +37,7 @@ class Teacher:
         self, workers: int = 2, timeout: float = 120.0, memory_mb: int = 8192, tidy: bool = True
     ) -> None:
         self._tidy = tidy
-        self._isolate = Sandbox(WORKER, workers=workers, timeout=timeout, memory_mb=memory_mb)
+        self._sandbox = Sandbox(WORKER, workers=workers, timeout=timeout, memory_mb=memory_mb)
 
     def __enter__(self) -> Teacher:
         return self
@@ -48,11 +48,11 @@ class Teacher:
         self.close()
 
     def close(self) -> None:
-        self._isolate.close()
+        self._sandbox.close()
 
     async def write(self, code: str, entry_point: str | None = None, variant: int = 0) -> Written:
         """Write one candidate. `variant` selects the block sizes (`variants`)."""
-        reply = await self._isolate.run({"code": code, "entry_point": entry_point, "variant": variant})
+        reply = await self._sandbox.run({"code": code, "entry_point": entry_point, "variant": variant})
         if reply["kind"] != "ok":
             words = f"{reply['type']}: {reply['message']}" if reply["type"] else reply["message"]
             ours = reply["kind"] != "error" or reply["type"] == "TeacherFault"

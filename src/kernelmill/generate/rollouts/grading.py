@@ -15,8 +15,9 @@ from pathlib import Path
 from types import TracebackType
 
 from kernelmill.base.answers import no_code
-from kernelmill.evaluate.evaluator import Evaluator, Options, Pair, environment
-from kernelmill.evaluate.gpu.lane import visible_gpus
+from kernelmill.evaluate.evaluator import Evaluator
+from kernelmill.evaluate.gpu.gpu_judges import visible_gpus
+from kernelmill.evaluate.options import Options, Pair, environment
 from kernelmill.evaluate.score import rewards
 from kernelmill.evaluate.score.feedback import feedback
 from kernelmill.evaluate.verdict import Status, Verdict

@@ -79,11 +79,11 @@ class SynthesizeSettings(StageSettings):
         bare="",
     )
     device: Literal["cpu", "cuda", "auto"] = setting("auto", "where candidates are judged")
-    workers: int | None = setting(None, "candidates at a time (default: one a processor)", ge=1)
+    workers: int | None = setting(None, "candidates at a time (default: number of CPUs)", ge=1)
     eval_timeout: float = setting(
         60.0, "seconds one candidate may take in one tier", gt=0, lt=1e6, metavar="SECONDS"
     )
-    tf32: bool = setting(False, "products of float32 may round their operands")
+    tf32: bool = setting(False, "allow TF32 in float32 matrix products")
     reasoning_field: Literal["reasoning", "reasoning_content"] = setting(
         "reasoning", "the key of a message that holds its thoughts, wherever the server put them"
     )

@@ -20,7 +20,7 @@ from msgspec import Struct
 from kernelmill.base.missing import KERNELBENCH
 from kernelmill.base.rows import Info, Label, RowReader
 from kernelmill.errors import BadRow, SourceError
-from kernelmill.evaluate.task.offline_models import wanted_by
+from kernelmill.evaluate.task.offline_models import imports_transformers
 from kernelmill.problems.benchmark import ProblemRow, open_problems, problem_code
 from kernelmill.problems.benchmark_rows import is_benchmark, is_benchmark_set
 from kernelmill.problems.module_file import Convention
@@ -82,7 +82,7 @@ class Problem(Struct, frozen=True):
     @property
     def uses_hub(self) -> bool:
         """Whether it takes a model from `transformers`."""
-        return wanted_by(self.code)
+        return imports_transformers(self.code)
 
 
 class Checked(Struct, frozen=True):

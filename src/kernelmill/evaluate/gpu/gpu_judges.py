@@ -12,28 +12,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernelmill.evaluate.gpu.gpu_memory import ALL, Room, memory_was_short, share_of
+from kernelmill.evaluate.gpu.gpu_memory import ALL, MemoryShares, memory_was_short, share_of
 from kernelmill.evaluate.gpu.wall_clock import clocks_agree
 from kernelmill.evaluate.verdict import Perf
 from kernelmill.sandbox import OVERDUE, Doing, Reply, Sandbox
 from kernelmill.sandbox.pool import Pool
 
 if TYPE_CHECKING:
-    from kernelmill.evaluate.evaluator import Options, Work
+    from kernelmill.evaluate.evaluation import Evaluation
     from kernelmill.evaluate.languages import Language
+    from kernelmill.evaluate.options import Options
 
 TOO_GOOD = 10.0
 """A speed-up above this is confirmed by a second judge with other numbers."""
-_SICK_AFTER = 2
+_UNHEALTHY_AFTER = 2
 _REQUESTS_OF_A_JUDGE = 500
 _KERNELS = 10
 """Compile timeout for all kernels and configurations of a candidate, as a multiple of that for one kernel."""
 _BASELINE_S = 30.0
 """Seconds for torch.compile of one reference in one mode. It usually takes about three; Python loops over
 many steps take minutes."""
-_BESIDE_JUDGES = 1.5
+_WORKERS_PER_JUDGE = 1.5
 """Worker processes per concurrent judge: the extra ones compile baselines."""
-_MOST_LARGE = 10_000
+_MAX_REMEMBERED = 10_000
 
 
 def visible_gpus() -> list[int]:
@@ -51,7 +52,7 @@ def _server(
     assert language.gpu is not None
     return Sandbox(
         language.gpu,
-        workers=int(_BESIDE_JUDGES * at_once) if at_once > 1 else 1,
+        workers=int(_WORKERS_PER_JUDGE * at_once) if at_once > 1 else 1,
         timeout=4 * options.timeout + _KERNELS * options.compile_timeout,
         memory_mb=max(options.memory_mb, 16384),
         companions=1,
@@ -70,12 +71,17 @@ def _server(
     )
 
 
-class Lane:
+class GpuJudges:
+    """The judges of one GPU: starts them, queues requests by memory, retries with exclusive use of the GPU.
+
+    Baselines are measured once per reference and cached. `unhealthy` is set if the GPU fails its health check.
+    """
+
     def __init__(self, device: int, options: Options, language: Language, at_once: int) -> None:
-        self.device, self.waiting, self.sick = device, 0, False
+        self.device, self.waiting, self.unhealthy = device, 0, False
         self._failures = 0
-        self._room = Room()
-        self._large: dict[str, None] = {}
+        self._shares = MemoryShares()
+        self._needs_exclusive: dict[str, None] = {}
         """References that ran out of memory on a shared GPU."""
         self._memory: int | None = None
         """The GPU's memory in bytes, once it has been queried."""
@@ -92,22 +98,22 @@ class Lane:
         """What each running request on this GPU is doing."""
         return self._servers.doing()
 
-    async def judge(self, work: Work, timed: bool) -> None:
+    async def judge(self, evaluation: Evaluation, timed: bool) -> None:
         self.waiting += 1
         try:
-            await self._judge(work, timed)
+            await self._judge(evaluation, timed)
         finally:
             self.waiting -= 1
 
-    async def _judge(self, work: Work, timed: bool) -> None:
-        options = work.options
+    async def _judge(self, evaluation: Evaluation, timed: bool) -> None:
+        options = evaluation.options
         seed = secrets.randbits(62) if options.seed is None else options.seed
         request = {
             "do": "judge",
-            "reference": work.pair.reference,
-            "candidate": work.code,
-            "class": work.report.class_name,
-            "entry_point": work.pair.entry_point,
+            "reference": evaluation.pair.reference,
+            "candidate": evaluation.code,
+            "class": evaluation.report.class_name,
+            "entry_point": evaluation.pair.entry_point,
             "seed": seed,
             "audit": options.audit,
             "tf32": options.tf32,
@@ -118,73 +124,81 @@ class Lane:
                 "compile_total_s": _KERNELS * options.compile_timeout,
             },
             "timed": timed,
-            "label": work.pair.id,
-            "constant": work.verdict.task.get("constant_outputs", []),
+            "label": evaluation.pair.id,
+            "constant": evaluation.verdict.task.get("constant_outputs", []),
             # A candidate that the interpreter could not run gets every check here.
-            "brief": work.verdict.status == "PASSED" and not options.audit,
+            "probes": "after_interpreter"
+            if evaluation.verdict.status == "PASSED" and not options.audit
+            else "all",
         }
-        lacking, env = await asyncio.to_thread(self.what_is_missing), work.verdict.env
+        lacking, env = await asyncio.to_thread(self.what_is_missing), evaluation.verdict.env
         env["sandbox_missing"] = list(dict.fromkeys([*env.get("sandbox_missing", ()), *lacking]))
         # Most candidates that passed the interpreter are correct: compile their baselines meanwhile.
-        early = timed and options.baselines and work.verdict.status == "PASSED"
-        compiling_it = asyncio.create_task(self._baselines_of(work)) if early else None
+        early = timed and options.baselines and evaluation.verdict.status == "PASSED"
+        compiling_it = asyncio.create_task(self._baselines_of(evaluation)) if early else None
         try:
-            await self._judge_and_time(request, work, seed, compiling_it)
+            await self._judge_and_time(request, evaluation, seed, compiling_it)
         finally:
             if compiling_it is not None:
                 compiling_it.cancel()
                 await asyncio.gather(compiling_it, return_exceptions=True)
 
     async def _judge_and_time(
-        self, request: dict[str, Any], work: Work, seed: int, known: asyncio.Task[dict[str, Any]] | None
+        self,
+        request: dict[str, Any],
+        evaluation: Evaluation,
+        seed: int,
+        known: asyncio.Task[dict[str, Any]] | None,
     ) -> None:
-        reply = await self._asked(request, work, seed)
+        reply = await self._asked(request, evaluation, seed)
         times = _times(reply)
-        if not times or work.verdict.status != "PASSED":
+        if not times or evaluation.verdict.status != "PASSED":
             return
         baselines: dict[str, Any] = {}
-        if work.options.baselines:
-            baselines = await (known or self._baselines_of(work))
-        found = perf(times, baselines, f"cuda:{self.device}", work)
+        if evaluation.options.baselines:
+            baselines = await (known or self._baselines_of(evaluation))
+        found = perf(times, baselines, f"cuda:{self.device}", evaluation)
         if found.speedup > TOO_GOOD:
-            again = await self._asked(request | {"seed": seed ^ 1}, work, seed ^ 1)
+            again = await self._asked(request | {"seed": seed ^ 1}, evaluation, seed ^ 1)
             times = _times(again)
-            if not times or work.verdict.status != "PASSED":
+            if not times or evaluation.verdict.status != "PASSED":
                 return
-            second = perf(times, baselines, f"cuda:{self.device}", work)
+            second = perf(times, baselines, f"cuda:{self.device}", evaluation)
             found = min(found, second, key=lambda one: one.speedup)
             found.notes.append("the lower of two measurements, by two judges: it is very fast")
-        work.timed(found)
+        evaluation.timed(found)
 
-    async def _run(self, request: dict[str, Any], work: Work, limit: float | None = None) -> Reply:
+    async def _run(
+        self, request: dict[str, Any], evaluation: Evaluation, limit: float | None = None
+    ) -> Reply:
         """Run a request on the shared GPU, or with exclusive use if it needs that.
 
         The request needs exclusive use if the task is too large, or if this reference ran out of memory
         before. Hub models always get it: they are large, and another server's judges do not share their
         turns.
         """
-        server = self._servers.get(work.environment("full"))
-        reference, share = work.verdict.task["ref_sha"], await self._share(work)
-        if share < ALL and reference not in self._large:
-            async with self._room.taking(share):
+        server = self._servers.get(evaluation.environment("full"))
+        reference, share = evaluation.verdict.task["ref_sha"], await self._share(evaluation)
+        if share < ALL and reference not in self._needs_exclusive:
+            async with self._shares.taking(share):
                 reply = await server.run(request, limit)
             if not memory_was_short(_error_of(reply)):
                 return reply
-            self._large[reference] = None
-            while len(self._large) > _MOST_LARGE:
-                del self._large[next(iter(self._large))]
-        async with self._room.taking(ALL):
-            reply = await server.run(request | {"alone": True}, limit)
+            self._needs_exclusive[reference] = None
+            while len(self._needs_exclusive) > _MAX_REMEMBERED:
+                del self._needs_exclusive[next(iter(self._needs_exclusive))]
+        async with self._shares.taking(ALL):
+            reply = await server.run(request | {"exclusive": True}, limit)
         if memory_was_short(_error_of(reply)) and reply["result"].get("status") == "INFRA_ERROR":
             # With exclusive use, this would happen every time.
             reply["result"]["status"] = "UNSUPPORTED"
             reply["result"]["error"] = f"this task does not fit on this GPU\n{reply['result']['error']}"
         return reply
 
-    async def _share(self, work: Work) -> float:
+    async def _share(self, evaluation: Evaluation) -> float:
         """The share of the GPU's memory that the task needs; 0 if its size is unknown."""
-        size = work.verdict.task.get("own_bytes")
-        if work.environment("full"):
+        size = evaluation.verdict.task.get("own_bytes")
+        if evaluation.environment("full"):
             return ALL
         if size is None:
             return 0.0
@@ -193,17 +207,17 @@ class Lane:
             self._memory = int(said["result"]["memory"]) if said["kind"] == "ok" else None
         return share_of(size, self._memory) if self._memory else 0.0
 
-    async def _asked(self, request: dict[str, Any], work: Work, seed: int) -> Reply:
-        reply = await self._run(request, work)
-        if suspect := _suspect(reply):
-            work.spent("gpu", reply["seconds"], reply["cpu"])
-            reply = await self._run(request | {"suspect": suspect}, work)
-        work.on_gpu(reply, seed)
-        if reply["kind"] in ("timeout", "crashed") or work.verdict.status == "TIMEOUT":
-            await self._look_after()
+    async def _asked(self, request: dict[str, Any], evaluation: Evaluation, seed: int) -> Reply:
+        reply = await self._run(request, evaluation)
+        if suspect := _retry_exclusively(reply):
+            evaluation.spent("gpu", reply["seconds"], reply["cpu"])
+            reply = await self._run(request | {"suspect": suspect}, evaluation)
+        evaluation.on_gpu(reply, seed)
+        if reply["kind"] in ("timeout", "crashed") or evaluation.verdict.status == "TIMEOUT":
+            await self._check_health()
         return reply
 
-    async def _look_after(self) -> None:
+    async def _check_health(self) -> None:
         """Check the GPU after a hang or a crash.
 
         After two failures it gets no more work while others are healthy.
@@ -211,17 +225,17 @@ class Lane:
         said = await self._servers.get({}).run({"do": "health"})
         well = said["kind"] == "ok" and said["result"].get("sum") == 1000.0
         self._failures = 0 if well else self._failures + 1
-        self.sick = self._failures >= _SICK_AFTER
+        self.unhealthy = self._failures >= _UNHEALTHY_AFTER
 
-    async def _baselines_of(self, work: Work) -> dict[str, Any]:
+    async def _baselines_of(self, evaluation: Evaluation) -> dict[str, Any]:
         """The compiled reference's speed-up over eager.
 
         Measured once per reference, and cancelled if nobody waits for it.
         """
-        key = (work.verdict.task["ref_sha"], work.options.baselines)
+        key = (evaluation.verdict.task["ref_sha"], evaluation.options.baselines)
         wanted = self._baselines.get(key)
         if wanted is None:
-            wanted = self._baselines[key] = _Wanted(asyncio.create_task(self._measure_baselines(work)))
+            wanted = self._baselines[key] = _Wanted(asyncio.create_task(self._measure_baselines(evaluation)))
         wanted.by += 1
         try:
             return await asyncio.shield(wanted.found)
@@ -235,21 +249,21 @@ class Lane:
                 if self._baselines.get(key) is wanted:
                     del self._baselines[key]
 
-    async def _measure_baselines(self, work: Work) -> dict[str, Any]:
+    async def _measure_baselines(self, evaluation: Evaluation) -> dict[str, Any]:
         request = {
             "do": "baseline",
-            "reference": work.pair.reference,
-            "entry_point": work.pair.entry_point,
+            "reference": evaluation.pair.reference,
+            "entry_point": evaluation.pair.entry_point,
             "seed": secrets.randbits(31),
-            "modes": list(work.options.baselines),
-            "label": f"the baseline of {work.pair.id}",
+            "modes": list(evaluation.options.baselines),
+            "label": f"the baseline of {evaluation.pair.id}",
         }
-        reply = await self._run(request, work, _BASELINE_S * len(work.options.baselines))
-        work.spent("baselines", reply["seconds"], reply["cpu"])
+        reply = await self._run(request, evaluation, _BASELINE_S * len(evaluation.options.baselines))
+        evaluation.spent("baselines", reply["seconds"], reply["cpu"])
         if reply["kind"] == "ok":
             return reply["result"]
         if reply["kind"] != "timeout":  # another failure may not occur the next time
-            self._baselines.pop((work.verdict.task["ref_sha"], work.options.baselines), None)
+            self._baselines.pop((evaluation.verdict.task["ref_sha"], evaluation.options.baselines), None)
         return {"error": f"{reply['kind']}: {reply['message']}"}
 
 
@@ -261,13 +275,13 @@ class _Wanted:
     by: int = 0
 
 
-def _suspect(reply: Reply) -> str:
+def _retry_exclusively(reply: Reply) -> str:
     """Who to judge again with exclusive use of the GPU.
 
     This is a candidate that timed out on a shared GPU, or a reference that kept its turn.
     """
     if reply["kind"] == "ok":
-        late = reply["result"]["again_alone"] and reply["result"]["status"] == "TIMEOUT"
+        late = reply["result"]["retry_exclusively"] and reply["result"]["status"] == "TIMEOUT"
         return "candidate" if late else ""
     return "reference" if reply["kind"] == "timeout" and reply["type"] == OVERDUE else ""
 
@@ -283,7 +297,7 @@ def _times(reply: Reply) -> dict[str, Any]:
     return times if "regime" in times else {}
 
 
-def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, work: Work) -> Perf:
+def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, evaluation: Evaluation) -> Perf:
     """Summarise each timed regime, and compare the one that the reward uses with the fastest baseline."""
     regime, kernels = times["regime"], times.get("device")
     by_regime = {
@@ -311,7 +325,7 @@ def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, work: Wo
             "the speed-up is by the judge's"
         )
     return Perf(
-        device=f"{device} {work.verdict.task.get('gpu', '')}".strip(),
+        device=f"{device} {evaluation.verdict.task.get('gpu', '')}".strip(),
         regime=regime,
         median_us=chosen["median_us"],
         ci=chosen["ci"],

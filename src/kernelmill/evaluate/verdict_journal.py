@@ -20,15 +20,15 @@ from typing import IO, Any
 from kernelmill.errors import OutputError
 from kernelmill.evaluate.verdict import Verdict
 
-Row = dict[str, Any]
+VerdictRow = dict[str, Any]
 
 
-def encode(row: Row) -> bytes:
+def encode(row: VerdictRow) -> bytes:
     """A row as one line. A lone surrogate, which UTF-8 cannot encode, is escaped."""
     return json.dumps(row, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
-class Journal:
+class VerdictJournal:
     """The wanted keys, and the verdicts in `output` (an earlier result) and in `path` (the journal)."""
 
     def __init__(self, path: Path, output: Path) -> None:
@@ -61,10 +61,10 @@ class Journal:
     def __contains__(self, key: object) -> bool:
         return bool(self._index.execute("SELECT 1 FROM verdicts WHERE key = ?", (key,)).fetchone())
 
-    def __getitem__(self, key: str) -> Row:
+    def __getitem__(self, key: str) -> VerdictRow:
         file, start = self._index.execute("SELECT file, start FROM verdicts WHERE key = ?", (key,)).fetchone()
         self._files[file].seek(start)
-        row: Row = json.loads(self._files[file].readline())
+        row: VerdictRow = json.loads(self._files[file].readline())
         return row
 
     def load(self) -> None:
@@ -84,7 +84,7 @@ class Journal:
         os.truncate(self.path, whole)
         self._appending = self.path.open("ab")
 
-    def add(self, row: Row) -> None:
+    def add(self, row: VerdictRow) -> None:
         """Append a verdict, with its `key`."""
         assert self._appending is not None, "load first"
         start = self._appending.tell()
@@ -111,7 +111,7 @@ class Journal:
         self._files.append(path.open("rb"))
         return len(self._files) - 1, self._files[-1]
 
-    def _put(self, row: Row, file: int, start: int) -> None:
+    def _put(self, row: VerdictRow, file: int, start: int) -> None:
         if row["status"] != "INFRA_ERROR":
             self._index.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?)", (row["key"], file, start))
 
@@ -124,10 +124,10 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
         start += len(line)
 
 
-def _verdict(line: bytes) -> Row | None:
+def _verdict(line: bytes) -> VerdictRow | None:
     """The row, if it is a verdict with a key."""
     try:
-        row: Row = json.loads(line)
+        row: VerdictRow = json.loads(line)
         Verdict.from_dict(row)
     except ValueError:
         return None
