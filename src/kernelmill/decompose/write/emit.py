@@ -61,7 +61,7 @@ _FEW = 5
 
 
 @dataclass
-class Made:
+class StageResult:
     """The text of a class, and what it needs."""
 
     body: str
@@ -106,7 +106,7 @@ class Writer:
             self._names[value] = self._name(value, name)
             self._taken.add(name)
 
-    def made(self) -> Made:
+    def made(self) -> StageResult:
         lines = [line for op in self._part.ops for line in self._statement(op)]
         results = ", ".join(self._names[value] for value in self._part.outputs)
         signature = ", ".join(["self", *self._class.arguments])
@@ -123,7 +123,7 @@ class Writer:
             f"    def forward({forward}):",
         ]
         text += [f"        {line}" for line in [*lines, f"return {results}"]]
-        return Made(
+        return StageResult(
             "\n".join(text) + "\n",
             self._class.arguments,
             self._class.weights,
@@ -415,4 +415,4 @@ class Writer:
         return str(wanted[0])
 
 
-__all__ = ["Made", "Writer"]
+__all__ = ["StageResult", "Writer"]

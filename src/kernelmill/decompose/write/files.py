@@ -19,7 +19,7 @@ from kernelmill.decompose.record.record import Record, Value
 from kernelmill.decompose.record.values import given
 from kernelmill.decompose.sources.source_parts import own_classes, own_inputs
 from kernelmill.decompose.write.class_body import Weight
-from kernelmill.decompose.write.emit import Made, Writer
+from kernelmill.decompose.write.emit import StageResult, Writer
 from kernelmill.decompose.write.literals import OF_MODULES, Shapes, both, constant, names_of_inputs, numbered
 from kernelmill.decompose.write.naming import class_name, file_name, plain, same_for_all
 from kernelmill.decompose.write.parents import Names
@@ -52,7 +52,7 @@ class Node:
 
     id: str
     part: Part
-    made: Made
+    made: StageResult
     text: str
     instances: int = 0
     children: list[Node] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Files:
         self._weights, self._other = weights, other
         self._nodes: dict[Any, Node] = {}
         self._of: dict[Part, Node] = {}
-        self._made: dict[Part, Made] = {}
+        self._made: dict[Part, StageResult] = {}
         self._ids: Counter[str] = Counter()
         self._steps: list[Node] = []
 
@@ -155,7 +155,7 @@ class Files:
         """
         return self._root.level != "kernel" and self._root.children == self._root.leaves()[:1]
 
-    def _written(self, part: Part) -> Made:
+    def _written(self, part: Part) -> StageResult:
         if part not in self._made:
             self._made[part] = Writer(part, self._weights, self._other).made()
         return self._made[part]
@@ -170,7 +170,7 @@ class Files:
         for child in part.children:
             self._count(child)
 
-    def _name(self, part: Part, made: Made) -> str:
+    def _name(self, part: Part, made: StageResult) -> str:
         if part.level == "model" or (part is self._root and self._kept()):
             base = plain(self._source.name)
         else:
@@ -189,7 +189,7 @@ class Files:
             return self._source.name.lstrip("0123456789_") or part.title
         return "_".join(child.title for child in part.children[:6])
 
-    def _problem(self, part: Part, made: Made) -> str:
+    def _problem(self, part: Part, made: StageResult) -> str:
         imports = ["import torch", "import torch.nn as nn", *sorted(made.imports)]
         own = own_inputs(self._source.code) if part is self._root and _takes_all(self._record, part) else None
         if own is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernelmill.decompose.cut.kinds import kind_of
 from kernelmill.decompose.cut.partition import Part
-from kernelmill.decompose.write.emit import Made
+from kernelmill.decompose.write.emit import StageResult
 from kernelmill.decompose.write.literals import numbered
 
 _DTYPES = {
@@ -16,7 +16,7 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def file_name(title: str, part: Part, made: Made) -> str:
+def file_name(title: str, part: Part, made: StageResult) -> str:
     """The title, what distinguishes this piece of work from others with that title, and its dtype."""
     dtypes = [value.dtype for value in (*part.inputs, *part.outputs)]
     dtype = next((one for one in dtypes if "float" in one), dtypes[0] if dtypes else "float32")
@@ -39,7 +39,7 @@ def same_for_all(part: Part) -> bool:
     return all(kind_of(op) in ("pointwise", "activation") for op in part.ops) and len(part.inputs) == 1
 
 
-def _sizes(part: Part, made: Made) -> str:
+def _sizes(part: Part, made: StageResult) -> str:
     """What distinguishes this piece of work from others of its name: sizes of weights, else of inputs."""
     if part.level == "layer":
         return "x".join(map(str, part.inputs[0].shape or ())) if part.inputs else ""
