@@ -19,7 +19,7 @@ from typing import Any
 
 from common import measured, save
 
-from kernelmill.problems.overlap import ProblemSet, fingerprint
+from kernelmill.problems.overlap import FingerprintIndex, fingerprint
 from kernelmill.store import open_source
 from kernelmill.testing.disguises import DISGUISES
 from kernelmill.testing.example_rows import evals_row
@@ -35,7 +35,7 @@ def codes_of(source: str) -> list[str]:
 
 
 def ours(codes: list[str]) -> Finder:
-    problems = ProblemSet(SHARE)
+    problems = FingerprintIndex(SHARE)
     for code in codes:
         problems.add(fingerprint(code))
     problems.finish()

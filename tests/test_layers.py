@@ -20,7 +20,7 @@ LAYERS = [
     "generate.inductor stages",
     "cli curate decompose",
     "publish problems.sets",
-    "generate.rollouts rl",
+    "generate.synthesize rl",
     "benchmarks serve pipeline doctor testing __main__",
 ]
 """From the bottom to the top. A package imports from lower lines only, and from itself."""

@@ -18,7 +18,7 @@ import pytest
 
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, command, read_rows
-from tests.generate.rollouts.answers import PROSE, problem
+from tests.generate.synthesize.answers import PROSE, problem
 
 CONFIG = ROOT / "configs/offline.toml"
 STEPS = [

@@ -11,13 +11,14 @@ import pytest
 
 from kernelmill.base.rows import Row
 from kernelmill.benchmarks.kernelbench.results import eval_results
-from kernelmill.curate.rate import ModelRater, Rate, Task
+from kernelmill.curate.rate import Rate, RatingQuestions, Task
 from kernelmill.curate.specs.stage import Specs
-from kernelmill.generate.rollouts.problems import Asked, Problem, Rollout
-from kernelmill.generate.rollouts.row_filter import Keeping
-from kernelmill.generate.rollouts.settings import SynthesizeSettings
+from kernelmill.generate.synthesize.problems import CandidateRequest, PromptBuilder, RolloutRow
+from kernelmill.generate.synthesize.row_filter import SynthesizeStage
+from kernelmill.generate.synthesize.settings import SynthesizeSettings
 from kernelmill.llm.prompts import Prompt
-from kernelmill.problems.benchmark import Benchmark, open_problems
+from kernelmill.problems.benchmark import Benchmark
+from kernelmill.problems.open_set import open_problems
 from kernelmill.publish.splits import plan_split
 from kernelmill.store import open_source
 from tests.conftest import evals_row, read_rows, write_rows
@@ -106,8 +107,8 @@ def test_the_leakage_report_and_a_benchmark_made_of_such_rows_call_them_by_their
 @pytest.mark.parametrize("column", ["name", "problem_name"])
 def test_a_model_is_told_the_problem_and_asked_for_the_class(column: str) -> None:
     raw = {"python_code": CODE.format(body="torch.relu(x)"), column: "19_ReLU"}
-    asked = Asked(SynthesizeSettings()).take(Rollout(*_row(raw)))
-    assert isinstance(asked, Problem)
+    asked = PromptBuilder(SynthesizeSettings()).take(RolloutRow(*_row(raw)))
+    assert isinstance(asked, CandidateRequest)
     text = asked.messages[-1]["content"]
     assert "Now your module, `19_ReLU`" in text
     assert "Name the new class `ModelNew`" in text
@@ -118,10 +119,10 @@ def _row(values: dict[str, Any]) -> tuple[int, str, bytes]:
     return row.index, row.where, row.raw
 
 
-def _keeping() -> Keeping:
+def _keeping() -> SynthesizeStage:
     settings = SynthesizeSettings()
     # Names need neither the rollouts nor the rows that are made of them.
-    return Keeping(settings, Asked(settings), None, lambda problem, standing: b"")  # type: ignore[arg-type]
+    return SynthesizeStage(settings, PromptBuilder(settings), None, lambda problem, state: b"")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -134,9 +135,9 @@ def test_what_is_being_worked_on_is_shown_by_the_name_of_its_problem(
     row = {**taught(0, "19_ReLU"), **columns}
     if not columns:
         del row["problem_name"]
-    assert stage.name(stage.take(Rollout(*_row(row)))) == shown
+    assert stage.name(stage.take(RolloutRow(*_row(row)))) == shown
     row["info"] = json.dumps(row["info"])
-    assert stage.name(stage.take(Rollout(*_row(row)))) == shown
+    assert stage.name(stage.take(RolloutRow(*_row(row)))) == shown
 
 
 def test_a_template_for_rating_can_name_the_problem(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_a_template_for_rating_can_name_the_problem(tmp_path: Path) -> None:
     )
     task = Rate(0.5).take(Row(*_row(taught(0, "19_ReLU"))))
     assert isinstance(task, Task)
-    (asked,) = ModelRater(Prompt("rate", tmp_path / "mine.md"), "m").messages(task)
+    (asked,) = RatingQuestions(Prompt("rate", tmp_path / "mine.md"), "m").messages(task)
     assert asked["content"].startswith("How hard is 19_ReLU, a Model?")
 
 

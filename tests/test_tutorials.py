@@ -18,7 +18,7 @@ import pytest
 
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, command
-from tests.generate.rollouts.tiny_model import write_model
+from tests.generate.synthesize.tiny_model import write_model
 
 PAGES = sorted((ROOT / "docs/tutorials").glob("*.md"))
 _BLOCK = re.compile(r"^```(bash|python|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -23,7 +23,7 @@ class Estimate(NamedTuple):
     """Whether it may turn out to be less: some calls are made only where an answer has to be repaired."""
 
 
-class Made(NamedTuple):
+class StageResult(NamedTuple):
     """What a stage did, for whoever runs several."""
 
     outputs: tuple[Path, ...] = ()
@@ -56,8 +56,8 @@ STAGES = [
     Command(
         "synthesize", "have a model or the compiler write Triton versions, and judge them",
         "KernelBook rows, KernelBench rows or problem files", "outputs/evals.jsonl",
-        "kernelmill.generate.rollouts.command:synthesize",
-        "kernelmill.generate.rollouts.settings:SynthesizeSettings", "kernelmill.generate.rollouts.synth_file:resolve",
+        "kernelmill.generate.synthesize.command:synthesize",
+        "kernelmill.generate.synthesize.settings:SynthesizeSettings", "kernelmill.generate.synthesize.config_file:load_settings",
     ),
     Command(
         "rate", "keep the rows with a good reward and say how hard each task is",

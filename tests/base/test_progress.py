@@ -128,7 +128,7 @@ def test_reading_rows_says_where_it_is_and_how_fast_it_goes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(watched, "_EVERY", 0.0)
-    assert len(list(watched.Watched(_Long("x", [], {})).rows())) == 5000
+    assert len(list(watched.ProgressSource(_Long("x", [], {})).rows())) == 5000
     lines = capsys.readouterr().err.splitlines()
     assert re.match(r"1,000 rows read  \S+/s  folder/AVery.*\.jsonl:1$", lines[0])
     assert all(len(line) <= 80 for line in lines)

@@ -33,7 +33,7 @@ def sides_of(path: Path, seed: int = 42, share: float = 0.3) -> tuple[Sides, dic
     sides: Sides = {}
     for number, line in enumerate(path.read_bytes().splitlines()):
         code = json.loads(line)["info"]["python_code"]
-        assert sides.setdefault(code, split.side(number)) == split.side(number)
+        assert sides.setdefault(code, split.split_of(number)) == split.split_of(number)
     return sides, split.leakage
 
 
@@ -157,11 +157,11 @@ def test_the_report_names_the_nearest_train_neighbour_of_a_validation_module(tmp
         code = varied(chance, 6)
         codes += [code, nearly(code).replace("erf(x)", "erf(x + 3) * 7")]
     sides, leakage = sides_of_codes(tmp_path, codes)
-    held_out = [code for code, side in sides.items() if side == VALIDATION]
-    taught = [code for code, side in sides.items() if side == TRAIN]
+    validation = [code for code, side in sides.items() if side == VALIDATION]
+    train = [code for code, side in sides.items() if side == TRAIN]
     expected = {}
-    for one in held_out:
-        best = max(alike(one, other) for other in taught)
+    for one in validation:
+        best = max(alike(one, other) for other in train)
         if best >= 0.7:
             expected[one] = best
     assert len(expected) > 3
@@ -185,10 +185,10 @@ def test_the_old_way_takes_the_rows_that_datasets_took(tmp_path: Path) -> None:
         path = write_rows(tmp_path / "rows.jsonl", [row(n, chain(["exp"])) for n in range(count)])
         split = plan_split(open_source(str(path)), "rows")
         if count == 1:
-            assert split.side(0) == VALIDATION
+            assert split.split_of(0) == VALIDATION
             continue
         old = datasets.Dataset.from_dict({"n": list(range(count))}).train_test_split(test_size=0.1, seed=42)
-        ours = {number for number in range(count) if split.side(number) == VALIDATION}
+        ours = {number for number in range(count) if split.split_of(number) == VALIDATION}
         assert ours == set(old["test"]["n"])
 
 
@@ -200,5 +200,5 @@ def test_a_row_without_a_module_is_told(tmp_path: Path) -> None:
 
 def test_the_bundled_samples_have_both_sides() -> None:
     split = plan_split(open_source(str(ROOT / "data/samples/evals.jsonl")), "groups")
-    sides = [split.side(number) for number in range(60)]
+    sides = [split.split_of(number) for number in range(60)]
     assert 0 < sides.count(VALIDATION) < 20

@@ -29,7 +29,7 @@ class Ask:
     def fault(self, item: int) -> str | None:
         return "cannot be asked" if item < 0 else None
 
-    async def judge(self, item: int, text: str) -> dict[str, Any]:
+    async def parse(self, item: int, text: str) -> dict[str, Any]:
         if "<difficulty>" not in text:
             raise BadAnswer("no tag")
         return {"said": text.split("<difficulty>")[1].split("<")[0]}
@@ -83,7 +83,7 @@ class Run:
                     plan = await batch.plan()
                     await batch.answer(plan, Progress(self.stats, "test", priced=True))
                     await batch.write(plan, self.output)
-                self.owed = batch.owed_after
+                self.pending = batch.pending_after
             self.output.commit("test", plan.rows, {}, {})
         return plan
 

@@ -126,7 +126,7 @@ def test_an_item_that_cannot_be_asked_is_rejected_without_a_call(tmp_path: Path)
 def test_a_call_that_keeps_failing_is_owed_and_asked_again_by_the_next_run(tmp_path: Path) -> None:
     with FakeEndpoint(script=lambda key, number, attempt: "500" if number < 4 else "ok") as endpoint:
         run = Run(tmp_path, [1], endpoint.base_url, server_retries=3)()
-        assert run.owed == 1
+        assert run.pending == 1
         assert "the call failed 4 times; the last: 500" in run.rejected[0]["reason"]
         again = Run(tmp_path, [], endpoint.base_url)()
         assert again.rows[0]["said"] == right(1)
@@ -164,7 +164,7 @@ def test_a_refused_request_at_the_very_start_does_not_stop_the_others(tmp_path: 
     with FakeEndpoint(script=["400", "ok"], latency=0.2) as endpoint:
         run = Run(tmp_path, [1, 2, 3, 4, 5], endpoint.base_url)()
         assert len(run.rows) == 4
-        assert run.owed == 1
+        assert run.pending == 1
         # What is owed is asked again, and now that the others are answered it is a row's trouble for certain.
         again = Run(tmp_path, [], endpoint.base_url)()
         assert len(again.rows) == 5
@@ -437,7 +437,7 @@ def raw_server(answer: bytes) -> Iterator[str]:
 def test_no_answer_of_a_server_ends_the_run_with_a_traceback(tmp_path: Path, answer: str) -> None:
     with raw_server(RAW_ANSWERS[answer]) as base_url:
         run = Run(tmp_path, [1, 2], base_url, server_retries=2)()
-        assert run.owed == 2
+        assert run.pending == 2
         assert all("the call failed 3 times" in row["reason"] for row in run.rejected)
 
 
@@ -487,7 +487,7 @@ def test_a_request_that_is_always_pushed_back_costs_one_row_and_not_the_run(tmp_
     with FakeEndpoint(script=script, latency=0.3) as endpoint:
         run = Run(tmp_path, list(range(10, 30)), endpoint.base_url, server_retries=2)()
         assert len(run.rows) == 19
-        assert run.owed == 1
+        assert run.pending == 1
 
 
 def test_calls_in_flight_are_not_given_up_when_the_run_stops(tmp_path: Path) -> None:
@@ -561,7 +561,7 @@ def test_a_limit_on_calls_a_second_without_retry_after_is_paced_and_costs_no_row
 
     with FakeEndpoint(script=ten_a_second, latency=0.02) as endpoint:
         run = Run(tmp_path, list(range(100, 150)), endpoint.base_url, concurrency=32)()
-        assert run.owed == 0
+        assert run.pending == 0
         assert len(run.rows) == 50
         assert endpoint.behaved["429"] < 10 * endpoint.behaved["ok"]
 

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill.problems.operations import operations
-from kernelmill.problems.overlap import FLOOR, Match, ProblemSet, fingerprint
+from kernelmill.problems.overlap import FLOOR, FingerprintIndex, Match, fingerprint
 from kernelmill.store import open_source
 from kernelmill.testing.disguises import DISGUISES, renamed
 
 SHARE = 0.8
 
 
-def problem_set(codes: list[str], share: float = SHARE) -> ProblemSet:
-    found = ProblemSet(share)
+def problem_set(codes: list[str], share: float = SHARE) -> FingerprintIndex:
+    found = FingerprintIndex(share)
     for code in codes:
         found.add(fingerprint(code))
     found.finish()

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from kernelmill.base.rows import Row
 from kernelmill.errors import SourceError
-from kernelmill.publish.batches import QuickReader, blocks, exact_batch
-from kernelmill.publish.shapes import Columns
+from kernelmill.publish.batches import QuickReader, chunks, exact_batch
+from kernelmill.publish.schema import Columns
 from tests.conftest import evals_row, many
 from tests.publish.test_parquet import made, tables
 
@@ -37,11 +37,11 @@ def both_roads(known: list[bytes], lines: list[bytes]) -> tuple[Any, Any]:
     for row in rows_of(known):
         columns.take(row)
     schema = columns.schema()
-    (block,) = blocks(iter(rows_of(lines)))
-    quick = QuickReader(columns.row_type, schema)(block.rows)
+    (chunk,) = chunks(iter(rows_of(lines)))
+    quick = QuickReader(columns.row_type, schema)(chunk.rows)
     try:
-        values = [columns.take(row) for row in block.rows]
-        exact = exact_batch(block.rows, values, schema) if columns.schema() == schema else None
+        values = [columns.take(row) for row in chunk.rows]
+        exact = exact_batch(chunk.rows, values, schema) if columns.schema() == schema else None
     except SourceError as error:
         exact = error
     return quick, exact
@@ -146,14 +146,14 @@ def test_columns_of_nulls_alone_come_as_they_are(nulls: bytes) -> None:
 def test_a_row_with_a_fault_is_left_to_the_exact_road() -> None:
     columns = Columns()
     columns.take(Row(0, "x:1", b'{"a":1}'))
-    (block,) = blocks(iter([Row(0, "x:1", b'{"a":null}', "a value that JSON cannot hold")]))
-    assert QuickReader(columns.row_type, columns.schema())(block.rows) is None
+    (chunk,) = chunks(iter([Row(0, "x:1", b'{"a":null}', "a value that JSON cannot hold")]))
+    assert QuickReader(columns.row_type, columns.schema())(chunk.rows) is None
 
 
 @pytest.mark.parametrize("split", ["none", "rows"])
 def test_both_roads_write_the_same_bytes(tmp_path: Path, split: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelmill.publish.batches.BLOCK_ROWS", 50)
-    monkeypatch.setattr("kernelmill.publish.tables.GROUP_ROWS", 300)
+    monkeypatch.setattr("kernelmill.publish.batches.CHUNK_ROWS", 50)
+    monkeypatch.setattr("kernelmill.publish.parquet_writer.GROUP_ROWS", 300)
     source = tmp_path / "rows.jsonl"
     with source.open("w", encoding="utf-8") as file:
         for n in range(1200):

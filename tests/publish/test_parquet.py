@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.errors import BadRow, SourceError
-from kernelmill.publish.dataset import Built, Wanted, build
-from kernelmill.publish.tables import SplitWriter
+from kernelmill.publish.dataset import Built, DatasetSpec, build
+from kernelmill.publish.parquet_writer import SplitWriter
 from kernelmill.store import open_source
 from tests.conftest import evals_row, many, write_rows
 
@@ -72,7 +72,9 @@ def as_published(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def made(source: Path, folder: Path, split: Any = "none", **more: Any) -> Built:
     folder.mkdir()
     given = {"json_columns": (), "license": None, "config": {}, **more}
-    return build(Wanted(open_source(str(source)), "x", None, None, split, 0.1, 42, 0.85, **given), folder)
+    return build(
+        DatasetSpec(open_source(str(source)), "x", None, None, split, 0.1, 42, 0.85, **given), folder
+    )
 
 
 def written(rows: list[dict[str, Any]], folder: Path, **more: Any) -> list[dict[str, Any]]:
@@ -243,7 +245,7 @@ def test_whole_numbers_become_floats_where_they_stand_among_floats(tmp_path: Pat
 def test_a_column_that_turns_up_late_is_in_every_row(
     tmp_path: Path, late: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernelmill.publish.tables.GROUP_ROWS", 500)
+    monkeypatch.setattr("kernelmill.publish.parquet_writer.GROUP_ROWS", 500)
     rows: list[dict[str, Any]] = [{"a": n, "c": {"e": 1}} for n in range(3000)]
     rows[2500] |= late
     assert without_nulls(written(rows, tmp_path)) == without_nulls(rows)

@@ -10,13 +10,13 @@ import pytest
 
 from kernelmill.cli import main, stage_parser
 from kernelmill.flow import COMMANDS
-from kernelmill.generate.rollouts.settings import SynthesizeSettings
-from kernelmill.generate.rollouts.synth_file import resolve
+from kernelmill.generate.synthesize.config_file import load_settings
+from kernelmill.generate.synthesize.settings import SynthesizeSettings
 from kernelmill.publish.rebuild import command_of
 from kernelmill.settings.arguments import config_file
 from kernelmill.testing.fake_endpoint import FakeEndpoint
-from tests.generate.rollouts.answers import PROSE, problem
-from tests.generate.rollouts.answers import manifest as read_manifest
+from tests.generate.synthesize.answers import PROSE, problem
+from tests.generate.synthesize.answers import manifest as read_manifest
 
 
 @pytest.mark.parametrize("sets", [1, 2])
@@ -43,7 +43,7 @@ def test_sets_of_problems_are_given_as_a_config_file_that_the_command_reads(
     file, rest = config_file(words[2:])
     flags = vars(stage_parser(COMMANDS["synthesize"], SynthesizeSettings).parse_args(rest))
     flags["base_url"] = "http://127.0.0.1:9/v1"  # a private address is left out
-    again, first = resolve(flags, file), resolve({}, tmp_path / "told.toml")
+    again, first = load_settings(flags, file), load_settings({}, tmp_path / "told.toml")
     assert again.sets() == first.sets()
     assert (again.turns, again.model) == (2, "fake")
 

@@ -20,7 +20,7 @@ from kernelmill.problems.sets.levels import level_file, merged_file
 from kernelmill.rl import shared
 from kernelmill.settings.environment import environment
 from tests.conftest import ROOT
-from tests.generate.rollouts.tiny_model import write_model
+from tests.generate.synthesize.tiny_model import write_model
 from tests.problems.sets.test_export import a_set
 from tests.rl.stub import Stub, verdict
 

@@ -13,7 +13,7 @@ from kernelmill.errors import ConfigError
 from kernelmill.rl import shared
 from kernelmill.rl.client import RewardUnavailable
 from kernelmill.rl.trl import async_reward_function, reward_function
-from tests.generate.rollouts.tiny_model import write_model
+from tests.generate.synthesize.tiny_model import write_model
 from tests.rl.stub import Answer, Body, Stub, verdict
 
 ROWS = {"label": ["ref a", "ref b", "ref c"], "entry_point": [None, "Swish", None]}

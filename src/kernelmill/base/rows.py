@@ -51,18 +51,18 @@ class Drop(NamedTuple):
     kind: str
 
 
-def row_lots(rows: Iterable[Row], most_rows: int, most_bytes: int) -> Iterator[list[Row]]:
+def row_chunks(rows: Iterable[Row], most_rows: int, most_bytes: int) -> Iterator[list[Row]]:
     """Group rows into chunks of `most_rows` rows; a chunk ends earlier once it reaches `most_bytes` bytes."""
-    lot: list[Row] = []
+    chunk: list[Row] = []
     size = 0
     for row in rows:
-        lot.append(row)
+        chunk.append(row)
         size += len(row.raw)
-        if len(lot) >= most_rows or size >= most_bytes:
-            yield lot
-            lot, size = [], 0
-    if lot:
-        yield lot
+        if len(chunk) >= most_rows or size >= most_bytes:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 class Message(Struct):
@@ -97,7 +97,7 @@ class Named(Struct):
     info: Any = None
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """The name of the problem, else of its class; empty where the row has neither."""
         names = (
             self.problem_name,
@@ -142,8 +142,8 @@ class NamedEvalsRow(EvalsRow):
     name: Any = None
 
     @property
-    def called(self) -> str:
-        return Named(self.problem_name, self.name, info=self.info).called
+    def display_name(self) -> str:
+        return Named(self.problem_name, self.name, info=self.info).display_name
 
 
 class _LooseEvalsRow(NamedEvalsRow):
@@ -279,7 +279,7 @@ class _ModuleColumns(Named):
     name: str | None = None
 
 
-class ModuleReader:
+class ModuleCodeReader:
     """Reads the module of any kind of row: its problem's name (may be empty) and its code.
 
     Raises `BadRow`.
@@ -292,11 +292,11 @@ class ModuleReader:
         columns = self._read(row)
         if columns.info is not None:
             columns.info = info = read_info(row.where, columns.info)
-            return columns.called, info.python_code
+            return columns.display_name, info.python_code
         code = columns.python_code if columns.python_code is not None else columns.code
         if code is None:
             raise BadRow(row.where, "no module (looked in info.python_code, python_code and code)")
-        return columns.called, code
+        return columns.display_name, code
 
 
 class EvalsReader:

@@ -12,9 +12,9 @@ from array import array
 from collections import Counter
 from typing import Any, NamedTuple
 
-from kernelmill.base.rows import Drop, ModuleReader, Row, with_columns
+from kernelmill.base.rows import Drop, ModuleCodeReader, Row, with_columns
 from kernelmill.base.terminal import say
-from kernelmill.flow import Made
+from kernelmill.flow import StageResult
 from kernelmill.problems.benchmark import Benchmark, read_benchmarks
 from kernelmill.problems.each_text import EachText
 from kernelmill.problems.overlap import FLOOR, NGRAM, Fingerprint, Match, fingerprints
@@ -27,7 +27,7 @@ from kernelmill.store.output import test_path
 MOST_HIT = 5
 
 
-class _Verdict(NamedTuple):
+class _Matches(NamedTuple):
     found: tuple[tuple[Match, ...], ...]
     """Matches in each benchmark, the most certain first."""
     parsed: bool
@@ -43,13 +43,13 @@ class Decontaminate(ScanningStage):
         self._benchmarks = benchmarks
         self._share = share
         self._drop = drop
-        self._read = ModuleReader()
-        self._texts = EachText(fingerprints, self._judge)
+        self._read = ModuleCodeReader()
+        self._texts = EachText(fingerprints, self._match)
         self._text_of_row = array("q")
         """Number of each row's text; -1 for a row that cannot be read."""
-        self._verdict_of: list[_Verdict] = []
-        self._known: dict[_Verdict, _Verdict] = {}
-        """Interned verdicts: most rows share the same one."""
+        self._matches_of: list[_Matches] = []
+        self._known: dict[_Matches, _Matches] = {}
+        """Interned results: most rows share the same one."""
         self._rows: list[Counter[str]] = [Counter() for _ in benchmarks]
         """Contaminated rows by kind of match, for each benchmark."""
         self._hits: list[Counter[int]] = [Counter() for _ in benchmarks]
@@ -69,20 +69,20 @@ class Decontaminate(ScanningStage):
     def decide(self) -> None:
         self._texts.finish()
 
-    def _judge(self, module: Fingerprint) -> None:
+    def _match(self, module: Fingerprint) -> None:
         found = tuple(tuple(benchmark.problems.matches(module)) for benchmark in self._benchmarks)
-        verdict = _Verdict(found, module.parsed)
-        self._verdict_of.append(self._known.setdefault(verdict, verdict))
+        matches = _Matches(found, module.parsed)
+        self._matches_of.append(self._known.setdefault(matches, matches))
 
     def take(self, row: Row) -> bytes | Drop:
         text = self._text_of_row[row.index] if row.index < len(self._text_of_row) else -1
         if text < 0:
             self._read(row)  # raises the row's error again
-        verdict = self._verdict_of[text]
-        self._not_python += not verdict.parsed
+        matches = self._matches_of[text]
+        self._not_python += not matches.parsed
         columns: dict[str, Any] = {}
         reasons: dict[str, str] = {}
-        for n, (benchmark, found) in enumerate(zip(self._benchmarks, verdict.found, strict=True)):
+        for n, (benchmark, found) in enumerate(zip(self._benchmarks, matches.found, strict=True)):
             columns[f"contaminated_{benchmark.name}"] = None
             if not found:
                 continue
@@ -134,7 +134,7 @@ def _most(hits: Counter[int]) -> list[tuple[int, int]]:
     return sorted(hits.items(), key=lambda hit: (-hit[1], hit[0]))[:MOST_HIT]
 
 
-def decontaminate(settings: DecontaminateSettings) -> Made:
+def decontaminate(settings: DecontaminateSettings) -> StageResult:
     benchmarks = read_benchmarks(settings.against, settings.share, secret("HF_TOKEN"))
     output = Output(test_path(settings.output) if settings.test_mode else settings.output)
     for benchmark in benchmarks:

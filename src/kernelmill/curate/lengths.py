@@ -21,23 +21,23 @@ from msgspec import Struct
 
 from kernelmill.base.bar_chart import svg_bars
 from kernelmill.base.parallel import mapped
-from kernelmill.base.rows import TEST_ROWS, Named, Row, row_lots
+from kernelmill.base.rows import TEST_ROWS, Named, Row, row_chunks
 from kernelmill.base.terminal import say
 from kernelmill.base.whole_file import write_whole
 from kernelmill.curate.length_report import LengthReport, LongRow, Tally, printed, report_of
 from kernelmill.errors import BadRow, ConfigError, NotOnHub, OutputError, SourceError
-from kernelmill.flow import Made
+from kernelmill.flow import StageResult
 from kernelmill.settings.config import secret
 from kernelmill.settings.fields import LengthsSettings
-from kernelmill.stages.source_choice import tested
+from kernelmill.stages.source_choice import test_mode_source
 from kernelmill.store import Source, open_source
-from kernelmill.store.watched import Watched
+from kernelmill.store.progress_source import ProgressSource
 from kernelmill.tokens.chat_rows import Chat, ChatReader, Reasoning
 from kernelmill.tokens.chat_template import TemplateFailed
 from kernelmill.tokens.chat_tokens import ChatTokenizer, load_tokenizer
 from kernelmill.tokens.tokenizer_files import TokenizerFiles, find_tokenizer
 
-_LOT_ROWS, _LOT_BYTES = 500, 1 << 20
+_CHUNK_ROWS, _CHUNK_BYTES = 500, 1 << 20
 _LONGEST = 5
 
 
@@ -50,12 +50,12 @@ class _Counted(Struct):
     longest: list[LongRow]
 
 
-def lengths(settings: LengthsSettings) -> Made:
+def lengths(settings: LengthsSettings) -> StageResult:
     plot, json_path = _beside(settings.plot, settings), _beside(settings.json_path, settings)
     if plot is not None and plot.suffix.lower() != ".svg":
         raise ConfigError(f"--plot {plot}: plots are SVG, so the name must end in .svg")
     files = find_tokenizer(settings.tokenizer, secret("HF_TOKEN"))
-    source = Watched(_open(settings), TEST_ROWS if settings.test_mode else None)
+    source = ProgressSource(_open(settings), TEST_ROWS if settings.test_mode else None)
     for path in (plot, json_path):
         if path is not None and path.resolve() in {file.path.resolve() for file in source.files}:
             raise OutputError(f"{path} is the source: name another file")
@@ -69,7 +69,9 @@ def lengths(settings: LengthsSettings) -> Made:
         title = f"Rows by tokens, {report.tokenizer['name']}, reasoning {report.reasoning_in_words}"
         bars = [(bucket.label, bucket.rows) for bucket in report.buckets]
         _write(plot, svg_bars(title, bars, f"{report.rows:,} rows, {report.tokens:,} tokens").encode())
-    return Made(tuple(path for path in (json_path, plot) if path is not None), report.rows, report.rows)
+    return StageResult(
+        tuple(path for path in (json_path, plot) if path is not None), report.rows, report.rows
+    )
 
 
 def _beside(path: Path | None, settings: LengthsSettings) -> Path | None:
@@ -86,12 +88,19 @@ def _open(settings: LengthsSettings) -> Source:
     try:
         return open_source(settings.source, settings.split, token)
     except NotOnHub:
-        words = ("filtered", "unique", "raw")
-        word = next((word for word in words if settings.source == getattr(settings, f"{word}_to")), None)
-        path = getattr(settings, f"{word}_path") if word else ""
-        if word and settings.test_mode:
-            path = tested(path, named=False) or path
-        if not word or settings.split is not None or not Path(path).expanduser().is_file():
+        names = ("filtered", "unique", "raw")
+        dataset_name = next(
+            (
+                dataset_name
+                for dataset_name in names
+                if settings.source == getattr(settings, f"{dataset_name}_to")
+            ),
+            None,
+        )
+        path = getattr(settings, f"{dataset_name}_path") if dataset_name else ""
+        if dataset_name and settings.test_mode:
+            path = test_mode_source(path, named=False) or path
+        if not dataset_name or settings.split is not None or not Path(path).expanduser().is_file():
             raise
         say(f"{settings.source} is not on the Hub yet: reading {path}, which it is published from")
         return open_source(path)
@@ -100,10 +109,10 @@ def _open(settings: LengthsSettings) -> Source:
 def measure(source: Source, tokenizer: TokenizerFiles, reasoning: Reasoning = "count") -> LengthReport:
     """Count the tokens of all rows of a source. Raises `BadRow` for the first row that cannot be counted."""
     loaded = load_tokenizer(tokenizer)  # before any row is read, to fail early on a bad tokenizer
-    lots = row_lots(source.rows(), _LOT_ROWS, _LOT_BYTES)
+    chunks = row_chunks(source.rows(), _CHUNK_ROWS, _CHUNK_BYTES)
     counts, reaches, tally = array("I"), array("I"), Tally()
     longest: list[LongRow] = []
-    for counted in mapped(partial(_count, tokenizer, reasoning), lots):
+    for counted in mapped(partial(_count, tokenizer, reasoning), chunks):
         counts.frombytes(counted.lengths)
         reaches.frombytes(counted.reaches)
         tally.add(counted.tally)
@@ -161,7 +170,7 @@ _named = msgspec.json.Decoder(_NamedRow)
 def _name(row: Row) -> str:
     """The human-readable name of a row; empty where it has none."""
     found = _named.decode(row.raw)
-    return found.called or (found.instance_id if isinstance(found.instance_id, str) else "")
+    return found.display_name or (found.instance_id if isinstance(found.instance_id, str) else "")
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -18,7 +18,7 @@ from kernelmill.base.rows import Drop, EvalsReader, Row, with_columns
 from kernelmill.curate.difficulty import LEVELS, read_difficulty
 from kernelmill.curate.static_rater import rate_facts
 from kernelmill.errors import ConfigError, SourceError
-from kernelmill.flow import Made
+from kernelmill.flow import StageResult
 from kernelmill.llm.engine import Done, Messages
 from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.analysis import Analysis
@@ -26,7 +26,15 @@ from kernelmill.problems.facts import ModuleFacts
 from kernelmill.settings.config import secret
 from kernelmill.settings.fields import RateSettings
 from kernelmill.stages.answering import Answerer, Batch
-from kernelmill.stages.run_stage import Context, Parts, Session, answer_all, journal_path, owed, run_stage
+from kernelmill.stages.run_stage import (
+    Context,
+    Session,
+    StageSetup,
+    answer_all,
+    journal_path,
+    run_answering_stage,
+    unanswered_error,
+)
 from kernelmill.store import open_source
 
 
@@ -59,7 +67,7 @@ class Rate:
                 f"reward {evals.reward:g} is not above {self._threshold:g}",
                 f"reward not above {self._threshold:g}",
             )
-        return Task(evals.info.module_name, evals.info.python_code, evals.called)
+        return Task(evals.info.module_name, evals.info.python_code, evals.display_name)
 
     def name(self, item: Task) -> str:
         return item.problem_name
@@ -69,7 +77,7 @@ class Rate:
         return with_columns(row.raw, columns)
 
 
-class ModelRater:
+class RatingQuestions:
     """Builds the rating questions for a model and reads its answers."""
 
     def __init__(self, prompt: Prompt, model: str) -> None:
@@ -85,7 +93,7 @@ class ModelRater:
     def fault(self, item: Task) -> str | None:
         return None
 
-    async def judge(self, item: Task, text: str) -> dict[str, Any]:
+    async def parse(self, item: Task, text: str) -> dict[str, Any]:
         return _columns(read_difficulty(text), text, f"llm:{self._model}")
 
     def again(self, messages: Messages, text: str, reason: str) -> Messages:
@@ -96,29 +104,29 @@ def _columns(difficulty: str, evaluation: str, rater: str) -> dict[str, Any]:
     return {"difficulty": difficulty, "evaluation_raw": evaluation, "rater": rater}
 
 
-def _judge_facts(item: Task, facts: ModuleFacts) -> dict[str, Any]:
+def _rate_from_facts(item: Task, facts: ModuleFacts) -> dict[str, Any]:
     rating = rate_facts(facts)
     return _columns(rating.difficulty, rating.evidence, "static")
 
 
 def _model_rater(context: Context, prompt: Prompt) -> Answerer[Task]:
-    return context.model(ModelRater(prompt, context.settings.model))
+    return context.model(RatingQuestions(prompt, context.settings.model))
 
 
 def _static_rater(context: Context) -> Answerer[Task]:
-    return Analysis(context.facts, _judge_facts, context.stats)
+    return Analysis(context.facts, _rate_from_facts, context.stats)
 
 
-async def rate(settings: RateSettings) -> Made:
+async def rate(settings: RateSettings) -> StageResult:
     if settings.compare:
         await compare(settings)
-        return Made()
+        return StageResult()
     by_model = settings.rater == "llm"
 
-    def parts(context: Context) -> Parts[Task]:
+    def setup(context: Context) -> StageSetup[Task]:
         stage = Rate(settings.threshold)
         prompts = [Prompt("rate", settings.prompt)] if by_model else []
-        return Parts(
+        return StageSetup(
             stage,
             _model_rater(context, prompts[0]) if by_model else _static_rater(context),
             by=f"llm:{settings.model}" if by_model else "static",
@@ -130,7 +138,7 @@ async def rate(settings: RateSettings) -> Made:
             },
         )
 
-    return await run_stage("rate", settings, parts, model=by_model, facts=not by_model)
+    return await run_answering_stage("rate", settings, setup, model=by_model, facts=not by_model)
 
 
 def _levels(levels: Counter[str]) -> str:
@@ -164,9 +172,9 @@ async def compare(settings: RateSettings) -> None:
                 plan = await batch.plan()
                 context.stats.done = context.stats.failed = 0
                 await answer_all(batch, plan, settings, f"rate ({name})", priced=name == "llm")
-                failed += batch.owed_after
+                failed += batch.pending_after
         for task in batch.items():
-            llm, static = [await rater.settle(task, rater.key(task)) for rater in raters.values()]
+            llm, static = [await rater.outcome(task, rater.key(task)) for rater in raters.values()]
             if isinstance(llm, Done) and isinstance(static, Done):
                 table[llm.columns["difficulty"], static.columns["difficulty"]] += 1
             else:
@@ -175,7 +183,7 @@ async def compare(settings: RateSettings) -> None:
         raise SourceError(f"{settings.source}: no row was rated by both raters")
     _print_comparison(table, unrated, f"llm:{settings.model}")
     if failed:
-        raise owed(failed)
+        raise unanswered_error(failed)
 
 
 def cohens_kappa(table: Counter[tuple[str, str]]) -> float | None:

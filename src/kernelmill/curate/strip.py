@@ -25,7 +25,7 @@ from msgspec import Raw, Struct
 from kernelmill.base.answers import Answer, NoAnswer, read_answer
 from kernelmill.base.rows import Drop, Row, RowReader
 from kernelmill.errors import BadRow, SourceError
-from kernelmill.flow import COMMANDS, Made
+from kernelmill.flow import COMMANDS, StageResult
 from kernelmill.settings.config import load
 from kernelmill.settings.fields import MAKERS, NO_REASONING, PublishSettings, StripSettings
 from kernelmill.stages.call import call_stage
@@ -174,12 +174,17 @@ def _rewrite(message: dict[str, Any], answer: Answer, style: str) -> None:
             message["reasoning_content"] = beside[0] if beside else answer.thoughts
 
 
-def strip(settings: StripSettings) -> Made:
-    if settings.hub and settings.word and not settings.hub_target and not Path(settings.source).exists():
-        name = getattr(settings, f"{settings.word}_to")
+def strip(settings: StripSettings) -> StageResult:
+    if (
+        settings.hub
+        and settings.dataset_name
+        and not settings.hub_target
+        and not Path(settings.source).exists()
+    ):
+        name = getattr(settings, f"{settings.dataset_name}_to")
         raise SourceError(
             f"{settings.source} is not there, and HF_TOKEN is not set: set it to read {name} on the Hub, "
-            f"or make the file with kernelmill {MAKERS[settings.word]}"
+            f"or make the file with kernelmill {MAKERS[settings.dataset_name]}"
         )
     output = settings.output or stripped_path(settings.source)
     if not settings.dry_run:
@@ -188,7 +193,7 @@ def strip(settings: StripSettings) -> Made:
         return _strip_to(Path(folder) / output.name, settings)._replace(outputs=())
 
 
-def _strip_to(output: Path, settings: StripSettings) -> Made:
+def _strip_to(output: Path, settings: StripSettings) -> StageResult:
     made = run_row_stage("strip", settings, Strip(settings.style), output, settings.max_rejected)
     if settings.hub_target is None:
         return made

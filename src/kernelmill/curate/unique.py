@@ -22,7 +22,7 @@ from typing import Any
 from msgspec import Struct
 
 from kernelmill.base.rows import Drop, Info, Named, Row, RowReader, read_info
-from kernelmill.flow import Made
+from kernelmill.flow import StageResult
 from kernelmill.problems.modules import Modules
 from kernelmill.settings.fields import UniqueSettings
 from kernelmill.stages.row_stage import ScanningStage, run_row_stage
@@ -89,7 +89,7 @@ class Unique(ScanningStage):
         self._seen.append(len(self._rewards))
         self._rewards.append(read.reward)
         self._where.append(row.where)
-        self._names.append(read.called)
+        self._names.append(read.display_name)
 
     def decide(self) -> None:
         self._modules.finish()
@@ -149,7 +149,7 @@ def _place(info: Info) -> int:
     return classes[::-1].index(info.module_name) if info.module_name in classes else 0
 
 
-def unique(settings: UniqueSettings) -> Made:
+def unique(settings: UniqueSettings) -> StageResult:
     file = Path(settings.source).expanduser()
     compare = settings.compare or not file.is_file() or file.stat().st_size <= COMPARED
     with Modules() as modules:

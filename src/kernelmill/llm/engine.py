@@ -59,11 +59,11 @@ class Failed(NamedTuple):
     attempts: list[str]
 
 
-class Owed(NamedTuple):
+class Pending(NamedTuple):
     """Not answered yet."""
 
 
-Outcome = Done | Failed | Owed
+Outcome = Done | Failed | Pending
 
 
 class CallFailed(Exception):
@@ -80,14 +80,14 @@ class Asking(Protocol[I_contra]):
     def messages(self, item: I_contra) -> Messages: ...
 
     async def prepare(self, item: I_contra) -> None:
-        """Collect what `fault` and `judge` need, before any call is paid for."""
+        """Collect what `fault` and `parse` need, before any call is paid for."""
         ...
 
     def fault(self, item: I_contra) -> str | None:
         """Why asking about this item is pointless; None where no reason is known."""
         ...
 
-    async def judge(self, item: I_contra, text: str) -> dict[str, Any]:
+    async def parse(self, item: I_contra, text: str) -> dict[str, Any]:
         """Parse an answer into columns. Raises `BadAnswer`."""
         ...
 
@@ -140,14 +140,14 @@ class Model(Generic[Item]):
     def key(self, item: Item) -> str:
         return self.endpoint.request(self.messages(item)).key
 
-    async def settle(self, item: Item, key: str) -> Outcome:
+    async def outcome(self, item: Item, key: str) -> Outcome:
         """The outcome of this question according to the journal."""
         answers = self._journal.answers(key)
         attempts = []
         reason = ""
         for answer in answers:
             try:
-                return Done(await self._judge(item, answer.response))
+                return Done(await self._parse(item, answer.response))
             except BadAnswer as bad:
                 reason = str(bad)
                 attempts.append(_shown(answer.response))
@@ -155,7 +155,7 @@ class Model(Generic[Item]):
             return Failed(fault, [])
         if len(answers) >= self.settings.tries:
             return Failed(f"no usable answer in {len(answers)} tries; the last: {reason}", attempts)
-        return Owed()
+        return Pending()
 
     def spent(self, item: Item, key: str) -> list[float | None]:
         """The cost of each earlier answer to a question; at the current price where none was recorded."""
@@ -187,7 +187,7 @@ class Model(Generic[Item]):
             body = self.endpoint.request(messages).body
             response = await self._call(body, key, attempt=len(answers), why=why)
             try:
-                await self._judge(item, response)
+                await self._parse(item, response)
                 self._usefulness.usable()
                 return
             except BadAnswer as bad:
@@ -200,14 +200,14 @@ class Model(Generic[Item]):
     async def _again(self, item: Item, messages: Messages, last: Answer) -> Messages:
         try:
             reply = _usable(last.response)
-            await self._asking.judge(item, reply.text)
+            await self._asking.parse(item, reply.text)
         except BadAnswer as bad:
             text = _shown(last.response)
             return self._asking.again(messages, text, str(bad)) if text else messages
         return messages
 
-    async def _judge(self, item: Item, response: str) -> dict[str, Any]:
-        return await self._asking.judge(item, _usable(response).text)
+    async def _parse(self, item: Item, response: str) -> dict[str, Any]:
+        return await self._asking.parse(item, _usable(response).text)
 
     async def _call(self, body: bytes, key: str, attempt: int, why: str = "") -> str:
         """Make one call, record the response in the journal and return it.

@@ -24,8 +24,8 @@ from kernelmill.base.resources import bundled
 from kernelmill.base.terminal import say
 from kernelmill.base.whole_file import encoded, replacing
 from kernelmill.errors import ConfigError, SourceError, Stopped
-from kernelmill.flow import COMMANDS, Made
-from kernelmill.generate.rollouts.settings import SynthesizeSettings
+from kernelmill.flow import COMMANDS, StageResult
+from kernelmill.generate.synthesize.settings import SynthesizeSettings
 from kernelmill.pipeline.forecast import Forecast
 from kernelmill.pipeline.run_report import Record, Step, now, read_record, show
 from kernelmill.publish.splits import ancestors
@@ -261,7 +261,7 @@ def _reads(settings: Settings) -> Iterator[tuple[str, str]]:
         specs = [job.source for job in find_jobs(settings)[0]]
     elif isinstance(settings, SynthesizeSettings):
         from kernelmill.evaluate.options import environment
-        from kernelmill.generate.rollouts.grading import options_of
+        from kernelmill.generate.synthesize.grading import options_of
 
         # Compiler and evaluator are torch and triton, and a GPU that has come or gone changes the verdicts.
         yield "judged by", msgspec.json.encode([environment(), options_of(settings).key()]).decode()
@@ -300,7 +300,7 @@ def _content(source: Source) -> str:
     return " ".join(f"{file.label} {file_hash(file.path)}" for file in source.files)
 
 
-def _note(step: Step, made: Made) -> None:
+def _note(step: Step, made: StageResult) -> None:
     step.rows_in, step.rows_out, step.rejected = made.rows_in, made.rows_out, made.rejected
     step.cost_usd, step.results = made.cost, dict(made.results)
     step.outputs = {str(path): file_hash(path) for path in made.outputs}

@@ -16,7 +16,7 @@ import msgspec
 
 from kernelmill.base.control import Stats
 from kernelmill.errors import SourceError
-from kernelmill.llm.engine import BadAnswer, Done, Failed, Outcome, Owed
+from kernelmill.llm.engine import BadAnswer, Done, Failed, Outcome, Pending
 from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.problems.facts import ModuleFacts, module_facts
 from kernelmill.sandbox import Sandbox
@@ -25,7 +25,7 @@ VERSION = "facts-1"
 """Part of every key: increase it when the same code would give different facts."""
 
 
-class Module(Protocol):
+class ModuleLike(Protocol):
     """The interface of what can be analysed."""
 
     @property
@@ -35,7 +35,7 @@ class Module(Protocol):
     def entry_point(self) -> str | None: ...
 
 
-Item = TypeVar("Item", bound=Module)
+Item = TypeVar("Item", bound=ModuleLike)
 
 
 class _Found(msgspec.Struct):
@@ -57,7 +57,7 @@ class FactStore:
         self._decoder = msgspec.json.Decoder(_Found)
         self._timeout = timeout
 
-    def key(self, module: Module) -> str:
+    def key(self, module: ModuleLike) -> str:
         asked = f"{VERSION}\n{self._traced}\n{module.entry_point}\n{module.python_code}"
         return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -69,7 +69,7 @@ class FactStore:
         """Return the key for a module that exceeded a limit, which is valid for this timeout only."""
         return f"{key}:{self._timeout:g}"
 
-    async def find(self, module: Module) -> ModuleFacts:
+    async def find(self, module: ModuleLike) -> ModuleFacts:
         """Return the module's facts. Raises `SourceError` if the code cannot be read at all."""
         key = self.key(module)
         found = self.known(key)
@@ -102,24 +102,24 @@ class Analysis(Generic[Item]):
     free = True
 
     def __init__(
-        self, store: FactStore, judge: Callable[[Item, ModuleFacts], dict[str, Any]], stats: Stats
+        self, store: FactStore, derive: Callable[[Item, ModuleFacts], dict[str, Any]], stats: Stats
     ) -> None:
         self.concurrency = max(1, os.cpu_count() or 1)
         self._store = store
-        self._judge = judge
+        self._derive = derive
         self._stats = stats
 
     def key(self, item: Item) -> str:
         return self._store.key(item)
 
-    async def settle(self, item: Item, key: str) -> Outcome:
+    async def outcome(self, item: Item, key: str) -> Outcome:
         found = self._store.known(key)
         if found is None:
-            return Owed()
+            return Pending()
         if found.facts is None:
             return Failed(found.error or "no facts", [])
         try:
-            return Done(self._judge(item, found.facts))
+            return Done(self._derive(item, found.facts))
         except BadAnswer as bad:
             return Failed(str(bad), [])
 
@@ -131,7 +131,7 @@ class Analysis(Generic[Item]):
         try:
             await self._store.find(item)
         except SourceError:
-            return  # the error is stored, and `settle` reads it
+            return  # the error is stored, and `outcome` reads it
         finally:
             self._stats.in_flight -= 1
 

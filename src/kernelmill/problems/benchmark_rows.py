@@ -22,7 +22,8 @@ from kernelmill.store import Source
 
 _MARK = re.compile(rb'"benchmark"|"kernel_bench_')
 """A cheap first test: hardly any row matches, so most rows are never decoded."""
-_IMPORTED = "problems.json"
+SET_RECORD = "problems.json"
+"""The record of an imported set, in its folder."""
 
 
 class _Set(msgspec.Struct):
@@ -68,7 +69,7 @@ def is_benchmark_set(origin: Mapping[str, Any]) -> bool:
         return True
     for folder in (place, place.parent):
         try:
-            return msgspec.json.decode((folder / _IMPORTED).read_bytes(), type=_Set).benchmark
+            return msgspec.json.decode((folder / SET_RECORD).read_bytes(), type=_Set).benchmark
         except (FileNotFoundError, NotADirectoryError):
             continue
         except msgspec.DecodeError:

@@ -54,7 +54,7 @@ class Match(NamedTuple):
     """The share of the problem that is in the module."""
 
 
-class ProblemSet:
+class FingerprintIndex:
     """The problems that modules are compared with. Call `add` for each, then `finish`."""
 
     def __init__(self, share: float) -> None:

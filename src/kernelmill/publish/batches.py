@@ -1,11 +1,11 @@
 """Convert rows to Arrow record batches, by a fast and an exact code path that give the same values.
 
-Fast path: msgspec decodes every row of a block into the compiled type of the rows before it. Each leaf of a
+Fast path: msgspec decodes every row of a chunk into the compiled type of the rows before it. Each leaf of a
 column goes to pyarrow as one flat list. This path gives up where a row has another type, is not JSON, or has
 a number of 2 ** 53 or more in a column of floats: there msgspec has converted an integer to a float and may
 have rounded it.
 
-Exact path: the whole block is decoded to dicts and inspected value by value. This path learns new columns and
+Exact path: the whole chunk is decoded to dicts and inspected value by value. This path learns new columns and
 types from a row, or reports what is wrong with it.
 
 pyarrow's own JSON reader is not used. It takes more time than both steps of the fast path, builds broken
@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kernelmill.base.rows import Row, row_lots
+from kernelmill.base.rows import Row, row_chunks
 from kernelmill.errors import BadRow
-from kernelmill.publish.shapes import json_text
+from kernelmill.publish.schema import json_text
 
-BLOCK_ROWS, BLOCK_BYTES = 2_000, 1 << 20
+CHUNK_ROWS, CHUNK_BYTES = 2_000, 1 << 20
 
 
-class Block(NamedTuple):
+class Chunk(NamedTuple):
     """A chunk of rows that is converted at once."""
 
     rows: list[Row]
@@ -37,9 +37,9 @@ class Block(NamedTuple):
     """The rows as JSONL."""
 
 
-def blocks(rows: Iterator[Row]) -> Iterator[Block]:
-    for lot in row_lots(rows, BLOCK_ROWS, BLOCK_BYTES):
-        yield Block(lot, b"\n".join([*(row.raw for row in lot), b""]))
+def chunks(rows: Iterator[Row]) -> Iterator[Chunk]:
+    for chunk in row_chunks(rows, CHUNK_ROWS, CHUNK_BYTES):
+        yield Chunk(chunk, b"\n".join([*(row.raw for row in chunk), b""]))
 
 
 class _Unsure(Exception):

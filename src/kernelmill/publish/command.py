@@ -13,10 +13,10 @@ from typing import Any
 from kernelmill.base.rows import TEST_ROWS
 from kernelmill.base.terminal import duration, size, tell
 from kernelmill.errors import ConfigError, OutputError, SourceError
-from kernelmill.flow import Made
+from kernelmill.flow import StageResult
 from kernelmill.problems.benchmark_rows import NoBenchmark
 from kernelmill.publish.changes import compare
-from kernelmill.publish.dataset import Built, Wanted, build
+from kernelmill.publish.dataset import Built, DatasetSpec, build
 from kernelmill.publish.folder import FolderTarget
 from kernelmill.publish.jobs import Job, find_jobs
 from kernelmill.publish.lineage import Lineage
@@ -25,14 +25,14 @@ from kernelmill.settings.config import secret
 from kernelmill.settings.fields import PublishSettings
 from kernelmill.stages.source_choice import source_line
 from kernelmill.store import Source, open_source
+from kernelmill.store.progress_source import ProgressSource
 from kernelmill.store.source import DataFile
-from kernelmill.store.watched import Watched
 
 MUCH_SMALLER = 0.5
 """Ask before replacing a dataset with one that has less than this share of its rows."""
 
 
-def publish(settings: PublishSettings) -> Made:
+def publish(settings: PublishSettings) -> StageResult:
     jobs, notes = find_jobs(settings)
     token = secret("HF_TOKEN")
     if token is None and not settings.dry_run and any(job.folder is None for job in jobs):
@@ -49,31 +49,33 @@ def publish(settings: PublishSettings) -> Made:
     )
     if settings.dry_run or settings.test_mode or any(job.folder is None for job in jobs):
         # Others may change a dataset on the Hub, so it has to be checked in every run.
-        return Made((), rows, rows, results=results)
+        return StageResult((), rows, rows, results=results)
     files = [
         job.folder / name for job, built in zip(jobs, made, strict=True) if job.folder for name in built.files
     ]
-    return Made(tuple(files), rows, rows, results=results)
+    return StageResult(tuple(files), rows, rows, results=results)
 
 
 def _source(settings: PublishSettings, job: Job, token: str | None) -> Source:
     source = open_source(job.source, settings.split, token)
     if Lineage(source).made_in_test_mode and not settings.test_mode:
         raise SourceError(f"{job.source} was made in test mode: publish what a real run makes")
-    watched = Watched(source, TEST_ROWS if settings.test_mode else None)
+    watched = ProgressSource(source, TEST_ROWS if settings.test_mode else None)
     return watched if settings.allow_benchmark else NoBenchmark(watched)
 
 
 def _publish_one(settings: PublishSettings, job: Job, source: Source, token: str | None) -> Built:
     started = time.monotonic()
     how_split = (
-        "none" if settings.split_by == "auto" and job.word in ("raw", "synthetic") else settings.split_by
+        "none"
+        if settings.split_by == "auto" and job.dataset_name in ("raw", "synthetic")
+        else settings.split_by
     )
-    wanted = Wanted(
+    wanted = DatasetSpec(
         source,
         job.name,
         None if job.folder else job.to,
-        job.word,
+        job.dataset_name,
         how_split,
         settings.validation,
         settings.seed,

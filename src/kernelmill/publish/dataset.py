@@ -23,13 +23,13 @@ from kernelmill.base.no_gc import no_collector
 from kernelmill.base.rows import Row
 from kernelmill.curate.length_report import LengthReport
 from kernelmill.errors import SourceError
-from kernelmill.publish.batches import QuickReader, blocks, exact_batch
+from kernelmill.publish.batches import QuickReader, chunks, exact_batch
 from kernelmill.publish.card.card import make_card
 from kernelmill.publish.card.facts import CardCounts, CardFacts, ColumnFacts, Kind, SplitFacts
 from kernelmill.publish.lineage import Lineage, without_folders
-from kernelmill.publish.shapes import Columns, describe
+from kernelmill.publish.parquet_writer import SplitWriter, WrittenFile
+from kernelmill.publish.schema import Columns, describe
 from kernelmill.publish.splits import How, Split, plan_split, source_splits
-from kernelmill.publish.tables import SplitWriter, Written
 from kernelmill.store import Source
 from kernelmill.store.manifest import file_hash
 from kernelmill.store.output import beside
@@ -39,14 +39,14 @@ LOOK_AHEAD = 1_000
 """Number of rows from which the schema is guessed. If the guess turns out wrong, all rows are read again."""
 
 
-class Wanted(NamedTuple):
+class DatasetSpec(NamedTuple):
     """The dataset to build: its source and settings."""
 
     source: Source
     name: str
     repo: str | None
-    word: str | None
-    """The word for the source (`filtered`, `raw` …), if it was given by one or goes to a word's target."""
+    dataset_name: str | None
+    """The name of the source (`filtered`, `raw` …), if it was given by name or goes to the target of a named dataset."""
     split: How | Literal["auto"]
     share: float
     seed: int
@@ -61,7 +61,7 @@ class Built(NamedTuple):
     """The files of a dataset in a folder."""
 
     folder: Path
-    files: dict[str, Written]
+    files: dict[str, WrittenFile]
     rows: dict[str, int]
     columns: dict[str, str]
     notes: list[str]
@@ -93,7 +93,7 @@ class _RowHash:
         return self._sha.hexdigest()
 
 
-def build(wanted: Wanted, folder: Path) -> Built:
+def build(wanted: DatasetSpec, folder: Path) -> Built:
     """Build the dataset in an empty folder."""
     source, columns = wanted.source, Columns(wanted.json_columns)
     for row in islice(source.rows(), LOOK_AHEAD):
@@ -150,7 +150,7 @@ def _how(asked: How | Literal["auto"], source: Source, columns: Columns) -> How:
 class _Done(NamedTuple):
     """The result of reading and writing all rows."""
 
-    written: dict[str, list[Written]]
+    written: dict[str, list[WrittenFile]]
     counts: CardCounts
     sha256: str
 
@@ -169,19 +169,19 @@ def _write(source: Source, columns: Columns, schema: Any, split: Split, folder: 
         writers = {
             name: stack.enter_context(SplitWriter(folder, name, schema)) for name in split.names if fits
         }
-        for block in blocks(source.rows()):
-            row_hash.add(block.text)
-            batch = quick(block.rows) if fits and quick is not None else None
+        for chunk in chunks(source.rows()):
+            row_hash.add(chunk.text)
+            batch = quick(chunk.rows) if fits and quick is not None else None
             if batch is None:
-                values = [columns.take(row) for row in block.rows]
+                values = [columns.take(row) for row in chunk.rows]
                 if known != columns.news:
                     known, fits = columns.news, fits and columns.schema_so_far() == schema
                     quick = _quick(columns, schema)
-                batch = exact_batch(block.rows, values, schema) if fits else None
+                batch = exact_batch(chunk.rows, values, schema) if fits else None
             if fits:
                 columns.saw(batch)
                 counts.add(batch)
-                _share_out(block.rows, batch, split, writers)
+                _share_out(chunk.rows, batch, split, writers)
         if not fits:
             return None
         return _Done({name: writer.finish() for name, writer in writers.items()}, counts, row_hash.finish())
@@ -197,7 +197,7 @@ def _share_out(rows: list[Row], batch: Any, split: Split, writers: dict[str, Spl
     """Distribute the rows of a batch to the writers of their splits."""
     import pyarrow as pa
 
-    sides = [split.side(row.index) for row in rows]
+    sides = [split.split_of(row.index) for row in rows]
     for name in dict.fromkeys(sides):
         mine = [index for index, side in enumerate(sides) if side == name]
         part = batch if len(mine) == len(rows) else batch.take(pa.array(mine))
@@ -222,16 +222,16 @@ def _notes(columns: Columns, lineage: Lineage, empty: list[str], leakage: dict[s
     return notes
 
 
-def _kind(wanted: Wanted, columns: Columns, lineage: Lineage) -> Kind:
-    """The card's kind of rows: from the word, the last stage that makes its own kind, or the columns."""
+def _kind(wanted: DatasetSpec, columns: Columns, lineage: Lineage) -> Kind:
+    """The card's kind of rows: from the dataset's name, the last stage that makes its own kind, or the columns."""
     known: dict[str, Kind] = {
         "raw": "raw",
         "filtered": "filtered",
         "unique": "unique",
         "synthetic": "synthetic",
     }
-    if wanted.word in known:
-        return known[wanted.word]
+    if wanted.dataset_name in known:
+        return known[wanted.dataset_name]
     made: dict[str, Kind] = {"rate": "filtered", "unique": "unique", "specs": "synthetic"}
     for stage in reversed(lineage.stages):
         if stage["stage"] in made:
@@ -254,7 +254,7 @@ def _lengths(source: Source) -> LengthReport | None:
         raise SourceError(f"{path}: not a report of kernelmill lengths ({error}): make it again") from None
 
 
-def _manifest(facts: CardFacts, files: dict[str, Written]) -> bytes:
+def _manifest(facts: CardFacts, files: dict[str, WrittenFile]) -> bytes:
     manifest = {
         "made_by": "kernelmill",
         "versions": {"kernelmill": __version__, "pyarrow": version("pyarrow")},
@@ -273,8 +273,8 @@ def _manifest(facts: CardFacts, files: dict[str, Written]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 
 
-def _save(folder: Path, name: str, content: bytes) -> Written:
+def _save(folder: Path, name: str, content: bytes) -> WrittenFile:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    return Written(name, path, 0, len(content), file_hash(path))
+    return WrittenFile(name, path, 0, len(content), file_hash(path))

@@ -28,7 +28,7 @@ from kernelmill import __version__
 from kernelmill.base.terminal import say, size
 from kernelmill.errors import OutputError
 from kernelmill.publish.dataset import MANIFEST, Built
-from kernelmill.publish.tables import Written
+from kernelmill.publish.parquet_writer import WrittenFile
 from kernelmill.publish.target import Present, data_files, read_manifest
 from kernelmill.settings.config import redact
 from kernelmill.store.hub_http import http_error
@@ -119,7 +119,7 @@ class HubTarget:
     def to_send(self, built: Built) -> int:
         return sum(file.size for file in self._differing(built))
 
-    def _differing(self, built: Built) -> list[Written]:
+    def _differing(self, built: Built) -> list[WrittenFile]:
         there = self._present.files if self._present else {}
         return [
             file
@@ -297,7 +297,7 @@ def _wait(error: Exception, attempt: int) -> float:
     return min(float(asked), LONGEST_WAIT) if asked.isdigit() else 0.5 * 2 ** (attempt - 1)
 
 
-def _hash_like(known: str, file: Written) -> str:
+def _hash_like(known: str, file: WrittenFile) -> str:
     """A file's hash of the same kind as `known`: SHA-256 for large (LFS) files, else git's blob hash."""
     if len(known) == len(file.sha256):
         return file.sha256

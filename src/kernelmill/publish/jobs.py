@@ -1,10 +1,10 @@
 """Resolve the command line of `publish` to sources and targets.
 
-The words `filtered`, `unique`, `synthetic` and `raw` stand for the files that the stages write. Each has its
+The names `filtered`, `unique`, `synthetic` and `raw` stand for the files that the stages write. Each has its
 own target; `all` means the first three. Another source that goes to such a target still counts as that set
-(`word`). In test mode words go to folders, because nothing is uploaded. The variant without reasoning
+(`dataset_name`). In test mode named datasets go to folders, because nothing is uploaded. The variant without reasoning
 (`-no-reasoning`, from `kernelmill strip`) is published along with its set if its file exists. A folder that
-is named like a word is given as `./filtered`.
+has the name of a dataset is given as `./filtered`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kernelmill.curate.strip import stripped_path
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.settings.fields import MAKERS, NO_REASONING, PublishSettings
-from kernelmill.stages.source_choice import tested
+from kernelmill.stages.source_choice import test_mode_source
 from kernelmill.store.output import test_path
 from kernelmill.store.source import DATA
 
@@ -29,7 +29,7 @@ class Job(NamedTuple):
     """One dataset to publish."""
 
     source: str
-    word: str | None
+    dataset_name: str | None
     to: str
     """`folder:PATH`, or `org/name`."""
     why: str
@@ -50,12 +50,12 @@ def find_jobs(settings: PublishSettings) -> tuple[list[Job], list[str]]:
     Raises before anything is done.
     """
     to = _target(settings.to) if settings.to is not None else None
-    words = ALL if settings.source == "all" else (settings.source,)
-    if words[0] not in (*ALL, "raw"):
+    names = ALL if settings.source == "all" else (settings.source,)
+    if names[0] not in (*ALL, "raw"):
         if to is None:
             raise ConfigError("say where to: --to org/name for the Hub, or --to folder:PATH")
         return [
-            _checked(settings, Job(settings.source, _word_of(settings, to), to, settings.origin("source")))
+            _checked(settings, Job(settings.source, _name_of(settings, to), to, settings.origin("source")))
         ], []
     if settings.source == "all" and to is not None and not to.startswith("folder:"):
         raise ConfigError(
@@ -65,16 +65,16 @@ def find_jobs(settings: PublishSettings) -> tuple[list[Job], list[str]]:
     if settings.test_mode and to is None:
         settings, to = settings.model_copy(update={"to": TEST_FOLDER}), TEST_FOLDER
         notes.append("test mode uploads nothing: what would be uploaded is in these folders")
-    for word in words:
-        source = _named(settings, word, to)
+    for dataset_name in names:
+        source = _named(settings, dataset_name, to)
         jobs.append(_checked(settings, source))
-        if word == "synthetic":
+        if dataset_name == "synthetic":
             continue
         variant = stripped_path(source.source)
         variant = test_path(variant) if settings.test_mode else variant
         if variant.is_file():
-            why = f"{word} without reasoning"
-            jobs.append(_checked(settings, Job(str(variant), word, source.to + NO_REASONING, why)))
+            why = f"{dataset_name} without reasoning"
+            jobs.append(_checked(settings, Job(str(variant), dataset_name, source.to + NO_REASONING, why)))
         else:
             notes.append(
                 f"{variant} is not there, so no {NO_REASONING} variant is published (kernelmill strip makes it)"
@@ -82,23 +82,29 @@ def find_jobs(settings: PublishSettings) -> tuple[list[Job], list[str]]:
     return jobs, notes
 
 
-def _named(settings: PublishSettings, word: str, to: str | None) -> Job:
-    """The job for a word."""
-    path, target = getattr(settings, f"{word}_path"), to or _target(getattr(settings, f"{word}_to"))
-    why = f"{word}, by {settings.origin(f'{word}_path')}"
-    if settings.test_mode and (other := tested(path, named=False)):
+def _named(settings: PublishSettings, dataset_name: str, to: str | None) -> Job:
+    """The job for a named dataset."""
+    path, target = (
+        getattr(settings, f"{dataset_name}_path"),
+        to or _target(getattr(settings, f"{dataset_name}_to")),
+    )
+    why = f"{dataset_name}, by {settings.origin(f'{dataset_name}_path')}"
+    if settings.test_mode and (other := test_mode_source(path, named=False)):
         path, why = other, f"{why}; in test mode, what its test run wrote"
     if to is not None and to.startswith("folder:"):
-        target = f"{to.rstrip('/')}/{word}"
-    if (word != "raw" or path.endswith(DATA)) and not Path(path).expanduser().exists():
-        raise SourceError(f"{path} is not there: make it with kernelmill {MAKERS[word]}")
-    return Job(path, word, target, why)
+        target = f"{to.rstrip('/')}/{dataset_name}"
+    if (dataset_name != "raw" or path.endswith(DATA)) and not Path(path).expanduser().exists():
+        raise SourceError(f"{path} is not there: make it with kernelmill {MAKERS[dataset_name]}")
+    return Job(path, dataset_name, target, why)
 
 
-def _word_of(settings: PublishSettings, to: str) -> str | None:
-    """The word whose target this is, if any."""
+def _name_of(settings: PublishSettings, to: str) -> str | None:
+    """The named dataset whose target this is, if any."""
     base = to.removesuffix(NO_REASONING)
-    return next((word for word in (*ALL, "raw") if base == getattr(settings, f"{word}_to")), None)
+    return next(
+        (dataset_name for dataset_name in (*ALL, "raw") if base == getattr(settings, f"{dataset_name}_to")),
+        None,
+    )
 
 
 def _target(to: str) -> str:

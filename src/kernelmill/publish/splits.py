@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kernelmill.base.extras import require
-from kernelmill.base.rows import ModuleReader
+from kernelmill.base.rows import ModuleCodeReader
 from kernelmill.errors import BadRow, ConfigError
 from kernelmill.problems.modules import Groups, Modules
 from kernelmill.store.manifest import made_from, manifest_of, part
@@ -49,7 +49,7 @@ class Split:
         self.policy = policy
         self.leakage = leakage or {}
 
-    def side(self, index: int) -> str:
+    def split_of(self, index: int) -> str:
         """The side of the row with this index in the source."""
         return VALIDATION if self._validation is not None and self._validation[index] else TRAIN
 
@@ -112,7 +112,7 @@ class _Rows:
     """The modules of the rows of one source, and their display names."""
 
     def __init__(self, source: Source, modules: Modules, skip_bad: bool) -> None:
-        read = ModuleReader()
+        read = ModuleCodeReader()
         self.texts = array("q")
         self.shown: dict[int, str] = {}
         """For each text, the first row that has it, for display."""
@@ -137,7 +137,7 @@ def _by_groups(source: Source, chosen_from: list[Source], modules: Modules, poli
     modules.finish()
     of_row = [modules.module_of(text) for text in rows.texts]
     groups = modules.near(policy["similarity"])
-    side = _sides(groups, modules.keys, policy)
+    side = _assign(groups, modules.keys, policy)
     close_by = min(CLOSE, policy["similarity"])
     # Search again with a lower threshold, over all ancestors: it may find pairs that the first one missed.
     while True:
@@ -147,11 +147,11 @@ def _by_groups(source: Source, chosen_from: list[Source], modules: Modules, poli
             break
         for one, other in missed:
             groups.join(one, other)
-        side = _sides(groups, modules.keys, policy)
+        side = _assign(groups, modules.keys, policy)
     present = sorted(set(of_row))
-    held_out, taught = _apart(side, present)
+    validation, train = _apart(side, present)
     if len(present) < len(side):
-        nearest = modules.neighbours(held_out, taught, close_by)
+        nearest = modules.neighbours(validation, train, close_by)
     shown = {modules.module_of(text): name for text, name in reversed(rows.shown.items())}
     close = [
         {"validation": shown[one], "train": shown[other], "alike": round(alike, 4)}
@@ -160,31 +160,31 @@ def _by_groups(source: Source, chosen_from: list[Source], modules: Modules, poli
     sides: dict[int, set[int]] = {}
     for module in of_row:
         sides.setdefault(groups.root(module), set()).add(side[module])
-    validation = bytearray(side[module] for module in of_row)
+    in_validation = bytearray(side[module] for module in of_row)
     leakage = {
         "modules": len(present),
         "groups": len(sides),
         "validation_groups": sum(1 in found for found in sides.values()),
-        "validation_rows": sum(validation),
+        "validation_rows": sum(in_validation),
         "groups_on_both_sides": sum(len(found) > 1 for found in sides.values()),
         "close": CLOSE,
-        "validation_modules": len(held_out),
+        "validation_modules": len(validation),
         "validation_modules_close_to_train": len(close),
         "nearest": close,
     }
-    return Split(validation, policy, leakage)
+    return Split(in_validation, policy, leakage)
 
 
 def _apart(side: list[int], modules: Iterable[int]) -> tuple[list[int], list[int]]:
     """Separate modules into validation and train."""
-    held_out: list[int] = []
-    taught: list[int] = []
+    validation: list[int] = []
+    train: list[int] = []
     for module in modules:
-        (held_out if side[module] else taught).append(module)
-    return held_out, taught
+        (validation if side[module] else train).append(module)
+    return validation, train
 
 
-def _sides(groups: Groups, keys: list[bytes], policy: dict[str, Any]) -> list[int]:
+def _assign(groups: Groups, keys: list[bytes], policy: dict[str, Any]) -> list[int]:
     """The side of each module, 1 for validation.
 
     The module with the smallest seeded hash decides for its group.

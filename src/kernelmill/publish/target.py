@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped]
 
 from kernelmill.errors import OutputError
 from kernelmill.publish.dataset import Built
-from kernelmill.publish.shapes import describe
+from kernelmill.publish.schema import describe
 from kernelmill.store import Source
 from kernelmill.store.hub import find_splits
 from kernelmill.store.parquet import first_line

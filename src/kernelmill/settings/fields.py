@@ -22,7 +22,7 @@ NO_REASONING = "-no-reasoning"
 """What the name of a set ends with once `strip` has been over it."""
 MAKERS = {"filtered": "rate", "unique": "unique", "synthetic": "specs", "raw": "synthesize"}
 """The stage that makes the file of each named dataset."""
-Rater = Literal["llm", "static"]
+Method = Literal["llm", "static"]
 SplitBy = Literal["auto", "groups", "rows", "none", "source"]
 
 
@@ -180,7 +180,7 @@ class StageSettings(LLMSettings, RowSettings):
 
 
 class NamedDatasets(Settings):
-    """The datasets that a command may call by a word: the file of each, and its name on the Hub. Of the config file (`[publish]`,
+    """The datasets that a command may call by a dataset_name: the file of each, and its name on the Hub. Of the config file (`[publish]`,
     for every command) and the environment alone."""
 
     filtered_path: str = _unnamed("outputs/filtered_dataset.jsonl", "FILTERED_DATASET_PATH")
@@ -200,7 +200,7 @@ class RateSettings(StageSettings):
     output: Path = setting(
         Path("outputs/filtered_dataset.jsonl"), "file to write", env="FILTERED_DATASET_PATH", flag="-o"
     )
-    rater: Rater = setting("llm", "who rates: a model, or program analysis")
+    rater: Method = setting("llm", "who rates: a model, or program analysis")
     threshold: float = setting(0.85, "rows with a reward above this are kept", metavar="REWARD")
     prompt: Path | None = setting(None, "your own prompt template (Jinja)")
     compare: bool = setting(False, "run both raters and print how far they agree")
@@ -213,7 +213,7 @@ class SpecsSettings(StageSettings):
     output: Path = setting(
         Path("outputs/synthetic_prompts.jsonl"), "file to write", env="SYNTHETIC_DATASET_PATH", flag="-o"
     )
-    writer: Rater = setting("llm", "who writes: a model, or program analysis", flag="--rater")
+    writer: Method = setting("llm", "who writes: a model, or program analysis", flag="--rater")
     threshold: float | None = setting(
         None, "of rows that have a reward, take those above this (default: all)", metavar="REWARD"
     )
@@ -285,22 +285,22 @@ class StripSettings(RowSettings, NamedDatasets):
     yes: bool = setting(
         False, "with --hub: do not ask before a dataset is replaced by a much smaller one", flag="-y"
     )
-    _word: str | None = PrivateAttr(None)
+    _dataset_name: str | None = PrivateAttr(None)
     _hub_target: str | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _by_name(self) -> StripSettings:
-        word = "raw" if self.source == "source" else self.source
-        if word in ("raw", "filtered", "unique"):
+        dataset_name = "raw" if self.source == "source" else self.source
+        if dataset_name in ("raw", "filtered", "unique"):
             # Past the lock that keeps settings as they are: from here on it is the file itself, for everybody who asks.
-            object.__setattr__(self, "source", getattr(self, f"{word}_path"))
-            self._word = word
+            object.__setattr__(self, "source", getattr(self, f"{dataset_name}_path"))
+            self._dataset_name = dataset_name
         return self
 
     @property
-    def word(self) -> str | None:
+    def dataset_name(self) -> str | None:
         """What the source was called, where it was called by one of our words."""
-        return self._word
+        return self._dataset_name
 
     @property
     def hub_target(self) -> str | None:
@@ -309,15 +309,15 @@ class StripSettings(RowSettings, NamedDatasets):
 
     def from_hub(self) -> StripSettings:
         """The same, reading the named dataset from the Hub and publishing the result there."""
-        name = getattr(self, f"{self._word}_to")
+        name = getattr(self, f"{self._dataset_name}_to")
         changed = self.model_copy(update={"source": f"hub:{name}"})
         changed._hub_target = f"{name}{NO_REASONING}"
         return changed
 
     def note_origins(self, origins: Mapping[str, str], file: Path | None = None) -> None:
         super().note_origins(origins, file)
-        if self._word is not None:
-            self._origins["source"] = f"{self._word}, by {self.origin(f'{self._word}_path')}"
+        if self._dataset_name is not None:
+            self._origins["source"] = f"{self._dataset_name}, by {self.origin(f'{self._dataset_name}_path')}"
 
 
 class LengthsSettings(NamedDatasets):

@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from kernelmill.base.control import Control, Stats
 from kernelmill.base.rows import TEST_ROWS, Drop, Row
 from kernelmill.errors import BadRow, Interrupted
-from kernelmill.llm.engine import CallFailed, Done, Failed, Outcome, Owed
+from kernelmill.llm.engine import CallFailed, Done, Failed, Outcome, Pending
 from kernelmill.runner import Job, Tasks, work_through
 from kernelmill.stages.progress import Progress
 from kernelmill.store import Output, Source
@@ -58,7 +58,7 @@ class Answerer(Protocol[I_contra]):
 
     def key(self, item: I_contra) -> str: ...
 
-    async def settle(self, item: I_contra, key: str) -> Outcome: ...
+    async def outcome(self, item: I_contra, key: str) -> Outcome: ...
 
     def spent(self, item: I_contra, key: str) -> list[float | None]: ...
 
@@ -74,7 +74,7 @@ class Plan:
     rows: int = 0
     asked: int = 0
     keys: list[str | None] = field(default_factory=list)
-    owed: dict[str, None] = field(default_factory=dict)
+    pending: dict[str, None] = field(default_factory=dict)
     dropped: int = 0
     bad: int = 0
 
@@ -142,9 +142,9 @@ class Batch(Generic[Item]):
             for cost in self.answerer.spent(taken, key):
                 self.stats.spent_before += cost or 0.0
                 self.stats.unknown_before += cost is None
-            if isinstance(await self.answerer.settle(taken, key), Owed):
-                plan.owed[key] = None
-        self.stats.answered_before = len(seen) - len(plan.owed)
+            if isinstance(await self.answerer.outcome(taken, key), Pending):
+                plan.pending[key] = None
+        self.stats.answered_before = len(seen) - len(plan.pending)
         return plan
 
     def items(self) -> Iterator[Item]:
@@ -155,20 +155,20 @@ class Batch(Generic[Item]):
 
     async def answer(self, plan: Plan, progress: Progress) -> None:
         """Answer what is owed. Raises what stopped the run, once the work in flight is done."""
-        self.stats.total = len(plan.owed)
-        if not plan.owed:
+        self.stats.total = len(plan.pending)
+        if not plan.pending:
             return
-        jobs = (Job(key, self.stage.name(item), (key, item)) for key, item in self.owed_items(plan))
-        executor = Tasks(self._ask, min(self.answerer.concurrency, len(plan.owed)))
+        jobs = (Job(key, self.stage.name(item), (key, item)) for key, item in self.pending_items(plan))
+        executor = Tasks(self._ask, min(self.answerer.concurrency, len(plan.pending)))
         with progress:
             await work_through(
                 jobs, executor, self._finish, self.control,
                 doing=self.stats.doing, tick=lambda: self._look(progress), paid=not self.answerer.free,
             )  # fmt: skip
 
-    def owed_items(self, plan: Plan) -> Iterator[tuple[str, Item]]:
+    def pending_items(self, plan: Plan) -> Iterator[tuple[str, Item]]:
         """What is owed, each question once."""
-        left = dict(plan.owed)
+        left = dict(plan.pending)
         for (_, taken), key in zip(self._taken(), plan.keys, strict=True):
             if key is not None and key in left:
                 del left[key]
@@ -222,7 +222,7 @@ class Batch(Generic[Item]):
                 output.reject(row, taken.reason, taken.kind)
             else:
                 assert key is not None
-                outcome = await self.answerer.settle(taken, key)
+                outcome = await self.answerer.outcome(taken, key)
                 if isinstance(outcome, Done):
                     made = self.stage.finish(row, taken, outcome.columns)
                     if isinstance(made, Drop):
@@ -236,6 +236,6 @@ class Batch(Generic[Item]):
                     output.reject(row, reason, "the call failed; run again to ask again")
 
     @property
-    def owed_after(self) -> int:
+    def pending_after(self) -> int:
         """Questions that this run could not get answered."""
         return len(self._failures)

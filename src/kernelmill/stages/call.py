@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from kernelmill.base.terminal import tell
-from kernelmill.flow import COMMANDS, Command, Made
+from kernelmill.flow import COMMANDS, Command, StageResult
 from kernelmill.settings.config import load
 from kernelmill.settings.fields import Settings
 from kernelmill.settings.registry import referenced, stage_classes
-from kernelmill.stages.source_choice import resolved, source_lines
+from kernelmill.stages.source_choice import source_lines, with_resolved_source
 
 
 def stage_settings(stage: str, given: Mapping[str, Any], file: Path | None) -> Settings:
@@ -20,17 +20,17 @@ def stage_settings(stage: str, given: Mapping[str, Any], file: Path | None) -> S
     if command.load:
         settings: Settings = referenced(command.load)(given, file)
         return settings
-    return resolved(load(stage, stage_classes()[stage], given, file))
+    return with_resolved_source(load(stage, stage_classes()[stage], given, file))
 
 
-def call_stage(command: Command, settings: Settings) -> Made:
+def call_stage(command: Command, settings: Settings) -> StageResult:
     """Say what a stage reads, and run it to its end, whether it is a coroutine or not."""
     for line in source_lines(settings):
         tell(line)
     made = referenced(command.run)(settings)
-    if not isinstance(made, Made):
+    if not isinstance(made, StageResult):
         import asyncio
 
         made = asyncio.run(made)
-    assert isinstance(made, Made)
+    assert isinstance(made, StageResult)
     return made

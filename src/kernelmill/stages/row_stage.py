@@ -15,12 +15,12 @@ from kernelmill.base.no_gc import no_collector
 from kernelmill.base.rows import TEST_ROWS, Drop, Row
 from kernelmill.base.terminal import duration
 from kernelmill.errors import BadRow, OutputError
-from kernelmill.flow import Made
+from kernelmill.flow import StageResult
 from kernelmill.settings.config import public, secret
 from kernelmill.settings.fields import RowSettings
 from kernelmill.store import Output, Source, open_source
 from kernelmill.store.output import test_path
-from kernelmill.store.watched import Watched
+from kernelmill.store.progress_source import ProgressSource
 
 
 class RowStage(ABC):
@@ -68,13 +68,13 @@ class _Splits:
 
 def run_row_stage(
     name: str, settings: RowSettings, stage: RowStage, output_path: Path, max_rejected: float = 1.0
-) -> Made:
+) -> StageResult:
     """Run a stage over its rows. Where more rows are rejected than the user allows, nothing is written."""
     started = time.monotonic()
     path = test_path(output_path) if settings.test_mode else output_path
     output = Output(path)
     opened = open_source(settings.source, settings.split, secret("HF_TOKEN"))
-    source = Watched(opened, TEST_ROWS if settings.test_mode else None)
+    source = ProgressSource(opened, TEST_ROWS if settings.test_mode else None)
     for file in source.files:
         output.refuse(file.path, "the source")
     reject = settings.on_bad_row == "reject"
@@ -123,4 +123,4 @@ def run_row_stage(
     lines += [*stage.summary(), ("time", duration(seconds)), *([] if dry_run else output.listing())]
     for label, value in lines:
         print(f"{label:<12}{value}")
-    return Made((output.path, output.manifest_path), rows_in, output.kept, rejected)
+    return StageResult((output.path, output.manifest_path), rows_in, output.kept, rejected)

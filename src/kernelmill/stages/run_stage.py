@@ -14,7 +14,7 @@ from rich.console import Console
 from kernelmill.base.control import Control, Stats
 from kernelmill.base.terminal import count, duration, money, say
 from kernelmill.errors import ConfigError, OutputError, Stopped, disk_fault
-from kernelmill.flow import Estimate, Made
+from kernelmill.flow import Estimate, StageResult
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.engine import Asking, Messages, Model
 from kernelmill.llm.journal import Journal, JournalReader
@@ -52,7 +52,7 @@ class Context:
 
 
 @dataclass
-class Parts(Generic[Item]):
+class StageSetup(Generic[Item]):
     """A stage, who answers it, and what the summary and the manifest say of it beyond the counts."""
 
     stage: Stage[Item]
@@ -106,7 +106,7 @@ def open_journal(path: Path, dry_run: bool) -> JournalReader:
 
 
 @contextmanager
-def answers_kept(journal: Path) -> Iterator[None]:
+def disk_errors_mention_journal(journal: Path) -> Iterator[None]:
     """A disk that cannot be written ends the run, and the message says where the answers are, if there are any."""
     try:
         yield
@@ -117,9 +117,9 @@ def answers_kept(journal: Path) -> Iterator[None]:
         raise OutputError(said) from None
 
 
-async def run_stage(
-    name: str, settings: StageSettings, parts_of: Callable[[Context], Parts[Item]], **needs: bool
-) -> Made:
+async def run_answering_stage(
+    name: str, settings: StageSettings, setup: Callable[[Context], StageSetup[Item]], **needs: bool
+) -> StageResult:
     """Run a stage and print what came of it. Raises `Stopped` where some rows are still owed."""
     started = time.monotonic()
     path = test_path(settings.output) if settings.test_mode else settings.output
@@ -132,20 +132,20 @@ async def run_stage(
     for file in source.files:
         output.refuse(file.path, "the source")
     async with AsyncExitStack() as stack:
-        stack.enter_context(answers_kept(journal))
+        stack.enter_context(disk_errors_mention_journal(journal))
         if not settings.dry_run:
             stack.enter_context(output)
         context = await stack.enter_async_context(session)
-        parts = parts_of(context)
+        stage_setup = setup(context)
         batch = Batch(
-            source, parts.stage, parts.answerer, context.stats, context.control,
+            source, stage_setup.stage, stage_setup.answerer, context.stats, context.control,
             reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
         )  # fmt: skip
         with context.control.signals():
             plan = await batch.plan()
             if settings.dry_run:
-                return Made(estimate=_dry_run(batch, plan, parts, context))
-            _say_plan(plan, parts, settings)
+                return StageResult(estimate=_dry_run(batch, plan, stage_setup, context))
+            _say_plan(plan, stage_setup, settings)
             await answer_all(batch, plan, settings, name, priced=context.endpoint is not None)
             await batch.write(plan, output)
         manifest = output.commit(
@@ -153,19 +153,19 @@ async def run_stage(
             plan.rows,
             public(settings),
             {
-                "by": parts.by,
+                "by": stage_setup.by,
                 "source": source.origin,
-                "prompts": {prompt.file.name: prompt.sha256 for prompt in parts.prompts},
+                "prompts": {prompt.file.name: prompt.sha256 for prompt in stage_setup.prompts},
                 "seconds": round(time.monotonic() - started, 3),
                 "usage": usage(context.stats) if context.endpoint else None,
-                **parts.details(),
+                **stage_setup.details(),
             },
         )
-        _summary(name, manifest, parts, context, output, time.monotonic() - started)
-        if batch.owed_after:
-            raise owed(batch.owed_after, f" (see {output.rejected_path})")
+        _summary(name, manifest, stage_setup, context, output, time.monotonic() - started)
+        if batch.pending_after:
+            raise unanswered_error(batch.pending_after, f" (see {output.rejected_path})")
         rows, stats = manifest["rows"], context.stats
-        return Made(
+        return StageResult(
             (output.path, output.manifest_path),
             rows["in"],
             rows["out"],
@@ -174,7 +174,7 @@ async def run_stage(
         )
 
 
-def owed(number: int, where: str = "") -> Stopped:
+def unanswered_error(number: int, where: str = "") -> Stopped:
     return Stopped(
         f"{number:,} questions could not be answered because of failing calls{where}: run the same command to ask them again"
     )
@@ -198,37 +198,37 @@ async def answer_all(
         ) from None
 
 
-def _say_plan(plan: Plan, parts: Parts[Any], settings: StageSettings) -> None:
+def _say_plan(plan: Plan, stage_setup: StageSetup[Any], settings: StageSettings) -> None:
     test = " (test mode)" if settings.test_mode else ""
     different = len({key for key in plan.keys if key})
-    answered = different - len(plan.owed)
+    answered = different - len(plan.pending)
     same = "" if different == plan.asked else f" ({different:,} different)"
     say(
-        f"{plan.rows:,} rows{test}: {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {parts.by}{same}; "
-        f"{answered:,} answered already, {len(plan.owed):,} to do"
+        f"{plan.rows:,} rows{test}: {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {stage_setup.by}{same}; "
+        f"{answered:,} answered already, {len(plan.pending):,} to do"
     )
 
 
-def _dry_run(batch: Batch[Any], plan: Plan, parts: Parts[Any], context: Context) -> Estimate:
+def _dry_run(batch: Batch[Any], plan: Plan, stage_setup: StageSetup[Any], context: Context) -> Estimate:
     console = Console(markup=False, highlight=False, soft_wrap=True)
     endpoint = context.endpoint
     console.print(
-        f"{plan.rows:,} rows in, {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {parts.by}"
+        f"{plan.rows:,} rows in, {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {stage_setup.by}"
     )
-    if endpoint is None or not isinstance(parts.answerer, Model):
-        console.print(f"{len(plan.owed):,} modules to analyse; no call is made and nothing is paid")
+    if endpoint is None or not isinstance(stage_setup.answerer, Model):
+        console.print(f"{len(plan.pending):,} modules to analyse; no call is made and nothing is paid")
         return Estimate(plan.asked)
     counter = token_counter()
     tokens_in = sum(
         counter.count(message["content"])
-        for _, item in batch.owed_items(plan)
-        for message in parts.answerer.messages(item)
+        for _, item in batch.pending_items(plan)
+        for message in stage_setup.answerer.messages(item)
     )
-    console.print(f"calls: {len(plan.owed):,} to {endpoint.model} at {endpoint.name}")
+    console.print(f"calls: {len(plan.pending):,} to {endpoint.model} at {endpoint.name}")
     first = next(batch.items(), None)
-    prompt = parts.answerer.messages(first) if first is not None else None
-    each, price = parts.expected_output_tokens, endpoint.price
-    estimate = estimated(plan.asked, len(plan.owed), tokens_in, each, price)
+    prompt = stage_setup.answerer.messages(first) if first is not None else None
+    each, price = stage_setup.expected_output_tokens, endpoint.price
+    estimate = estimated(plan.asked, len(plan.pending), tokens_in, each, price)
     say_estimate(console, estimate, each, prompt)
     return estimate
 
@@ -286,15 +286,20 @@ def usage_lines(stats: Stats) -> list[tuple[str, str]]:
 
 
 def _summary(
-    name: str, manifest: dict[str, Any], parts: Parts[Any], context: Context, output: Output, seconds: float
+    name: str,
+    manifest: dict[str, Any],
+    stage_setup: StageSetup[Any],
+    context: Context,
+    output: Output,
+    seconds: float,
 ) -> None:
     rows, stats = manifest["rows"], context.stats
     lines = [("rows in", f"{rows['in']:,}"), ("kept", f"{rows['out']:,}")]
     lines += [("rejected", f"{number:,}  {kind}") for kind, number in output.reasons.most_common()]
-    lines += parts.summary()
+    lines += stage_setup.summary()
     lines += usage_lines(stats) if context.endpoint is not None else []
     lines += [("time", duration(seconds)), *output.listing()]
     # Plain lines, not a table: a path must not be cut at the width of the terminal.
-    print(f"{name} by {parts.by}")
+    print(f"{name} by {stage_setup.by}")
     for label, value in lines:
         print(f"{label:<12}{value}")

@@ -59,7 +59,7 @@ def _panel(row: Row, values: dict[str, Any], columns: list[str], lines: int) -> 
         parts.append(
             Text.assemble((name, "bold cyan"), "  " if "\n" not in text else "\n", plain(_cut(text, lines)))
         )
-    name = msgspec.convert(values, Named).called
+    name = msgspec.convert(values, Named).display_name
     title = f"{name}, {row.where}" if name else row.where  # a long path is cut at its end
     return Panel(Group(*parts), title=Text(plain(title)), title_align="left", border_style="dim")
 

@@ -16,7 +16,7 @@ from kernelmill.store.output import test_path
 S = TypeVar("S", bound=Settings)
 
 
-def tested(path: str, *, named: bool) -> str | None:
+def test_mode_source(path: str, *, named: bool) -> str | None:
     """The file that a test run wrote in place of this one, where it is what is meant: the user did not name the file
     (`named`), or the file is not there."""
     if not path.endswith(".jsonl") or path.endswith(".test.jsonl"):
@@ -26,10 +26,14 @@ def tested(path: str, *, named: bool) -> str | None:
     return str(other) if other.is_file() and not (named and file.exists()) else None
 
 
-def resolved(settings: Settings) -> Settings:
+def with_resolved_source(settings: Settings) -> Settings:
     """The settings with the source that they come to here: on the Hub or local, of a test run or a real one."""
-    found = as_tested(settings)
-    return _hub_or_local(found) if isinstance(found, StripSettings) and found.hub and found.word else found
+    found = with_test_mode_source(settings)
+    return (
+        _hub_or_local(found)
+        if isinstance(found, StripSettings) and found.hub and found.dataset_name
+        else found
+    )
 
 
 def _hub_or_local(settings: StripSettings) -> StripSettings:
@@ -40,16 +44,16 @@ def _hub_or_local(settings: StripSettings) -> StripSettings:
     if settings.test_mode and settings.source.endswith(".test.jsonl"):
         return settings
     hub = settings.from_hub()
-    hub.note("source", f"{settings.word} on the Hub; the result is published as {hub.hub_target}")
+    hub.note("source", f"{settings.dataset_name} on the Hub; the result is published as {hub.hub_target}")
     return hub
 
 
-def as_tested(settings: S) -> S:
+def with_test_mode_source(settings: S) -> S:
     """The settings, reading what the test run of the stage before wrote if this is a test run too."""
     if not getattr(settings, "test_mode", False) or isinstance(settings, PublishSettings):
         return settings
     why = settings.origin("source")
-    other = tested(getattr(settings, "source", ""), named=why == GIVEN)
+    other = test_mode_source(getattr(settings, "source", ""), named=why == GIVEN)
     if other is None:
         return settings
     changed = settings.model_copy(update={"source": other})

@@ -12,7 +12,7 @@ from kernelmill.benchmarks.kernelbench.command import main as bench_model
 from kernelmill.benchmarks.kernelbench.results import eval_results, summary
 from kernelmill.cli import main
 from kernelmill.testing.fake_endpoint import FakeEndpoint
-from tests.generate.rollouts.answers import GOOD, PROSE, WRONG, problem
+from tests.generate.synthesize.answers import GOOD, PROSE, WRONG, problem
 
 
 def row(problem_name: str, rollout: int, verdict: str, speedup: float | None = None) -> dict[str, Any]:

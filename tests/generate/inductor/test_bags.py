@@ -13,7 +13,7 @@ import torch
 
 from kernelmill.cli import main
 from kernelmill.generate.inductor.bags import embedding_bag
-from kernelmill.generate.inductor.teacher import Teacher, Written
+from kernelmill.generate.inductor.teacher import GeneratedCandidate, Teacher
 
 BAGS = """
 import torch
@@ -120,8 +120,8 @@ def test_a_mistake_of_ours_also_inside_the_compilers_lowering_is_told_apart_from
 def test_where_the_teacher_fails_the_row_is_inconclusive_with_no_reward_and_no_feedback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, said: str
 ) -> None:
-    async def faulty(*_: object) -> Written:
-        return Written(error=error, fault=True, seconds=0.1)
+    async def faulty(*_: object) -> GeneratedCandidate:
+        return GeneratedCandidate(error=error, fault=True, seconds=0.1)
 
     monkeypatch.setattr(Teacher, "write", faulty)
     (tmp_path / "1_Bags.py").write_text(BAGS)

@@ -13,7 +13,7 @@ import pytest
 from kernelmill.evaluate.evaluator import Evaluator
 from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.verdict import Verdict
-from kernelmill.generate.inductor.teacher import Teacher, Written
+from kernelmill.generate.inductor.teacher import GeneratedCandidate, Teacher
 from tests.generate.inductor.test_bags import BAGS
 
 pytestmark = pytest.mark.slow
@@ -174,7 +174,7 @@ def evaluator() -> Iterator[Evaluator]:
         yield warm
 
 
-def written(teacher: Teacher, body: str) -> Written:
+def written(teacher: Teacher, body: str) -> GeneratedCandidate:
     return asyncio.run(teacher.write(HEAD + body + TAIL))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kernelmill.cli import main
 from kernelmill.problems.sets.levels import level_file
 from kernelmill.problems.sets.merge import merged, read_levels, written
-from kernelmill.problems.sets.verify import Wanted, verify
+from kernelmill.problems.sets.verify import VerifyRequest, verify
 from tests.conftest import many
 from tests.problems.sets.sets import line, rl_row, write_levels
 
@@ -110,7 +110,7 @@ def mutated(good: Path, bad: Path, name: str, content: bytes) -> dict[str, str]:
     """The faults by place of the good set with one file replaced."""
     for file in good.iterdir():
         (bad / file.name).write_bytes(content if file.name == name else file.read_bytes())
-    found = verify(Wanted(bad, bad / ALL, sorted(SMALL), any_counts=True)).faults
+    found = verify(VerifyRequest(bad, bad / ALL, sorted(SMALL), any_counts=True)).faults
     return {fault.where.removeprefix(f"{bad}/"): fault.text for fault in found}
 
 
@@ -258,7 +258,7 @@ def test_a_problem_under_two_ids_is_a_fault(tmp_path: Path) -> None:
     file = level_file(tmp_path, 1)
     file.write_bytes(file.read_bytes() + line(twin) + b"\n")
     (tmp_path / ALL).write_bytes(written(merged(read_levels(tmp_path, sorted(SMALL)))))
-    found = verify(Wanted(tmp_path, tmp_path / ALL, sorted(SMALL), any_counts=True)).faults
+    found = verify(VerifyRequest(tmp_path, tmp_path / ALL, sorted(SMALL), any_counts=True)).faults
     assert [fault.text for fault in found] == [f"the same reference (label) stands at {file}:7 too"]
 
 

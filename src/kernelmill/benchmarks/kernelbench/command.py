@@ -55,7 +55,7 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     from kernelmill.cli import main as kernelmill
-    from kernelmill.generate.rollouts.synth_file import KEYS
+    from kernelmill.generate.synthesize.config_file import KEYS
 
     file, _ = config_file(argv)
     reader = parser()

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kernelmill.base.rows import Named
-from kernelmill.generate.rollouts.statistics import pass_at_k
+from kernelmill.generate.synthesize.statistics import pass_at_k
 
 THRESHOLDS = (0.0, 1.0, 2.0)
 _NUMBER = re.compile(r"\d+")
@@ -37,7 +37,7 @@ def _problem_id(row: dict[str, Any]) -> str:
     given = row.get("problem_id", row.get("problem_problem_id"))
     if given is not None:
         return str(given)
-    name = msgspec.convert(row, Named).called
+    name = msgspec.convert(row, Named).display_name
     number = _NUMBER.match(name)
     return number[0] if number else name
 

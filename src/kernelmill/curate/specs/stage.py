@@ -18,7 +18,7 @@ from kernelmill.base.rows import Drop, Row, SyntheticRow
 from kernelmill.curate.specs.checks import check_spec, clean_spec
 from kernelmill.curate.specs.writer import write_spec
 from kernelmill.errors import ConfigError, SourceError
-from kernelmill.flow import Made
+from kernelmill.flow import StageResult
 from kernelmill.llm.engine import BadAnswer, Messages
 from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.analysis import Analysis, FactStore
@@ -26,7 +26,7 @@ from kernelmill.problems.facts import ModuleFacts
 from kernelmill.problems.module_rows import Module, ModuleReader
 from kernelmill.settings.fields import SpecsSettings
 from kernelmill.stages.answering import Answerer
-from kernelmill.stages.run_stage import Context, Parts, run_stage
+from kernelmill.stages.run_stage import Context, StageSetup, run_answering_stage
 
 
 class Specs:
@@ -57,7 +57,7 @@ class Specs:
         )
 
 
-class ModelWriter:
+class SpecQuestions:
     """Builds the questions for a model and checks its specifications."""
 
     def __init__(self, prompt: Prompt, again: Prompt, facts: FactStore, model: str) -> None:
@@ -80,7 +80,7 @@ class ModelWriter:
         found = self._facts.known(self._facts.key(item))
         return found.error if found is not None else None
 
-    async def judge(self, item: Module, text: str) -> dict[str, Any]:
+    async def parse(self, item: Module, text: str) -> dict[str, Any]:
         try:
             facts = await self._facts.find(item)
         except SourceError as error:
@@ -106,21 +106,23 @@ def _write_static(item: Module, facts: ModuleFacts) -> dict[str, Any]:
     return _checked(item, write_spec(item.class_name, facts.source, facts.trace), facts, "static")
 
 
-async def specs(settings: SpecsSettings) -> Made:
+async def specs(settings: SpecsSettings) -> StageResult:
     by_model = settings.writer == "llm"
     if not by_model and not settings.trace:
         raise ConfigError("the static writer writes from a trace: leave --no-trace out")
     if not by_model:
         require("the static writer, which traces modules,", "torch", extra="eval")
 
-    def parts(context: Context) -> Parts[Module]:
+    def setup(context: Context) -> StageSetup[Module]:
         prompts = [Prompt("specs", settings.prompt), Prompt("specs_again")] if by_model else []
         answerer: Answerer[Module]
         if by_model:
-            answerer = context.model(ModelWriter(prompts[0], prompts[1], context.facts, settings.model))
+            answerer = context.model(SpecQuestions(prompts[0], prompts[1], context.facts, settings.model))
         else:
             answerer = Analysis(context.facts, _write_static, context.stats)
         by = f"llm:{settings.model}" if by_model else "static"
-        return Parts(Specs(settings.threshold), answerer, by=by, prompts=prompts, expected_output_tokens=1500)
+        return StageSetup(
+            Specs(settings.threshold), answerer, by=by, prompts=prompts, expected_output_tokens=1500
+        )
 
-    return await run_stage("specs", settings, parts, model=by_model, facts=True)
+    return await run_answering_stage("specs", settings, setup, model=by_model, facts=True)

@@ -15,7 +15,7 @@ WORKER = "kernelmill.generate.inductor.worker"
 
 
 @dataclass
-class Written:
+class GeneratedCandidate:
     """A candidate, or the reason why there is none."""
 
     code: str = ""
@@ -50,13 +50,13 @@ class Teacher:
     def close(self) -> None:
         self._sandbox.close()
 
-    async def write(self, code: str, entry_point: str | None = None, variant: int = 0) -> Written:
+    async def write(self, code: str, entry_point: str | None = None, variant: int = 0) -> GeneratedCandidate:
         """Write one candidate. `variant` selects the block sizes (`variants`)."""
         reply = await self._sandbox.run({"code": code, "entry_point": entry_point, "variant": variant})
         if reply["kind"] != "ok":
             words = f"{reply['type']}: {reply['message']}" if reply["type"] else reply["message"]
             ours = reply["kind"] != "error" or reply["type"] == "TeacherFault"
-            return Written(seconds=reply["seconds"], error=f"{reply['kind']}: {words}", fault=ours)
+            return GeneratedCandidate(seconds=reply["seconds"], error=f"{reply['kind']}: {words}", fault=ours)
         found = reply["result"]
         code = tidy(found["code"]) if self._tidy else found["code"]
-        return Written(code, found["class"], found["extern"], found["mode"], reply["seconds"])
+        return GeneratedCandidate(code, found["class"], found["extern"], found["mode"], reply["seconds"])

@@ -20,7 +20,7 @@ from kernelmill.problems.sets.levels import PREFIX, asked_levels, levels_of, mer
 from kernelmill.problems.sets.listing import list_set, show_problem, stats_lines, stats_of
 from kernelmill.problems.sets.merge import ORDERS, SEED, Order, merged, parse_weights, read_levels, written
 from kernelmill.problems.sets.trainers import TRAINERS
-from kernelmill.problems.sets.verify import Verified, Wanted, verify
+from kernelmill.problems.sets.verify import Verified, VerifyRequest, verify
 from kernelmill.settings.arguments import Parser, add_workers, at_least, processors
 from kernelmill.settings.config import GIVEN
 from kernelmill.stages.source_choice import source_line
@@ -329,7 +329,7 @@ def _verify(given: argparse.Namespace) -> int:
     folder, levels = _read_from(given)
     weights = parse_weights(given.weights, levels) if given.weights else None
     file = given.merged or merged_file(folder, levels)
-    done = verify(Wanted(folder, file, levels, weights, given.order, given.seed, given.any_counts))
+    done = verify(VerifyRequest(folder, file, levels, weights, given.order, given.seed, given.any_counts))
     for fault in done.faults[:SHOWN]:
         print(plain(f"{fault.where}: {fault.text}"))
     if len(done.faults) > SHOWN:

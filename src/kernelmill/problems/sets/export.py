@@ -17,7 +17,14 @@ from kernelmill.base.whole_file import encoded, write_whole
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.sets.folder import SetRecord, code_of, read_set
-from kernelmill.problems.sets.levels import PREFIX, RECORD, ExportRecord, LevelRecord, level_file, merged_file
+from kernelmill.problems.sets.levels import (
+    EXPORT_RECORD,
+    PREFIX,
+    ExportRecord,
+    LevelRecord,
+    level_file,
+    merged_file,
+)
 from kernelmill.problems.sets.merge import merged, read_levels, written
 from kernelmill.problems.sets.problem import Checked
 from kernelmill.problems.sets.rl_rows import TASK_TYPE
@@ -99,7 +106,7 @@ def _row(folder: Path, record: SetRecord, one: Checked, prompts: Prompts) -> dic
 
 def _write_levels(output: Path, record: SetRecord, rows: list[tuple[Checked, dict[str, Any]]]) -> list[Path]:
     """Write the level files, the merged file, and last the record that `verify` checks them against."""
-    (output / RECORD).unlink(missing_ok=True)
+    (output / EXPORT_RECORD).unlink(missing_ok=True)
     found: dict[int, LevelRecord] = {}
     files = []
     for level in sorted({one.level for one, _ in rows}):
@@ -110,5 +117,5 @@ def _write_levels(output: Path, record: SetRecord, rows: list[tuple[Checked, dic
         files.append(level_file(output, level))
     whole = merged_file(output, sorted(found))
     write_whole(whole, written(merged(read_levels(output, sorted(found)))))
-    write_whole(output / RECORD, encoded(ExportRecord(record.name, record.benchmark, found)))
-    return [*files, whole, output / RECORD]
+    write_whole(output / EXPORT_RECORD, encoded(ExportRecord(record.name, record.benchmark, found)))
+    return [*files, whole, output / EXPORT_RECORD]

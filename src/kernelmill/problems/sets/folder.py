@@ -22,15 +22,15 @@ from kernelmill import __version__
 from kernelmill.base.missing import maker_of
 from kernelmill.base.whole_file import encoded, write_whole
 from kernelmill.errors import OutputError, SourceError
+from kernelmill.problems.benchmark_rows import SET_RECORD
 from kernelmill.problems.sets.problem import Checked, Problem, Rejected
 
-RECORD = "problems.json"
 JOURNAL = ".checks.jsonl"
 """The finished checks of an import in progress: after an interruption it resumes from there."""
 
 
 class SetRecord(Struct, frozen=True):
-    """The file `RECORD`."""
+    """The file `SET_RECORD`."""
 
     name: str
     benchmark: bool
@@ -44,15 +44,15 @@ class SetRecord(Struct, frozen=True):
 def read_set(folder: Path) -> SetRecord:
     """Read a set's record. Raises `SourceError` if the folder holds no imported set."""
     try:
-        return msgspec.json.decode((folder / RECORD).read_bytes(), type=SetRecord)
+        return msgspec.json.decode((folder / SET_RECORD).read_bytes(), type=SetRecord)
     except FileNotFoundError:
         other = f": kernelmill problems import SOURCE --into {folder} makes it"
         raise SourceError(f"{folder} holds no imported problems{maker_of(folder) or other}") from None
     except OSError as error:
-        raise SourceError(f"{folder / RECORD}: cannot be read ({error.strerror})") from None
+        raise SourceError(f"{folder / SET_RECORD}: cannot be read ({error.strerror})") from None
     except msgspec.DecodeError as error:
         raise SourceError(
-            f"{folder / RECORD}: cannot be read ({error}): remove {folder} and import again"
+            f"{folder / SET_RECORD}: cannot be read ({error}): remove {folder} and import again"
         ) from None
 
 
@@ -60,7 +60,7 @@ def known_set(folder: Path) -> SetRecord | None:
     """Return the record of an earlier import, if any. Raises if the folder holds something else."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
-    if not (folder / RECORD).is_file():
+    if not (folder / SET_RECORD).is_file():
         if (folder / JOURNAL).is_file():
             return None  # an import was interrupted
         raise OutputError(
@@ -108,7 +108,7 @@ def write_set(folder: Path, record: SetRecord, codes: dict[str, str], before: li
     # While there is no record, the journal has everything: the checks, and which files belong to the set.
     noted = b"".join(msgspec.json.encode(one) + b"\n" for one in (*before, *record.problems))
     write_whole(folder / JOURNAL, noted)
-    (folder / RECORD).unlink(missing_ok=True)
+    (folder / SET_RECORD).unlink(missing_ok=True)
     for one in record.problems:
         write_whole(folder / one.file, codes[one.file].encode("utf-8", "surrogatepass"))
     for gone in {one.file for one in before} - set(codes):
@@ -116,7 +116,7 @@ def write_set(folder: Path, record: SetRecord, codes: dict[str, str], before: li
     listing = "".join(f"{one.file}\n" for one in record.problems)
     write_whole(folder / "manifest.txt", listing.encode())
     write_whole(folder / "README.md", readme(record).encode())
-    write_whole(folder / RECORD, encoded(record))
+    write_whole(folder / SET_RECORD, encoded(record))
     (folder / JOURNAL).unlink(missing_ok=True)
 
 
@@ -152,7 +152,7 @@ def readme(record: SetRecord) -> str:
             "",
             *(f"- {number}: {reason}" for reason, number in reasons.most_common()),
         ]
-    lines += ["", f"`manifest.txt` lists the files, `{RECORD}` says what the checks found."]
+    lines += ["", f"`manifest.txt` lists the files, `{SET_RECORD}` says what the checks found."]
     return "\n".join(lines) + "\n"
 
 

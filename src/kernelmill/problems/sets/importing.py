@@ -12,8 +12,8 @@ from kernelmill.decompose.collect import collect, write
 from kernelmill.decompose.prove.command import model_folders
 from kernelmill.decompose.prove.tree import TREE
 from kernelmill.errors import SourceError
-from kernelmill.problems.benchmark import open_problems
 from kernelmill.problems.benchmark_rows import is_benchmark_set
+from kernelmill.problems.open_set import open_problems
 from kernelmill.problems.sets.checks import check_all
 from kernelmill.problems.sets.folder import (
     by_level,

@@ -20,7 +20,7 @@ from kernelmill.errors import ConfigError, SourceError
 PREFIX = "kernel_bench_triton"
 COUNTS = {1: 100, 2: 100, 3: 50, 4: 20}
 """The number of problems in each level of KernelBench."""
-RECORD = f"{PREFIX}_export.json"
+EXPORT_RECORD = f"{PREFIX}_export.json"
 """The record that an export writes beside its level files: the levels, their row counts, and their hashes."""
 NO_END = "the file ends without a line end"
 
@@ -39,7 +39,7 @@ class LevelRecord(msgspec.Struct, frozen=True):
 
 
 class ExportRecord(msgspec.Struct, frozen=True):
-    """The file `RECORD`."""
+    """The file `EXPORT_RECORD`."""
 
     name: str
     benchmark: bool
@@ -62,7 +62,7 @@ def merged_file(folder: Path, levels: Sequence[int]) -> Path:
 
 def export_record(folder: Path) -> ExportRecord | None:
     """Return the export's record of the level files here; None if they were made elsewhere."""
-    file = folder / RECORD
+    file = folder / EXPORT_RECORD
     try:
         return msgspec.json.decode(file.read_bytes(), type=ExportRecord)
     except FileNotFoundError:

@@ -21,9 +21,9 @@ from kernelmill.base.missing import KERNELBENCH
 from kernelmill.base.rows import Info, Label, RowReader
 from kernelmill.errors import BadRow, SourceError
 from kernelmill.evaluate.task.offline_models import imports_transformers
-from kernelmill.problems.benchmark import ProblemRow, open_problems, problem_code
 from kernelmill.problems.benchmark_rows import is_benchmark, is_benchmark_set
 from kernelmill.problems.module_file import Convention
+from kernelmill.problems.open_set import ProblemRow, open_problems, problem_code
 from kernelmill.problems.source import read_source
 from kernelmill.store import Source
 
@@ -175,7 +175,7 @@ def _number(found: list[Problem], taken: dict[tuple[int, int], Problem]) -> None
 def _problem(given: ProblemRow, code: str, where: str, level: int | None) -> Problem:
     extra = given.extra_info
     info = given.info if isinstance(given.info, Info) else None
-    name = given.called or "Problem"
+    name = given.display_name or "Problem"
     number = next(
         filter(_is_given, (given.problem_id, extra.problem_id if extra else None, given.uuid)), None
     )

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from kernelmill.errors import BadRow
 from kernelmill.problems.sets.levels import (
     COUNTS,
+    EXPORT_RECORD,
     NO_END,
-    RECORD,
     Line,
     export_record,
     level_file,
@@ -41,7 +41,7 @@ class Verified(NamedTuple):
     """The readable rows of the merged file."""
 
 
-class Wanted(NamedTuple):
+class VerifyRequest(NamedTuple):
     """What the merged file is expected to be."""
 
     folder: Path
@@ -53,7 +53,7 @@ class Wanted(NamedTuple):
     any_counts: bool = False
 
 
-def verify(wanted: Wanted) -> Verified:
+def verify(wanted: VerifyRequest) -> Verified:
     faults: list[Fault] = []
     notes: list[str] = []
     placed = _level_rows(wanted, faults, notes)
@@ -69,7 +69,7 @@ def verify(wanted: Wanted) -> Verified:
     return Verified(faults, notes, rows)
 
 
-def _level_rows(wanted: Wanted, faults: list[Fault], notes: list[str]) -> list[Placed]:
+def _level_rows(wanted: VerifyRequest, faults: list[Fault], notes: list[str]) -> list[Placed]:
     """Return the readable rows of the level files, and collect every fault of these files."""
     placed: list[Placed] = []
     ids: dict[str, str] = {}
@@ -104,7 +104,7 @@ def _level_rows(wanted: Wanted, faults: list[Fault], notes: list[str]) -> list[P
         if record is not None and level in record.levels:
             was, now = record.levels[level], hashlib.sha256(file.read_bytes()).hexdigest()
             if now != was.sha256:
-                text = f"not as it was exported ({was.rows} rows, {RECORD} has its hash): export again, or remove that file"
+                text = f"not as it was exported ({was.rows} rows, {EXPORT_RECORD} has its hash): export again, or remove that file"
                 faults.append(Fault(str(file), text))
         elif not wanted.any_counts and len(lines) != COUNTS.get(level, len(lines)):
             text = f"{len(lines)} rows, KernelBench has {COUNTS[level]} in level {level} (--any-counts: another set)"
@@ -188,7 +188,7 @@ def _difference(source: Placed, line: Line, row: dict[str, Any]) -> str:
 
 
 def _judge_order(
-    wanted: Wanted, raws: list[bytes], placed: list[Placed], faults: list[Fault], notes: list[str]
+    wanted: VerifyRequest, raws: list[bytes], placed: list[Placed], faults: list[Fault], notes: list[str]
 ) -> None:
     if not placed or faults:
         return

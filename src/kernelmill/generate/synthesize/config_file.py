@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kernelmill.errors import ConfigError
-from kernelmill.generate.rollouts.settings import SynthesizeSettings
+from kernelmill.generate.synthesize.settings import SynthesizeSettings
 from kernelmill.settings.arguments import check_tables
 from kernelmill.settings.config import load
 
@@ -37,7 +37,7 @@ KEYS = ("env", "output_dir", *_PLAIN, *_TABLES, "sampling")
 """The keys of this command's file, beside the tables of every config."""
 
 
-def resolve(flags: Mapping[str, Any], file: Path | None) -> SynthesizeSettings:
+def load_settings(flags: Mapping[str, Any], file: Path | None) -> SynthesizeSettings:
     """Resolve the settings: the environment overrides the file, flags override the environment."""
     if "source" in flags and "problems" in flags:
         raise ConfigError("name the problems once: by source, or by problems")

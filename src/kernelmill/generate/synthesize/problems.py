@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kernelmill.base.rows import Drop, Row
 from kernelmill.base.task_rules import rules
 from kernelmill.errors import SourceError
-from kernelmill.generate.rollouts.settings import ProblemSet, SynthesizeSettings
+from kernelmill.generate.synthesize.settings import ProblemSource, SynthesizeSettings
 from kernelmill.llm.engine import Messages
 from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.benchmark_rows import is_benchmark, is_benchmark_set
@@ -24,7 +24,7 @@ from kernelmill.settings.config import secret
 from kernelmill.store import Source, open_source
 
 
-class Rollout(Row, frozen=True, gc=False):
+class RolloutRow(Row, frozen=True, gc=False):
     """A problem's row, repeated for each requested candidate."""
 
     example_id: int = 0
@@ -35,7 +35,7 @@ class Rollout(Row, frozen=True, gc=False):
     benchmark: bool = False
 
 
-class Problem(NamedTuple):
+class CandidateRequest(NamedTuple):
     """The input of a writer: one candidate to write."""
 
     example_id: int
@@ -56,10 +56,10 @@ class Problem(NamedTuple):
         return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
-class Rollouts(Source):
+class RolloutSource(Source):
     """The problems of all sets, in order, each repeated once for every rollout."""
 
-    def __init__(self, sets: list[ProblemSet]) -> None:
+    def __init__(self, sets: list[ProblemSource]) -> None:
         self._sets = [(one, open_source(one.id, one.args.split, secret("HF_TOKEN"))) for one in sets]
         sources = [source for _, source in self._sets]
         origin = sources[0].origin
@@ -68,14 +68,14 @@ class Rollouts(Source):
         names = ", ".join(source.name for source in sources)
         super().__init__(names, [file for source in sources for file in source.files], origin)
 
-    def rows(self) -> Iterator[Rollout]:
+    def rows(self) -> Iterator[RolloutRow]:
         index = example = 0
         for one, source in self._sets:
             benchmark = is_benchmark_set(source.origin)
             end = None if one.num_examples < 0 else one.skip_first + one.num_examples
             for row in islice(source.rows(), one.skip_first, end):
                 for sample in range(one.rollouts_per_example):
-                    yield Rollout(
+                    yield RolloutRow(
                         index, row.where, row.raw, row.fault, example, sample, one.rollouts_per_example, one.task,
                         benchmark or is_benchmark(row),
                     )  # fmt: skip
@@ -85,7 +85,7 @@ class Rollouts(Source):
             raise SourceError(f"{self.name}: no problem is left after skip_first")
 
 
-class Asked:
+class PromptBuilder:
     """Builds the prompt of each problem."""
 
     def __init__(self, settings: SynthesizeSettings) -> None:
@@ -101,12 +101,12 @@ class Asked:
         self._rules = rules(settings.tf32)
         self._modules = ModuleReader()
 
-    def take(self, row: Row) -> Problem | Drop:
-        assert isinstance(row, Rollout)
+    def take(self, row: Row) -> CandidateRequest | Drop:
+        assert isinstance(row, RolloutRow)
         module = self._modules.take(row)
         if isinstance(module, Drop):
             return module
-        return Problem(
+        return CandidateRequest(
             row.example_id, row.sample, row.samples, row.task, module, self._messages(module), row.benchmark
         )
 

@@ -19,7 +19,7 @@ from kernelmill.evaluate.verdict import Verdict
 from kernelmill.llm.client import Endpoint, RequestRefused
 from kernelmill.testing.fake_endpoint import CHAOS, FakeEndpoint
 from tests.conftest import command, read_rows
-from tests.generate.rollouts.answers import EMPTY, GOOD, PROSE, asked, manifest, problem, rows, synthesize
+from tests.generate.synthesize.answers import EMPTY, GOOD, PROSE, asked, manifest, problem, rows, synthesize
 
 JOURNAL = Path("synthesize.journal.sqlite")
 

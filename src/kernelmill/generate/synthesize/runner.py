@@ -17,24 +17,24 @@ from kernelmill.base.terminal import duration, say
 from kernelmill.base.whole_file import encoded, replacing
 from kernelmill.errors import OutputError, Stopped
 from kernelmill.evaluate.evaluator import needs_torch
-from kernelmill.flow import Estimate, Made
-from kernelmill.generate.rollouts import problems, row
-from kernelmill.generate.rollouts.grading import Grader
-from kernelmill.generate.rollouts.problems import Asked, Problem
-from kernelmill.generate.rollouts.rollout import Rollouts, Standing
-from kernelmill.generate.rollouts.row_filter import Keeping
-from kernelmill.generate.rollouts.settings import STAGE, SynthesizeSettings
-from kernelmill.generate.rollouts.statistics import Statistics
-from kernelmill.generate.rollouts.writer import Writer
+from kernelmill.flow import Estimate, StageResult
+from kernelmill.generate.synthesize import row
+from kernelmill.generate.synthesize.grading import Grader
+from kernelmill.generate.synthesize.problems import CandidateRequest, PromptBuilder, RolloutSource
+from kernelmill.generate.synthesize.rollout import RolloutRunner, RolloutState
+from kernelmill.generate.synthesize.row_filter import SynthesizeStage
+from kernelmill.generate.synthesize.settings import STAGE, SynthesizeSettings
+from kernelmill.generate.synthesize.statistics import Statistics
+from kernelmill.generate.synthesize.writer import Writer
 from kernelmill.llm.journal import JournalReader
 from kernelmill.settings.config import public
 from kernelmill.stages.answering import Batch, Plan
 from kernelmill.stages.run_stage import (
     answer_all,
-    answers_kept,
+    disk_errors_mention_journal,
     journal_path,
     open_journal,
-    owed,
+    unanswered_error,
     usage,
     usage_lines,
 )
@@ -42,7 +42,7 @@ from kernelmill.store import Output
 from kernelmill.store.output import test_path
 
 
-class Opened(NamedTuple):
+class WriterContext(NamedTuple):
     """What a writer is built from. It enters the resources it opens in `stack`."""
 
     stack: AsyncExitStack
@@ -54,9 +54,9 @@ class Opened(NamedTuple):
 
 async def run(
     settings: SynthesizeSettings,
-    open_writer: Callable[[Opened], Awaitable[Writer]],
-    dry_run: Callable[[Batch[Problem], Rollouts, Plan], Estimate],
-) -> Made:
+    open_writer: Callable[[WriterContext], Awaitable[Writer]],
+    dry_run: Callable[[Batch[CandidateRequest], RolloutRunner, Plan], Estimate],
+) -> StageResult:
     """Have candidates written and judged. Raises `Stopped` if some are unfinished."""
     if not settings.dry_run:
         needs_torch()  # before opening a source, so that it is reported before any download
@@ -71,46 +71,46 @@ async def run(
         output.refuse(stats_file, "the file for --stats")
         if stats_file.is_dir() or stats_file.resolve() == journal_file.resolve():
             raise OutputError(f"{stats_file} cannot be the file for --stats: name another")
-    asked = Asked(settings)
-    source = problems.Rollouts(settings.sets())
+    builder = PromptBuilder(settings)
+    source = RolloutSource(settings.sets())
     for file in source.files:
         output.refuse(file.path, "the source")
     stats, control = Stats(), Control()
     async with AsyncExitStack() as stack:
-        stack.enter_context(answers_kept(journal_file))
+        stack.enter_context(disk_errors_mention_journal(journal_file))
         if not settings.dry_run:
             stack.enter_context(output)
         journal = stack.enter_context(open_journal(journal_file, settings.dry_run))
         grader = Grader(settings, journal)
         if not settings.dry_run:
             stack.enter_context(grader)  # it may raise; do this before any paid call
-        writer = await open_writer(Opened(stack, journal, stats, control))
-        rollouts = Rollouts(writer, grader, asked.again, settings.turns, control)
+        writer = await open_writer(WriterContext(stack, journal, stats, control))
+        rollouts = RolloutRunner(writer, grader, builder.again, settings.turns, control)
 
-        def render(problem: Problem, standing: Standing) -> bytes:
+        def render(problem: CandidateRequest, state: RolloutState) -> bytes:
             return row.evals_row(
-                problem, standing, settings.export, settings.reasoning_field, grader.reward, writer.name, asked.version
+                problem, state, settings.export, settings.reasoning_field, grader.reward, writer.name, builder.version
             )  # fmt: skip
 
-        keeping = Keeping(settings, asked, rollouts, render)
+        stage = SynthesizeStage(settings, builder, rollouts, render)
         batch = Batch(
-            source, keeping, rollouts, stats, control,
+            source, stage, rollouts, stats, control,
             reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
         )  # fmt: skip
         with control.signals():
             plan = await batch.plan()
             if settings.dry_run:
-                return Made(estimate=dry_run(batch, rollouts, plan))
+                return StageResult(estimate=dry_run(batch, rollouts, plan))
             _say_plan(batch, plan, settings, writer.name)
             await answer_all(batch, plan, settings, STAGE, priced=settings.teacher is None)
             await batch.write(plan, output)
-        statistics = keeping.statistics
-        statistics.owed = plan.asked - statistics.rollouts - statistics.too_long
+        statistics = stage.statistics
+        statistics.pending = plan.asked - statistics.rollouts - statistics.too_long
         details = {
             "by": writer.name,
             "source": source.origin,
-            "prompts": {prompt.file.name: prompt.sha256 for prompt in asked.prompts},
-            "prompt_version": asked.version,
+            "prompts": {prompt.file.name: prompt.sha256 for prompt in builder.prompts},
+            "prompt_version": builder.version,
             "seconds": round(time.monotonic() - started, 3),
             "reward": grader.reward,
             "device": grader.options.device,
@@ -130,21 +130,23 @@ async def run(
         lines += [("time", duration(time.monotonic() - started)), *output.listing()]
         for label, value in lines:
             print(f"{label:<12}{value}")
-        if batch.owed_after:
-            raise owed(batch.owed_after, f" (see {output.rejected_path})")
+        if batch.pending_after:
+            raise unanswered_error(batch.pending_after, f" (see {output.rejected_path})")
         if troubled := statistics.statuses["INFRA_ERROR"]:
             raise Stopped(
                 f"{troubled:,} candidates could not be judged (INFRA_ERROR): run the same command again"
             )
         cost = stats.cost if stats.calls else 0.0
-        return Made((output.path, output.manifest_path), rows["in"], rows["out"], rows["rejected"], cost)
+        return StageResult(
+            (output.path, output.manifest_path), rows["in"], rows["out"], rows["rejected"], cost
+        )
 
 
-def _say_plan(batch: Batch[Problem], plan: Plan, settings: SynthesizeSettings, by: str) -> None:
+def _say_plan(batch: Batch[CandidateRequest], plan: Plan, settings: SynthesizeSettings, by: str) -> None:
     test = " (test mode)" if settings.test_mode else ""
     say(
         f"{plan.rows:,} rollouts{test}: {plan.dropped:,} dropped, {plan.bad:,} unreadable, {plan.asked:,} for {by}; "
-        f"{batch.stats.answered_before:,} whole already, {len(plan.owed):,} to do"
+        f"{batch.stats.answered_before:,} already finished, {len(plan.pending):,} to do"
     )
 
 

@@ -14,7 +14,7 @@ from kernelmill.cli import main
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import read_rows
-from tests.generate.rollouts.answers import (
+from tests.generate.synthesize.answers import (
     GOOD,
     ORDER,
     PROSE,

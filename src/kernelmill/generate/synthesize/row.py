@@ -12,8 +12,8 @@ from typing import Any, Literal
 import msgspec
 
 from kernelmill.base.answers import NoAnswer, read_answer
-from kernelmill.generate.rollouts.problems import Problem
-from kernelmill.generate.rollouts.rollout import Standing, Turn, discounted
+from kernelmill.generate.synthesize.problems import CandidateRequest
+from kernelmill.generate.synthesize.rollout import RolloutState, Turn, discounted
 
 Export = Literal["conversation", "last", "best"]
 
@@ -33,22 +33,22 @@ def rank(turn: Turn) -> tuple[bool, float, float]:
 
 
 def evals_row(
-    problem: Problem,
-    standing: Standing,
+    problem: CandidateRequest,
+    state: RolloutState,
     export: Export,
     reasoning_field: str,
     reward_name: str,
     writer: str,
     prompt_version: str,
 ) -> bytes:
-    turns = standing.turns
+    turns = state.turns
     place = chosen(turns, export)
     final = turns[place]
     verdict = final.verdict
     generation = sum(turn.written.seconds for turn in turns) * 1000
     scoring = sum(float(turn.verdict.cost.get("wall_s", 0.0)) for turn in turns) * 1000
     module = problem.module
-    prompt, completion = _said(problem, turns, export, place, reasoning_field)
+    prompt, completion = _prompt_and_completion(problem, turns, export, place, reasoning_field)
     triton = module.given.triton_code
     returns = discounted([turn.reward for turn in turns])
     row: dict[str, Any] = {
@@ -75,7 +75,7 @@ def evals_row(
         "rollout": problem.sample,
         "writer": writer,
         "prompt_version": prompt_version,
-        "ended": standing.ended,
+        "ended": state.ended,
         "finish_reason": final.written.finish,
         "tokens_in": final.written.tokens_in,
         "tokens_out": final.written.tokens_out,
@@ -97,18 +97,18 @@ def evals_row(
         value = getattr(module.given, name)
         if value is not msgspec.UNSET:
             row[f"problem_{name.removeprefix('problem_')}"] = value
-    row |= final.written.said
+    row |= final.written.columns
     if problem.benchmark:
         row["benchmark"] = True
     return msgspec.json.encode(row)
 
 
-def _id(problem: Problem, turn: int) -> str:
+def _id(problem: CandidateRequest, turn: int) -> str:
     return f"{problem.example_id}/{problem.sample}/{turn}"
 
 
-def _said(
-    problem: Problem, turns: list[Turn], export: Export, place: int, field: str
+def _prompt_and_completion(
+    problem: CandidateRequest, turns: list[Turn], export: Export, place: int, field: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the prompt and the completion."""
     if export == "best":

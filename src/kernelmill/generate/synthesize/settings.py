@@ -21,7 +21,7 @@ class SetArguments(Settings):
     """One split of a Hub dataset."""
 
 
-class ProblemSet(Settings):
+class ProblemSource(Settings):
     """A table `[[env]]`: where problems come from, and how many candidates each gets."""
 
     id: str = Field(min_length=1)
@@ -46,7 +46,7 @@ class SynthesizeSettings(StageSettings):
     output: Path = setting(Path("outputs/evals.jsonl"), "file to write", flag="-o")
     problems: str | None = setting(None, "the same as SOURCE", metavar="SOURCE")
     teacher: Literal["inductor"] | None = setting(
-        None, "have torch's own compiler write the candidates, without a model"
+        None, "generate candidates with torch's Inductor compiler instead of a model"
     )
     limit: int | None = setting(None, "the first N problems only", ge=1)
     skip_first: int | None = setting(None, "problems to leave out at the beginning", ge=0)
@@ -55,7 +55,7 @@ class SynthesizeSettings(StageSettings):
     )
     turns: int = setting(1, "answers in one rollout: after a wrong one the model is told why", ge=1, le=64)
     tries: int = setting(
-        1, "times a question is asked before an answer that is empty, cut or refused counts as one", ge=1
+        1, "attempts before an empty, truncated or refused answer is kept as the answer", ge=1
     )
     prompt: Path | None = setting(None, "your own prompt template (Jinja)")
     hardware: str = setting(
@@ -63,7 +63,7 @@ class SynthesizeSettings(StageSettings):
     )
     reward: str | None = setting(
         None,
-        "the column reward, by name (default: speedup where times are taken, else correct)",
+        "reward function for the column `reward` (default: speedup where times are taken, else correct)",
         metavar="NAME",
     )
     keep: Literal["all", "correct", "fastest"] = setting(
@@ -88,7 +88,7 @@ class SynthesizeSettings(StageSettings):
         "reasoning", "the key of a message that holds its thoughts, wherever the server put them"
     )
     # Only in the config file.
-    env: tuple[ProblemSet, ...] = ()
+    env: tuple[ProblemSource, ...] = ()
     # This stage traces nothing.
     trace: Literal[False] = False
     trace_timeout: float = 30.0
@@ -123,9 +123,9 @@ class SynthesizeSettings(StageSettings):
             return super().sources()
         return [(one.id, f"[[env]] in {self.origin('env')}") for one in self.sets()]
 
-    def sets(self) -> list[ProblemSet]:
+    def sets(self) -> list[ProblemSource]:
         """Return where problems come from. A flag applies to all sets."""
-        given = self.env or (ProblemSet(id=self.source, args=SetArguments(split=self.split)),)
+        given = self.env or (ProblemSource(id=self.source, args=SetArguments(split=self.split)),)
         told = {
             "num_examples": self.limit,
             "skip_first": self.skip_first,

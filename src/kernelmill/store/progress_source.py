@@ -16,7 +16,7 @@ _ROWS = 1_000
 _NAME = 40
 
 
-class Watched(Source):
+class ProgressSource(Source):
     """The rows of another source, or its first `limit` rows.
 
     Each pass shows its own progress once it takes a while.

@@ -19,7 +19,7 @@ GROUP_ROWS, GROUP_BYTES = 50_000, 16 << 20
 SHARD_BYTES = 500 << 20
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """One written file of a dataset."""
 
     name: str
@@ -126,7 +126,7 @@ class SplitWriter:
             self._shards[-1].close()
             self._file = None
 
-    def finish(self) -> list[Written]:
+    def finish(self) -> list[WrittenFile]:
         """Write the remaining rows and rename the files.
 
         No rows give no file: `datasets` cannot load an empty split.
@@ -139,5 +139,5 @@ class SplitWriter:
         for number, shard in enumerate(self._shards):
             name = f"data/{self._split}-{number:05}-of-{len(self._shards):05}.parquet"
             path = shard.path.rename(self._folder / name)
-            written.append(Written(name, path, shard.rows, shard.size, shard.sha.hexdigest()))
+            written.append(WrittenFile(name, path, shard.rows, shard.size, shard.sha.hexdigest()))
         return written

@@ -21,9 +21,9 @@ from kernelmill.evaluate.options import Options, Pair, environment
 from kernelmill.evaluate.score import rewards
 from kernelmill.evaluate.score.feedback import feedback
 from kernelmill.evaluate.verdict import Status, Verdict
-from kernelmill.generate.rollouts.problems import Problem
-from kernelmill.generate.rollouts.settings import SynthesizeSettings
-from kernelmill.generate.rollouts.writer import Written
+from kernelmill.generate.synthesize.problems import CandidateRequest
+from kernelmill.generate.synthesize.settings import SynthesizeSettings
+from kernelmill.generate.synthesize.writer import WriterAnswer
 from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.settings.arguments import processors
 
@@ -68,7 +68,7 @@ class Grader:
         assert self._evaluator is not None
         self._evaluator.close()
 
-    def known(self, problem: Problem, written: Written) -> Verdict | None:
+    def known(self, problem: CandidateRequest, written: WriterAnswer) -> Verdict | None:
         """Return the verdict, if there is one."""
         if written.no_candidate:
             verdict = _unread("UNSUPPORTED", written.fault)
@@ -82,7 +82,7 @@ class Grader:
             return Verdict.from_dict(json.loads(stored))
         return self._troubled.get(key)
 
-    async def grade(self, problem: Problem, written: Written) -> None:
+    async def grade(self, problem: CandidateRequest, written: WriterAnswer) -> None:
         """Judge an answer; `known` returns the verdict afterwards.
 
         Concurrent calls for the same content are judged once.
@@ -110,7 +110,7 @@ class Grader:
         """Return the reward, or None if it is masked."""
         return rewards.compute(verdict, [self.reward])[self.reward]
 
-    def _pair(self, problem: Problem, written: Written) -> Pair:
+    def _pair(self, problem: CandidateRequest, written: WriterAnswer) -> Pair:
         return Pair("", problem.module.python_code, written.content, problem.module.entry_point)
 
     async def _judge(self, pair: Pair) -> Verdict:

@@ -14,8 +14,8 @@ from typing import Any
 
 from kernelmill.base.terminal import count, money
 from kernelmill.evaluate.score.rewards import compute
-from kernelmill.generate.rollouts.rollout import Turn
-from kernelmill.generate.rollouts.row import Export, chosen
+from kernelmill.generate.synthesize.rollout import Turn
+from kernelmill.generate.synthesize.row import Export, chosen
 
 _FAST = ("fast_0", "fast_1", "fast_1.5", "fast_2")
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d[\d.,]*(e[+-]?\d+)?")
@@ -45,7 +45,7 @@ class Statistics:
         self._tokens_in = self._tokens_out = 0
         self._uncounted = 0
         self._cost: float | None = 0.0
-        self.owed = 0
+        self.pending = 0
         self.too_long = 0
         self._missing: dict[str, None] = {}
 
@@ -104,7 +104,7 @@ class Statistics:
             "problems": len(self._problems),
             "problems_solved": sum(c > 0 for _, c in self._problems.values()),
             "rollouts": self.rollouts,
-            "owed": self.owed,
+            "owed": self.pending,
             "too_long": self.too_long,
             "pass_at_k": self.pass_at(),
             "fast_p": fast,
@@ -139,7 +139,7 @@ class Statistics:
     def summary(self) -> list[tuple[str, str]]:
         report = self.report()
         passed = ", ".join(f"@{k} {share:.1%}" for k, share in report["pass_at_k"].items())
-        lines = [("pass", passed or "no rollout is whole")]
+        lines = [("pass", passed or "no rollout finished")]
         lines.append(("solved", f"{report['problems_solved']:,} of {report['problems']:,} problems"))
         if report["fast_p"] is not None:
             lines.append(

@@ -84,8 +84,8 @@ _INT = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Format = Literal["evals", "synthetic", "other"]
 
 
-class Shape:
-    """The inferred type of one value: its kind and nested shapes.
+class ColumnType:
+    """The inferred type of one value: its kind and nested types.
 
     `kind` is None while only nulls were seen.
     """
@@ -99,30 +99,30 @@ class Shape:
         """The row that set the kind, for the message when another row contradicts it."""
         self.listed = listed
         """Whether this is one of our own columns, whose kind is fixed."""
-        self.item: Shape | None = None
-        self.fields: dict[str, Shape] = {}
+        self.item: ColumnType | None = None
+        self.fields: dict[str, ColumnType] = {}
         self.optional: dict[str, Any] = {}
         self.required: tuple[str, ...] = ()
         self.free: tuple[str, ...] = ()
         """Fields that are published as JSON text if they hold an object or a list."""
 
     @classmethod
-    def of(cls, path: str, pattern: Any) -> Shape:
-        """The shape of a listed column."""
+    def of(cls, path: str, pattern: Any) -> ColumnType:
+        """The type of a listed column."""
         if isinstance(pattern, list):
-            shape = cls(path, "list", listed=True)
-            shape.item = cls.of(f"{path}[]", pattern[0])
-            shape.item.optional = _OPTIONAL["messages"]
-            return shape
+            column_type = cls(path, "list", listed=True)
+            column_type.item = cls.of(f"{path}[]", pattern[0])
+            column_type.item.optional = _OPTIONAL["messages"]
+            return column_type
         if isinstance(pattern, dict):
-            shape = cls(path, "object", listed=True)
+            column_type = cls(path, "object", listed=True)
             inside = f"{path}." if path else ""
-            shape.fields = {name: cls.of(inside + name, inner) for name, inner in pattern.items()}
-            return shape
+            column_type.fields = {name: cls.of(inside + name, inner) for name, inner in pattern.items()}
+            return column_type
         return cls(path, pattern, listed=True)
 
     def widen(self, value: Any, where: str) -> None:
-        """Extend the shape to hold a value. Raises where it cannot hold both this value and earlier ones."""
+        """Extend the type to hold a value. Raises where it cannot hold both this value and earlier ones."""
         if value is None:
             if self.kind == "difficulty":
                 raise BadRow(where, "expected low, medium or high, got null", f"$.{self.path}")
@@ -144,7 +144,7 @@ class Shape:
             raise SourceError(f"{where}: column {self.path}: {value} needs more than 64 bits; {self._json()}")
         if kind == "list":
             if self.item is None:
-                self.item = Shape(f"{self.path}[]")
+                self.item = ColumnType(f"{self.path}[]")
             for item in value:
                 self.item.widen(item, where)
         elif kind == "object":
@@ -156,8 +156,8 @@ class Shape:
                 raise BadRow(where, "the column is missing", f"$.{name}")
         inside = f"{self.path}." if self.path else ""
         for name, inner in value.items():
-            shape = self.fields.get(name)
-            if shape is None:
+            column_type = self.fields.get(name)
+            if column_type is None:
                 if not name or "\0" in name:
                     raise BadRow(where, f"a column called {name!r}, which datasets cannot load: rename it")
                 if len(self.fields) >= _MOST_KEYS:
@@ -166,13 +166,13 @@ class Shape:
                         f"{where}: {what} more than {_MOST_KEYS:,} different keys; {self._json()}"
                     )
                 pattern = self.optional.get(name)
-                shape = Shape.of(inside + name, pattern) if pattern else Shape(inside + name)
-                self.fields[name] = shape
+                column_type = ColumnType.of(inside + name, pattern) if pattern else ColumnType(inside + name)
+                self.fields[name] = column_type
                 if pattern == "difficulty":
                     self.required += (name,)  # earlier rows without it are found in the next pass
-            if name in self.free and isinstance(inner, dict | list) and shape.kind in (None, "text"):
-                shape.kind = "json"  # both are text in Arrow, so earlier rows stay valid
-            shape.widen(inner, where)
+            if name in self.free and isinstance(inner, dict | list) and column_type.kind in (None, "text"):
+                column_type.kind = "json"  # both are text in Arrow, so earlier rows stay valid
+            column_type.widen(inner, where)
 
     def _contradicted(self, kind: str, where: str) -> None:
         if self.listed:
@@ -220,7 +220,7 @@ class Shape:
         match self.kind:
             case None:
                 name = _CONTAMINATED if self.path.startswith(_CONTAMINATED) else self.path
-                return Shape.of(self.path, _ONLY_NULLS.get(name, "text")).arrow()
+                return ColumnType.of(self.path, _ONLY_NULLS.get(name, "text")).arrow()
             case "list":
                 return pa.list_(self.item.arrow() if self.item else pa.string())
             case "object":
@@ -257,7 +257,7 @@ class Columns:
         self._json = json_columns
         self._read = RowReader(dict[str, Any])
         self._like_before: Any = None
-        self._shape: Shape | None = None
+        self._row: ColumnType | None = None
         self._given: set[str] = set()
         self.format: Format = "other"
         self.news = 0
@@ -293,41 +293,41 @@ class Columns:
     @property
     def json_text(self) -> list[str]:
         """The columns that are published as JSON text."""
-        return [name for name, shape in self._fields().items() if shape.kind == "json"]
+        return [name for name, column_type in self._fields().items() if column_type.kind == "json"]
 
     def _learn(self, where: str, values: dict[str, Any]) -> None:
-        if self._shape is None:
-            self._shape = self._begin(values)
+        if self._row is None:
+            self._row = self._begin(values)
             if self.format == "evals" and isinstance(values["info"], str):
                 values["info"] = _object(where, values["info"])
                 self.info_is_text += 1
         self.news += 1
         self._given.update(values)
         try:
-            self._shape.widen(values, where)
-            self._like_before = self._shape.decoded_as()
+            self._row.widen(values, where)
+            self._like_before = self._row.decoded_as()
         except RecursionError:
             raise BadRow(where, "nested too deeply") from None
         except ValueError:
             self._like_before = None  # msgspec does not support a key: inspect every row value by value
 
-    def _begin(self, first: dict[str, Any]) -> Shape:
-        """Detect the format from the columns of the first row, and return its initial shape."""
+    def _begin(self, first: dict[str, Any]) -> ColumnType:
+        """Detect the format from the columns of the first row, and return its initial type."""
         patterns: dict[str, Any] = {}
         if {"example_id", "prompt", "completion", "info"} <= first.keys():
             self.format, patterns = "evals", _EVALS
         elif first.keys() >= _SYNTHETIC.keys() and isinstance(first["prompt"], str):
             self.format, patterns = "synthetic", _SYNTHETIC
-        shape = Shape.of("", patterns)
-        shape.optional = _OPTIONAL.get(self.format, {})
-        shape.required = _REQUIRED.get(self.format, ())
+        column_type = ColumnType.of("", patterns)
+        column_type.optional = _OPTIONAL.get(self.format, {})
+        column_type.required = _REQUIRED.get(self.format, ())
         is_verdict = self.format == "other" and first.keys() >= _VERDICT_ROW
-        shape.free = _OF_A_VERDICT if is_verdict else _FREE_KEYS
+        column_type.free = _OF_A_VERDICT if is_verdict else _FREE_KEYS
         for name in self._json:
-            if name in shape.fields and shape.fields[name].kind != "text":
+            if name in column_type.fields and column_type.fields[name].kind != "text":
                 raise SourceError(f"--json-columns {name}: the column has a type of its own in these rows")
-            shape.fields[name] = Shape(name, "json")
-        return shape
+            column_type.fields[name] = ColumnType(name, "json")
+        return column_type
 
     def saw(self, batch: Any) -> None:
         """Record which columns that were empty so far have a value in this batch."""
@@ -338,8 +338,8 @@ class Columns:
         """Our own columns that no row has. They are published as nulls."""
         return [name for name in self._fields() if name not in self._given]
 
-    def _fields(self) -> dict[str, Shape]:
-        return self._shape.fields if self._shape is not None else {}
+    def _fields(self) -> dict[str, ColumnType]:
+        return self._row.fields if self._row is not None else {}
 
     def schema_so_far(self) -> Any:
         """The Arrow schema for the rows read so far; None where it needs more rows."""
@@ -357,7 +357,7 @@ class Columns:
             raise SourceError(f"--json-columns {unknown[0]}: no row has this column")
         if not self._fields():
             raise SourceError("the rows have no columns: there is nothing to publish")
-        return pa.schema([(name, shape.arrow()) for name, shape in self._fields().items()])
+        return pa.schema([(name, column_type.arrow()) for name, column_type in self._fields().items()])
 
 
 def json_text(value: Any) -> str | None:

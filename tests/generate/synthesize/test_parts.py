@@ -23,22 +23,21 @@ from kernelmill.errors import ConfigError
 from kernelmill.evaluate.options import Pair
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.flow import COMMANDS
-from kernelmill.generate.rollouts.grading import Grader
-from kernelmill.generate.rollouts.model_writer import fault_of, said
-from kernelmill.generate.rollouts.problems import Asked, Problem
-from kernelmill.generate.rollouts.problems import Rollouts as Source
-from kernelmill.generate.rollouts.rollout import GAMMA, Rollouts, discounted
-from kernelmill.generate.rollouts.settings import SynthesizeSettings
-from kernelmill.generate.rollouts.statistics import pass_at_k
-from kernelmill.generate.rollouts.synth_file import resolve
-from kernelmill.generate.rollouts.writer import Written
-from kernelmill.llm.client import read_reply
+from kernelmill.generate.synthesize.config_file import load_settings
+from kernelmill.generate.synthesize.grading import Grader
+from kernelmill.generate.synthesize.model_writer import text_and_reasoning
+from kernelmill.generate.synthesize.problems import CandidateRequest, PromptBuilder, RolloutSource
+from kernelmill.generate.synthesize.rollout import GAMMA, RolloutRunner, discounted
+from kernelmill.generate.synthesize.settings import SynthesizeSettings
+from kernelmill.generate.synthesize.statistics import pass_at_k
+from kernelmill.generate.synthesize.writer import WriterAnswer
+from kernelmill.llm.client import incomplete_reason, read_reply
 from kernelmill.llm.engine import Messages
 from kernelmill.llm.journal import Journal
 from kernelmill.llm.prompts import Prompt
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, read_rows, write_rows
-from tests.generate.rollouts.answers import (
+from tests.generate.synthesize.answers import (
     EMPTY,
     PROSE,
     REFERENCE,
@@ -68,23 +67,23 @@ def response(**message: Any) -> str:
 )
 def test_thoughts_are_found_wherever_a_server_puts_them(message: dict[str, Any]) -> None:
     text = response(**message)
-    assert said(read_reply(text)) == ("text", "thoughts")
+    assert text_and_reasoning(read_reply(text)) == ("text", "thoughts")
 
 
 def test_thoughts_that_do_not_end_stay_in_the_text() -> None:
     text = response(content="<think>on and on", reasoning=None)
-    assert said(read_reply(text)) == ("<think>on and on", "")
+    assert text_and_reasoning(read_reply(text)) == ("<think>on and on", "")
 
 
 def test_half_a_surrogate_pair_in_thoughts_does_not_end_the_run() -> None:
     text = response(content="text", reasoning="a \ud83d b")
-    assert said(read_reply(text))[1].encode("utf-8") == b"a ? b"
+    assert text_and_reasoning(read_reply(text))[1].encode("utf-8") == b"a ? b"
 
 
 def test_an_answer_that_was_cut_is_none_though_it_looks_whole() -> None:
     body = json.loads(response(content="<answer>\nimport torch\n</answer>"))
     body["choices"][0]["finish_reason"] = "length"
-    assert "finish_reason length" in fault_of(read_reply(json.dumps(body)))
+    assert "finish_reason length" in incomplete_reason(read_reply(json.dumps(body)))
 
 
 @given(st.integers(1, 9), st.data())
@@ -108,7 +107,7 @@ def test_a_return_is_the_discounted_sum_of_what_follows_and_none_where_something
 
 
 def test_the_keys_of_the_config_file_set_what_they_say(tmp_path: Path) -> None:
-    settings = resolve({}, ROOT / "configs/synth.toml")
+    settings = load_settings({}, ROOT / "configs/synth.toml")
     assert (settings.base_url, settings.model) == ("http://127.0.0.1:8000/v1", "zai-org/GLM-4.7-FP8")
     assert (settings.concurrency, settings.timeout) == (64, 1800.0)
     assert settings.output == Path("outputs/evals.jsonl")
@@ -125,13 +124,13 @@ def test_the_keys_of_the_config_file_set_what_they_say(tmp_path: Path) -> None:
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELMILL_MODEL", "from-the-environment")
     monkeypatch.setenv("KERNELMILL_TIMEOUT", "7")
-    settings = resolve(
+    settings = load_settings(
         {"timeout": "9", "rollouts": "3", "sampling": {"seed": "5"}}, ROOT / "configs/synth.toml"
     )
     assert (settings.model, settings.timeout) == ("from-the-environment", 9.0)
     assert (settings.sampling.seed, settings.sampling.top_p) == (5, 0.95)
     assert [one.rollouts_per_example for one in settings.sets()] == [3]
-    (one,) = resolve({"problems": "here"}, ROOT / "configs/synth.toml").sets()
+    (one,) = load_settings({"problems": "here"}, ROOT / "configs/synth.toml").sets()
     assert (one.id, one.task, one.rollouts_per_example) == ("here", "here", 1)
 
 
@@ -140,7 +139,7 @@ def test_a_source_on_the_command_line_takes_the_place_of_the_files(tmp_path: Pat
     (tmp_path / "sets.toml").write_text("[[env]]\nid = 'x'\n")
     (tmp_path / "one.toml").write_text("[synthesize]\nproblems = 'y'\n")
     for file in ("sets.toml", "one.toml"):
-        (one,) = resolve({flag: "GPUMODE/KernelBook"}, tmp_path / file).sets()
+        (one,) = load_settings({flag: "GPUMODE/KernelBook"}, tmp_path / file).sets()
         assert one.id == "GPUMODE/KernelBook"
 
 
@@ -189,7 +188,7 @@ def test_a_mistake_gets_one_line_before_anything_is_asked(
 def test_a_mistake_in_the_config_file_is_named(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "bad.toml").write_text(text)
     with pytest.raises(ConfigError, match=expected):
-        resolve({}, tmp_path / "bad.toml")
+        load_settings({}, tmp_path / "bad.toml")
 
 
 def test_the_installed_command_is_the_same_one() -> None:
@@ -205,10 +204,10 @@ def test_sets_are_read_one_after_the_other_and_examples_numbered_through(tmp_pat
     (tmp_path / "sets.toml").write_text(
         "[[env]]\nid = 'one'\nskip_first = 1\nnum_examples = 1\nrollouts_per_example = 2\n[[env]]\nid = 'two.jsonl'\nname = 'two'\n"
     )
-    settings = resolve({}, tmp_path / "sets.toml")
+    settings = load_settings({}, tmp_path / "sets.toml")
     found = [
         (row.index, row.example_id, row.sample, row.samples, row.task)
-        for row in Source(settings.sets()).rows()
+        for row in RolloutSource(settings.sets()).rows()
     ]
     assert found == [(0, 0, 0, 2, "one"), (1, 0, 1, 2, "one"), (2, 1, 0, 1, "two")]
 
@@ -339,17 +338,17 @@ class Scribe:
     free = True
 
     def __init__(self) -> None:
-        self.kept: dict[str, Written] = {}
+        self.kept: dict[str, WriterAnswer] = {}
         self.writing = self.most = 0
 
-    def known(self, problem: Problem, messages: Messages) -> Written | None:
+    def known(self, problem: CandidateRequest, messages: Messages) -> WriterAnswer | None:
         return self.kept.get(problem.key)
 
-    async def write(self, problem: Problem, messages: Messages) -> None:
+    async def write(self, problem: CandidateRequest, messages: Messages) -> None:
         self.writing += 1
         self.most = max(self.most, self.writing)
         await asyncio.sleep(0.01)
-        self.kept[problem.key] = Written(f"import answer_{problem.sample}", seconds=0.01)
+        self.kept[problem.key] = WriterAnswer(f"import answer_{problem.sample}", seconds=0.01)
         self.writing -= 1
 
     def check_breaker(self) -> None:
@@ -374,9 +373,9 @@ class SlowGrader(Grader):
     scribe: Scribe
 
 
-def problems_of(settings: SynthesizeSettings) -> Iterator[Problem]:
-    asker = Asked(settings)
-    for row in Source(settings.sets()).rows():
+def problems_of(settings: SynthesizeSettings) -> Iterator[CandidateRequest]:
+    asker = PromptBuilder(settings)
+    for row in RolloutSource(settings.sets()).rows():
         taken = asker.take(row)
         assert not isinstance(taken, Drop)
         yield taken
@@ -391,13 +390,13 @@ def test_any_writer_will_do_and_writing_goes_on_while_others_are_judged(tmp_path
         with Journal(tmp_path / "journal.sqlite") as journal:
             grader = SlowGrader(settings, journal)
             grader.scribe = scribe
-            rollouts = Rollouts(scribe, grader, Prompt("synthesize_again"), 1, Control())
+            rollouts = RolloutRunner(scribe, grader, Prompt("synthesize_again"), 1, Control())
             waiting = iter(list(problems_of(settings)))
 
             async def work() -> None:
                 for one in waiting:
                     await rollouts.answer(one, one.key)
-                    assert rollouts.look(one).whole
+                    assert rollouts.state_of(one).finished
 
             await asyncio.gather(*(work() for _ in range(rollouts.concurrency)))
         return scribe, grader
@@ -442,7 +441,7 @@ def test_the_same_answer_twice_is_judged_once(tmp_path: Path) -> None:
 def test_thoughts_without_an_end_are_no_answer_and_nothing_quotes_them() -> None:
     neither: Any = None  # problem and journal are not looked at
     verdict = Grader(SynthesizeSettings(device="cpu"), neither).known(
-        neither, Written(content="<think>my secret plan is to\nimport torch, and then(")
+        neither, WriterAnswer(content="<think>my secret plan is to\nimport torch, and then(")
     )
     assert verdict is not None
     assert (verdict.status, "never closed" in verdict.error) == ("FORMAT_ERROR", True)

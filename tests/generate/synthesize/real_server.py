@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tests.generate.rollouts.tiny_model import write_model
+from tests.generate.synthesize.tiny_model import write_model
 
 T = TypeVar("T")
 _START_SECONDS = 240.0

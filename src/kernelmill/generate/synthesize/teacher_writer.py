@@ -15,8 +15,8 @@ from typing import Any
 from kernelmill import __version__
 from kernelmill.generate.inductor.teacher import Teacher
 from kernelmill.generate.inductor.variants import VARIANTS
-from kernelmill.generate.rollouts.problems import Problem
-from kernelmill.generate.rollouts.writer import Ended, Written
+from kernelmill.generate.synthesize.problems import CandidateRequest
+from kernelmill.generate.synthesize.writer import Ended, WriterAnswer
 from kernelmill.llm.engine import Messages
 from kernelmill.llm.journal import Journal, JournalReader
 
@@ -35,23 +35,27 @@ class TeacherWriter:
         self.name = f"inductor of torch {importlib.metadata.version('torch')}"
         self.at_once = at_once
 
-    def known(self, problem: Problem, messages: Messages) -> Written | Ended | None:
+    def known(self, problem: CandidateRequest, messages: Messages) -> WriterAnswer | Ended | None:
         if messages != problem.messages:
             return Ended("the compiler")
         stored = self._journal.fact(self._key(problem))
         if stored is None:
             return None
         found = json.loads(stored)
-        said = {"extern": found["extern"], "captured_mode": found["mode"], "variant": _variant(problem)}
+        columns = {"extern": found["extern"], "captured_mode": found["mode"], "variant": _variant(problem)}
         if found["error"]:
             why, ours = _why_none(found)
-            return Written(
-                "", fault=f"{why}: {found['error']}", no_candidate=ours, seconds=found["seconds"], said=said
+            return WriterAnswer(
+                "",
+                fault=f"{why}: {found['error']}",
+                no_candidate=ours,
+                seconds=found["seconds"],
+                columns=columns,
             )
         content = f"<answer>\n{found['code']}</answer>"
-        return Written(content, finish="stop", seconds=found["seconds"], said=said)
+        return WriterAnswer(content, finish="stop", seconds=found["seconds"], columns=columns)
 
-    async def write(self, problem: Problem, messages: Messages) -> None:
+    async def write(self, problem: CandidateRequest, messages: Messages) -> None:
         assert self._teacher is not None
         assert isinstance(self._journal, Journal)
         module = problem.module
@@ -68,7 +72,7 @@ class TeacherWriter:
     def check_breaker(self) -> None:
         """Do nothing: no endpoint is called."""
 
-    def _key(self, problem: Problem) -> str:
+    def _key(self, problem: CandidateRequest) -> str:
         module = problem.module
         text = json.dumps([module.python_code, module.entry_point, _variant(problem), self._version])
         return f"taught:{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()}"
@@ -84,5 +88,5 @@ def _why_none(found: dict[str, Any]) -> tuple[str, bool]:
     return "not written", False
 
 
-def _variant(problem: Problem) -> int:
+def _variant(problem: CandidateRequest) -> int:
     return problem.sample % len(VARIANTS)

@@ -1,4 +1,4 @@
-"""The interface between writers of candidates and the rest of `rollouts`.
+"""The interface between writers of candidates and the rest of `synthesize`.
 
 A writer stores what it wrote, where a later run can find it, before `write` returns; `known` reads it back. A
 killed run therefore pays for nothing twice, with any writer.
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kernelmill.generate.rollouts.problems import Problem
+from kernelmill.generate.synthesize.problems import CandidateRequest
 from kernelmill.llm.engine import Messages
 
 
 @dataclass(frozen=True)
-class Written:
+class WriterAnswer:
     """One answer."""
 
     content: str
@@ -33,7 +33,7 @@ class Written:
     cost: float | None = None
     costs: tuple[float | None, ...] = ()
     """The cost of each try."""
-    said: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, Any] = field(default_factory=dict)
     """Row columns that the writer provides."""
 
 
@@ -54,11 +54,11 @@ class Writer(Protocol):
     free: bool
     """Whether answers cost nothing."""
 
-    def known(self, problem: Problem, messages: Messages) -> Written | Ended | None:
+    def known(self, problem: CandidateRequest, messages: Messages) -> WriterAnswer | Ended | None:
         """Return what this run or an earlier one wrote for this, if anything."""
         ...
 
-    async def write(self, problem: Problem, messages: Messages) -> None:
+    async def write(self, problem: CandidateRequest, messages: Messages) -> None:
         """Write an answer; `known` returns it afterwards. Raises `CallFailed` if it stays unfinished."""
         ...
 

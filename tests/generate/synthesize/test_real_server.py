@@ -13,8 +13,8 @@ import pytest
 from kernelmill.base.rows import EvalsRow
 from kernelmill.cli import main
 from kernelmill.evaluate.verdict import Verdict
-from tests.generate.rollouts.answers import ORDER, manifest, problem, rows
-from tests.generate.rollouts.real_server import RealServer
+from tests.generate.synthesize.answers import ORDER, manifest, problem, rows
+from tests.generate.synthesize.real_server import RealServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -15,9 +15,9 @@ import msgspec
 
 from kernelmill.base.answers import NoAnswer, no_code, split_thoughts
 from kernelmill.base.control import Control, Stats
-from kernelmill.generate.rollouts.problems import Problem
-from kernelmill.generate.rollouts.settings import STAGE
-from kernelmill.generate.rollouts.writer import Ended, Written
+from kernelmill.generate.synthesize.problems import CandidateRequest
+from kernelmill.generate.synthesize.settings import STAGE
+from kernelmill.generate.synthesize.writer import Ended, WriterAnswer
 from kernelmill.llm.client import Endpoint, Reply, Request, cost_of, incomplete_reason, read_reply
 from kernelmill.llm.engine import CallFailed, Messages, Model, TooLong
 from kernelmill.llm.journal import JournalReader
@@ -26,23 +26,23 @@ from kernelmill.llm.journal import JournalReader
 class _NothingToAsk:
     """The engine's stage interface, without effect: the writer does this work itself."""
 
-    def messages(self, item: Problem) -> Messages:
+    def messages(self, item: CandidateRequest) -> Messages:
         return item.messages
 
-    async def prepare(self, item: Problem) -> None:
+    async def prepare(self, item: CandidateRequest) -> None:
         """Do nothing."""
 
-    def fault(self, item: Problem) -> str | None:
+    def fault(self, item: CandidateRequest) -> str | None:
         return None
 
-    async def judge(self, item: Problem, text: str) -> dict[str, Any]:
+    async def parse(self, item: CandidateRequest, text: str) -> dict[str, Any]:
         return {}
 
     def again(self, messages: Messages, text: str, reason: str) -> Messages:
         return messages
 
 
-class ModelWriter(Model[Problem]):
+class ModelWriter(Model[CandidateRequest]):
     """The engine's model, asked for several samples of one prompt."""
 
     def __init__(self, endpoint: Endpoint, journal: JournalReader, stats: Stats, control: Control) -> None:
@@ -51,7 +51,7 @@ class ModelWriter(Model[Problem]):
         self.name = f"llm:{endpoint.model}"
         self.at_once = self.settings.concurrency
 
-    def known(self, problem: Problem, messages: Messages) -> Written | Ended | None:
+    def known(self, problem: CandidateRequest, messages: Messages) -> WriterAnswer | Ended | None:
         key = self._request(problem, messages).key
         stored = self._journal.answers(key)
         if not stored:
@@ -67,8 +67,8 @@ class ModelWriter(Model[Problem]):
             for one, reply in zip(stored, replies, strict=True)
         )
         known_costs = [cost for cost in costs if cost is not None]
-        content, reasoning = said(replies[used])
-        return Written(
+        content, reasoning = text_and_reasoning(replies[used])
+        return WriterAnswer(
             content=content,
             reasoning=reasoning,
             fault=incomplete_reason(replies[used]),
@@ -80,7 +80,7 @@ class ModelWriter(Model[Problem]):
             costs=costs,
         )
 
-    async def write(self, problem: Problem, messages: Messages) -> None:
+    async def write(self, problem: CandidateRequest, messages: Messages) -> None:
         request, why = self._request(problem, messages), ""
         while self.known(problem, messages) is None:
             if self._control.stopping.is_set():
@@ -98,14 +98,14 @@ class ModelWriter(Model[Problem]):
 
         Many such answers in a row stop the run.
         """
-        content, _ = said(reply)
+        content, _ = text_and_reasoning(reply)
         if why := incomplete_reason(reply) or no_code(content):
             self._usefulness.unusable(why, content)
             return f"unusable answer: {why[:60]}"
         self._usefulness.usable()
         return ""
 
-    def _request(self, problem: Problem, messages: Messages) -> Request:
+    def _request(self, problem: CandidateRequest, messages: Messages) -> Request:
         request = self.endpoint.request(messages, problem.sample)
         seed = self.settings.sampling.seed
         if seed is None or not problem.sample:
@@ -114,7 +114,7 @@ class ModelWriter(Model[Problem]):
         return Request(request.key, msgspec.json.encode(body))
 
 
-def said(reply: Reply) -> tuple[str, str]:
+def text_and_reasoning(reply: Reply) -> tuple[str, str]:
     """Return the text and the thoughts of an answer, wherever the server put them."""
     content = reply.text or reply.refusal or ""
     try:

@@ -1,6 +1,6 @@
 """A rollout: write, judge, and while the answer is wrong, send feedback and have it written again.
 
-The state of a rollout is never held in memory: `look` reads it from what the writer and the grader have
+The state of a rollout is never held in memory: `state_of` reads it from what the writer and the grader have
 stored, and each step stores its result there. Resuming after a kill and continuing after a step are therefore
 the same operation.
 """
@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from kernelmill.base.control import Control
 from kernelmill.evaluate.verdict import Verdict
-from kernelmill.generate.rollouts.grading import Grader
-from kernelmill.generate.rollouts.problems import Problem
-from kernelmill.generate.rollouts.writer import Ended, Writer, Written
-from kernelmill.llm.engine import CallFailed, Done, Messages, Outcome, Owed
+from kernelmill.generate.synthesize.grading import Grader
+from kernelmill.generate.synthesize.problems import CandidateRequest
+from kernelmill.generate.synthesize.writer import Ended, Writer, WriterAnswer
+from kernelmill.llm.engine import CallFailed, Done, Messages, Outcome, Pending
 from kernelmill.llm.prompts import Prompt
 
 GAMMA = 0.4
@@ -25,13 +25,13 @@ GAMMA = 0.4
 class Turn(NamedTuple):
     asked: Messages
     """The conversation before this answer."""
-    written: Written
+    written: WriterAnswer
     verdict: Verdict
     reward: float | None
     """None if masked."""
 
 
-class Standing(NamedTuple):
+class RolloutState(NamedTuple):
     """The state of a rollout."""
 
     turns: list[Turn]
@@ -41,7 +41,7 @@ class Standing(NamedTuple):
     """
     asked: Messages
     """The conversation for the next answer."""
-    written: Written | None
+    written: WriterAnswer | None
     """An answer that has not been judged yet."""
     ended: str = ""
     """Why the rollout is finished; empty if it is not.
@@ -50,11 +50,11 @@ class Standing(NamedTuple):
     """
 
     @property
-    def whole(self) -> bool:
+    def finished(self) -> bool:
         return bool(self.ended)
 
 
-class Rollouts:
+class RolloutRunner:
     """Runs rollouts. Independent of the writer and of how answers are judged."""
 
     def __init__(self, writer: Writer, grader: Grader, again: Prompt, turns: int, control: Control) -> None:
@@ -71,41 +71,39 @@ class Rollouts:
         # many more, so that a slow judge does not build up a backlog.
         self.concurrency = writer.at_once + 2 * grader.workers
 
-    def messages(self, item: Problem) -> Messages:
+    def messages(self, item: CandidateRequest) -> Messages:
         return item.messages
 
-    def key(self, item: Problem) -> str:
+    def key(self, item: CandidateRequest) -> str:
         return item.key
 
-    def spent(self, item: Problem, key: str) -> list[float | None]:
+    def spent(self, item: CandidateRequest, key: str) -> list[float | None]:
         """Return what earlier runs paid for this rollout."""
-        standing = self.look(item)
-        written = [turn.written for turn in standing.turns] + [standing.written] * (
-            standing.written is not None
-        )
+        state = self.state_of(item)
+        written = [turn.written for turn in state.turns] + [state.written] * (state.written is not None)
         return [cost for one in written if one is not None for cost in one.costs]
 
-    async def settle(self, item: Problem, key: str) -> Outcome:
-        standing = self.look(item)
-        return Done({"standing": standing}) if standing.whole else Owed()
+    async def outcome(self, item: CandidateRequest, key: str) -> Outcome:
+        state = self.state_of(item)
+        return Done({"state": state}) if state.finished else Pending()
 
-    def look(self, problem: Problem) -> Standing:
+    def state_of(self, problem: CandidateRequest) -> RolloutState:
         """Read the rollout's state."""
         turns: list[Turn] = []
         asked = problem.messages
         while True:
             written = self._writer.known(problem, asked)
             if isinstance(written, Ended):
-                return Standing(turns, asked, None, written.reason)
+                return RolloutState(turns, asked, None, written.reason)
             verdict = None if written is None else self._grader.known(problem, written)
             if written is None or verdict is None:
-                return Standing(turns, asked, written)
+                return RolloutState(turns, asked, written)
             turns.append(Turn(asked, written, verdict, self._grader.rewarded(verdict)))
             # An answer that cannot be judged here cannot be repaired either.
             if verdict.verdict in ("correct", "inconclusive"):
-                return Standing(turns, asked, None, verdict.verdict)
+                return RolloutState(turns, asked, None, verdict.verdict)
             if len(turns) == self._turns:
-                return Standing(turns, asked, None, "turns")
+                return RolloutState(turns, asked, None, "turns")
             said = self._again.render(feedback=verdict.feedback)
             asked = [
                 *asked,
@@ -113,16 +111,16 @@ class Rollouts:
                 {"role": "user", "content": said},
             ]
 
-    async def answer(self, item: Problem, key: str) -> None:
+    async def answer(self, item: CandidateRequest, key: str) -> None:
         """Run a rollout to its end. Raises `CallFailed` if it stays unfinished."""
-        while not (standing := self.look(item)).whole:
+        while not (state := self.state_of(item)).finished:
             if self._control.stopping.is_set():
                 raise CallFailed("the run was stopped")
-            if standing.written is None:
+            if state.written is None:
                 async with self._writing:
-                    await self._writer.write(item, standing.asked)
+                    await self._writer.write(item, state.asked)
             else:
-                await self._grader.grade(item, standing.written)
+                await self._grader.grade(item, state.written)
 
     def check_breaker(self) -> None:
         self._writer.check_breaker()
