@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelmill.decompose.prove.files import OneDevice, look
+from kernelmill.decompose.prove.files import OneDevice, check_file
 from kernelmill.decompose.worker import handle
 
 from .small import composed, files, module, run_by_itself, source
@@ -294,10 +294,10 @@ def test_parts_make_their_tensors_where_their_inputs_are() -> None:
 
 def test_a_file_that_makes_a_tensor_on_the_cpu_is_not_proven() -> None:
     made = {path: text for path, text in files(ON_A_DEVICE).items() if path.startswith("level_0")}
-    looked = {path: look(text, ON_A_DEVICE)["violations"] for path, text in made.items()}
+    looked = {path: check_file(text, ON_A_DEVICE)["violations"] for path, text in made.items()}
     assert set(map(tuple, looked.values())) == {()}
     for path, text in made.items():
         if "device=" in text:
             without = re.sub(r", device=[\w.]+", "", text)
-            (line,) = look(without, ON_A_DEVICE)["violations"]
+            (line,) = check_file(without, ON_A_DEVICE)["violations"]
             assert line.startswith("on another device it"), path

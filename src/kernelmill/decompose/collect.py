@@ -40,7 +40,7 @@ _VARIANT = re.compile(r"_v\d+$")
 
 
 @dataclass
-class Work:
+class DistinctPart:
     """One distinct piece of work, with the text of the first file that contains it."""
 
     level: Level
@@ -58,7 +58,7 @@ class Work:
 
 @dataclass
 class Collected:
-    works: list[Work] = field(default_factory=list)
+    works: list[DistinctPart] = field(default_factory=list)
     """Sorted by level, most frequent first."""
     models: dict[str, str] = field(default_factory=dict)
     """The source file of each collected model."""
@@ -139,7 +139,7 @@ def main(arguments: list[str]) -> int:
 
 def collect(folders: Iterable[Path], levels: tuple[Level, ...]) -> Collected:
     found = Collected()
-    works: dict[tuple[Level, str], Work] = {}
+    works: dict[tuple[Level, str], DistinctPart] = {}
     for folder in folders:
         place = f"{folder.resolve().parent.name}/{folder.resolve().name}"
         if place in found.models:
@@ -180,7 +180,7 @@ def collect(folders: Iterable[Path], levels: tuple[Level, ...]) -> Collected:
     return found
 
 
-def _works(folder: Path, tree: TreeFile, levels: tuple[Level, ...]) -> Iterable[Work]:
+def _works(folder: Path, tree: TreeFile, levels: tuple[Level, ...]) -> Iterable[DistinctPart]:
     for node in tree.nodes.values():
         if node.level not in levels:
             continue
@@ -190,7 +190,7 @@ def _works(folder: Path, tree: TreeFile, levels: tuple[Level, ...]) -> Iterable[
         if not file.exists() and tree.metadata.levels is not None and node.level not in tree.metadata.levels:
             continue  # the model was decomposed with --levels
         code = file.read_bytes().decode("utf-8")
-        yield Work(node.level, _VARIANT.sub("", node.stem), code, key_of(code), node)
+        yield DistinctPart(node.level, _VARIANT.sub("", node.stem), code, key_of(code), node)
 
 
 def proven_parts(folder: Path) -> set[str]:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from kernelmill.decompose.cut.partition import partition
-from kernelmill.decompose.record.capture import Refused, build, capture, other_shapes
-from kernelmill.decompose.record.record import Record
-from kernelmill.decompose.record.tensor_literals import held, sign_of
+from kernelmill.decompose.record.capture import build, capture, other_shapes
+from kernelmill.decompose.record.tensor_literals import sign_of, tensor_expression
+from kernelmill.decompose.record.types import Record
 from kernelmill.decompose.sources.source_parts import standing_alone
 from kernelmill.decompose.write.class_body import Weight
 from kernelmill.decompose.write.files import Files, Source
@@ -41,7 +41,7 @@ def prepare() -> None:
 def handle(request: dict[str, Any]) -> dict[str, Any]:
     """Decompose a model and return the texts of all files.
 
-    The request has `code`, `name`, `source_file`, `source_level` and optionally `entry_point` and `guess`
+    The request has `code`, `name`, `source_file`, `source_level` and optionally `entry_point` and `symbolic_sizes`
     (whether to derive sizes symbolically, see `write.emit`; true by default).
     """
     warnings.simplefilter("ignore")
@@ -54,7 +54,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
     weights = _weights(record, code)
     made = Files(record, root, weights, source, None)
     files = made.written()
-    if made.unknown_sizes() and request.get("guess", True):
+    if made.unknown_sizes() and request.get("symbolic_sizes", True):
         files = Files(record, root, weights, source, other_shapes(record, code)).written()
     return {"files": files}
 
@@ -68,11 +68,11 @@ def _weights(record: Record, code: str) -> dict[str, Weight]:
     found = {}
     for name, value in record.weights.items():
         parameter = name in record.parameters
-        text = held(real[name]) if name in real and not parameter else None
+        text = tensor_expression(real[name]) if name in real and not parameter else None
         sign = sign_of(real[name]) if name in real and parameter else 0
         assert value.shape is not None
         found[name] = Weight(value.shape, value.dtype, parameter, text, sign)
     return found
 
 
-__all__ = ["Refused", "handle", "prepare"]
+__all__ = ["handle", "prepare"]

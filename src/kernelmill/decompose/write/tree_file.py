@@ -52,7 +52,7 @@ class Classification(Struct):
 
 
 class Capture(Struct):
-    road: str
+    mode: str = msgspec.field(name="road")
     notes: list[str] = []
 
 
