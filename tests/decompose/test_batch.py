@@ -250,7 +250,7 @@ def test_a_folder_that_is_no_result_is_left_alone(
     written(Path("out/models/net"), there)
     outcome = decompose(source())[0]
     assert outcome.status == "ERROR"
-    assert "is no decomposed model: remove it" in outcome.reason
+    assert "is not a decomposed model: remove it" in outcome.reason
     assert [path.name for path in Path("out/models/net").iterdir()] == list(there)
     assert played.requests == []
 
@@ -274,7 +274,7 @@ def test_two_batches_do_not_write_to_one_folder(monkeypatch: pytest.MonkeyPatch)
 def test_a_formatter_that_finds_no_python_fails_the_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played(monkeypatch)
     played.files = worker_files(KERNEL) | {"level_0_kernel/odd.py": "def ("}
-    assert "an emitted file is no Python" in decompose(source())[0].reason
+    assert "an emitted file is not valid Python" in decompose(source())[0].reason
     assert list(Path("out/models").iterdir()) == []
 
 
@@ -291,7 +291,7 @@ def test_a_formatter_that_finds_no_python_fails_the_model_alone(monkeypatch: pyt
     ],
 )
 def test_a_worker_cannot_name_files_elsewhere(path: str) -> None:
-    with pytest.raises(BadSource, match="none of a decomposed model"):
+    with pytest.raises(BadSource, match="not part of a decomposed model"):
         unpacked(packed(worker_files(KERNEL) | {path: ""}))
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from kernelmill.decompose.prove.files import OneDevice, check_file
-from kernelmill.decompose.worker import handle
+from kernelmill.decompose.worker import decomposed
 
 from .small import composed, files, module, run_by_itself, source
 
@@ -247,7 +247,7 @@ def test_a_source_that_is_one_layer_gives_it_its_name() -> None:
     forward = "return torch.cumsum(self.b(F.relu(self.a(x))), 1)"
     code = source("self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)", forward, "torch.randn(3, 4)")
     request = {"code": code, "name": "7_TwoLinears", "source_file": "7_TwoLinears.py", "source_level": 3}
-    made = handle(request)["files"]
+    made = decomposed(request)
     assert [path for path in made if path.startswith("level_2")] == ["level_2_layer/TwoLinears_3x4_fp32.py"]
     run_by_itself(made["level_2_layer/TwoLinears_3x4_fp32.py"])
 

@@ -13,6 +13,5 @@ A stage imports from the stages above it only, and `prove` only from `sources` a
 `levels` and `errors` belong to several stages.
 
 `command`, `prove.command` and `collect` are the command line. Other packages use only `collect`,
-`prove.command.model_folders` and `prove.tree.TREE`. Run `worker` and `batch_worker` only in a sandboxed
-process.
+`prove.command.model_folders` and `prove.tree.TREE`. Run `worker` only in a sandboxed process.
 """

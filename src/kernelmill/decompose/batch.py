@@ -55,7 +55,7 @@ from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.pool import Pool
 
 MEMORY_MB = 5120
-_WORKER = "kernelmill.decompose.batch_worker"
+_WORKER = "kernelmill.decompose.worker"
 _ALLOCATED = re.compile(r"tried to allocate (\d+) bytes")
 _NOT_INSTALLED = re.compile(r"(?:.*: )?ModuleNotFoundError: No module named '([\w.]+)'")
 
@@ -113,7 +113,7 @@ class Decomposer:
         except NoFormatter as error:
             raise ConfigError(str(error)) from None
         if self._out.exists() and not self._out.is_dir():
-            raise OutputError(f"{self._out} is no folder")
+            raise OutputError(f"{self._out} is not a folder")
         if not ours(self._out):
             raise OutputError(f"{self._out} holds a set of problems: name another folder with -o")
         busy = f"another process is writing to {self._out}"
@@ -149,7 +149,7 @@ class Decomposer:
         def known(model: ModelFile) -> Outcome | None:
             try:
                 if (first := places.setdefault(model.output_path, model)) is not model:
-                    raise BadSource(f"its place {model.output_path} is that of {first.path}")
+                    raise BadSource(f"output folder {model.output_path} is already used by {first.path}")
                 codes[model] = source_of(model)
                 outcome = self._done_before(model, codes[model])
             except BadSource as error:
@@ -240,7 +240,6 @@ class Decomposer:
         reply = self._servers.get(_environment(code)).run_sync(
             {
                 "code": code,
-                "entry_point": "Model",
                 "name": model.name,
                 "source_file": str(model.path),
                 "source_level": model.level,
@@ -264,7 +263,7 @@ def graph(model: ModelFile, timeout: float, memory_mb: int = MEMORY_MB) -> dict[
     code = source_of(model)
     with _server(1, timeout, memory_mb, _environment(code)) as server:
         server.what_is_missing()  # waits until it is ready
-        reply = server.run_sync({"graph": True, "code": code, "entry_point": "Model"})
+        reply = server.run_sync({"graph": True, "code": code})
     if reply["kind"] != "ok":
         raise BadSource(_why(reply, memory_mb))
     return {"model": model.name, "source": code, "assumptions": list(model.assumptions)} | opened(
@@ -308,7 +307,7 @@ def _why(reply: Reply, memory_mb: int) -> str:
     if reply["kind"] == "out_of_memory" or "MemoryError" in (reply["type"], message.partition(":")[0]):
         asked = _ALLOCATED.search(message)
         tried = f": it tried to allocate {size(int(asked[1]))}" if asked else ""
-        return f"it needs more memory than the {size(memory_mb << 20)} that it has{tried}"
+        return f"out of memory (limit {size(memory_mb << 20)}){tried}"
     if missing := _NOT_INSTALLED.match(message):
         package = missing[1].partition(".")[0]
         if importlib.util.find_spec(package) is None:

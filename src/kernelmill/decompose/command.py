@@ -137,7 +137,7 @@ def levels_of(text: str) -> tuple[Level, ...]:
     numbers: dict[str, str] = {str(number): level for number, level in enumerate(LEVELS, 1)}
     asked = [numbers.get(word.strip(), word.strip()) for word in text.split(",")]
     if unknown := [word for word in asked if word not in LEVELS]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no level of parts: {LEVELS_HELP}")
+        raise argparse.ArgumentTypeError(f"invalid part level {unknown[0]!r}; expected {LEVELS_HELP}")
     return tuple(level for level in LEVELS if level in asked)
 
 

@@ -132,11 +132,11 @@ class _Cutter:
         own = [item for item in scope.items if isinstance(item, Op)]
         inner = [item for item in scope.items if isinstance(item, Scope) and any(True for _ in item.ops())]
         if root and len(own) == 1 and own[0].module and own[0].module.path == "":
-            return self._whole(scope, "kernel", "")
+            return self._whole(scope, "")
         if root and source_level == 1:
-            return self._whole(scope, "kernel", "it is a level 1 problem: one operation")
+            return self._whole(scope, "it is a level 1 problem: one operation")
         if self._is_kernel(scope) and (not root or source_level is None):
-            return self._whole(scope, "kernel", f"all that {scope.kind} does is one operation")
+            return self._whole(scope, f"all that {scope.kind} does is one operation")
         parts = self._kernels(own) + [self.scope(one) for one in inner]
         parts.sort(key=lambda part: part.at)
         parts = self._with_idle_inside(parts)
@@ -145,7 +145,7 @@ class _Cutter:
         while len(parts) == 1 and parts[0].children:  # the model only wraps it
             parts = parts[0].children
         if len(parts) == 1 and source_level is None:
-            return self._whole(scope, "kernel", "one operation")
+            return self._whole(scope, "one operation")
         layers = [part for part in parts if part.level in ("layer", "fusion")]
         heavy = sum(part.kind == "heavy" for part in parts)
         if (
@@ -191,7 +191,7 @@ class _Cutter:
             return False
         return 1 < sum(kind != "layout" for kind in kinds) <= _MODULE_KERNEL
 
-    def _whole(self, scope: Scope, level: Level, why: str) -> Part:
+    def _whole(self, scope: Scope, why: str) -> Part:
         ops = sorted(scope.ops(), key=lambda op: op.index)
         named = {title_of(op) for op in ops if fusion_role(op) != "layout"}
         title = named.pop() if len(named) == 1 else snake(scope.kind)

@@ -1,9 +1,10 @@
-"""The numerical part of a proof: run both sides on the same numbers, in three trials or more.
+"""The numerical part of a proof: run both sides on the same numbers, in up to six trials.
 
 In each trial the original's weights are redrawn and copied to the refactored side by name; each side gets its
 own copy of the inputs. The third trial uses small inputs and small variances, so that a wrong `eps` or small
 constant shows. If inputs are constant, or the two sides do not perform the same operations in the same order,
-a fourth trial draws its own inputs. Afterwards outputs, inputs and weights must agree: what one side changes
+a fourth trial draws its own inputs; in the latter case a fifth uses large inputs. A last trial is in train
+mode, if that changes what the model computes. Afterwards outputs, inputs and weights must agree: what one side changes
 in place, the other must change too.
 
 This runs untrusted modules: use it only in a sandboxed process.

@@ -5,7 +5,7 @@ cheap and informative ones first:
 
     trace      both sides at full size on fake tensors: outputs, operations and their child, weights read
     weights    the map names every weight, with the same shape and dtype
-    numbers    three seeds, each side with its own copy of inputs and weights (`prove.numbers`)
+    numbers    up to six trials with three seeds, each side with its own copy of inputs and weights (`prove.numbers`)
 
 This executes untrusted code: call `handle` only in a sandboxed process. Not covered: both sides share this
 process, so code that reaches torch itself could falsify the result. `prove.child_rules` keeps such code out, and

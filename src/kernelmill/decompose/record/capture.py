@@ -7,7 +7,7 @@ is interpreted, so anything that runs can be recorded. If the constructor reads 
 tensors and only the run is fake. If `forward` reads values, everything is real.
 
 A module that one run does not describe (see `record.keep_whole`) is recorded as one call, and the model runs
-on real tensors. Not covered: a view that is read after its base was written through another view.
+on real tensors.
 """
 
 from __future__ import annotations
@@ -45,33 +45,28 @@ from kernelmill.problems.module_file import forget, init_inputs, inputs, load, w
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
 NAME = "kernelmill_decomposed"
+_MODES: tuple[CaptureMode, ...] = ("fake", "real constructor", "real")
 _LARGER = (2, 3, 5, 7, 11, 13)
 LOOKED_AT = 1 << 16
 """Parameters of up to this many elements have informative initial values (a scale of ones). Tables and
 matrices are larger."""
 
 
-def capture(code: str, entry_point: str = "Model") -> Record:
+def capture(code: str) -> Record:
     """Record the model in a source, in the first capture mode that works."""
     failed: list[str] = []
     opaque: dict[str, str] = {}
-    modes: list[CaptureMode] = ["real", "real constructor", "fake"]
-    while modes:
-        mode = modes.pop()
+    for mode in _MODES:
         try:
-            record = _capture(code, entry_point, mode, opaque=opaque)
+            record = _with_opaque_modules(code, mode, opaque)
         except CannotRecord:
             raise
-        except RetryWithOpaqueModule as found:
-            opaque[found.path] = found.why
-            modes = ["real"]
-            continue
         except Exception as error:  # noqa: BLE001  the next mode shows whether the error is the model's own
-            failed.append(f"{mode}: {where(error, FILE)}")
+            failed.append(f"{'real' if opaque else mode}: {where(error, FILE)}")
+            if opaque:
+                break  # it ran on real tensors: no other mode is left
             continue
-        finally:
-            forget(NAME)
-        _find_training(record, code, entry_point)
+        _find_training(record, code)
         _name_variables(record, code)
         record.notes.extend(failed)
         record.notes.extend(f"{path or 'the model'} is kept whole: {why}" for path, why in opaque.items())
@@ -79,7 +74,18 @@ def capture(code: str, entry_point: str = "Model") -> Record:
     raise CannotRecord(failed[-1].partition(": ")[2])
 
 
-def other_shapes(record: Record, code: str, entry_point: str = "Model") -> dict[Value, tuple[int, ...]]:
+def _with_opaque_modules(code: str, mode: CaptureMode, opaque: dict[str, str]) -> Record:
+    """Record in a mode. Each opaque module that the run finds is added, and the model runs again, for real."""
+    while True:
+        try:
+            return _capture(code, "real" if opaque else mode, opaque=opaque)
+        except RetryWithOpaqueModule as found:
+            opaque[found.path] = found.why
+        finally:
+            forget(NAME)
+
+
+def other_shapes(record: Record, code: str) -> dict[Value, tuple[int, ...]]:
     """The shape of every tensor of the record when the inputs have other sizes.
 
     A size stays the same if the model accepts no other. Two sizes that are equal by chance differ there.
@@ -95,7 +101,7 @@ def other_shapes(record: Record, code: str, entry_point: str = "Model") -> dict[
             # Use another factor each time, so that an equal height and width become different.
             for new in (_LARGER[number % len(_LARGER)] * size, size >> (number + 1)):
                 tried = changes | {(at, axis): new for at in places}
-                other = _tried(code, entry_point, record, tried) if new else None
+                other = _tried(code, record, tried) if new else None
                 if other is not None:
                     changes, found = tried, other
                     number += 1
@@ -108,9 +114,9 @@ def other_shapes(record: Record, code: str, entry_point: str = "Model") -> dict[
     return {value: other.shape for value, other in pairs if other.shape is not None}
 
 
-def _tried(code: str, entry_point: str, record: Record, sizes: dict[tuple[int, int], int]) -> Record | None:
+def _tried(code: str, record: Record, sizes: dict[tuple[int, int], int]) -> Record | None:
     try:
-        other = _capture(code, entry_point, record.mode, sizes)
+        other = _capture(code, record.mode, sizes)
     except Exception:  # noqa: BLE001  the model rejects these sizes, which is what is tested here
         return None
     finally:
@@ -139,7 +145,7 @@ def _name_variables(record: Record, code: str) -> None:
 _LIKE_DROPOUT = ("dropout", "batch_norm", "rrelu")
 
 
-def _find_training(record: Record, code: str, entry_point: str) -> None:
+def _find_training(record: Record, code: str) -> None:
     """Replace `False` arguments that are `True` in training with `self.training`.
 
     If the model makes other calls in training, or does not run, replace each `training` argument and each
@@ -149,7 +155,7 @@ def _find_training(record: Record, code: str, entry_point: str) -> None:
     if not asked:
         return
     try:
-        found = list(_capture(code, entry_point, record.mode, train=True).root.ops())
+        found = list(_capture(code, record.mode, train=True).root.ops())
     except Exception:  # noqa: BLE001  it does not run in training, or one run does not describe it
         found = []
     finally:
@@ -190,7 +196,6 @@ def _resized(args: list[Any], kwargs: dict[str, Any], sizes: dict[tuple[int, int
 @without_fast_paths()
 def _capture(
     code: str,
-    entry_point: str,
     mode: CaptureMode,
     sizes: dict[tuple[int, int], int] | None = None,
     opaque: dict[str, str] | None = None,
@@ -201,9 +206,9 @@ def _capture(
     module = load(code, NAME, FILE)
     vars(module)["int"] = _TrackedInt
     note_constructors(module)
-    kind: Any = getattr(module, entry_point, None)
+    kind: Any = getattr(module, "Model", None)
     if nn.Module not in getattr(kind, "__mro__", ()):
-        raise CannotRecord(f"it defines no class {entry_point} that is an nn.Module")
+        raise CannotRecord("it defines no class Model that is an nn.Module")
     if not callable(getattr(module, "get_inputs", None)):
         raise CannotRecord("it defines no get_inputs()")
     fake = Fakes()
@@ -226,24 +231,24 @@ def _capture(
 
 
 @without_fast_paths()
-def build(code: str, entry_point: str = "Model") -> list[tuple[str, torch.Tensor]]:
+def build(code: str) -> list[tuple[str, torch.Tensor]]:
     """Build the model and return every tensor by path.
 
     Large parameters have no memory, if the constructor allows that; everything else is real.
     """
     try:
         with _empty_parameters():
-            return _built(code, entry_point)
+            return _built(code)
     except Exception:  # noqa: BLE001  the constructor ran before: it sets parameters to tensors of its own
-        return _built(code, entry_point)
+        return _built(code)
 
 
-def _built(code: str, entry_point: str) -> list[tuple[str, torch.Tensor]]:
+def _built(code: str) -> list[tuple[str, torch.Tensor]]:
     torch.manual_seed(0)
     try:
         module = load(code, NAME, FILE)
         _, init_args, init_kwargs = init_inputs(module)
-        return list(tensors_of(getattr(module, entry_point)(*init_args, **init_kwargs)))
+        return list(tensors_of(module.Model(*init_args, **init_kwargs)))
     finally:
         forget(NAME)
 

@@ -1,7 +1,9 @@
 """Record every call into torch while a model runs, as its author wrote it. `capture` runs the model.
 
-Tensors are identified by object identity; a call that writes into one creates a new value. Not covered: a
-view that is read after its base was written through another view.
+This is a functionalization: it does what `torch.func.functionalize` does for ATen, at the level of the
+author's calls. Tensors are identified by object identity, and values are immutable. A call that writes into a
+tensor creates a new value; a write into a view is also recorded for its base (`_write_back`). A tensor that is
+read after it was written through another view makes its module opaque (see `record.keep_whole`).
 """
 
 from __future__ import annotations
@@ -278,10 +280,9 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
                 if not isinstance(one, FakeTensor) and _dtype(one) in _INTEGER_DTYPES:
                     self._known[id(one)][1].seen = tensor_expression(one)
         output = func(*args, **kwargs)
-        if "dropout" in name.lower() and isinstance(output, torch.Tensor) and id(output) in before:
-            output = output.view_as(output)  # a no-op now, but not in training
-        if leaf is not None and leaf.opaque_reason and any(id(one) in before for one in _flat(output)):
-            # It may return its input unchanged only in this run.
+        may_differ = "dropout" in name.lower() or (leaf is not None and leaf.opaque_reason)
+        if may_differ and any(id(one) in before for one in _flat(output)):
+            # It may return its input unchanged only in this run (a dropout: only in eval mode).
             output = tree_map(
                 output,
                 lambda one: one.view_as(one) if isinstance(one, torch.Tensor) and id(one) in before else one,

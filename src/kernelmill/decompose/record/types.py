@@ -42,7 +42,7 @@ class Value:
     variable: str = ""
     """The author's name for it, if known."""
     example: Any = None
-    """A number's value, or what is known of a tensor's values."""
+    """A number's value; None for a tensor, whose known values are in `seen`."""
     seen: str | None = None
     """An expression for integers that are the same in every run, or that an opaque module received."""
 
