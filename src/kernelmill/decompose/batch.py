@@ -22,7 +22,6 @@ from types import TracebackType
 from typing import Any, Literal
 
 from kernelmill.base.locks import take_lock
-from kernelmill.base.python_text import parse_module
 from kernelmill.base.terminal import size
 from kernelmill.base.tidy import NoFormatter, ruff_format
 from kernelmill.decompose.analysis import analysis
@@ -42,7 +41,7 @@ from kernelmill.decompose.model_folder import (
 )
 from kernelmill.decompose.prove.prover import RESULTS, SUMMARIES, Proof, Prover, prove_folder
 from kernelmill.decompose.resume import ResumeLog
-from kernelmill.decompose.sources.local_imports import with_local_modules
+from kernelmill.decompose.sources.local_imports import read_source, with_local_modules
 from kernelmill.decompose.sources.problem_files import LEVEL, UNKNOWN, ModelFile
 from kernelmill.decompose.write.picture import svg
 from kernelmill.decompose.write.tree_file import TreeFile
@@ -283,23 +282,7 @@ def source_of(model: ModelFile) -> str:
     """The source text of a model: its file, with the local modules that it imports."""
     if model.code is not None:
         return model.code
-    return with_local_modules(_read(model.path), model.path.parent, model.path.name)
-
-
-def _read(path: Path) -> str:
-    try:
-        code = path.read_bytes().decode("utf-8").removeprefix("\ufeff")
-        parse_module(code)
-    except OSError as error:
-        raise BadSource(f"it cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise BadSource("it is not UTF-8") from None
-    except SyntaxError as error:
-        line = f" (line {error.lineno})" if error.lineno else ""
-        raise BadSource(f"it does not parse: {error.msg}{line}") from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise BadSource(f"it does not parse: {error}") from None
-    return code
+    return with_local_modules(read_source(model.path, "it"), model.path.parent, model.path.name)
 
 
 def _why(reply: Reply, memory_mb: int) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kernelmill.decompose.cut.kinds import fusion_role, short_of
 from kernelmill.decompose.cut.partition import Part
 from kernelmill.decompose.literals import constant
-from kernelmill.decompose.record.types import Value, values_of
+from kernelmill.decompose.record.types import Op, Value, values_of
 
 _NON_NEGATIVE_RESULT = frozenset([
     "relu", "ReLU", "relu6", "ReLU6", "sigmoid", "Sigmoid", "exp", "abs", "square", "softplus", "Softplus",
@@ -99,47 +100,52 @@ def _floor(op: Any) -> float:
     return float(least) if isinstance(least, int | float) else float("-inf")
 
 
-def _needs_non_negative(part: Part, value: Value) -> bool:
-    """Whether the part takes a logarithm or root of it, or of sums and means of it."""
+def _consumers(
+    part: Part, value: Value, passed_on: Callable[[Op], set[Value]]
+) -> Iterator[tuple[Op, set[Value]]]:
+    """The calls of a part that read a value, directly or after calls that pass it on.
+
+    With each call come all values that the value was passed on as. `passed_on` returns those that a call adds.
+    """
     same = {value}
     for op in part.ops:
-        if not same & set(op.inputs()):
-            continue
-        short = short_of(op)
-        if short in _NEEDS_NON_NEGATIVE:
-            return True
-        if fusion_role(op) == "layout" or short in _PRESERVES_NON_NEGATIVE:
-            same |= {
-                one for one in op.outputs() if not _is_non_negative(one)
-            }  # the mean of squares accepts any number
-    return False
+        if same & set(op.inputs()):
+            yield op, same
+            same |= passed_on(op)
+
+
+def _laid_out(op: Op) -> set[Value]:
+    """The results of a layout change, which are its input's values; nothing for other calls."""
+    return set(op.outputs()) if fusion_role(op) == "layout" else set()
+
+
+def _needs_non_negative(part: Part, value: Value) -> bool:
+    """Whether the part takes a logarithm or root of it, or of sums and means of it."""
+
+    def passed_on(op: Op) -> set[Value]:
+        keeps = fusion_role(op) == "layout" or short_of(op) in _PRESERVES_NON_NEGATIVE
+        # The mean of squares accepts any number.
+        return {one for one in op.outputs() if not _is_non_negative(one)} if keeps else set()
+
+    return any(short_of(op) in _NEEDS_NON_NEGATIVE for op, _ in _consumers(part, value, passed_on))
 
 
 def _bound_as_integer(part: Part, value: Value) -> int | None:
     """The index bound of a float input that the part converts to integers; None if it does not."""
-    same = {value}
-    for op in part.ops:
-        if not same & set(op.inputs()):
-            continue
+    for op, _ in _consumers(part, value, _laid_out):
         integers = [one for one in op.outputs() if one.dtype in ("int64", "int32")]
         if integers and short_of(op) in _TO_INTEGERS:
             return _bound(part, integers[0])
-        if fusion_role(op) == "layout":
-            same |= set(op.outputs())
     return None
 
 
 def _bound(part: Part, value: Value) -> int | None:
     """The exclusive upper bound that keeps indices valid for everything they index."""
-    same = {value}
-    found = []
-    for op in part.ops:
-        if not same & set(op.inputs()):
-            continue
-        if fusion_role(op) == "layout":
-            same |= set(op.outputs())
-        else:
-            found.append(_bound_of(op, short_of(op), same))
+    found = [
+        _bound_of(op, short_of(op), same)
+        for op, same in _consumers(part, value, _laid_out)
+        if fusion_role(op) != "layout"
+    ]
     return min((bound for bound in found if bound), default=None)
 
 
