@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.decompose.worker import handle
+from kernelmill.decompose.worker import decomposed
 
 
 def source(init: str, forward: str, inputs: str, before: str = "", arguments: str = "") -> str:
@@ -38,10 +38,7 @@ def get_init_inputs():
 
 
 def files(code: str, level: int | None = None) -> dict[str, str]:
-    made: dict[str, str] = handle(
-        {"code": code, "name": "tiny", "source_file": "tiny.py", "source_level": level}
-    )["files"]
-    return made
+    return decomposed({"code": code, "name": "tiny", "source_file": "tiny.py", "source_level": level})
 
 
 def module(text: str, name: str = "tiny_module") -> Any:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from kernelmill.decompose import batch, model_folder, resume
 from kernelmill.decompose.batch import Decomposer, Outcome
-from kernelmill.decompose.model_folder import Unusable, unpacked
+from kernelmill.decompose.errors import BadSource
+from kernelmill.decompose.model_folder import unpacked
 from kernelmill.decompose.prove.prover import Proof
 from kernelmill.decompose.sources.problem_files import ModelFile, model_files, natural
 from kernelmill.errors import OutputError
@@ -32,7 +33,7 @@ class Played:
         self.requests: list[dict[str, Any]] = []
         self.files: Any = worker_files(KERNEL)
         self.plain: dict[str, str] = {}
-        """What differs where no size is guessed."""
+        """What differs where no size is symbolic."""
         self.kind = "ok"
         self.summary: dict[str, Any] = {"level_files": {"faults": []}, "tree_faults": []}
         self.begun = True
@@ -59,8 +60,8 @@ class Played:
 
     def run_sync(self, request: dict[str, Any]) -> dict[str, Any]:
         self.requests.append(request)
-        files = self.files if request["guess"] else self.files | self.plain
-        return {"kind": self.kind, "result": packed(files), "type": "Refused", "message": "it will not"}
+        files = self.files if request["symbolic_sizes"] else self.files | self.plain
+        return {"kind": self.kind, "result": packed(files), "type": "CannotRecord", "message": "it will not"}
 
     def _prove(self, folder: Path, _: object) -> Proof:
         status = self._statuses.pop(0)
@@ -88,7 +89,7 @@ def test_a_proof_that_fails_is_tried_once_more_with_sizes_as_numbers(monkeypatch
     played = Played(monkeypatch, "FAIL", "PASS")
     played.plain = {"level_0_kernel/gelu_fp32.py": "x = 2\n"}
     assert decompose(source())[0].status == "PASS"
-    assert [request["guess"] for request in played.requests] == [True, False]
+    assert [request["symbolic_sizes"] for request in played.requests] == [True, False]
     assert Path("out/models/net/level_0_kernel/gelu_fp32.py").read_text() == "x = 2\n"
     assert Path("out/manifest.txt").read_text() == "models/net\n"
 
@@ -249,7 +250,7 @@ def test_a_folder_that_is_no_result_is_left_alone(
     written(Path("out/models/net"), there)
     outcome = decompose(source())[0]
     assert outcome.status == "ERROR"
-    assert "is no decomposed model: remove it" in outcome.reason
+    assert "is not a decomposed model: remove it" in outcome.reason
     assert [path.name for path in Path("out/models/net").iterdir()] == list(there)
     assert played.requests == []
 
@@ -273,7 +274,7 @@ def test_two_batches_do_not_write_to_one_folder(monkeypatch: pytest.MonkeyPatch)
 def test_a_formatter_that_finds_no_python_fails_the_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played(monkeypatch)
     played.files = worker_files(KERNEL) | {"level_0_kernel/odd.py": "def ("}
-    assert "an emitted file is no Python" in decompose(source())[0].reason
+    assert "an emitted file is not valid Python" in decompose(source())[0].reason
     assert list(Path("out/models").iterdir()) == []
 
 
@@ -290,21 +291,21 @@ def test_a_formatter_that_finds_no_python_fails_the_model_alone(monkeypatch: pyt
     ],
 )
 def test_a_worker_cannot_name_files_elsewhere(path: str) -> None:
-    with pytest.raises(Unusable, match="none of a decomposed model"):
+    with pytest.raises(BadSource, match="not part of a decomposed model"):
         unpacked(packed(worker_files(KERNEL) | {path: ""}))
 
 
 @given(st.dictionaries(st.text(), st.none() | st.text() | st.lists(st.text())))
 def test_a_reply_that_is_no_model_is_unusable(result: dict[str, Any]) -> None:
     for reply in (result, packed(result), {"packed": result.get("packed")}):
-        with pytest.raises(Unusable):
+        with pytest.raises(BadSource):
             unpacked(reply)
 
 
 def test_files_that_unpack_to_more_than_the_limit_are_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_folder, "MAX_FILES", 1 << 20)
     bomb = zlib.compress(b" " * ((1 << 20) + 1))
-    with pytest.raises(Unusable, match="more than 1 MB"):
+    with pytest.raises(BadSource, match="more than 1 MB"):
         unpacked({"packed": base64.b64encode(bomb).decode()})
 
 
@@ -323,8 +324,13 @@ def test_folders_are_read_by_level_and_number_and_files_once(tmp_path: Path) -> 
     ]
     written(tmp_path / "checkout/KernelBench", dict.fromkeys(names, ""))
     models = model_files([tmp_path / "checkout", tmp_path / "checkout/KernelBench/level1/2_a.py"])
-    assert [model.place for model in models] == ["level1/2_a", "level1/10_a", "level2/1_b", "level10/1_c"]
-    assert model_files([tmp_path / "checkout/KernelBench/setup.py"])[0].place == "models/setup"
+    assert [model.output_path for model in models] == [
+        "level1/2_a",
+        "level1/10_a",
+        "level2/1_b",
+        "level10/1_c",
+    ]
+    assert model_files([tmp_path / "checkout/KernelBench/setup.py"])[0].output_path == "models/setup"
 
 
 NAMES = st.lists(st.text() | st.from_regex(r"\d{1,3}_[ab]?"))

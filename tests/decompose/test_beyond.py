@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from kernelmill.cli import main
-from kernelmill.decompose.model_folder import Unusable, read_tree
+from kernelmill.decompose.errors import BadSource, CannotRecord
+from kernelmill.decompose.model_folder import read_tree
 from kernelmill.decompose.sources.hf import hf_source
 from kernelmill.decompose.sources.importable import constructor, keyword, module_source, parsed_inputs
 from kernelmill.decompose.sources.local_imports import local_modules, with_local_modules
-from kernelmill.decompose.worker import Refused, handle
+from kernelmill.decompose.worker import decomposed as decomposed_files
 from kernelmill.decompose.write.tree_file import TreeFile
 from kernelmill.errors import SourceError
 from tests.decompose.models import written
@@ -197,8 +198,8 @@ def test_what_a_configuration_leaves_open_is_chosen_and_said(kind: str, chosen: 
         (["--module", "layers"], "expected package.module:Class"),
         (["--module", "no_such_thing:Block"], "there is no module no_such_thing"),
         (["--module", "layers:Block", "--init", "(open('x'))"], "expected Python literals"),
-        (["--module", "layers:Block", "--inputs", "x=floaty[2]"], "floaty is no type"),
-        (["--module", "layers:Block", "--inputs", "x=fp32[a-b]"], "is no size"),
+        (["--module", "layers:Block", "--inputs", "x=floaty[2]"], "unknown type floaty"),
+        (["--module", "layers:Block", "--inputs", "x=fp32[a-b]"], "invalid size"),
         (["model.py", "--set", "a=1"], "--set belongs to --hf-config"),
         (["model.py", "--init", "1"], "belong to --module"),
         ([], "name files or folders"),
@@ -268,7 +269,7 @@ def test_neighbours_of_neighbours_and_of_packages_come_along(tmp_path: Path) -> 
 
 def test_a_neighbour_that_does_not_parse_is_said(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def f(:\n")
-    with pytest.raises(Unusable, match=r"broken\.py, which does not parse"):
+    with pytest.raises(BadSource, match=r"broken\.py, which does not parse"):
         with_local_modules("import broken", tmp_path, "x")
 
 
@@ -284,6 +285,6 @@ def test_an_error_inside_a_package_names_its_file_and_line(tmp_path: Path) -> No
     wrapper = module_source(
         "einops.layers.torch:Rearrange", "('b (h w) -> b h w', h=3)", "float32[2,8]", tmp_path
     )
-    with pytest.raises(Refused, match=r"einops/\S+\.py line \d+: ") as caught:
-        handle({"code": wrapper.code, "name": "net", "source_file": "", "source_level": None})
+    with pytest.raises(CannotRecord, match=r"einops/\S+\.py line \d+: ") as caught:
+        decomposed_files({"code": wrapper.code, "name": "net", "source_file": "", "source_level": None})
     assert "super().forward" not in str(caught.value)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kernelmill.decompose.cut.kinds import title_of
-from kernelmill.decompose.record.capture import Refused, capture
-from kernelmill.decompose.record.record import Record
+from kernelmill.decompose.errors import CannotRecord
+from kernelmill.decompose.record.capture import capture
+from kernelmill.decompose.record.types import Record
 
 from .small import source
 
@@ -22,7 +23,7 @@ def test_a_layer_of_torch_is_one_call_and_a_function_is_as_it_was_written() -> N
 
 def test_a_run_needs_no_memory() -> None:
     record = capture(source("pass", "return x.relu()", "torch.empty(1 << 20, 1 << 20)"))
-    assert record.road == "fake"
+    assert record.mode == "fake"
     assert record.inputs[0].shape == (1 << 20, 1 << 20)
 
 
@@ -30,7 +31,7 @@ def test_a_run_needs_no_memory() -> None:
 def test_a_model_that_converts_itself_needs_no_memory_either(how: str) -> None:
     init = f"self.a = nn.Linear(4, 4)\n        self.b = nn.Linear(4, 4)\n        self.b.weight = self.a.weight\n        {how}"
     record = capture(source(init, "return self.b(self.a(x.to(self.a.weight.dtype)))", "torch.randn(2, 4)"))
-    assert record.road == "fake"
+    assert record.mode == "fake"
     assert titles(record)[-2:] == ["linear", "linear"]
 
 
@@ -52,7 +53,7 @@ class Halt(nn.Module):
 """,
     )
     record = capture(code)
-    kept = [op.module for op in record.root.ops() if op.module and op.module.kept]
+    kept = [op.module for op in record.root.ops() if op.module and op.module.opaque_reason]
     assert [(leaf.path, leaf.kind, leaf.required) for leaf in kept] == [("halt", "Halt", {"width": 4})]
     assert set(kept[0].weights) == {"fc.weight", "fc.bias"}
     assert titles(record) == ["linear", "halt", "relu"]
@@ -79,12 +80,12 @@ def test_a_model_that_one_run_does_not_describe_is_one_call(init: str, forward: 
     (op,) = record.root.ops()
     assert op.module is not None
     assert (op.module.path, op.module.kind) == ("", "Model")
-    assert why in (op.module.kept or "")
+    assert why in (op.module.opaque_reason or "")
 
 
 def test_a_model_that_looks_at_values_and_is_not_made_from_constants_is_refused() -> None:
     code = source("pass", "return x * x.max().item()", "torch.randn(2, 4)", arguments="table")
-    with pytest.raises(Refused, match="looks at a tensor's values"):
+    with pytest.raises(CannotRecord, match="looks at a tensor's values"):
         capture(code.replace("return []", "return [torch.ones(2)]"))
 
 
@@ -107,7 +108,7 @@ def test_a_transformer_is_recorded_without_a_look_at_its_mask() -> None:
         "torch.randn(3, 2, 8)",
     )
     record = capture(code)
-    assert record.road != "real"
+    assert record.mode != "real"
     assert titles(record).count("attention") == 2
 
 
@@ -118,7 +119,7 @@ def test_python_may_look_at_what_is_made_from_constants_alone() -> None:
         "torch.randn(2, 4)",
     )
     record = capture(code)
-    assert (record.road, record.notes) == ("fake", [])
+    assert (record.mode, record.notes) == ("fake", [])
     assert [op.args[1] for op in record.root.ops() if title_of(op) in ("mul", "add")] == [3, 3, 3]
     assert titles(record)[2:4] == [
         "zeros",
@@ -140,7 +141,7 @@ def test_what_depends_on_weights_inputs_or_chance_is_not_looked_at(forward: str)
     record = capture(source("self.scale = nn.Parameter(torch.ones(3))", forward, "torch.randn(2, 4)"))
     (op,) = record.root.ops()
     assert op.module is not None
-    assert "looks at a tensor's values" in (op.module.kept or "")
+    assert "looks at a tensor's values" in (op.module.opaque_reason or "")
 
 
 @pytest.mark.parametrize(
@@ -153,4 +154,4 @@ def test_what_depends_on_weights_inputs_or_chance_is_not_looked_at(forward: str)
 )
 def test_an_attribute_that_each_run_first_writes_over_is_no_state(forward: str, whole: bool) -> None:
     record = capture(source("self.seen = torch.zeros(2, 4)", forward, "torch.randn(2, 4)"))
-    assert any(op.module is not None and op.module.kept for op in record.root.ops()) is whole
+    assert any(op.module is not None and op.module.opaque_reason for op in record.root.ops()) is whole

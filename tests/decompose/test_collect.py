@@ -118,7 +118,7 @@ def test_a_tree_cannot_name_files_elsewhere(mill: Mill, path: str) -> None:
     written(folder, {path: KERNEL})
     done = mill("collect", "out")
     assert done.returncode == 1
-    assert "is no place of a kernel" in done.stderr
+    assert "is not in the folder of a kernel" in done.stderr
 
 
 def test_nothing_to_collect_is_told(mill: Mill) -> None:
@@ -132,11 +132,11 @@ def test_nothing_to_collect_is_told(mill: Mill) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        ("decomposition_tree.json", "{", "decomposition_tree.json is no JSON: "),
-        ("decomposition_tree.json", "[" * 100_000, "decomposition_tree.json is no JSON: "),
-        ("decomposition_tree.json", "[]", "decomposition_tree.json is no tree: "),
+        ("decomposition_tree.json", "{", "decomposition_tree.json is not valid JSON: "),
+        ("decomposition_tree.json", "[" * 100_000, "decomposition_tree.json is not valid JSON: "),
+        ("decomposition_tree.json", "[]", "decomposition_tree.json is not a valid tree: "),
         ("level_0_kernel/gelu.py", None, "level_0_kernel/gelu.py cannot be read (No such file or directory)"),
-        ("level_0_kernel/gelu.py", "def (", "is no Python: "),
+        ("level_0_kernel/gelu.py", "def (", "is not valid Python: "),
     ],
 )
 def test_a_model_that_cannot_be_read_is_left_out_with_a_line(

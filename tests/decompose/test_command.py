@@ -151,11 +151,11 @@ def test_models_that_cannot_be_decomposed_are_a_line_each_and_the_batch_goes_on(
         "level1/package": "it needs no_such_package_here, which is not installed",
         "level1/forever": "it timed out after 8.0 s: --timeout gives it longer",
         "level1/decides": "line 7: Python looks at a tensor's values",
-        "level1/large": "it needs more memory than the 5.4 GB that it has: it tried to allocate 200.0 GB",
+        "level1/large": "out of memory (limit 5.4 GB): it tried to allocate 200.0 GB",
         "level1/leaves": "crashed: exited with status 3",
         "level1/latin": "it is not UTF-8",
         "level1/nul": "it does not parse: source code string cannot contain null bytes\n",
-        "level_1/good": "its place level1/good is that of set/level1/good.py",
+        "level_1/good": "output folder level1/good is already used by set/level1/good.py",
     }.items():
         assert done.stderr.count(f"set/{name}.py: {reason}") == 1, (name, done.stderr)
         assert done.stdout.count(f"set/{name}.py: {reason}") == 1, (name, done.stdout)
@@ -226,10 +226,10 @@ def test_the_script_takes_a_part_of_a_level(tmp_path: Path) -> None:
         (["notes.txt"], "notes.txt: expected a .py file with a class Model"),
         (
             ["set", "--levels", "kernels"],
-            "'kernels' is no level of parts: levels of parts, 1 kernel, 2 fusion, 3 layer, 4 model",
+            "invalid part level 'kernels'; expected levels of parts, 1 kernel, 2 fusion, 3 layer, 4 model",
         ),
         (["set", "-o", "problems"], "problems holds a set of problems: name another folder with -o"),
-        (["set", "-o", "notes.txt"], "notes.txt is no folder"),
+        (["set", "-o", "notes.txt"], "notes.txt is not a folder"),
         (["set", "-o", "notes.txt/out"], "notes.txt/out/manifest.txt cannot be written (Not a directory)"),
         (["notes.py", "--graph", "g.json"], "notes.py: it does not parse"),
     ],

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelmill.decompose.prove.files import OneDevice, look
-from kernelmill.decompose.worker import handle
+from kernelmill.decompose.prove.files import OneDevice, check_file
+from kernelmill.decompose.worker import decomposed
 
 from .small import composed, files, module, run_by_itself, source
 
@@ -247,7 +247,7 @@ def test_a_source_that_is_one_layer_gives_it_its_name() -> None:
     forward = "return torch.cumsum(self.b(F.relu(self.a(x))), 1)"
     code = source("self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)", forward, "torch.randn(3, 4)")
     request = {"code": code, "name": "7_TwoLinears", "source_file": "7_TwoLinears.py", "source_level": 3}
-    made = handle(request)["files"]
+    made = decomposed(request)
     assert [path for path in made if path.startswith("level_2")] == ["level_2_layer/TwoLinears_3x4_fp32.py"]
     run_by_itself(made["level_2_layer/TwoLinears_3x4_fp32.py"])
 
@@ -294,10 +294,10 @@ def test_parts_make_their_tensors_where_their_inputs_are() -> None:
 
 def test_a_file_that_makes_a_tensor_on_the_cpu_is_not_proven() -> None:
     made = {path: text for path, text in files(ON_A_DEVICE).items() if path.startswith("level_0")}
-    looked = {path: look(text, ON_A_DEVICE)["violations"] for path, text in made.items()}
+    looked = {path: check_file(text, ON_A_DEVICE)["violations"] for path, text in made.items()}
     assert set(map(tuple, looked.values())) == {()}
     for path, text in made.items():
         if "device=" in text:
             without = re.sub(r", device=[\w.]+", "", text)
-            (line,) = look(without, ON_A_DEVICE)["violations"]
+            (line,) = check_file(without, ON_A_DEVICE)["violations"]
             assert line.startswith("on another device it"), path

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from kernelmill.cli import main as kernelmill
 from kernelmill.decompose.prove import command as prove_command
 from kernelmill.decompose.prove import prover as prove_module
-from kernelmill.decompose.prove.child import child_violations
+from kernelmill.decompose.prove.child_rules import child_violations
+from kernelmill.decompose.prove.parent_rules import Parent
 from kernelmill.decompose.prove.prover import Proof, Prover, prove_folder
-from kernelmill.decompose.prove.source import Parent
 from tests.decompose.trees import CHILDREN, STEPS, edit, edit_map, one_step, problem, write, write_tree
 
 CONV = "level_0_kernel/conv2d_3x8_k3_fp32.py"
@@ -659,11 +659,11 @@ def test_a_claim_that_needs_more_than_others_have_is_tried_alone(
     monkeypatch.setattr(prover if short_of == "memory_mb" else prove_module, short_of, 0)
     alone = []
 
-    def run_alone(self: Prover, request: dict[str, Any], memory: int) -> Any:
+    def run_exclusive(self: Prover, request: dict[str, Any], memory: int) -> Any:
         alone.append(request)
         return self.run({**request, "limits": [memory, 10**12], "threads": 2})
 
-    monkeypatch.setattr(Prover, "run_alone", run_alone)
+    monkeypatch.setattr(Prover, "run_exclusive", run_exclusive)
     proof = prove_folder(folder, prover)
     assert (proof.status, proof.lines) == ("PASS", [])
     assert alone
@@ -685,10 +685,10 @@ def test_a_claim_that_runs_alone_ends_when_the_prover_is_closed() -> None:
     }
     prover = Prover(1, timeout=3600)
     with ThreadPoolExecutor(1) as pool:
-        reply = pool.submit(prover.run_alone, endless, 2 << 30)
-        while prover._lonely is None:
+        reply = pool.submit(prover.run_exclusive, endless, 2 << 30)
+        while prover._exclusive is None:
             time.sleep(0.05)
-        prover._lonely.what_is_missing()  # waits until it is ready
+        prover._exclusive.what_is_missing()  # waits until it is ready
         time.sleep(1)
         prover.close()
         assert reply.result(timeout=240)["kind"] not in ("ok", "timeout")

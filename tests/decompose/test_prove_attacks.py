@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from kernelmill.decompose.prove.child import child_violations
-from kernelmill.decompose.prove.intact import Intact
+from kernelmill.decompose.prove.child_rules import child_violations
 from kernelmill.decompose.prove.prover import Prover, prove_folder
+from kernelmill.decompose.prove.tampering import TorchSnapshot
 from tests.decompose.trees import edit, one_step, problem, write, write_tree
 
 ACT = "level_0_kernel/leaky_relu_fp32.py"
@@ -116,7 +116,7 @@ def test_a_run_that_changes_torch_by_a_way_that_was_not_seen_fails(tmp_path: Pat
 
 
 def test_methods_that_are_added_and_hooks_are_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = Intact()
+    before = TorchSnapshot()
     assert before.changes() == []
     monkeypatch.setattr(torch.nn.Linear, "__call__", lambda self, x: x, raising=False)
     monkeypatch.setattr(torch, "equal", lambda a, b: True)

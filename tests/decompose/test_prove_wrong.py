@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernelmill.decompose.prove.prover import Proof, Prover, prove_folder
-from kernelmill.decompose.prove.straight import straight_violations
+from kernelmill.decompose.prove.single_path import single_path_violations
 from tests.decompose.trees import edit, one_step, problem
 
 ACT = "level_0_kernel/act.py"
@@ -179,7 +179,7 @@ def test_a_wrong_decomposition_is_not_proven(name: str, good: Path, tmp_path: Pa
 @pytest.mark.parametrize("name", WITH_THE_SOURCE_AT_HAND)
 def test_statements_of_the_source_may_do_what_they_like(name: str, good: Path, tmp_path: Path) -> None:
     code = (changed(good, tmp_path / "net", WITH_THE_SOURCE_AT_HAND[name]) / ACT).read_text(encoding="utf-8")
-    assert straight_violations(code, code) == []
+    assert single_path_violations(code, code) == []
 
 
 def with_state(init: str, forward: str) -> str:
@@ -192,7 +192,7 @@ def with_state(init: str, forward: str) -> str:
 
 @pytest.mark.parametrize("name", SHARED_STATE)
 def test_a_write_to_what_others_share_is_state(name: str) -> None:
-    found = straight_violations(with_state(*SHARED_STATE[name]), "")
+    found = single_path_violations(with_state(*SHARED_STATE[name]), "")
     assert [line for line in found if "state that outlives a call: self.a." in line], found
 
 
@@ -204,7 +204,7 @@ def test_a_write_to_what_others_share_is_state(name: str) -> None:
     ],
 )
 def test_weights_of_new_layers_may_be_tied(init: str) -> None:
-    assert straight_violations(with_state(init, "return self.a(self.b(x0))"), "") == []
+    assert single_path_violations(with_state(init, "return self.a(self.b(x0))"), "") == []
 
 
 def test_weights_inside_of_a_module_of_the_author_may_be_tied() -> None:
@@ -212,4 +212,4 @@ def test_weights_inside_of_a_module_of_the_author_may_be_tied() -> None:
         "class Own(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.kind = Kind"
     )
     code = with_state("self.a = Own()\n        self.a.kind.weight = self.b.weight", "return self.a(x0)")
-    assert straight_violations(code, own) == []
+    assert single_path_violations(code, own) == []

@@ -9,10 +9,9 @@ the tree, and the proof that the parts compute what the model computes. The stag
     write     the parts as source files, with the tree and its picture
     prove     the proof, from the files alone
 
-A stage imports from the stages above it only, and `prove` only from `sources` and `record`. `literals` and
-`levels` belong to several stages.
+A stage imports from the stages above it only, and `prove` only from `sources` and `record`. `literals`,
+`levels` and `errors` belong to several stages.
 
 `command`, `prove.command` and `collect` are the command line. Other packages use only `collect`,
-`prove.command.model_folders` and `prove.tree.TREE`. Run `worker` and `batch_worker` only in a sandboxed
-process.
+`prove.command.model_folders` and `prove.tree.TREE`. Run `worker` only in a sandboxed process.
 """

@@ -18,7 +18,7 @@ _WHAT: dict[Level, str] = {
     "fusion": "2 to 5 kernels that one would write as one",
     "kernel": "one operation that a person would name",
 }
-_ROADS = {
+_MODES = {
     "fake": "The model was built and run once on tensors that have sizes and no memory.",
     "real constructor": "The model was built for real, because its constructor looks at numbers, and run once on tensors without memory.",
     "real": "The model was built and run once for real, because it looks at numbers while it runs.",
@@ -136,7 +136,7 @@ def _more(nodes: list[Node], what: str) -> Iterator[str]:
 def _captured(tree: TreeFile) -> Iterator[str]:
     capture = tree.metadata.capture
     if capture is not None:
-        yield f"{_ROADS.get(capture.road, _text(capture.road))} Every call into torch was recorded as the source makes it."
+        yield f"{_MODES.get(capture.mode, _text(capture.mode))} Every call into torch was recorded as the source makes it."
         if capture.notes:
             yield ""
             yield from (f"- {_text(note)}" for note in capture.notes)

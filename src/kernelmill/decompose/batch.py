@@ -22,14 +22,13 @@ from types import TracebackType
 from typing import Any, Literal
 
 from kernelmill.base.locks import take_lock
-from kernelmill.base.python_text import parse_module
 from kernelmill.base.terminal import size
 from kernelmill.base.tidy import NoFormatter, ruff_format
 from kernelmill.decompose.analysis import analysis
+from kernelmill.decompose.errors import BadSource
 from kernelmill.decompose.levels import FOLDERS, LEVELS, Level
 from kernelmill.decompose.model_folder import (
     MANIFEST,
-    Unusable,
     keep_levels,
     may_replace,
     opened,
@@ -41,8 +40,8 @@ from kernelmill.decompose.model_folder import (
     write_model,
 )
 from kernelmill.decompose.prove.prover import RESULTS, SUMMARIES, Proof, Prover, prove_folder
-from kernelmill.decompose.resume import Kept
-from kernelmill.decompose.sources.local_imports import with_local_modules
+from kernelmill.decompose.resume import ResumeLog
+from kernelmill.decompose.sources.local_imports import read_source, with_local_modules
 from kernelmill.decompose.sources.problem_files import LEVEL, UNKNOWN, ModelFile
 from kernelmill.decompose.write.picture import svg
 from kernelmill.decompose.write.tree_file import TreeFile
@@ -53,7 +52,7 @@ from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.pool import Pool
 
 MEMORY_MB = 5120
-_WORKER = "kernelmill.decompose.batch_worker"
+_WORKER = "kernelmill.decompose.worker"
 _ALLOCATED = re.compile(r"tried to allocate (\d+) bytes")
 _NOT_INSTALLED = re.compile(r"(?:.*: )?ModuleNotFoundError: No module named '([\w.]+)'")
 
@@ -112,14 +111,14 @@ class Decomposer:
         except NoFormatter as error:
             raise ConfigError(str(error)) from None
         if self._out.exists() and not self._out.is_dir():
-            raise OutputError(f"{self._out} is no folder")
+            raise OutputError(f"{self._out} is not a folder")
         if not ours(self._out):
             raise OutputError(f"{self._out} holds a set of problems: name another folder with -o")
         busy = f"another process is writing to {self._out}"
         self._stack.enter_context(take_lock(self._out / MANIFEST, busy))
         for left in left_behind(self._out):
             shutil.rmtree(left, ignore_errors=True)
-        self._kept = Kept(self._out, self._levels)
+        self._resume_log = ResumeLog(self._out, self._levels)
         return self
 
     def __exit__(
@@ -142,11 +141,11 @@ class Decomposer:
 
         def known(model: ModelFile) -> Outcome | None:
             try:
-                if (first := places.setdefault(model.place, model)) is not model:
-                    raise Unusable(f"its place {model.place} is that of {first.path}")
+                if (first := places.setdefault(model.output_path, model)) is not model:
+                    raise BadSource(f"output folder {model.output_path} is already used by {first.path}")
                 codes[model] = source_of(model)
                 outcome = self._done_before(model, codes[model])
-            except Unusable as error:
+            except BadSource as error:
                 outcome = Outcome(model, "ERROR", str(error))
             if outcome is not None:
                 done(outcome)
@@ -157,16 +156,18 @@ class Decomposer:
             return Threads(lambda model: self._one(model, codes[model]), self._workers, self, *servers)
 
         try:
-            return run_all(models, threads, self.progress, lambda model: model.place, known=known, done=done)
+            return run_all(
+                models, threads, self.progress, lambda model: model.output_path, known=known, done=done
+            )
         finally:  # an interrupted batch has results too
             write_manifest(self._out)
 
     def _done_before(self, model: ModelFile, code: str) -> Outcome | None:
         """The outcome of an earlier run, if it still holds."""
-        proof = None if self._force else self._kept.find(model, code, self._out / model.place)
+        proof = None if self._force else self._resume_log.find(model, code, self._out / model.output_path)
         if proof is None:
             return None
-        tree, raw = read_tree(self._out / model.place)
+        tree, raw = read_tree(self._out / model.output_path)
         return Outcome(model, "PASS", "", tree, raw, proof, before=True)
 
     def _start(self, codes: list[str]) -> list[Pool | Prover]:
@@ -181,7 +182,7 @@ class Decomposer:
 
     def _one(self, model: ModelFile, code: str) -> Outcome:
         started = time.monotonic()
-        target = self._out / model.place
+        target = self._out / model.output_path
         temporary = target.with_name(f".{target.name}.tmp")
         why_not = may_replace(target, model.path, code)
         if why_not is not None:
@@ -189,7 +190,7 @@ class Decomposer:
         try:
             try:
                 outcome = self._decomposed(model, code, temporary)
-            except Unusable as error:
+            except BadSource as error:
                 outcome = Outcome(model, "ERROR", str(error))
             if self._stopped.is_set():
                 raise Stop
@@ -198,7 +199,7 @@ class Decomposer:
             else:
                 put_in_place(temporary, target)
                 if outcome.status == "PASS" and outcome.proof is not None:
-                    self._kept.add(model, code, outcome.proof, target)
+                    self._resume_log.add(model, code, outcome.proof, target)
         except OSError as error:
             raise OutputError(f"{error.filename or target} cannot be written ({error.strerror})") from None
         finally:
@@ -208,11 +209,11 @@ class Decomposer:
 
     def _decomposed(self, model: ModelFile, code: str, folder: Path) -> Outcome:
         """Decompose and prove a model in its temporary folder."""
-        files = self._files(model, code, guess=True)
+        files = self._files(model, code, symbolic_sizes=True)
         proof = self._proven(folder, files, code)
         failed = failed_texts(folder) if proof.status != "PASS" else []
         if failed and not self._stopped.is_set():
-            plain = self._files(model, code, guess=False)
+            plain = self._files(model, code, symbolic_sizes=False)
             other = [path for path, text in plain.items() if files.get(path) != text]
             # Retry only if the files of every failed claim changed: a claim with the same files would fail
             # again.
@@ -223,26 +224,25 @@ class Decomposer:
                 keep_levels(folder, self._levels)
             tree, raw = read_tree(folder)
         except ValueError as error:
-            raise Unusable(" ".join(str(error).split())[:300]) from None
+            raise BadSource(" ".join(str(error).split())[:300]) from None
         (folder / "tree.svg").write_text(svg(raw), encoding="utf-8")
         (folder / "decomposition_analysis.md").write_text(analysis(raw, proof), encoding="utf-8")
         status: Literal["PASS", "FAIL"] = "PASS" if proof.status == "PASS" else "FAIL"
         return Outcome(model, status, "", tree, raw, proof)
 
-    def _files(self, model: ModelFile, code: str, guess: bool) -> dict[str, str]:
+    def _files(self, model: ModelFile, code: str, symbolic_sizes: bool) -> dict[str, str]:
         reply = self._servers.get(_environment(code)).run_sync(
             {
                 "code": code,
-                "entry_point": "Model",
                 "name": model.name,
                 "source_file": str(model.path),
                 "source_level": model.level,
-                "guess": guess,
+                "symbolic_sizes": symbolic_sizes,
                 "assumptions": list(model.assumptions),
             }
         )
         if reply["kind"] != "ok":
-            raise Unusable(_why(reply, self._memory_mb))
+            raise BadSource(_why(reply, self._memory_mb))
         return unpacked(reply["result"])
 
     def _proven(self, folder: Path, files: dict[str, str], code: str) -> Proof:
@@ -253,13 +253,13 @@ class Decomposer:
 
 
 def graph(model: ModelFile, timeout: float, memory_mb: int = MEMORY_MB) -> dict[str, Any]:
-    """Record what a model calls, without decomposing it. Raises `Unusable`."""
+    """Record what a model calls, without decomposing it. Raises `BadSource`."""
     code = source_of(model)
     with _server(1, timeout, memory_mb, _environment(code)) as server:
         server.what_is_missing()  # waits until it is ready
-        reply = server.run_sync({"graph": True, "code": code, "entry_point": "Model"})
+        reply = server.run_sync({"graph": True, "code": code})
     if reply["kind"] != "ok":
-        raise Unusable(_why(reply, memory_mb))
+        raise BadSource(_why(reply, memory_mb))
     return {"model": model.name, "source": code, "assumptions": list(model.assumptions)} | opened(
         reply["result"]
     )
@@ -277,23 +277,7 @@ def source_of(model: ModelFile) -> str:
     """The source text of a model: its file, with the local modules that it imports."""
     if model.code is not None:
         return model.code
-    return with_local_modules(_read(model.path), model.path.parent, model.path.name)
-
-
-def _read(path: Path) -> str:
-    try:
-        code = path.read_bytes().decode("utf-8").removeprefix("\ufeff")
-        parse_module(code)
-    except OSError as error:
-        raise Unusable(f"it cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise Unusable("it is not UTF-8") from None
-    except SyntaxError as error:
-        line = f" (line {error.lineno})" if error.lineno else ""
-        raise Unusable(f"it does not parse: {error.msg}{line}") from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise Unusable(f"it does not parse: {error}") from None
-    return code
+    return with_local_modules(read_source(model.path, "it"), model.path.parent, model.path.name)
 
 
 def _why(reply: Reply, memory_mb: int) -> str:
@@ -301,7 +285,7 @@ def _why(reply: Reply, memory_mb: int) -> str:
     if reply["kind"] == "out_of_memory" or "MemoryError" in (reply["type"], message.partition(":")[0]):
         asked = _ALLOCATED.search(message)
         tried = f": it tried to allocate {size(int(asked[1]))}" if asked else ""
-        return f"it needs more memory than the {size(memory_mb << 20)} that it has{tried}"
+        return f"out of memory (limit {size(memory_mb << 20)}){tried}"
     if missing := _NOT_INSTALLED.match(message):
         package = missing[1].partition(".")[0]
         if importlib.util.find_spec(package) is None:
@@ -309,7 +293,7 @@ def _why(reply: Reply, memory_mb: int) -> str:
     if reply["kind"] == "timeout":
         return f"it {message}: --timeout gives it longer"
     if reply["kind"] == "error":
-        return message if reply["type"] == "Refused" else f"{reply['type']}: {message}"
+        return message if reply["type"] == "CannotRecord" else f"{reply['type']}: {message}"
     return f"{reply['kind'].replace('_', ' ')}: {message}"
 
 

@@ -1,6 +1,6 @@
 """`kernelmill collect`: gather the distinct parts of many decomposed models into one set of problems.
 
-Two files are the same work if class `Model`, `get_inputs` and `get_init_inputs` have the same code; file
+Two files are the same part if class `Model`, `get_inputs` and `get_init_inputs` have the same code; file
 names and comments do not matter. Only proven parts are collected: every part of a model whose proof holds,
 and of any other model the parts that its proven steps lead to. The layout is KernelBench's (kernels in
 level1/, fusions in level2/, layers in level3/, models in level4/), most frequent first, so `problems import`
@@ -40,7 +40,7 @@ _VARIANT = re.compile(r"_v\d+$")
 
 
 @dataclass
-class Work:
+class DistinctPart:
     """One distinct piece of work, with the text of the first file that contains it."""
 
     level: Level
@@ -58,7 +58,7 @@ class Work:
 
 @dataclass
 class Collected:
-    works: list[Work] = field(default_factory=list)
+    works: list[DistinctPart] = field(default_factory=list)
     """Sorted by level, most frequent first."""
     models: dict[str, str] = field(default_factory=dict)
     """The source file of each collected model."""
@@ -104,7 +104,7 @@ def main(arguments: list[str]) -> int:
         and not (target / RECORD).is_file()
         and not (target.is_dir() and not any(target.iterdir()))
     ):
-        raise OutputError(f"{target} is there and was not made by collect: name another folder with -o")
+        raise OutputError(f"{target} exists and was not made by collect: name another folder with -o")
     folders = list(dict.fromkeys(folder for source in given.sources for folder in model_folders(source)))
     found = collect(folders, given.levels)
     if not found.works:
@@ -139,7 +139,7 @@ def main(arguments: list[str]) -> int:
 
 def collect(folders: Iterable[Path], levels: tuple[Level, ...]) -> Collected:
     found = Collected()
-    works: dict[tuple[Level, str], Work] = {}
+    works: dict[tuple[Level, str], DistinctPart] = {}
     for folder in folders:
         place = f"{folder.resolve().parent.name}/{folder.resolve().name}"
         if place in found.models:
@@ -180,17 +180,17 @@ def collect(folders: Iterable[Path], levels: tuple[Level, ...]) -> Collected:
     return found
 
 
-def _works(folder: Path, tree: TreeFile, levels: tuple[Level, ...]) -> Iterable[Work]:
+def _works(folder: Path, tree: TreeFile, levels: tuple[Level, ...]) -> Iterable[DistinctPart]:
     for node in tree.nodes.values():
         if node.level not in levels:
             continue
         if node.path != f"{FOLDERS[node.level]}/{node.stem}.py":
-            raise ValueError(f"{node.path} is no place of a {node.level}")
+            raise ValueError(f"{node.path} is not in the folder of a {node.level}")
         file = folder / node.path
         if not file.exists() and tree.metadata.levels is not None and node.level not in tree.metadata.levels:
             continue  # the model was decomposed with --levels
         code = file.read_bytes().decode("utf-8")
-        yield Work(node.level, _VARIANT.sub("", node.stem), code, key_of(code), node)
+        yield DistinctPart(node.level, _VARIANT.sub("", node.stem), code, key_of(code), node)
 
 
 def proven_parts(folder: Path) -> set[str]:
@@ -210,7 +210,7 @@ def key_of(code: str) -> str:
     try:
         tree = parse_module(code)
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"is no Python: {error}") from None
+        raise ValueError(f"is not valid Python: {error}") from None
     tree.body = [
         one
         for one in tree.body

@@ -21,8 +21,8 @@ from kernelmill.base.extras import require
 from kernelmill.base.terminal import duration, plain
 from kernelmill.base.whole_file import write_whole
 from kernelmill.decompose.batch import Decomposer, Outcome, graph
+from kernelmill.decompose.errors import BadSource
 from kernelmill.decompose.levels import LEVELS, Level
-from kernelmill.decompose.model_folder import Unusable
 from kernelmill.decompose.sources.hf import hf_source
 from kernelmill.decompose.sources.importable import keyword, module_source
 from kernelmill.decompose.sources.problem_files import ModelFile, model_files
@@ -136,7 +136,7 @@ def levels_of(text: str) -> tuple[Level, ...]:
     numbers: dict[str, str] = {str(number): level for number, level in enumerate(LEVELS, 1)}
     asked = [numbers.get(word.strip(), word.strip()) for word in text.split(",")]
     if unknown := [word for word in asked if word not in LEVELS]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no level of parts: {LEVELS_HELP}")
+        raise argparse.ArgumentTypeError(f"invalid part level {unknown[0]!r}; expected {LEVELS_HELP}")
     return tuple(level for level in LEVELS if level in asked)
 
 
@@ -199,7 +199,7 @@ def _graph(models: list[ModelFile], file: Path, timeout: float) -> int:
         raise SourceError(f"--graph writes one model, these are {len(models)}")
     try:
         found = graph(models[0], timeout)
-    except Unusable as error:
+    except BadSource as error:
         raise SourceError(f"{models[0].path}: {error}") from None
     write_whole(file, (json.dumps(found, indent=1) + "\n").encode())
     print(f"{'calls':<12}{len(found['calls']):,}")
@@ -227,7 +227,7 @@ def line(outcome: Outcome) -> str:
     parts = [(sum(node.level == level for node in tree.nodes.values()), level) for level in reversed(LEVELS)]
     kind = tree.metadata.classification
     words = [
-        outcome.model.place,
+        outcome.model.output_path,
         kind.level if kind is not None else "",
         ", ".join(f"{count} {level}{'s' if count > 1 else ''}" for count, level in parts if count),
         outcome.status,
@@ -250,7 +250,7 @@ def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
     rows = [("level", "given", "proven", "failed", *(f"{level}s" for level in reversed(LEVELS)), "median s")]
     groups: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
-        groups.setdefault(outcome.model.place.partition("/")[0], []).append(outcome)
+        groups.setdefault(outcome.model.output_path.partition("/")[0], []).append(outcome)
     if len(groups) > 1:
         groups["all"] = list(outcomes)
     for name, mine in groups.items():

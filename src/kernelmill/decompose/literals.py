@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.decompose.record.record import Written
+from kernelmill.decompose.record.types import Written
 
 RESERVED = frozenset(["F", "torch", "nn", "math", "self", *dir(builtins)])
 

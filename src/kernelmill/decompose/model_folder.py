@@ -18,6 +18,7 @@ from typing import Any
 
 from kernelmill.base.tidy import ruff_format
 from kernelmill.base.whole_file import write_whole
+from kernelmill.decompose.errors import BadSource
 from kernelmill.decompose.levels import FOLDERS, Level
 from kernelmill.decompose.prove.tree import TREE
 from kernelmill.decompose.sources.problem_files import natural
@@ -35,35 +36,31 @@ _PLACES = re.compile(
 )
 
 
-class Unusable(Exception):
-    """The reply is not a decomposed model, or the source cannot be used; the message is one line."""
-
-
 def unpacked(result: dict[str, Any]) -> dict[str, str]:
-    """Extract and check the files in a `batch_worker` reply."""
+    """Extract and check the files in a `worker` reply."""
     found = opened(result)
     if not all(isinstance(text, str) for text in found.values()):
-        raise Unusable("what came back are no files")
+        raise BadSource("the reply is truncated or corrupt: it has no files")
     for path in found:
         if not _PLACES.fullmatch(path):
-            raise Unusable(f"a file called {path[:100]!r} is none of a decomposed model")
+            raise BadSource(f"unexpected file {path[:100]!r} in the reply: not part of a decomposed model")
     if TREE not in found or ORIGINAL not in found:
-        raise Unusable("what came back has no tree")
+        raise BadSource("the reply is truncated or corrupt: it has no tree")
     return found
 
 
 def opened(result: dict[str, Any]) -> dict[str, Any]:
-    """Decompress a `batch_worker` reply."""
+    """Decompress a `worker` reply."""
     unpack = zlib.decompressobj()
     try:
         text = unpack.decompress(base64.b64decode(str(result.get("packed")), validate=True), MAX_FILES)
         if unpack.unconsumed_tail:
-            raise Unusable(f"its files have more than {MAX_FILES >> 20} MB")
+            raise BadSource(f"its files have more than {MAX_FILES >> 20} MB")
         found = json.loads(text)
     except (zlib.error, ValueError, RecursionError) as error:
-        raise Unusable(f"its files came back torn: {error}") from None
+        raise BadSource(f"the reply is truncated or corrupt: {error}") from None
     if not isinstance(found, dict):
-        raise Unusable("what came back are no files")
+        raise BadSource("the reply is truncated or corrupt: it has no files")
     return found
 
 
@@ -81,7 +78,7 @@ def write_model(folder: Path, files: dict[str, str], source: str) -> None:
     command = [*ruff_format(), "--no-cache", "--quiet", "--", *first.values()]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode != 0:
-        raise Unusable(f"an emitted file is no Python: {' '.join(done.stderr.split())[:300]}")
+        raise BadSource(f"an emitted file is not valid Python: {' '.join(done.stderr.split())[:300]}")
     for path, text in files.items():
         if text in first and first[text] != path:
             shutil.copyfile(folder / first[text], folder / path)
@@ -92,7 +89,7 @@ def read_tree(folder: Path) -> tuple[TreeFile, dict[str, Any]]:
     try:
         raw = json.loads((folder / TREE).read_bytes())
     except (ValueError, RecursionError) as error:
-        raise NotATree(f"{TREE} is no JSON: {error}") from None
+        raise NotATree(f"{TREE} is not valid JSON: {error}") from None
     return typed(raw), raw
 
 
@@ -121,7 +118,7 @@ def may_replace(target: Path, source: Path, code: str) -> str | None:
         before = json.loads((target / TREE).read_bytes())["metadata"]["source_file"]
         same_text = (target / ORIGINAL).read_bytes().decode("utf-8", "surrogatepass") == code
     except (OSError, ValueError, LookupError, TypeError):
-        return f"{target} is there and is no decomposed model: remove it, or name another folder with -o"
+        return f"{target} exists and is not a decomposed model: remove it, or name another folder with -o"
     if same_text or Path(str(before)).resolve() == source.resolve():
         return None
     return f"{target} is the decomposition of {before}: remove it, or name another folder with -o"

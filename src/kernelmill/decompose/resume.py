@@ -25,7 +25,7 @@ FILE = ".decomposed.jsonl"
 _PACKAGES = ("torch", "transformers", "ruff")
 
 
-class Kept:
+class ResumeLog:
     def __init__(self, out: Path, levels: tuple[Level, ...]) -> None:
         self._file = out / FILE
         self._options = [*levels, *map(_version, _PACKAGES), _own_text()]
@@ -42,7 +42,7 @@ class Kept:
 
     def find(self, model: ModelFile, code: str, folder: Path) -> Proof | None:
         """The stored proof of exactly this model, if its folder is unchanged."""
-        known = self._known.get(model.place)
+        known = self._known.get(model.output_path)
         if known is None or known["made_from"] != self._made_from(model, code):
             return None
         try:
@@ -56,7 +56,7 @@ class Kept:
         facts = {name: value for name, value in asdict(proof).items() if name != "folder"}
         line = json.dumps(
             {
-                "place": model.place,
+                "place": model.output_path,
                 "made_from": self._made_from(model, code),
                 "digest": digest(folder),
                 "proof": facts,

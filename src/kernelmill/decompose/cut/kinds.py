@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernelmill.decompose.record.record import TRAINING, Op, Value, values_of
+from kernelmill.decompose.record.types import TRAINING, Op, Value, values_of
 
 _TABLE = {
     "layout": """
@@ -72,7 +72,7 @@ def short_of(op: Op) -> str:
     return short.rstrip("_") or short
 
 
-def kind_of(op: Op) -> str:
+def fusion_role(op: Op) -> str:
     """The kind of an operation.
 
     One of layout, heavy, activation, pointwise, norm, softmax, reduction, or other (pooling, gathering,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from kernelmill.decompose.cut.kinds import kind_of, short_of, title_of
-from kernelmill.decompose.record.record import Op, Value
+from kernelmill.decompose.cut.kinds import fusion_role, short_of, title_of
+from kernelmill.decompose.record.types import Op, Value
 
 _TOGETHER = (
     ("rms_norm", ("pow|square|mul", "mean", "add", "rsqrt", "mul", "mul")),
@@ -59,7 +59,7 @@ def _there(value: Value, first: Op) -> bool:
     """Whether a value is available before this call, if necessary by moving layout changes ahead of it."""
     if value.op is None or value.op.index < first.index:
         return True
-    moved = kind_of(value.op) == "layout" and value.op.scope is first.scope
+    moved = fusion_role(value.op) == "layout" and value.op.scope is first.scope
     return moved and all(_there(one, first) for one in value.op.inputs())
 
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from kernelmill.decompose.cut.kinds import is_idle, kind_of, short_of, snake, title_of
+from kernelmill.decompose.cut.kinds import fusion_role, is_idle, short_of, snake, title_of
 from kernelmill.decompose.cut.op_patterns import named_groups
 from kernelmill.decompose.levels import Level
-from kernelmill.decompose.record.record import Op, Record, Scope, Value, values_of
+from kernelmill.decompose.record.types import Op, Record, Scope, Value, values_of
 
 MAX_FUSED = 5
 _MODULE_KERNEL = 16
@@ -50,7 +50,7 @@ class Part:
 
     @property
     def _computes(self) -> Op | None:
-        return next((op for op in self.ops if kind_of(op) != "layout"), None)
+        return next((op for op in self.ops if fusion_role(op) != "layout"), None)
 
     @property
     def main(self) -> Op:
@@ -69,9 +69,10 @@ class Part:
 
     @property
     def kind(self) -> str:
-        kinds = [kind_of(op) for op in self.ops]
+        kinds = [fusion_role(op) for op in self.ops]
         return next(
-            (kind for kind in ("heavy", "norm", "softmax", "reduction") if kind in kinds), kind_of(self.main)
+            (kind for kind in ("heavy", "norm", "softmax", "reduction") if kind in kinds),
+            fusion_role(self.main),
         )
 
     @property
@@ -131,11 +132,11 @@ class _Cutter:
         own = [item for item in scope.items if isinstance(item, Op)]
         inner = [item for item in scope.items if isinstance(item, Scope) and any(True for _ in item.ops())]
         if root and len(own) == 1 and own[0].module and own[0].module.path == "":
-            return self._whole(scope, "kernel", "")
+            return self._whole(scope, "")
         if root and source_level == 1:
-            return self._whole(scope, "kernel", "it is a level 1 problem: one operation")
+            return self._whole(scope, "it is a level 1 problem: one operation")
         if self._is_kernel(scope) and (not root or source_level is None):
-            return self._whole(scope, "kernel", f"all that {scope.kind} does is one operation")
+            return self._whole(scope, f"all that {scope.kind} does is one operation")
         parts = self._kernels(own) + [self.scope(one) for one in inner]
         parts.sort(key=lambda part: part.at)
         parts = self._with_idle_inside(parts)
@@ -144,7 +145,7 @@ class _Cutter:
         while len(parts) == 1 and parts[0].children:  # the model only wraps it
             parts = parts[0].children
         if len(parts) == 1 and source_level is None:
-            return self._whole(scope, "kernel", "one operation")
+            return self._whole(scope, "one operation")
         layers = [part for part in parts if part.level in ("layer", "fusion")]
         heavy = sum(part.kind == "heavy" for part in parts)
         if (
@@ -180,27 +181,27 @@ class _Cutter:
     def _is_kernel(self, scope: Scope) -> bool:
         """Whether a module consists of small operations, such as the author's own norm or activation."""
         ops = list(scope.ops())
-        kinds = [kind_of(op) for op in ops]
+        kinds = [fusion_role(op) for op in ops]
         if not scope.own or any(isinstance(item, Scope) for item in scope.items):
             return False
-        if any(op.module is not None and kind_of(op) != "activation" for op in ops):
+        if any(op.module is not None and fusion_role(op) != "activation" for op in ops):
             return False
         small = ("layout", "pointwise", "activation", "reduction")
         if not all(kind in small or title_of(op) in _MOVES for kind, op in zip(kinds, ops, strict=True)):
             return False
         return 1 < sum(kind != "layout" for kind in kinds) <= _MODULE_KERNEL
 
-    def _whole(self, scope: Scope, level: Level, why: str) -> Part:
+    def _whole(self, scope: Scope, why: str) -> Part:
         ops = sorted(scope.ops(), key=lambda op: op.index)
-        named = {title_of(op) for op in ops if kind_of(op) != "layout"}
+        named = {title_of(op) for op in ops if fusion_role(op) != "layout"}
         title = named.pop() if len(named) == 1 else snake(scope.kind)
         return self._kernel(ops, title if title != "model" else title_of(_heaviest(ops)), scope, why)
 
     def _kernel(
         self, ops: list[Op], title: str, scope: Scope | None = None, why: str = "one operation"
     ) -> Part:
-        kept = next((op.module.kept for op in ops if op.module and op.module.kept), None)
-        why = f"kept whole: {kept}" if kept else why
+        reason = next((op.module.opaque_reason for op in ops if op.module and op.module.opaque_reason), None)
+        why = f"kept whole: {reason}" if reason else why
         part = Part("kernel", title, sorted(ops, key=lambda op: op.index), scope=scope, why=why)
         self._close(part)
         return part
@@ -232,10 +233,10 @@ class _Cutter:
 
         A layout change joins the kernel that reads or makes its tensor.
         """
-        groups = named_groups([op for op in ops if kind_of(op) != "layout"])
+        groups = named_groups([op for op in ops if fusion_role(op) != "layout"])
         owner: dict[Op, int] = {op: at for at, (_, group) in enumerate(groups) for op in group}
         mine = set(ops)
-        layout = [op for op in ops if kind_of(op) == "layout"]
+        layout = [op for op in ops if fusion_role(op) == "layout"]
         for op in reversed(layout):
             readers = {reader for value in op.outputs() for reader in self._readers[value]}
             returned = any(value in self._returned for value in op.outputs())
@@ -391,7 +392,7 @@ _PASS = "one pass over memory instead of several"
 
 def _heaviest(ops: list[Op]) -> Op:
     order = ("heavy", "norm", "softmax", "other", "reduction", "activation", "pointwise", "layout")
-    return min(ops, key=lambda op: (order.index(kind_of(op)), op.index))
+    return min(ops, key=lambda op: (order.index(fusion_role(op)), op.index))
 
 
 def _check(record: Record, root: Part) -> None:

@@ -8,21 +8,21 @@ In: the folder of a decomposed model, ours or anybody's. Out: verification resul
     command      the command line of `prove`
     prover       prove a folder: `Prover`, `prove_folder`, `Proof`
     tree         read and check the tree and its files; run nothing
-    source       rules for a parent: it only calls its children
-    child        rules for a self-contained file: it only computes
+    parent_rules rules for a parent: it only calls its children
+    child_rules  rules for a self-contained file: it only computes
     uses         check that the tree's parts are used as it says
 
 In a sandboxed process only, because these execute untrusted code:
 
     worker       prove one claim
     files        check one self-contained file
-    straight     check that a file has only one code path
+    single_path  check that a file has only one code path
     build        build both sides of a claim, and look up their tensors
     trace        run a side, and record its operations
-    record       the operations of one run
+    op_recorder  the operations of one run
     operations   compare the operations of both sides
     sizes        smaller sizes at which a claim is compared
     numbers      compare the numbers of both sides
     values       inputs, weights and comparisons
-    intact       detect a run that changes torch or the prover
+    tampering    detect a run that changes torch or the prover
 """

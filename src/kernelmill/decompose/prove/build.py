@@ -42,7 +42,7 @@ class Broken(Exception):
     """A side of the claim does not load, build or run; the message is one line."""
 
 
-def unless_out_of_memory(error: Exception) -> None:
+def reraise_if_out_of_memory(error: Exception) -> None:
     """Re-raise an out-of-memory error, which says nothing about the claim."""
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         raise error

@@ -8,15 +8,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelmill.decompose.prove.build import Original
+from kernelmill.decompose.prove.op_recorder import ClaimOpRecorder, WholeSequences, shapes_of, varies
 from kernelmill.decompose.prove.operations import tensors_in
-from kernelmill.decompose.prove.record import Recorder, WholeSequences, shapes_of, varies
+from kernelmill.decompose.prove.single_path import has_authors_classes, single_path_violations
 from kernelmill.decompose.prove.sizes import Shape, drawn_small
-from kernelmill.decompose.prove.straight import has_authors_classes, straight_violations
 from kernelmill.decompose.prove.trace import first_trace
 from kernelmill.problems.module_file import where
 
 
-def look(code: str, source: str) -> dict[str, Any]:
+def check_file(code: str, source: str) -> dict[str, Any]:
     """Run an emitted file at full size and check it.
 
     Returns its input and output shapes, which inputs hold more than one distinct number, the constructor's
@@ -26,15 +26,15 @@ def look(code: str, source: str) -> dict[str, Any]:
     try:
         made = Original(code, None)
         mode, run = first_trace(made)
-        shapes: list[Shape] = [tuple(t.shape) for t in tensors_in(run.given)]
+        shapes: list[Shape] = [tuple(t.shape) for t in tensors_in(run.inputs)]
         varied = _varied(made, shapes) if code != source else [True] * len(shapes)
-        violations = [] if code == source else straight_violations(code, source)
+        violations = [] if code == source else single_path_violations(code, source)
         if mode == (True, False) and not has_authors_classes(code, source):
             violations += _elsewhere(made)
     except Exception as error:  # noqa: BLE001  untrusted code may raise anything
         return {"error": where(error, "original.py")}
     return {
-        "inputs": shapes_of(run.given),
+        "inputs": shapes_of(run.inputs),
         "outputs": shapes_of(run.output),
         "varied": varied,
         "made_with": list(map(repr, made.arguments())),
@@ -83,7 +83,7 @@ def _elsewhere(made: Original) -> list[str]:
         model = made.build().eval()
         args, kwargs = made.inputs()
     try:
-        with OneDevice(), WholeSequences(Recorder({}), True):
+        with OneDevice(), WholeSequences(ClaimOpRecorder({}), True):
             output = model(*args, **kwargs)
     except Exception as error:  # noqa: BLE001  untrusted code may raise anything
         if isinstance(error, NotImplementedError) or "on meta tensors" in str(error):

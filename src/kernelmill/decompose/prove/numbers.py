@@ -1,9 +1,10 @@
-"""The numerical part of a proof: run both sides on the same numbers, in three trials or more.
+"""The numerical part of a proof: run both sides on the same numbers, in up to six trials.
 
 In each trial the original's weights are redrawn and copied to the refactored side by name; each side gets its
 own copy of the inputs. The third trial uses small inputs and small variances, so that a wrong `eps` or small
 constant shows. If inputs are constant, or the two sides do not perform the same operations in the same order,
-a fourth trial draws its own inputs. Afterwards outputs, inputs and weights must agree: what one side changes
+a fourth trial draws its own inputs; in the latter case a fifth uses large inputs. A last trial is in train
+mode, if that changes what the model computes. Afterwards outputs, inputs and weights must agree: what one side changes
 in place, the other must change too.
 
 This runs untrusted modules: use it only in a sandboxed process.
@@ -29,11 +30,11 @@ from kernelmill.decompose.prove.build import (
     held_tensors,
     put,
     registered,
+    reraise_if_out_of_memory,
     resolve,
-    unless_out_of_memory,
 )
+from kernelmill.decompose.prove.op_recorder import ClaimOpRecorder
 from kernelmill.decompose.prove.operations import tensors_in
-from kernelmill.decompose.prove.record import Recorder
 from kernelmill.decompose.prove.sizes import WRITTEN, Cost, Limits, Rule, Shape, reduced_inputs, target
 from kernelmill.decompose.prove.values import (
     TOLERANCES,
@@ -75,7 +76,7 @@ class Numbers:
         self.varied: dict[str, list[bool]] = {}
         """For each child, whether each tensor it received held more than one distinct number."""
 
-    def note(self, plan: Plan, trial: _Trial) -> None:
+    def note(self, plan: TrialSettings, trial: _Trial) -> None:
         compared = trial.comparison
         passed, worst = not compared.faults, compared.max_diff
         self.rtol = max(self.rtol, trial.tolerance)
@@ -129,7 +130,7 @@ class Numbers:
         }
 
 
-class Plan(NamedTuple):
+class TrialSettings(NamedTuple):
     """The settings of one trial."""
 
     seed: int
@@ -145,7 +146,7 @@ class Plan(NamedTuple):
         return ", ".join([*said, *(["gradients on"] if self.gradients else [])])
 
 
-def _plans(train: bool, rewired: bool, cost: Cost) -> list[Plan]:
+def _plans(train: bool, rewired: bool, cost: Cost) -> list[TrialSettings]:
     """The trials to run.
 
     `rewired`: the sides do not perform the same operations in the same order, so other inputs may expose
@@ -155,9 +156,14 @@ def _plans(train: bool, rewired: bool, cost: Cost) -> list[Plan]:
     affordable = (
         cost.written <= WRITTEN // 4 and not cost.large()
     )  # autograd keeps everything that is written
-    plans = [Plan(first), Plan(second, gradients=affordable), Plan(third, "small"), Plan(first, "drawn")]
-    plans += [Plan(second, "large")] if rewired else []
-    return [*plans, *([Plan(first, train=True)] if train else [])]
+    plans = [
+        TrialSettings(first),
+        TrialSettings(second, gradients=affordable),
+        TrialSettings(third, "small"),
+        TrialSettings(first, "drawn"),
+    ]
+    plans += [TrialSettings(second, "large")] if rewired else []
+    return [*plans, *([TrialSettings(first, train=True)] if train else [])]
 
 
 def compare_numbers(
@@ -182,7 +188,7 @@ def compare_numbers(
     try:
         pair = _Pair(original, refactored, weight_map, cost.large())
     except Exception as error:  # noqa: BLE001
-        unless_out_of_memory(error)
+        reraise_if_out_of_memory(error)
         found.error = (
             f"it cannot be built for real: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         )
@@ -198,7 +204,7 @@ def compare_numbers(
 
 def _tried(
     pair: _Pair,
-    plan: Plan,
+    plan: TrialSettings,
     draw: Callable[[], tuple[list[Any], dict[str, Any]]],
     rewired: bool,
     found: Numbers,
@@ -215,13 +221,13 @@ def _tried(
         given = draw_floats(given)
     elif plan.inputs:
         scale_floats(given, SCALES[plan.inputs])
-    first = plan == Plan(SEEDS[0])
+    first = plan == TrialSettings(SEEDS[0])
     trial, trouble = pair.trial(given, plan, record=first)
     if trouble is not None and trouble[0] == "original" and (plan.inputs == "small" or plan.gradients):
         # Small inputs and gradients are our choice, and not every model accepts them (a neighbour search that
         # finds none, a weight that is written in place). Fall back to plain inputs.
         _seed(plan.seed)
-        given, plan = draw(), Plan(plan.seed)
+        given, plan = draw(), TrialSettings(plan.seed)
         trial, trouble = pair.trial(given, plan, record=False)
     if trouble is not None:
         return _troubled(plan, trouble, found)
@@ -230,7 +236,7 @@ def _tried(
     return True
 
 
-def _troubled(plan: Plan, trouble: tuple[str, str], found: Numbers) -> bool:
+def _troubled(plan: TrialSettings, trouble: tuple[str, str], found: Numbers) -> bool:
     side, why = trouble
     if side == "original" and plan.inputs == "large":
         return True
@@ -285,7 +291,7 @@ class _Pair:
             if name in registered(self._refactored) and source in registered(self._original)
         ]
 
-    def trial(self, given: Any, plan: Plan, record: bool) -> tuple[_Trial, tuple[str, str] | None]:
+    def trial(self, given: Any, plan: TrialSettings, record: bool) -> tuple[_Trial, tuple[str, str] | None]:
         """Run one trial. If a side does not run, return which one and why."""
         clear_caches()
         self._state.draw(plan.seed, plan.inputs == "small")
@@ -301,16 +307,16 @@ class _Pair:
             with torch.set_grad_enabled(plan.gradients):
                 one = self._original(*args, **kwargs)
         except Exception as error:  # noqa: BLE001
-            unless_out_of_memory(error)
+            reraise_if_out_of_memory(error)
             return trial, ("original", where(error, "original.py"))
         _seed(plan.seed)
         children = {m: name for name, m in self._refactored.named_children()}
-        recorder = Recorder(children)
+        recorder = ClaimOpRecorder(children)
         try:
             with torch.set_grad_enabled(plan.gradients), recorder.seeing() if record else nullcontext():
                 other = self._refactored(*their_args, **their_kwargs)
         except Exception as error:  # noqa: BLE001
-            unless_out_of_memory(error)
+            reraise_if_out_of_memory(error)
             return trial, ("refactored", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
         if record:
             self.varied = recorder.varied

@@ -17,7 +17,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 _DIMENSIONS = {"dim", "dims", "dim0", "dim1", "axis"}
-_WHOLE = _DIMENSIONS | {
+_INTEGER_ARGUMENTS = _DIMENSIONS | {
     "approximate", "ceil_mode", "diagonal", "dilation", "groups", "ignore_index", "interpolation_mode", "kernel_size",
     "output_padding", "padding", "padding_idx", "padding_mode", "reduction", "stride",
 }  # fmt: skip
@@ -33,11 +33,11 @@ _OF_SIZES = {
     "new_empty_strided",
 }
 """Operations whose numbers may come from sizes."""
-PLACES = {"device", "layout", "pin_memory", "memory_format"}
+DEVICE_ARGUMENTS = {"device", "layout", "pin_memory", "memory_format"}
 _ONE_MORE = {"stack", "unsqueeze"}
 
 
-def setting(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def op_signature(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """One operation as text, with defaults filled in. `add_` counts as `add`."""
     name = func._schema.name.rpartition("::")[2].rstrip("_")
     if name in _OF_SIZES:
@@ -45,10 +45,14 @@ def setting(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     rank = next((tensor.dim() for tensor in tensors_in(args)), 0) + (name in _ONE_MORE)
     said = []
     for index, argument in enumerate(func._schema.arguments):
-        if argument.name in PLACES:
+        if argument.name in DEVICE_ARGUMENTS:
             continue
         value = args[index] if index < len(args) else kwargs.get(argument.name, argument.default_value)
-        number = argument.name in _WHOLE or "number" in str(argument.type) or "Tensor" in str(argument.type)
+        number = (
+            argument.name in _INTEGER_ARGUMENTS
+            or "number" in str(argument.type)
+            or "Tensor" in str(argument.type)
+        )
         if (text := _text(value, number, rank if argument.name in _DIMENSIONS else 0)) is not None:
             said.append(f"{argument.name}={text}")
     return f"{name}({', '.join(said)})"
@@ -90,11 +94,11 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
         yield from tensors_in(vars(value))
 
 
-class Trail:
+class OpSequence:
     """The operations of a run in order, each with the origin of its tensors."""
 
     def __init__(self) -> None:
-        self.settings: Counter[str] = Counter()
+        self.signatures: Counter[str] = Counter()
         """Counts of operations that are not views."""
         self.steps: list[tuple[Any, ...]] = []
         self._made: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
@@ -108,7 +112,7 @@ class Trail:
     def add(self, text: str, given: Any, output: Any, view: bool) -> None:
         self.steps.append((text, *(self._source(tensor) for tensor in tensors_in(given))))
         if not view:
-            self.settings[text] += 1
+            self.signatures[text] += 1
         for place, tensor in enumerate(tensors_in(output)):
             self._made[tensor] = (len(self.steps), place)
 
@@ -120,16 +124,19 @@ class Trail:
         return found
 
 
-class Done(NamedTuple):
+class RunOps(NamedTuple):
     """The operations of a finished run."""
 
-    settings: Counter[str]
+    signatures: Counter[str]
     steps: list[tuple[Any, ...]]
 
 
-def lost(original: Done, refactored: Done) -> list[str]:
+def lost(original: RunOps, refactored: RunOps) -> list[str]:
     """Operations of the original that no child performs with these arguments."""
-    missing, instead = original.settings - refactored.settings, refactored.settings - original.settings
+    missing, instead = (
+        original.signatures - refactored.signatures,
+        refactored.signatures - original.signatures,
+    )
     lines = []
     for text, count in sorted(missing.items()):
         name = text.partition("(")[0]
@@ -145,12 +152,12 @@ _WRITES = {"copy", "fill", "zero"}
 """What a part uses in place of writing into a view."""
 
 
-def added(original: Done, refactored: Done, writes: bool) -> list[str]:
+def added(original: RunOps, refactored: RunOps, writes: bool) -> list[str]:
     """Operations that the refactored side performs more often than the original.
 
     `writes`: the original writes in place, so the operations that replace such writes are allowed.
     """
-    more = refactored.settings - original.settings
+    more = refactored.signatures - original.signatures
     fine = _MAKES | _WRITES if writes else _MAKES
     return [
         f"the original has no {text} x{count}"
@@ -159,19 +166,19 @@ def added(original: Done, refactored: Done, writes: bool) -> list[str]:
     ]
 
 
-def follows_sizes(own: tuple[Done, Done], other: tuple[Done, Done]) -> str | None:
+def follows_sizes(own: tuple[RunOps, RunOps], other: tuple[RunOps, RunOps]) -> str | None:
     """Why the refactored side depends on sizes where the original does not; None if it does not.
 
     The refactored side is the second of each pair. At other sizes it may perform new operations only where
     the original does too.
     """
-    mine, theirs = (there.settings - here.settings for here, there in zip(own, other, strict=True))
+    mine, theirs = (there.signatures - here.signatures for here, there in zip(own, other, strict=True))
     if more := theirs - mine:
         return f"with inputs of other sizes the refactored has {min(more)}, and the original has not"
     return None
 
 
-def other_at_full_size(full: tuple[Done, Done], small: tuple[Done, Done]) -> str | None:
+def other_at_full_size(full: tuple[RunOps, RunOps], small: tuple[RunOps, RunOps]) -> str | None:
     """Why the numerical comparison does not represent full size; None if it does.
 
     The refactored side (second of each pair) may not perform other operations at the compared sizes than at
@@ -180,7 +187,7 @@ def other_at_full_size(full: tuple[Done, Done], small: tuple[Done, Done]) -> str
     if full[0].steps == small[0].steps:
         same = full[1].steps == small[1].steps
     else:  # the original depends on a size too: only the refactored side's extra operations may not
-        same = full[1].settings - full[0].settings == small[1].settings - small[0].settings
+        same = full[1].signatures - full[0].signatures == small[1].signatures - small[0].signatures
     return (
         None
         if same

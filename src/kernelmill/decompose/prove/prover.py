@@ -79,7 +79,7 @@ class Prover:
         self.workers, self.timeout, self.memory_mb = workers, timeout, memory_mb
         self._gate = threading.Condition()
         self._running, self._alone, self._closed = 0, False, False
-        self._lonely: Sandbox | None = None
+        self._exclusive: Sandbox | None = None
         self._servers = Pool(self._server)
 
     def __enter__(self) -> Prover:
@@ -95,8 +95,8 @@ class Prover:
         with self._gate:
             self._closed = True
             self._gate.notify_all()
-            if self._lonely is not None:
-                self._lonely.close()
+            if self._exclusive is not None:
+                self._exclusive.close()
         self._servers.close()
 
     def run(self, request: dict[str, Any]) -> Reply:
@@ -112,7 +112,7 @@ class Prover:
                 self._running -= 1
                 self._gate.notify_all()
 
-    def run_alone(self, request: dict[str, Any], memory: int) -> Reply:
+    def run_exclusive(self, request: dict[str, Any], memory: int) -> Reply:
         """Run a claim with `memory` bytes while nothing else runs."""
         with self._gate:
             self._gate.wait_for(lambda: not self._alone)
@@ -124,7 +124,7 @@ class Prover:
                 with self._gate:
                     if self._closed:
                         raise RuntimeError("the prover was closed")
-                    self._lonely = server
+                    self._exclusive = server
                 more = {
                     "limits": [int(memory * _USED), _FLOPS_ALONE],
                     "threads": len(os.sched_getaffinity(0)),
@@ -132,7 +132,7 @@ class Prover:
                 return server.run_sync(request | more)
         finally:
             with self._gate:
-                self._alone, self._lonely = False, None
+                self._alone, self._exclusive = False, None
                 self._gate.notify_all()
 
     def start(self, source: str) -> None:
@@ -183,7 +183,7 @@ def _prove(tree: Tree, prover: Prover, proof: Proof) -> None:
     prover.start(tree.source)
     claims = [*tree.steps, tree.composition]
     with ThreadPoolExecutor(prover.workers) as pool:
-        files = pool.submit(_looked_at, tree, prover)
+        files = pool.submit(_check_files, tree, prover)
         results = list(pool.map(lambda claim: _result(claim, tree, prover), claims))
         looked = files.result()
     file_faults = level_faults(tree, looked)
@@ -225,7 +225,7 @@ def _prove(tree: Tree, prover: Prover, proof: Proof) -> None:
     )
 
 
-def _looked_at(tree: Tree, prover: Prover) -> dict[str, dict[str, Any]]:
+def _check_files(tree: Tree, prover: Prover) -> dict[str, dict[str, Any]]:
     """What each emitted file does on its own, at full size."""
     codes = {name: tree.texts[name] for name in tree.nodes}
     reply = prover.run({"files": codes, "original": tree.source})
@@ -260,7 +260,7 @@ def _result(claim: Claim, tree: Tree, prover: Prover) -> dict[str, Any]:
         needs, most = reply["result"].get("needs"), _free_memory()
         fits_alone = needs and needs[0] <= most * _USED and needs[1] <= _FLOPS_ALONE
         if fits_alone or reply["kind"] == "out_of_memory":
-            reply = prover.run_alone(request, most)
+            reply = prover.run_exclusive(request, most)
         found = reply["result"] if reply["kind"] == "ok" else {"status": "ERROR", "lines": [_why(reply)]}
         found["seconds"] = round(reply["seconds"], 2)
         which = ["inputs", "outputs"] if claim.of_the_node else ["outputs"]

@@ -18,9 +18,9 @@ from kernelmill.decompose.prove.build import (
     build_for_numbers,
     bytes_in_blocks,
     held_tensors,
-    unless_out_of_memory,
+    reraise_if_out_of_memory,
 )
-from kernelmill.decompose.prove.record import Recorder, WholeSequences
+from kernelmill.decompose.prove.op_recorder import ClaimOpRecorder, WholeSequences
 from kernelmill.decompose.prove.sizes import Cost, Rule, elements_of, enlarged, narrowed
 from kernelmill.decompose.prove.values import form
 from kernelmill.decompose.record.caches import clear_caches
@@ -30,13 +30,13 @@ from kernelmill.decompose.record.fake import Fakes
 class Run:
     """One recorded run of one side."""
 
-    def __init__(self, model: nn.Module, given: Any, output: Any, recorder: Recorder) -> None:
-        self.model, self.given, self.output, self.recorder = model, given, output, recorder
+    def __init__(self, model: nn.Module, inputs: Any, output: Any, recorder: ClaimOpRecorder) -> None:
+        self.model, self.inputs, self.output, self.recorder = model, inputs, output, recorder
         self.form = form(output)
         self._held = list({id(t): t for t in held_tensors(model).values()}.values())
 
     def cost(self) -> Cost:
-        elements = elements_of(self.given) + elements_of(self.output) + 2 * self.recorder.largest
+        elements = elements_of(self.inputs) + elements_of(self.output) + 2 * self.recorder.largest
         weights = sum(t.numel() * t.element_size() for t in self._held)
         return Cost(
             elements, self.recorder.flops, self.recorder.written, weights, bytes_in_blocks(self._held)
@@ -70,12 +70,12 @@ def traced(
             model = side.build()
         model.train(train)
         children = {m: name for name, m in model.named_children()} if isinstance(side, Refactored) else {}
-        recorder = Recorder(children, held_tensors(model), most)
+        recorder = ClaimOpRecorder(children, held_tensors(model), most)
         stack.enter_context(recorder)
         stack.enter_context(WholeSequences(recorder, fake))
         stack.enter_context(recorder.following())
         if fakes is not None:
-            stack.enter_context(fakes.knowing())
+            stack.enter_context(fakes.track_constants())
         return Run(model, (args, kwargs), model(*args, **kwargs), recorder)
 
 
@@ -90,7 +90,7 @@ def first_trace(original: Original) -> tuple[tuple[bool, bool], Run]:
         try:
             return (fake, real_weights), traced(original, original, fake, False, [], real_weights)
         except Exception as error:  # noqa: BLE001  the last mode shows whether the error is the module's own
-            unless_out_of_memory(error)
+            reraise_if_out_of_memory(error)
             trouble = error
     assert trouble is not None
     raise trouble

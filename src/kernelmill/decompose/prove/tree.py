@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from kernelmill.decompose.prove.child import child_violations
-from kernelmill.decompose.prove.source import Parent, computes_nothing, same_class
+from kernelmill.decompose.prove.child_rules import child_violations
+from kernelmill.decompose.prove.parent_rules import Parent, computes_nothing, same_class
 
 TREE = "decomposition_tree.json"
 FOLDERS = {

@@ -5,11 +5,11 @@ cheap and informative ones first:
 
     trace      both sides at full size on fake tensors: outputs, operations and their child, weights read
     weights    the map names every weight, with the same shape and dtype
-    numbers    three seeds, each side with its own copy of inputs and weights (`prove.numbers`)
+    numbers    up to six trials with three seeds, each side with its own copy of inputs and weights (`prove.numbers`)
 
 This executes untrusted code: call `handle` only in a sandboxed process. Not covered: both sides share this
-process, so code that reaches torch itself could falsify the result. `prove.child` keeps such code out, and
-`prove.intact` detects most of what gets past it.
+process, so code that reaches torch itself could falsify the result. `prove.child_rules` keeps such code out, and
+`prove.tampering` detects most of what gets past it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from kernelmill.decompose.prove.build import (
     Refactored,
     held_tensors,
     registered,
+    reraise_if_out_of_memory,
     resolve,
-    unless_out_of_memory,
 )
-from kernelmill.decompose.prove.files import look
-from kernelmill.decompose.prove.intact import Intact
+from kernelmill.decompose.prove.files import check_file
 from kernelmill.decompose.prove.numbers import Numbers, compare_numbers
-from kernelmill.decompose.prove.operations import Done, tensors_in
-from kernelmill.decompose.prove.record import TooMany, shapes_of
+from kernelmill.decompose.prove.op_recorder import TooMany, shapes_of
+from kernelmill.decompose.prove.operations import RunOps, tensors_in
+from kernelmill.decompose.prove.single_path import reads_sizes
 from kernelmill.decompose.prove.sizes import Cost, Limits, Rule, Shape, choose, numbers_in
-from kernelmill.decompose.prove.straight import reads_sizes
+from kernelmill.decompose.prove.tampering import TorchSnapshot
 from kernelmill.decompose.prove.trace import Run, first_trace, traced
 from kernelmill.decompose.prove.values import Comparison, State
-from kernelmill.decompose.record.shortcuts import no_shortcuts
+from kernelmill.decompose.record.fast_paths import without_fast_paths
 from kernelmill.evaluate.task import offline_models
 from kernelmill.problems import trace_worker
 from kernelmill.problems.module_file import forget, where
@@ -76,15 +76,15 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
     """
     warnings.simplefilter("ignore")
     torch.backends.mha.set_fastpath_enabled(False)  # fused code path, only in eval mode without gradients
-    with torch.no_grad(), no_shortcuts():
+    with torch.no_grad(), without_fast_paths():
         if "files" in request:
             source = request["original"]
-            return {"files": {name: look(code, source) for name, code in request["files"].items()}}
+            return {"files": {name: check_file(code, source) for name, code in request["files"].items()}}
         torch.set_num_threads(request.get("threads", 1))
-        return Claim(request).prove()
+        return ClaimCheck(request).prove()
 
 
-class Claim:
+class ClaimCheck:
     def __init__(self, request: dict[str, Any]) -> None:
         self._request = request
         self._map: dict[str, str] = request["weight_map"]
@@ -96,15 +96,15 @@ class Claim:
             self._original = Original(self._request["original"], self._request.get("entry_point"))
             mode, eval_original = first_trace(self._original)
         except Exception as error:  # noqa: BLE001
-            unless_out_of_memory(error)
+            reraise_if_out_of_memory(error)
             return {"status": "ERROR", "lines": [f"the original does not run: {where(error, 'original.py')}"]}
         self._fake, self._real_weights = mode
-        intact = Intact()
+        torch_before = TorchSnapshot()
         try:
             self._refactored = Refactored(self._request["refactored"], self._request["main"])
             eval_refactored = self._trace(self._refactored, False)
         except Exception as error:  # noqa: BLE001
-            unless_out_of_memory(error)
+            reraise_if_out_of_memory(error)
             return {"status": "FAIL", "lines": [f"the refactored does not run: {_said(error)}"]}
         self._outputs(eval_original, eval_refactored)
         self._children(eval_original, eval_refactored)
@@ -114,7 +114,7 @@ class Claim:
         if not self.faults:
             self._numbers(eval_original, eval_refactored)
         self.faults += self._lost
-        self.faults += [f"the run changed {name}" for name in intact.changes()[:3]]
+        self.faults += [f"the run changed {name}" for name in torch_before.changes()[:3]]
         self.result["lines"] = self.faults
         self.result.setdefault("status", "FAIL" if self.faults else "PASS")
         return self.result
@@ -135,7 +135,7 @@ class Claim:
             mine, theirs = _first_difference(one.form, other.form)
             self.faults.append(f"at full size the original gives {mine}, the refactored {theirs}")
         self.result["shapes"] = {
-            "inputs": shapes_of(one.given),
+            "inputs": shapes_of(one.inputs),
             "outputs": shapes_of(one.output),
         }
 
@@ -214,7 +214,7 @@ class Claim:
         if self.faults or not self._fake or not any(map(reads_sizes, self._request["refactored"].values())):
             return
         own = one.recorder.done(), other.recorder.done()
-        shapes = [tuple(t.shape) for t in tensors_in(one.given)]
+        shapes = [tuple(t.shape) for t in tensors_in(one.inputs)]
         most = 2 * max(len(done.steps) for done in own) + _FEW
         for axis in range(max(map(len, shapes), default=0)):
             size = next(shape[axis] for shape in shapes if axis < len(shape))
@@ -236,10 +236,10 @@ class Claim:
                 break
 
     def _numbers(self, one: Run, other: Run) -> None:
-        shapes: list[Shape] = [tuple(t.shape) for t in tensors_in(one.given)]
+        shapes: list[Shape] = [tuple(t.shape) for t in tensors_in(one.inputs)]
 
         full_size = one.recorder.done(), other.recorder.done()
-        at: dict[tuple[Rule, ...], tuple[Done, Done]] = {(): full_size}
+        at: dict[tuple[Rule, ...], tuple[RunOps, RunOps]] = {(): full_size}
 
         def estimate(rules: list[Rule]) -> Cost | None:
             try:
@@ -270,7 +270,7 @@ class Claim:
             return found, why, faults + found.faults
 
         full = one.cost().most(other.cost())
-        rules, cost = choose(full, shapes, numbers_in(one.given), estimate) if self._fake else ([], full)
+        rules, cost = choose(full, shapes, numbers_in(one.inputs), estimate) if self._fake else ([], full)
         found, why, faults = compared(rules, cost)
         if faults and rules:
             # A part with a literal size is right only at the model's own sizes, and the claim is about those.
@@ -288,7 +288,7 @@ class Claim:
             self.faults.append(
                 f"every output is constant, and the refactored has other operations: {self._other_calls}"
             )
-        elif not found.bitwise and (more := full_size[1].settings - full_size[0].settings):
+        elif not found.bitwise and (more := full_size[1].signatures - full_size[0].signatures):
             self.faults.append(
                 f"the numbers are not the same bit for bit, and the refactored has {min(more)}, too"
             )
@@ -296,7 +296,7 @@ class Claim:
         self.result["numerical_comparison"] = found.as_json() | {"train": why or found.train}
 
     def _train_mode(
-        self, one: Run, other: Run, rules: list[Rule], in_eval: Done
+        self, one: Run, other: Run, rules: list[Rule], in_eval: RunOps
     ) -> tuple[bool, str | None, list[str]]:
         """Whether to compare train mode as well; if not, why; and faults found so far."""
         try:

@@ -3,7 +3,7 @@
 In: the model's source. Out: a `Record` of calls in order, inside the modules that made them, with the values
 of constants.
 
-    record           the data types that all later stages read
+    types            the data types that all later stages read
     capture          run a model and record it: `capture`, `other_shapes`, `build`
     recorder         record the calls of one run
     keep_whole       which modules are recorded as one call, and how to create them again
@@ -13,5 +13,5 @@ of constants.
     graph            the record as JSON
     fake             fake tensors, some with values; also used by `prove`
     caches           clear caches that outlive a run; also used by `prove`
-    shortcuts        disable torch's shortcuts; also used by `prove`
+    fast_paths       disable fast paths of torch; also used by `prove`
 """

@@ -7,7 +7,7 @@ is interpreted, so anything that runs can be recorded. If the constructor reads 
 tensors and only the run is fake. If `forward` reads values, everything is real.
 
 A module that one run does not describe (see `record.keep_whole`) is recorded as one call, and the model runs
-on real tensors. Not covered: a view that is read after its base was written through another view.
+on real tensors.
 """
 
 from __future__ import annotations
@@ -22,53 +22,70 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 import torch
 from torch import nn
 
+from kernelmill.decompose.errors import CannotRecord
 from kernelmill.decompose.literals import RESERVED
 from kernelmill.decompose.record.caches import clear_caches
 from kernelmill.decompose.record.fake import Fakes
-from kernelmill.decompose.record.keep_whole import Keep, note_constructors
-from kernelmill.decompose.record.record import TRAINING, Float, Int, Op, Record, Scope, Value, tree_map
-from kernelmill.decompose.record.recorder import FILE, Recorder, Refused, bound_arguments, tensors_of
-from kernelmill.decompose.record.shortcuts import no_shortcuts
+from kernelmill.decompose.record.fast_paths import without_fast_paths
+from kernelmill.decompose.record.keep_whole import RetryWithOpaqueModule, note_constructors
+from kernelmill.decompose.record.recorder import FILE, CallRecorder, bound_arguments, tensors_of
+from kernelmill.decompose.record.types import (
+    TRAINING,
+    CaptureMode,
+    Float,
+    Int,
+    Op,
+    Record,
+    Scope,
+    Value,
+    tree_map,
+)
 from kernelmill.decompose.record.variables import variables
 from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
 NAME = "kernelmill_decomposed"
+_MODES: tuple[CaptureMode, ...] = ("fake", "real constructor", "real")
 _LARGER = (2, 3, 5, 7, 11, 13)
 LOOKED_AT = 1 << 16
 """Parameters of up to this many elements have informative initial values (a scale of ones). Tables and
 matrices are larger."""
 
 
-def capture(code: str, entry_point: str = "Model") -> Record:
+def capture(code: str) -> Record:
     """Record the model in a source, in the first capture mode that works."""
     failed: list[str] = []
-    kept: dict[str, str] = {}
-    roads = ["real", "real constructor", "fake"]
-    while roads:
-        road = roads.pop()
+    opaque: dict[str, str] = {}
+    for mode in _MODES:
         try:
-            record = _capture(code, entry_point, road, kept=kept)
-        except Refused:
+            record = _with_opaque_modules(code, mode, opaque)
+        except CannotRecord:
             raise
-        except Keep as found:
-            kept[found.path] = found.why
-            roads = ["real"]
-            continue
         except Exception as error:  # noqa: BLE001  the next mode shows whether the error is the model's own
-            failed.append(f"{road}: {where(error, FILE)}")
+            failed.append(f"{'real' if opaque else mode}: {where(error, FILE)}")
+            if opaque:
+                break  # it ran on real tensors: no other mode is left
             continue
-        finally:
-            forget(NAME)
-        _find_training(record, code, entry_point)
+        _find_training(record, code)
         _name_variables(record, code)
         record.notes.extend(failed)
-        record.notes.extend(f"{path or 'the model'} is kept whole: {why}" for path, why in kept.items())
+        record.notes.extend(f"{path or 'the model'} is kept whole: {why}" for path, why in opaque.items())
         return record
-    raise Refused(failed[-1].partition(": ")[2])
+    raise CannotRecord(failed[-1].partition(": ")[2])
 
 
-def other_shapes(record: Record, code: str, entry_point: str = "Model") -> dict[Value, tuple[int, ...]]:
+def _with_opaque_modules(code: str, mode: CaptureMode, opaque: dict[str, str]) -> Record:
+    """Record in a mode. Each opaque module that the run finds is added, and the model runs again, for real."""
+    while True:
+        try:
+            return _capture(code, "real" if opaque else mode, opaque=opaque)
+        except RetryWithOpaqueModule as found:
+            opaque[found.path] = found.why
+        finally:
+            forget(NAME)
+
+
+def other_shapes(record: Record, code: str) -> dict[Value, tuple[int, ...]]:
     """The shape of every tensor of the record when the inputs have other sizes.
 
     A size stays the same if the model accepts no other. Two sizes that are equal by chance differ there.
@@ -84,7 +101,7 @@ def other_shapes(record: Record, code: str, entry_point: str = "Model") -> dict[
             # Use another factor each time, so that an equal height and width become different.
             for new in (_LARGER[number % len(_LARGER)] * size, size >> (number + 1)):
                 tried = changes | {(at, axis): new for at in places}
-                other = _tried(code, entry_point, record, tried) if new else None
+                other = _tried(code, record, tried) if new else None
                 if other is not None:
                     changes, found = tried, other
                     number += 1
@@ -97,9 +114,9 @@ def other_shapes(record: Record, code: str, entry_point: str = "Model") -> dict[
     return {value: other.shape for value, other in pairs if other.shape is not None}
 
 
-def _tried(code: str, entry_point: str, record: Record, sizes: dict[tuple[int, int], int]) -> Record | None:
+def _tried(code: str, record: Record, sizes: dict[tuple[int, int], int]) -> Record | None:
     try:
-        other = _capture(code, entry_point, record.road, sizes)
+        other = _capture(code, record.mode, sizes)
     except Exception:  # noqa: BLE001  the model rejects these sizes, which is what is tested here
         return None
     finally:
@@ -114,7 +131,7 @@ def _name_variables(record: Record, code: str) -> None:
     """Name results as in the author's file, except inside torch modules."""
     names = variables(code)
     for op in record.root.ops():
-        found = names.get(op.place) if op.place and op.scope.own else None
+        found = names.get(op.position) if op.position and op.scope.own else None
         pairs: list[tuple[Any, str]] = []
         if isinstance(found, str):
             pairs = [(op.output, found)]
@@ -128,7 +145,7 @@ def _name_variables(record: Record, code: str) -> None:
 _LIKE_DROPOUT = ("dropout", "batch_norm", "rrelu")
 
 
-def _find_training(record: Record, code: str, entry_point: str) -> None:
+def _find_training(record: Record, code: str) -> None:
     """Replace `False` arguments that are `True` in training with `self.training`.
 
     If the model makes other calls in training, or does not run, replace each `training` argument and each
@@ -138,7 +155,7 @@ def _find_training(record: Record, code: str, entry_point: str) -> None:
     if not asked:
         return
     try:
-        found = list(_capture(code, entry_point, record.road, train=True).root.ops())
+        found = list(_capture(code, record.mode, train=True).root.ops())
     except Exception:  # noqa: BLE001  it does not run in training, or one run does not describe it
         found = []
     finally:
@@ -176,13 +193,12 @@ def _resized(args: list[Any], kwargs: dict[str, Any], sizes: dict[tuple[int, int
     return tree_map((args, kwargs), change)
 
 
-@no_shortcuts()
+@without_fast_paths()
 def _capture(
     code: str,
-    entry_point: str,
-    road: str,
+    mode: CaptureMode,
     sizes: dict[tuple[int, int], int] | None = None,
-    kept: dict[str, str] | None = None,
+    opaque: dict[str, str] | None = None,
     train: bool = False,
 ) -> Record:
     clear_caches()
@@ -190,80 +206,84 @@ def _capture(
     module = load(code, NAME, FILE)
     vars(module)["int"] = _TrackedInt
     note_constructors(module)
-    kind: Any = getattr(module, entry_point, None)
+    kind: Any = getattr(module, "Model", None)
     if nn.Module not in getattr(kind, "__mro__", ()):
-        raise Refused(f"it defines no class {entry_point} that is an nn.Module")
+        raise CannotRecord("it defines no class Model that is an nn.Module")
     if not callable(getattr(module, "get_inputs", None)):
-        raise Refused("it defines no get_inputs()")
+        raise CannotRecord("it defines no get_inputs()")
     fake = Fakes()
     with torch.no_grad():
-        with fake if road == "fake" else contextlib.nullcontext():
+        with fake if mode == "fake" else contextlib.nullcontext():
             _, init_args, init_kwargs = init_inputs(module)
             model = kind(*init_args, **init_kwargs).train(train)
             torch.manual_seed(0)  # as the proof does, in case sizes depend on values
             args, kwargs = inputs(module)
-        if road == "real constructor":
+        if mode == "real constructor":
             _make_fake(model, fake)
             args, kwargs = tree_map((args, kwargs), lambda one: _faked(one, fake))
-        with contextlib.nullcontext() if road == "real" else fake:
+        with contextlib.nullcontext() if mode == "real" else fake:
             if sizes:
                 args, kwargs = _resized(args, kwargs, sizes)
             if any(map(nn.parameter.is_lazy, (*model.parameters(), *model.buffers()))):
                 model(*args, **kwargs)  # gives lazy parameters their shapes
-            with fake.knowing():
-                return record_run(model, args, kwargs, road, kept)
+            with fake.track_constants():
+                return record_run(model, args, kwargs, mode, opaque)
 
 
-@no_shortcuts()
-def build(code: str, entry_point: str = "Model") -> list[tuple[str, torch.Tensor]]:
+@without_fast_paths()
+def build(code: str) -> list[tuple[str, torch.Tensor]]:
     """Build the model and return every tensor by path.
 
     Large parameters have no memory, if the constructor allows that; everything else is real.
     """
     try:
         with _empty_parameters():
-            return _built(code, entry_point)
+            return _built(code)
     except Exception:  # noqa: BLE001  the constructor ran before: it sets parameters to tensors of its own
-        return _built(code, entry_point)
+        return _built(code)
 
 
-def _built(code: str, entry_point: str) -> list[tuple[str, torch.Tensor]]:
+def _built(code: str) -> list[tuple[str, torch.Tensor]]:
     torch.manual_seed(0)
     try:
         module = load(code, NAME, FILE)
         _, init_args, init_kwargs = init_inputs(module)
-        return list(tensors_of(getattr(module, entry_point)(*init_args, **init_kwargs)))
+        return list(tensors_of(module.Model(*init_args, **init_kwargs)))
     finally:
         forget(NAME)
 
 
 def record_run(
-    model: nn.Module, args: list[Any], kwargs: dict[str, Any], road: str, kept: dict[str, str] | None = None
+    model: nn.Module,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    mode: CaptureMode,
+    opaque: dict[str, str] | None = None,
 ) -> Record:
     """Run a built model on its inputs, fake or real, and record it.
 
-    `kept` maps the paths of modules that are recorded as one call to the reason.
+    `opaque` maps the paths of modules that are recorded as one call to the reason.
     """
-    recorder = Recorder(model, kept or {})
+    recorder = CallRecorder(model, opaque or {})
     names = bound_arguments(model.forward, args, kwargs)
-    given = {name: tree_map(value, recorder.given(name)) for name, value in names.items()}
+    given = {name: tree_map(value, recorder.track_inputs(name)) for name, value in names.items()}
     args, kwargs = recorder.as_given(args), recorder.as_given(kwargs)
     recorder.root.args = given
-    with _calls(recorder), _whole_sequences(road != "real"), recorder:
+    with _calls(recorder), _whole_sequences(mode != "real"), recorder:
         output = model(*args, **kwargs)
     if not model.training:  # training updates statistics
-        recorder.see_that_state_stays()
+        recorder.reject_state_writes()
     root = recorder.root.items[0]
     if isinstance(root, Op):  # the whole model is kept whole
         root.scope = Scope("", type(model).__name__, None, [root])
         root = root.scope
     root.args, root.parent, root.output = given, None, recorder.results(output, root)
     if not any(True for _ in root.ops()):
-        raise Refused("its forward calls nothing of torch")
+        raise CannotRecord("its forward calls nothing of torch")
     return Record(
         root,
         recorder.inputs,
-        road,
+        mode,
         recorder.notes,
         recorder.weights,
         {n for n, _ in model.named_parameters()},
@@ -331,7 +351,7 @@ def _empty_parameters() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _calls(recorder: Recorder) -> Iterator[None]:
+def _calls(recorder: CallRecorder) -> Iterator[None]:
     """Route every module call through the recorder."""
     plain = nn.Module.__call__
 
@@ -358,4 +378,4 @@ def _whole_sequences(fake: bool) -> Iterator[None]:
             del vars(table)[name]
 
 
-__all__ = ["Float", "Refused", "capture", "record_run"]
+__all__ = ["Float", "capture", "record_run"]

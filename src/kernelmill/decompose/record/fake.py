@@ -2,7 +2,7 @@
 
 `torch.arange(n).max().item()` is the same for any input, so Python may read it. torch's own fake tensors know
 this only for single numbers made with `torch.tensor`; here every tensor constructor counts, up to `MOST`
-elements. Weights and inputs have no values, because they are created before `knowing`.
+elements. Weights and inputs have no values, because they are created before `track_constants`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_VALUES = ("aten::empty", "aten::empty_strided", "aten::empty_permuted")
 class Fakes(FakeTensorMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
-        self._knowing = False
+        self._tracking = False
         self._before: list[Any] = []
 
     def __enter__(self) -> Fakes:
@@ -38,17 +38,17 @@ class Fakes(FakeTensorMode):  # type: ignore[misc]
         torch.utils.swap_tensors = self._before.pop()
 
     @contextmanager
-    def knowing(self) -> Iterator[None]:
+    def track_constants(self) -> Iterator[None]:
         """Within this context, tensors made from constants have values."""
-        self._knowing = True
+        self._tracking = True
         try:
             yield
         finally:
-            self._knowing = False
+            self._tracking = False
 
     def may_turn_const(self, t: torch.Tensor) -> bool:
         return (
-            self._knowing
+            self._tracking
             and t.numel() <= MOST
             and t.layout is torch.strided
             and t.device.type == "cpu"
@@ -63,12 +63,12 @@ class Fakes(FakeTensorMode):  # type: ignore[misc]
             return self._dispatch(func, types, args, kwargs or {})
 
     def _dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._knowing and _leaves_values_open(func):
+        if self._tracking and _leaves_values_open(func):
             empty: Any = super().dispatch(func, types, args, kwargs)
             if isinstance(empty, FakeTensor):
                 empty.uninitialised = True
             return empty
-        if self._knowing and _makes_values(func):
+        if self._tracking and _makes_values(func):
             made: Any = super().dispatch(func, types, args, kwargs)
             if isinstance(made, FakeTensor) and made.device.type == "cpu" and made.numel() <= MOST:
                 with no_dispatch():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernelmill.decompose.record.record import Op, Record, Scope, Value, tree_map
+from kernelmill.decompose.record.types import Op, Record, Scope, Value, tree_map
 
 
 def graph_of(record: Record) -> dict[str, Any]:

@@ -1,9 +1,17 @@
-"""Modules that are kept whole, because one run of them does not describe another.
+"""Opaque modules: recorded as one call, like a leaf module in `torch.fx`, and kept whole in emitted files.
 
-A module is kept whole if its Python code reads a tensor's values, its calls return tensors whose size depends
-on values, it writes into its own state, it transforms functions (`torch.vmap`, whose calls see other shapes),
-or it runs under autocast. The smallest such module of the author's is one call in the record, if it can be
-recreated from constants; otherwise the whole model is.
+One run of such a module does not describe another. The reasons:
+
+    values read        its Python code reads a tensor's values: `if x.sum() > 0`
+    size by values     a call returns a tensor whose size depends on values: `nonzero`
+    state written      it writes into a weight or buffer, which the next run would see
+    transformed        it transforms functions (`torch.vmap`), whose calls see other shapes
+    autocast           it runs under autocast, which changes types
+    stale view         it reads a tensor after writing to it through another view
+    outside numbers    it makes many numbers without torch: a table by numpy
+
+The smallest such module of the author's is one call in the record, if it can be created again from constants;
+otherwise the whole model is.
 """
 
 from __future__ import annotations
@@ -21,11 +29,11 @@ import torch
 from torch import nn
 
 from kernelmill.decompose.literals import constant
-from kernelmill.decompose.record.record import Written
+from kernelmill.decompose.record.types import Written
 
 _MADE = "_kernelmill_made_with"
 _CONSTANTS = (int, float, str, bool, type(None))
-_LOOKS = frozenset(
+_READS_VALUES = frozenset(
     f"torch.Tensor.{name}"
     for name in [
         "item",
@@ -44,7 +52,7 @@ _SIZED_BY_VALUES = frozenset(
 )
 
 
-class Keep(Exception):
+class RetryWithOpaqueModule(Exception):
     """Restart the capture with this module as one call."""
 
     def __init__(self, path: str, why: str) -> None:
@@ -52,9 +60,9 @@ class Keep(Exception):
         self.path, self.why = path, why
 
 
-def looks(name: str) -> bool:
+def reads_values(name: str) -> bool:
     """Whether a call that returns no tensor reads a tensor's values."""
-    return name in _LOOKS or name.rpartition(".")[2] in ("equal", "allclose", "is_nonzero")
+    return name in _READS_VALUES or name.rpartition(".")[2] in ("equal", "allclose", "is_nonzero")
 
 
 def sized_by_values(name: str, args: tuple[Any, ...]) -> bool:

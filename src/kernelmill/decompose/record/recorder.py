@@ -1,7 +1,9 @@
 """Record every call into torch while a model runs, as its author wrote it. `capture` runs the model.
 
-Tensors are identified by object identity; a call that writes into one creates a new value. Not covered: a
-view that is read after its base was written through another view.
+This is a functionalization: it does what `torch.func.functionalize` does for ATen, at the level of the
+author's calls. Tensors are identified by object identity, and values are immutable. A call that writes into a
+tensor creates a new value; a write into a view is also recorded for its base (`_write_back`). A tensor that is
+read after it was written through another view makes its module opaque (see `record.keep_whole`).
 """
 
 from __future__ import annotations
@@ -24,12 +26,18 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._mode_utils import no_dispatch
 
+from kernelmill.decompose.errors import CannotRecord
 from kernelmill.decompose.record.fake import has_value, is_uninitialised
-from kernelmill.decompose.record.keep_whole import Keep, looks, made_with, sized_by_values
+from kernelmill.decompose.record.keep_whole import (
+    RetryWithOpaqueModule,
+    made_with,
+    reads_values,
+    sized_by_values,
+)
 from kernelmill.decompose.record.layers import arguments
-from kernelmill.decompose.record.record import Int, Leaf, Op, Scope, Tree, Value, tracked, tree_map
-from kernelmill.decompose.record.tensor_literals import held
-from kernelmill.decompose.record.variables import Place, Places
+from kernelmill.decompose.record.tensor_literals import tensor_expression
+from kernelmill.decompose.record.types import Int, Leaf, Op, Scope, Tree, Value, tracked, tree_map
+from kernelmill.decompose.record.variables import PositionLookup, SourcePosition
 
 FILE = "decomposed_model.py"
 MAX_OPS = 20_000
@@ -42,23 +50,19 @@ _FILLED = {
 """A part that writes only some of a new tensor also returns the rest, which must be defined."""
 
 
-class Refused(Exception):
-    """This model cannot be recorded; the message is one line."""
-
-
-class Recorder(TorchFunctionMode):  # type: ignore[misc]
-    def __init__(self, model: nn.Module, kept: dict[str, str]) -> None:
+class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
+    def __init__(self, model: nn.Module, opaque: dict[str, str]) -> None:
         super().__init__()
         self.root = Scope("", "", None)
-        self._kept, self._modules = kept, dict(model.named_modules())
+        self._opaque, self._modules = opaque, dict(model.named_modules())
         self._attributes = {path for path, _ in _attributes(model)}
         self._inside = False
-        """Whether a module that is kept whole is running."""
+        """Whether an opaque module is running."""
         self.scope = self.root
         self.notes: list[str] = []
         self.inputs: list[Value] = []
         self.weights: dict[str, Value] = {}
-        self._held: dict[str, torch.Tensor] = {}
+        self._weight_tensors: dict[str, torch.Tensor] = {}
         self.paths = {id(part): path for path, part in model.named_modules(remove_duplicate=True)}
         self._known: dict[
             int, tuple[torch.Tensor, Value]
@@ -67,16 +71,16 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         self._stale: set[int] = set()
         self._views: dict[int, tuple[torch.Tensor, Op]] = {}
         self._ops = 0
-        self._places = Places()
+        self._positions = PositionLookup()
         self._numbers: dict[int, Any] = {}
         self._layers: dict[str, tuple[dict[str, Any], dict[str, Any]] | None] = {}
         for path, tensor in tensors_of(model):
             if id(tensor) not in self._known:
                 self._know(tensor, Value("weight", path, tuple(tensor.shape), _dtype(tensor)))
             self.weights[path] = self._known[id(tensor)][1]
-            self._held[path] = tensor
+            self._weight_tensors[path] = tensor
 
-    def given(self, name: str) -> Callable[[Any], Any]:
+    def track_inputs(self, name: str) -> Callable[[Any], Any]:
         """A function that turns values of the model's argument `name` into inputs."""
         count = iter(range(1_000_000))
 
@@ -109,9 +113,9 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         self._known[id(tensor)] = tensor, value
         self._stale.discard(id(tensor))
         self._storages.setdefault(_storage(tensor), []).append(tensor)
-        if has_value(tensor) and value.dtype in _WHOLE:
+        if has_value(tensor) and value.dtype in _INTEGER_DTYPES:
             with no_dispatch():
-                value.seen = held(tensor.constant)
+                value.seen = tensor_expression(tensor.constant)
 
     def tree(self, tree: Any) -> Tree:
         return tree_map(tree, self._leaf)
@@ -122,7 +126,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
             if known is None:
                 return self._constant(one)
             if id(one) in self._stale:
-                raise self._keep("a tensor is read after it was written to through a view")
+                raise self._retry("a tensor is read after it was written to through a view")
             return known[1]
         if isinstance(one, np.ndarray | np.generic):
             return one.tolist()
@@ -147,7 +151,9 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
             return made
         known = tensor.constant if has_value(tensor) else None if isinstance(tensor, FakeTensor) else tensor
         if known is None:
-            raise Refused(f"{self._here()}a tensor of {tuple(tensor.shape)} comes from outside the model")
+            raise CannotRecord(
+                f"{self._here()}a tensor of {tuple(tensor.shape)} comes from outside the model"
+            )
         with no_dispatch():
             rows = math.isqrt(known.numel())
             numbers = known.tolist() if known.numel() <= SMALL_CONSTANT else None
@@ -162,7 +168,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         elif numbers is not None:
             made = self._made("torch.tensor", (numbers,), typed, shape, dtype)
         else:
-            raise self._keep(f"{known.numel():,} numbers are made without torch")
+            raise self._retry(f"{known.numel():,} numbers are made without torch")
         self._know(tensor, made)
         return made
 
@@ -186,33 +192,34 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         self.scope = root
         return tree_map(self.tree(output), one)
 
-    def _keep(self, why: str, scope: Scope | None = None) -> Keep:
+    def _retry(self, why: str, scope: Scope | None = None) -> RetryWithOpaqueModule:
         """Choose the smallest enclosing module that can be created again from constants."""
         why = f"{self._here()}{why}"
         inside: Scope | None = scope or self.scope
         while inside is not None and inside.path:
             part = self._modules.get(inside.path)
             if part is not None and made_with(part) is not None:
-                return Keep(inside.path, why)
+                return RetryWithOpaqueModule(inside.path, why)
             inside = inside.parent
         if made_with(self._modules[""]) is None:
-            raise Refused(f"{why}, and the model is not made from constants")
-        return Keep("", why)
+            raise CannotRecord(f"{why}, and the model is not made from constants")
+        return RetryWithOpaqueModule("", why)
 
-    def see_that_state_stays(self) -> None:
-        """Keep a module whole if it writes into a weight or buffer.
+    def reject_state_writes(self) -> None:
+        """Make a module opaque if it writes into a weight or buffer.
 
         The write persists, which a part with a copy of the tensor could not reproduce. An attribute that each
         run first overwrites (`self.hidden.copy_(hidden)`) carries nothing from run to run and is allowed.
         """
         for path, value in self.weights.items():
             now = next(
-                (known for _, (tensor, known) in self._known.items() if tensor is self._held[path]), value
+                (known for _, (tensor, known) in self._known.items() if tensor is self._weight_tensors[path]),
+                value,
             )
-            if now.op is not None and "" not in self._kept and not self._begun_anew(path, value):
-                raise self._keep(f"it writes into {path}", now.op.scope)
+            if now.op is not None and "" not in self._opaque and not self._overwritten_first(path, value):
+                raise self._retry(f"it writes into {path}", now.op.scope)
 
-    def _begun_anew(self, path: str, value: Value) -> bool:
+    def _overwritten_first(self, path: str, value: Value) -> bool:
         first = next(op for op in self.root.ops() if value in op.inputs())
         return path in self._attributes and first.short in _OVERWRITING and first.args[0] is value
 
@@ -220,14 +227,14 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         line = _line()
         return f"line {line}: " if line else ""
 
-    def _place(self) -> Place | None:
+    def _position(self) -> SourcePosition | None:
         frame = _frame()
-        return self._places.at(frame.f_code, frame.f_lasti) if frame else None
+        return self._positions.at(frame.f_code, frame.f_lasti) if frame else None
 
     def _next(self) -> int:
         self._ops += 1
         if self._ops > MAX_OPS:
-            raise Refused(f"it makes more than {MAX_OPS:,} calls")
+            raise CannotRecord(f"it makes more than {MAX_OPS:,} calls")
         return self._ops - 1
 
     # Calls into torch.
@@ -238,7 +245,7 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         name = _name(func)
         if func is F.multi_head_attention_forward:
-            with _open(), self:
+            with _bypass_torch_function(), self:
                 return func(*args, **kwargs)
         if name in ("torch.Tensor.size", "torch.Tensor.shape.__get__"):
             return self._sizes(func(*args, **kwargs), args, kwargs)
@@ -265,18 +272,17 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:
         """Make the call, and record it if it produces or writes a tensor."""
         if any(map(torch._C._functorch.is_functorch_wrapped_tensor, _flat((args, kwargs)))):
-            raise self._keep("a function is transformed (vmap, grad)")
+            raise self._retry("a function is transformed (vmap, grad)")
         before = {id(one): one._version for one in _flat((args, kwargs))}
         noted = self.tree(args), self.tree(kwargs)
-        if leaf is not None and leaf.kept:
+        if leaf is not None and leaf.opaque_reason:
             for one in _flat((args, kwargs)):
-                if not isinstance(one, FakeTensor) and _dtype(one) in _WHOLE:
-                    self._known[id(one)][1].seen = held(one)
+                if not isinstance(one, FakeTensor) and _dtype(one) in _INTEGER_DTYPES:
+                    self._known[id(one)][1].seen = tensor_expression(one)
         output = func(*args, **kwargs)
-        if "dropout" in name.lower() and isinstance(output, torch.Tensor) and id(output) in before:
-            output = output.view_as(output)  # a no-op now, but not in training
-        if leaf is not None and leaf.kept and any(id(one) in before for one in _flat(output)):
-            # It may return its input unchanged only in this run.
+        may_differ = "dropout" in name.lower() or (leaf is not None and leaf.opaque_reason)
+        if may_differ and any(id(one) in before for one in _flat(output)):
+            # It may return its input unchanged only in this run (a dropout: only in eval mode).
             output = tree_map(
                 output,
                 lambda one: one.view_as(one) if isinstance(one, torch.Tensor) and id(one) in before else one,
@@ -286,18 +292,18 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         if args and any(one is args[0] for one in written):
             written = [args[0]]  # views of it count as written, too
         if not made and not written:
-            if looks(name) and not all(map(has_value, _flat((args, kwargs)))):
-                raise self._keep(f"Python looks at a tensor's values ({name.rpartition('.')[2]})")
+            if reads_values(name) and not all(map(has_value, _flat((args, kwargs)))):
+                raise self._retry(f"Python looks at a tensor's values ({name.rpartition('.')[2]})")
             return output
         same = [one for one in made if id(one) in before]
         if made and len(same) == len(made) and not written:
             return output  # nothing happened: `x.contiguous()`, `x.to(x.dtype)`
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            raise self._keep("autocast changes types")
+            raise self._retry("autocast changes types")
         if leaf is None and sized_by_values(name, args):
-            raise self._keep(f"a size depends on a tensor's values ({name.rpartition('.')[2]})")
+            raise self._retry(f"a size depends on a tensor's values ({name.rpartition('.')[2]})")
         name = _FILLED.get(name, name)
-        op = Op(self._next(), name, *noted, self.scope, _line(), module=leaf, place=self._place())
+        op = Op(self._next(), name, *noted, self.scope, _line(), module=leaf, position=self._position())
         self.scope.items.append(op)
         for tensor in written:
             for other in self._storages.get(_storage(tensor), []):
@@ -355,9 +361,9 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         if self._inside:
             return plain(part, *args, **kwargs)
         with torch._C.DisableTorchFunction():  # calls made here are not the model's
-            leaf = self._layer(part) or self._kept_whole(part)
+            leaf = self._layer(part) or self._opaque_leaf(part)
             if leaf is not None:
-                self._inside = bool(leaf.kept)
+                self._inside = bool(leaf.opaque_reason)
                 try:
                     return self.call(f"torch.nn.{leaf.kind}", partial(plain, part), args, kwargs, leaf)
                 finally:
@@ -376,12 +382,12 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
             scope.output = self.tree(output)
         return output
 
-    def _kept_whole(self, part: nn.Module) -> Leaf | None:
+    def _opaque_leaf(self, part: nn.Module) -> Leaf | None:
         path = self.paths.get(id(part))
-        if path not in self._kept or self._modules[path] is not part:
+        if path not in self._opaque or self._modules[path] is not part:
             return None
         weights = {name: self._known[id(tensor)][1] for name, tensor in tensors_of(part)}
-        return Leaf(path, type(part).__name__, made_with(part) or {}, {}, weights, None, self._kept[path])
+        return Leaf(path, type(part).__name__, made_with(part) or {}, {}, weights, None, self._opaque[path])
 
     def _layer(self, part: nn.Module) -> Leaf | None:
         path = self.paths.get(id(part))
@@ -402,13 +408,13 @@ class Recorder(TorchFunctionMode):  # type: ignore[misc]
         return Leaf(path, type(part).__name__, *known, weights, other)
 
 
-_WHOLE = ("int64", "int32", "int16", "int8", "uint8")
+_INTEGER_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
 _OVERWRITING = ("copy_", "zero_", "fill_")
 _SHAPING = ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as")
 
 
 @contextlib.contextmanager
-def _open() -> Iterator[None]:
+def _bypass_torch_function() -> Iterator[None]:
     """Within this context, a composed function runs its own code instead of dispatching to the mode."""
     names: Any = F
     plain = names.has_torch_function

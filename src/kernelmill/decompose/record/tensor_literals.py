@@ -12,7 +12,7 @@ _FROM_ZERO = 0.5
 """A parameter whose mean is closer to zero than this has no sign of its own."""
 
 
-def held(tensor: torch.Tensor) -> str | None:
+def tensor_expression(tensor: torch.Tensor) -> str | None:
     """An expression for a tensor that is not a parameter; None if any numbers of its shape will do."""
     shape, dtype = tuple(tensor.shape), tensor.dtype
     if not tensor.numel():

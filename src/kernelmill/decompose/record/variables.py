@@ -11,13 +11,13 @@ from types import CodeType
 
 from kernelmill.base.python_text import parse_module
 
-Place = tuple[int | None, int | None, int | None, int | None]
+SourcePosition = tuple[int | None, int | None, int | None, int | None]
 """First line, last line, first column, last column."""
 
 
-def variables(code: str) -> dict[Place, str | list[str]]:
+def variables(code: str) -> dict[SourcePosition, str | list[str]]:
     """Map the position of each assigned expression to its variable, or to several if it is unpacked."""
-    found: dict[Place, str | list[str]] = {}
+    found: dict[SourcePosition, str | list[str]] = {}
     for node in ast.walk(parse_module(code)):
         match node:
             case (
@@ -26,11 +26,11 @@ def variables(code: str) -> dict[Place, str | list[str]]:
             ):
                 _assigned(target, value, found)
             case ast.AugAssign(target=target):
-                found[_place(node)] = _name(target)
-    return {place: name for place, name in found.items() if name}
+                found[_position(node)] = _name(target)
+    return {position: name for position, name in found.items() if name}
 
 
-def _assigned(target: ast.expr, value: ast.expr, found: dict[Place, str | list[str]]) -> None:
+def _assigned(target: ast.expr, value: ast.expr, found: dict[SourcePosition, str | list[str]]) -> None:
     match target, value:
         case ast.Tuple(elts=targets) | ast.List(elts=targets), ast.Tuple(elts=values) | ast.List(elts=values):
             if len(targets) == len(values):
@@ -40,11 +40,11 @@ def _assigned(target: ast.expr, value: ast.expr, found: dict[Place, str | list[s
             _assigned(target, one, found)
             _assigned(target, other, found)
         case ast.Tuple(elts=targets) | ast.List(elts=targets), _:
-            found[_place(value)] = [_name(one) for one in targets]
+            found[_position(value)] = [_name(one) for one in targets]
         case ast.Subscript(), _:  # the item is written once its value exists
-            found[_place(target)] = _name(target)
+            found[_position(target)] = _name(target)
         case _:
-            found[_place(value)] = _name(target)
+            found[_position(value)] = _name(target)
 
 
 def _name(target: ast.expr) -> str:
@@ -57,17 +57,17 @@ def _name(target: ast.expr) -> str:
     return ""
 
 
-def _place(node: ast.expr | ast.stmt) -> Place:
+def _position(node: ast.expr | ast.stmt) -> SourcePosition:
     return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 
-class Places:
+class PositionLookup:
     """Looks up the source position of a frame."""
 
     def __init__(self) -> None:
-        self._of: dict[CodeType, list[Place]] = {}
+        self._of: dict[CodeType, list[SourcePosition]] = {}
 
-    def at(self, code: CodeType, instruction: int) -> Place:
+    def at(self, code: CodeType, instruction: int) -> SourcePosition:
         """`instruction` is the frame's `f_lasti`."""
         if code not in self._of:
             self._of[code] = list(code.co_positions())

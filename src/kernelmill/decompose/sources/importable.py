@@ -150,7 +150,9 @@ def parsed_inputs(text: str, assumptions: list[str]) -> list[Given]:
             continue
         dtype = DTYPES.get(tensor["dtype"])
         if dtype is None:
-            raise SourceError(f"--inputs {piece}: {tensor['dtype']} is no type: {', '.join(DTYPES)}")
+            raise SourceError(
+                f"--inputs {piece}: unknown type {tensor['dtype']}; expected one of {', '.join(DTYPES)}"
+            )
         shape = [_size(word.strip(), piece, sizes) for word in tensor["sizes"].split(",") if word.strip()]
         below = int(tensor["below"]) if tensor["below"] else None
         if below is None and dtype.lstrip("u").startswith("int"):
@@ -165,7 +167,7 @@ def _size(word: str, piece: str, sizes: dict[str, int]) -> int:
     if word.isascii() and word.isdigit():
         return int(word)
     if not word.isidentifier():
-        raise SourceError(f"--inputs {piece}: {word!r} is no size: expected a number or a name")
+        raise SourceError(f"--inputs {piece}: invalid size {word!r}; expected a number or a name")
     return sizes.setdefault(word, SIZES.get(word.lower(), OTHER_SIZE))
 
 

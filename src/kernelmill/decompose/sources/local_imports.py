@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernelmill.base.python_text import parse_module
-from kernelmill.decompose.model_folder import Unusable
+from kernelmill.decompose.errors import BadSource
 from kernelmill.evaluate.task import offline_models
 
 MAX_LOCAL = 4 << 20
@@ -53,7 +53,7 @@ _sys.meta_path.insert(0, _Local())
 def with_local_modules(code: str, folder: Path, title: str) -> str:
     """The source together with the modules that it imports from its folder or its package.
 
-    Unchanged if there are none. Raises `Unusable`.
+    Unchanged if there are none. Raises `BadSource`.
     """
     root, package = _package(code, folder)
     found = local_modules(code, [folder, root], package)
@@ -85,10 +85,10 @@ def local_modules(code: str, roots: list[Path], package: str = "") -> dict[str, 
                 file = None if name in found else module_file(name, roots)
                 if file is None:
                     continue
-                found[name] = _read(file)
+                found[name] = read_source(file, f"it imports {file}, which")
                 total += len(found[name])
                 if total > MAX_LOCAL:
-                    raise Unusable(f"the local modules that it imports have more than {MAX_LOCAL >> 20} MB")
+                    raise BadSource(f"the local modules that it imports have more than {MAX_LOCAL >> 20} MB")
                 todo.append((found[name], name if file.name == "__init__.py" else name.rpartition(".")[0]))
     # A folder without __init__.py is a package too.
     for name in list(found):
@@ -145,16 +145,20 @@ def _imported(code: str, package: str) -> Iterator[str]:
                 yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
 
-def _read(file: Path) -> str:
+def read_source(file: Path, subject: str) -> str:
+    """The text of a source that parses. Raises `BadSource`, with the `subject` of its sentence."""
     try:
         text = file.read_bytes().decode("utf-8").removeprefix("\ufeff")
         parse_module(text)
     except OSError as error:
-        raise Unusable(f"it imports {file}, which cannot be read ({error.strerror})") from None
+        raise BadSource(f"{subject} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise Unusable(f"it imports {file}, which is not UTF-8") from None
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise Unusable(f"it imports {file}, which does not parse: {error}") from None
+        raise BadSource(f"{subject} is not UTF-8") from None
+    except SyntaxError as error:
+        line = f" (line {error.lineno})" if error.lineno else ""
+        raise BadSource(f"{subject} does not parse: {error.msg}{line}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise BadSource(f"{subject} does not parse: {error}") from None
     return text
 
 

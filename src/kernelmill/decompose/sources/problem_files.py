@@ -31,7 +31,7 @@ class ModelFile(NamedTuple):
         )
 
     @property
-    def place(self) -> str:
+    def output_path(self) -> str:
         """Its folder in the output."""
         return f"{f'level{self.level}' if self.level is not None else UNKNOWN}/{self.name}"
 

@@ -40,11 +40,11 @@ def imported(code: str) -> set[str]:
     return found
 
 
-def standing_alone(code: str, entry_point: str) -> str | None:
+def standing_alone(code: str) -> str | None:
     """The source, cut to what its model uses if the rest needs more than torch; None if the model does."""
     if imported(code) <= ALLOWED:
         return code
-    needed = _needed(code, [entry_point, "get_inputs", "get_init_inputs"])
+    needed = _needed(code, ["Model", "get_inputs", "get_init_inputs"])
     text = "\n\n\n".join(_text(code, node) for node in needed) + "\n"
     return text if imported(text) <= ALLOWED else None
 

@@ -15,7 +15,7 @@ from typing import Any
 from kernelmill.decompose.cut.kinds import snake
 from kernelmill.decompose.cut.partition import Part
 from kernelmill.decompose.literals import constant
-from kernelmill.decompose.record.record import Leaf, Written
+from kernelmill.decompose.record.types import Leaf, Written
 from kernelmill.decompose.write.literals import OF_MODULES, numbered
 
 
@@ -35,7 +35,7 @@ class Weight:
 _DRAWN = {0: "torch.randn({})", 1: "torch.rand({}) + 0.5", -1: "-torch.rand({}) - 0.5"}
 
 
-class Held:
+class ClassState:
     def __init__(self, part: Part, weights: dict[str, Weight]) -> None:
         self._made = weights
         self._by_type = part.level in ("kernel", "fusion")
@@ -53,7 +53,7 @@ class Held:
         """The constructor's arguments with their values."""
         self.weights: dict[str, str] = {}
         """Maps each weight's path in the class to its path in the model."""
-        self.kept: list[str] = []
+        self.source_classes: list[str] = []
         """Classes of the source that it uses unchanged."""
 
     def name_of(self, path: str) -> str | None:
@@ -66,7 +66,7 @@ class Held:
             self.layer(self._owners[path])
         return self._found(path) or self._weight(path)
 
-    def place(self) -> str:
+    def device_buffer(self) -> str:
         """An empty buffer that moves with the module.
 
         It gives the device for a part that receives no tensor.
@@ -90,8 +90,10 @@ class Held:
         args += [f"{option}={constant(value)}" for option, value in leaf.options.items()]
         if leaf.dtype:
             args.append(f"dtype=torch.{leaf.dtype}")
-        made = leaf.kind if leaf.kept else f"nn.{leaf.kind}"
-        self.kept += [leaf.kind, *_needs(list(leaf.required.values()))] if leaf.kept else []
+        made = leaf.kind if leaf.opaque_reason else f"nn.{leaf.kind}"
+        self.source_classes += (
+            [leaf.kind, *_needs(list(leaf.required.values()))] if leaf.opaque_reason else []
+        )
         self.init.append(f"self.{name} = {made}({', '.join(args)})")
         for weight, value in leaf.weights.items():
             tied = self._found(value.name)

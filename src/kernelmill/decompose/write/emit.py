@@ -18,8 +18,8 @@ import torch
 from kernelmill.decompose.cut.kinds import short_of, title_of
 from kernelmill.decompose.cut.partition import Part
 from kernelmill.decompose.literals import RESERVED, constant
-from kernelmill.decompose.record.record import TRAINING, Float, Int, Op, Tree, Value, values_of
-from kernelmill.decompose.write.class_body import Held, Weight
+from kernelmill.decompose.record.types import TRAINING, Float, Int, Op, Tree, Value, values_of
+from kernelmill.decompose.write.class_body import ClassState, Weight
 from kernelmill.decompose.write.literals import Shapes, both, names_of_inputs, numbered, sized
 
 _OPERATORS = {
@@ -66,7 +66,7 @@ class Made:
     imports: set[str] = field(default_factory=set)
     unknown: bool = False
     """Whether it uses a size of a tensor that is not in this part."""
-    kept: list[str] = field(default_factory=list)
+    source_classes: list[str] = field(default_factory=list)
     """Classes of the source that it uses unchanged."""
     sizes: list[tuple[Value, int]] = field(default_factory=list)
     """Sizes passed after its inputs: the tensor and the axis of each."""
@@ -84,13 +84,13 @@ class Writer:
         self._other = other or {}
         self._authors_names = part.level in ("layer", "model") and not part.crowded
         self._taken: set[str] = set(RESERVED)
-        self._class = Held(part, weights)
+        self._class = ClassState(part, weights)
         self._imports: set[str] = set()
         self._sizes: dict[tuple[Value, int], str] = {}
         self.unknown = False
         """Whether a size of a tensor that is not in this part was needed."""
         self._names: dict[Value, str] = {}
-        self._held: dict[str, Value] = {}
+        self._value_of_variable: dict[str, Value] = {}
         """What each variable currently holds."""
         self._last: dict[Value, Op] = {value: op for op in part.ops for value in op.inputs()}
         self._last_sized = {value: op.index for op in part.ops for value in sized((op.args, op.kwargs))}
@@ -122,7 +122,7 @@ class Writer:
             self._class.weights,
             self._imports,
             self.unknown,
-            self._class.kept,
+            self._class.source_classes,
             list(self._sizes),
         )
 
@@ -202,7 +202,7 @@ class Writer:
         return self._fresh(op, value)
 
     def _name(self, value: Value, name: str) -> str:
-        self._names[value], self._held[name] = name, value
+        self._names[value], self._value_of_variable[name] = name, value
         return name
 
     def _read_size_later(self, value: Value, op: Op) -> bool:
@@ -226,7 +226,7 @@ class Writer:
 
     def _ends(self, name: str, op: Op) -> bool:
         """Whether the result of this call may overwrite a variable."""
-        held = self._held.get(name)
+        held = self._value_of_variable.get(name)
         if held is None or held.shape is None or held in self._part.outputs:
             return False
         last = self._last[held].index if held in self._last else -1
@@ -236,7 +236,7 @@ class Writer:
 
     def _is_over(self, name: str, op: Op) -> bool:
         """Whether nothing reads a variable from this call on. Without reuse, it would keep its memory."""
-        held = self._held.get(name)
+        held = self._value_of_variable.get(name)
         return (
             held is not None
             and held not in self._given
@@ -279,7 +279,7 @@ class Writer:
             return f"-{self._operand(args[0])}"
         if method and short == "__invert__":
             return f"~{self._operand(args[0])}"
-        kwargs = self._kept(op)
+        kwargs = self._emitted_kwargs(op)
         if method:
             if not hasattr(torch.Tensor, short):  # only an in-place variant exists: `fill_`, `copy_`
                 short = f"clone().{op.short}"
@@ -302,7 +302,7 @@ class Writer:
                 return text
         raise ValueError(f"{name} cannot be written as a call")
 
-    def _kept(self, op: Op) -> dict[str, Any]:
+    def _emitted_kwargs(self, op: Op) -> dict[str, Any]:
         """The keyword arguments, without those that have no effect or are specific to this machine."""
         found = {}
         for name, value in op.kwargs.items():
@@ -354,7 +354,7 @@ class Writer:
         if isinstance(tree, torch.device):
             # Whatever the device was here, a part runs on that of its inputs.
             some = next((name for value, name in self._names.items() if value.shape is not None), None)
-            return f"{some or f'self.{self._class.place()}'}.device"
+            return f"{some or f'self.{self._class.device_buffer()}'}.device"
         if isinstance(tree, torch.Size | tuple):
             inner = ", ".join(self._text(item) for item in tree)
             return f"({inner},)" if len(tree) == 1 else f"({inner})"
@@ -380,7 +380,7 @@ class Writer:
         if sign == "size":
             value, axis = parts
             name = self._names.get(value, "")
-            if self._held.get(name) is value:
+            if self._value_of_variable.get(name) is value:
                 return f"{name}.shape[{axis}]"
             self.unknown = True
             return self._same_size(value, axis)
@@ -398,7 +398,7 @@ class Writer:
         """An expression for a size of a tensor that is not in this part."""
         wanted = both(value, axis, self._other)
         if wanted[0] != wanted[1]:
-            for name, held in self._held.items():
+            for name, held in self._value_of_variable.items():
                 for place in range(len(held.shape or ())):
                     if both(held, place, self._other) == wanted:
                         return f"{name}.shape[{place}]"

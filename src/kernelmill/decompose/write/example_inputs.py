@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from kernelmill.decompose.cut.kinds import kind_of, short_of
+from kernelmill.decompose.cut.kinds import fusion_role, short_of
 from kernelmill.decompose.cut.partition import Part
 from kernelmill.decompose.literals import constant
-from kernelmill.decompose.record.record import Value, values_of
+from kernelmill.decompose.record.types import Op, Value, values_of
 
-_NAMES = {
-    "makes": """
-    relu ReLU relu6 ReLU6 sigmoid Sigmoid exp abs square softplus Softplus hardsigmoid Hardsigmoid sqrt rsqrt softmax Softmax norm
-    vector_norm var std cdist rand rand_like ones ones_like eye
-""",
-    "keeps": """
-    mean sum amax amin max min cumsum cumprod prod mul div add true_divide __truediv__ __rtruediv__ reciprocal maximum pow __pow__
-    cat stack index_select gather repeat repeat_interleave clamp flip roll dropout
-""",
-}
-_POSITIVE, _STAYS_POSITIVE = (frozenset(names.split()) for names in _NAMES.values())
-"""Operations whose results are never negative, and those that keep non-negative inputs non-negative."""
-_OF_POSITIVE = frozenset(
+_NON_NEGATIVE_RESULT = frozenset([
+    "relu", "ReLU", "relu6", "ReLU6", "sigmoid", "Sigmoid", "exp", "abs", "square", "softplus", "Softplus",
+    "hardsigmoid", "Hardsigmoid", "sqrt", "rsqrt", "softmax", "Softmax", "norm", "vector_norm", "var", "std",
+    "cdist", "rand", "rand_like", "ones", "ones_like", "eye",
+])  # fmt: skip
+"""Operations whose results are never negative."""
+_PRESERVES_NON_NEGATIVE = frozenset([
+    "mean", "sum", "amax", "amin", "max", "min", "cumsum", "cumprod", "prod", "mul", "div", "add",
+    "true_divide", "__truediv__", "__rtruediv__", "reciprocal", "maximum", "pow", "__pow__", "cat", "stack",
+    "index_select", "gather", "repeat", "repeat_interleave", "clamp", "flip", "roll", "dropout",
+])  # fmt: skip
+"""Operations that keep non-negative inputs non-negative."""
+_NEEDS_NON_NEGATIVE = frozenset(
     ["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "log_", "sqrt_", "rsqrt_", "lgamma"]
 )
 """Operations that are undefined for negative numbers."""
@@ -30,7 +31,7 @@ _FAR = 12
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 
-def given(part: Part, value: Value) -> str:
+def example_input(part: Part, value: Value) -> str:
     """An expression for an input of a part, with values like those it gets inside the model."""
     if value.shape is None:
         return constant(value.example)
@@ -45,7 +46,7 @@ def given(part: Part, value: Value) -> str:
             return f"torch.softmax(torch.randn({shape}{typed}), dim=-1)"
         if (bound := _bound_as_integer(part, value)) is not None:
             return f"torch.randint(0, {bound}, {sizes}, dtype=torch.{value.dtype})"
-        positive = _is_positive(value) or _has_to_be_positive(part, value)
+        positive = _is_non_negative(value) or _needs_non_negative(part, value)
         return f"torch.{'rand' if positive else 'randn'}({shape}{typed})"
     if bags := next((op for op in part.ops if op.module and op.module.kind == "EmbeddingBag"), None):
         indices, *offsets = bags.args
@@ -60,7 +61,7 @@ def given(part: Part, value: Value) -> str:
 
 def _maker(value: Value) -> str:
     """The operation that made the values, ignoring layout changes."""
-    while value.op is not None and kind_of(value.op) == "layout":
+    while value.op is not None and fusion_role(value.op) == "layout":
         sources = [one for one in value.op.inputs() if one.kind == "result"]
         if len(sources) != 1:
             break
@@ -68,7 +69,7 @@ def _maker(value: Value) -> str:
     return short_of(value.op) if value.op is not None else ""
 
 
-def _is_positive(tree: Any, far: int = _FAR) -> bool:
+def _is_non_negative(tree: Any, far: int = _FAR) -> bool:
     """Whether it is known to contain no negative number."""
     if not isinstance(tree, Value):
         return isinstance(tree, int | float) and tree >= 0
@@ -76,7 +77,7 @@ def _is_positive(tree: Any, far: int = _FAR) -> bool:
     if op is None:
         return tree.shape is None and isinstance(tree.example, int | float) and tree.example >= 0
     short = short_of(op)
-    if short in _POSITIVE:
+    if short in _NON_NEGATIVE_RESULT:
         return True
     if short in ("clamp", "clamp_min", "clip") and _floor(op) >= 0:
         return True
@@ -84,13 +85,13 @@ def _is_positive(tree: Any, far: int = _FAR) -> bool:
         return True
     if short in ("mul", "__mul__") and op.args[0] is op.args[1]:
         return True
-    if far == 0 or not (kind_of(op) == "layout" or short in _STAYS_POSITIVE):
+    if far == 0 or not (fusion_role(op) == "layout" or short in _PRESERVES_NON_NEGATIVE):
         return False
     if short in ("cat", "stack"):
-        return all(_is_positive(one, far - 1) for one in op.args[0])
+        return all(_is_non_negative(one, far - 1) for one in op.args[0])
     sources = [one for one in op.args if isinstance(one, Value) and one.shape is not None]
     numbers = op.args[1:2] if short in ("add", "mul", "div", "maximum") else ()
-    return bool(sources) and all(_is_positive(one, far - 1) for one in (*sources, *numbers))
+    return bool(sources) and all(_is_non_negative(one, far - 1) for one in (*sources, *numbers))
 
 
 def _floor(op: Any) -> float:
@@ -99,47 +100,52 @@ def _floor(op: Any) -> float:
     return float(least) if isinstance(least, int | float) else float("-inf")
 
 
-def _has_to_be_positive(part: Part, value: Value) -> bool:
-    """Whether the part takes a logarithm or root of it, or of sums and means of it."""
+def _consumers(
+    part: Part, value: Value, passed_on: Callable[[Op], set[Value]]
+) -> Iterator[tuple[Op, set[Value]]]:
+    """The calls of a part that read a value, directly or after calls that pass it on.
+
+    With each call come all values that the value was passed on as. `passed_on` returns those that a call adds.
+    """
     same = {value}
     for op in part.ops:
-        if not same & set(op.inputs()):
-            continue
-        short = short_of(op)
-        if short in _OF_POSITIVE:
-            return True
-        if kind_of(op) == "layout" or short in _STAYS_POSITIVE:
-            same |= {
-                one for one in op.outputs() if not _is_positive(one)
-            }  # the mean of squares accepts any number
-    return False
+        if same & set(op.inputs()):
+            yield op, same
+            same |= passed_on(op)
+
+
+def _laid_out(op: Op) -> set[Value]:
+    """The results of a layout change, which are its input's values; nothing for other calls."""
+    return set(op.outputs()) if fusion_role(op) == "layout" else set()
+
+
+def _needs_non_negative(part: Part, value: Value) -> bool:
+    """Whether the part takes a logarithm or root of it, or of sums and means of it."""
+
+    def passed_on(op: Op) -> set[Value]:
+        keeps = fusion_role(op) == "layout" or short_of(op) in _PRESERVES_NON_NEGATIVE
+        # The mean of squares accepts any number.
+        return {one for one in op.outputs() if not _is_non_negative(one)} if keeps else set()
+
+    return any(short_of(op) in _NEEDS_NON_NEGATIVE for op, _ in _consumers(part, value, passed_on))
 
 
 def _bound_as_integer(part: Part, value: Value) -> int | None:
     """The index bound of a float input that the part converts to integers; None if it does not."""
-    same = {value}
-    for op in part.ops:
-        if not same & set(op.inputs()):
-            continue
+    for op, _ in _consumers(part, value, _laid_out):
         integers = [one for one in op.outputs() if one.dtype in ("int64", "int32")]
         if integers and short_of(op) in _TO_INTEGERS:
             return _bound(part, integers[0])
-        if kind_of(op) == "layout":
-            same |= set(op.outputs())
     return None
 
 
 def _bound(part: Part, value: Value) -> int | None:
     """The exclusive upper bound that keeps indices valid for everything they index."""
-    same = {value}
-    found = []
-    for op in part.ops:
-        if not same & set(op.inputs()):
-            continue
-        if kind_of(op) == "layout":
-            same |= set(op.outputs())
-        else:
-            found.append(_bound_of(op, short_of(op), same))
+    found = [
+        _bound_of(op, short_of(op), same)
+        for op, same in _consumers(part, value, _laid_out)
+        if fusion_role(op) != "layout"
+    ]
     return min((bound for bound in found if bound), default=None)
 
 

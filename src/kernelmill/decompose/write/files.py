@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
 
-from kernelmill.decompose.cut.kinds import kind_of, title_of
+from kernelmill.decompose.cut.kinds import fusion_role, title_of
 from kernelmill.decompose.cut.partition import Part
 from kernelmill.decompose.levels import FOLDERS
 from kernelmill.decompose.literals import constant
-from kernelmill.decompose.record.record import Record, Value
+from kernelmill.decompose.record.types import Record, Value
 from kernelmill.decompose.sources.source_parts import own_classes, own_inputs
 from kernelmill.decompose.write.class_body import Weight
 from kernelmill.decompose.write.emit import Made, Writer
-from kernelmill.decompose.write.example_inputs import given
+from kernelmill.decompose.write.example_inputs import example_input
 from kernelmill.decompose.write.literals import OF_MODULES, Shapes, both, names_of_inputs, numbered
 from kernelmill.decompose.write.naming import class_name, file_name, plain, same_for_all
 from kernelmill.decompose.write.parents import Names
@@ -46,7 +46,7 @@ if __name__ == "__main__":
 
 
 @dataclass(eq=False)
-class Node:
+class EmittedPart:
     """A distinct piece of work, with its first instance."""
 
     id: str
@@ -54,7 +54,7 @@ class Node:
     made: Made
     text: str
     instances: int = 0
-    children: list[Node] = field(default_factory=list)
+    children: list[EmittedPart] = field(default_factory=list)
     attributes: list[str] = field(default_factory=list)
     """The attribute of each child instance in the step's parent."""
     step: str | None = None
@@ -81,11 +81,11 @@ class Files:
     ) -> None:
         self._record, self._root, self._source = record, root, source
         self._weights, self._other = weights, other
-        self._nodes: dict[Any, Node] = {}
-        self._of: dict[Part, Node] = {}
+        self._nodes: dict[Any, EmittedPart] = {}
+        self._of: dict[Part, EmittedPart] = {}
         self._made: dict[Part, Made] = {}
         self._ids: Counter[str] = Counter()
-        self._steps: list[Node] = []
+        self._steps: list[EmittedPart] = []
 
     def unknown_sizes(self) -> bool:
         """Whether a part needs a size of a tensor that it does not have."""
@@ -114,7 +114,7 @@ class Files:
 
     # ------------------------------------------------------------------------------------------------ nodes
 
-    def _node(self, part: Part) -> Node:
+    def _node(self, part: Part) -> EmittedPart:
         made = self._written(part)
         dtypes = tuple(value.dtype for value in part.inputs)
         shapes = tuple(value.shape for value in part.inputs)
@@ -123,12 +123,12 @@ class Files:
             key = (*key, shapes)
         node = self._nodes.get(key)
         if node is None:
-            node = self._nodes[key] = Node(self._name(part, made), part, made, "")
+            node = self._nodes[key] = EmittedPart(self._name(part, made), part, made, "")
             node.children = list(dict.fromkeys(self._node(child) for child in part.children))
             if (
                 part is self._root
                 and self._source.alone is not None
-                and (part.level == "model" or self._single() or self._kept())
+                and (part.level == "model" or self._single() or self._model_is_opaque())
             ):
                 node.text = self._source.alone
             else:
@@ -143,7 +143,7 @@ class Files:
         self._of[part] = node
         return node
 
-    def _kept(self) -> bool:
+    def _model_is_opaque(self) -> bool:
         """Whether the whole model is one call of its own source."""
         return any(op.module is not None and op.module.path == "" for op in self._root.ops)
 
@@ -170,7 +170,7 @@ class Files:
             self._count(child)
 
     def _name(self, part: Part, made: Made) -> str:
-        if part.level == "model" or (part is self._root and self._kept()):
+        if part.level == "model" or (part is self._root and self._model_is_opaque()):
             base = plain(self._source.name)
         else:
             base = file_name(self._title(part), part, made)
@@ -195,7 +195,7 @@ class Files:
             inputs = own.text
             imports += [line for line in own.imports if line not in imports]
         else:
-            listed = [given(part, value) for value in part.inputs] + [
+            listed = [example_input(part, value) for value in part.inputs] + [
                 str(both(*one, {})[0]) for one in made.sizes
             ]
             inputs = f"def get_inputs():\n    return [{', '.join(listed)}]\n"
@@ -203,16 +203,18 @@ class Files:
         expected = ", ".join(f"({constant(value.shape)}, torch.{value.dtype})" for value in part.outputs)
         run = _RUN.replace("EXPECTED", f"[{expected}]")
         body = made.body
-        if made.kept:
-            source = own_classes(self._source.code, made.kept)
+        if made.source_classes:
+            source = own_classes(self._source.code, made.source_classes)
             if source is None:
-                why = next(op.module.kept for op in part.ops if op.module and op.module.kept)
-                raise ValueError(f"{made.kept[0]} is kept whole and needs more than torch; {why}")
+                why = next(
+                    op.module.opaque_reason for op in part.ops if op.module and op.module.opaque_reason
+                )
+                raise ValueError(f"{made.source_classes[0]} is kept whole and needs more than torch; {why}")
             imports += [line for line in source.imports if line not in imports]
             body = f"{source.text}\n\n{body}"
         return "\n".join(imports) + f"\n\n\n{body}\n\n{inputs}\n\n{init}{run}"
 
-    def _with_header(self, node: Node) -> str:
+    def _with_header(self, node: EmittedPart) -> str:
         if node.text is self._source.alone:
             return node.text
         part = node.part
@@ -241,11 +243,11 @@ class Files:
     # ------------------------------------------------------------------------------- parents made of children
 
     def _refactored(
-        self, node: Node, children: list[Part], package: str, whole: bool = False
+        self, node: EmittedPart, children: list[Part], package: str, whole: bool = False
     ) -> tuple[str, dict[str, str]]:
         """A parent that only calls its children, and the model tensor of each weight."""
         structured = whole or node.text is self._source.alone
-        classes: dict[Node, str] = {}
+        classes: dict[EmittedPart, str] = {}
         attributes: dict[tuple[Any, ...], str] = {}
         taken = set(OF_MODULES)
         init: list[str] = []
@@ -271,7 +273,7 @@ class Files:
                 node.attributes.append(attributes[bound])
             body.append(names.call(attributes[bound], child))
         body.append(names.closing())
-        if whole and self._kept():  # it has the inputs and outputs of the model
+        if whole and self._model_is_opaque():  # it has the inputs and outputs of the model
             (attribute,) = attributes.values()
             weights = {f"{attribute}.{path}": path for path in weights.values()}
             given = ", ".join(f"{name}={name}" for name in names.signature)
@@ -300,7 +302,7 @@ class Files:
         ]
         return "\n".join(lines) + "\n" + (_COMPOSITION if whole else ""), weights
 
-    def _as_named(self, node: Node, weights: dict[str, str]) -> dict[str, str]:
+    def _as_named(self, node: EmittedPart, weights: dict[str, str]) -> dict[str, str]:
         """The weight map with the names that the step's original uses."""
         if node.text is self._source.alone:
             return weights
@@ -309,7 +311,7 @@ class Files:
 
     # ----------------------------------------------------------------------------------------------- the tree
 
-    def _tree(self, root: Node) -> dict[str, Any]:
+    def _tree(self, root: EmittedPart) -> dict[str, Any]:
         nodes = list(self._nodes.values())
         levels = Counter(node.part.level for node in nodes)
         return {
@@ -324,14 +326,14 @@ class Files:
                 "verification_status": "NOT_RUN",
                 "root": root.id,
                 "classification": {"level": root.part.level, "reason": root.part.why},
-                "capture": {"road": self._record.road, "notes": self._record.notes},
+                "capture": {"road": self._record.mode, "notes": self._record.notes},
                 "assumptions": [],
             },
             "nodes": {node.id: self._entry(node) for node in nodes},
             "data_flow": list(self._flow()),
         }
 
-    def _entry(self, node: Node) -> dict[str, Any]:
+    def _entry(self, node: EmittedPart) -> dict[str, Any]:
         part = node.part
         return {
             "id": node.id,
@@ -430,7 +432,7 @@ def _summary(part: Part) -> str:
     if part.level in ("kernel", "fusion"):
         return ", ".join(names)
     counted = Counter(
-        name for name, op in zip(names, part.ops, strict=True) if kind_of(op) != "layout"
+        name for name, op in zip(names, part.ops, strict=True) if fusion_role(op) != "layout"
     ) or Counter(names)
     return ", ".join(name if times == 1 else f"{times} {name}" for name, times in counted.items())
 

@@ -11,7 +11,7 @@ from torch import nn
 from kernelmill.decompose.cut.kinds import short_of
 from kernelmill.decompose.cut.partition import Part
 from kernelmill.decompose.literals import RESERVED
-from kernelmill.decompose.record.record import Float, Int, Tree, Value
+from kernelmill.decompose.record.types import Float, Int, Tree, Value
 
 OF_MODULES = frozenset(["training", *dir(nn.Module)])
 """Names that no layer or weight may have: `self.float` is a method."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kernelmill.decompose.cut.kinds import kind_of
+from kernelmill.decompose.cut.kinds import fusion_role
 from kernelmill.decompose.cut.partition import Part
 from kernelmill.decompose.write.emit import Made
 from kernelmill.decompose.write.literals import numbered
@@ -36,7 +36,7 @@ def class_name(name: str, taken: set[str]) -> str:
 
 def same_for_all(part: Part) -> bool:
     """Whether it treats every element alike, so that its shape does not matter."""
-    return all(kind_of(op) in ("pointwise", "activation") for op in part.ops) and len(part.inputs) == 1
+    return all(fusion_role(op) in ("pointwise", "activation") for op in part.ops) and len(part.inputs) == 1
 
 
 def _sizes(part: Part, made: Made) -> str:
@@ -45,7 +45,7 @@ def _sizes(part: Part, made: Made) -> str:
         return "x".join(map(str, part.inputs[0].shape or ())) if part.inputs else ""
     layer = next((op.module for op in part.ops if op.module and op.module.weights), None)
     if layer is None:
-        layer = next((op.module for op in part.ops if op.module and kind_of(op) != "layout"), None)
+        layer = next((op.module for op in part.ops if op.module and fusion_role(op) != "layout"), None)
     if layer is not None and layer.required:
         names = {"kernel_size": "k"}
         found = ["x".join(_flat(value) for name, value in layer.required.items() if name not in names)]

@@ -6,7 +6,7 @@ import keyword
 
 from kernelmill.decompose.cut.partition import Part
 from kernelmill.decompose.literals import constant
-from kernelmill.decompose.record.record import Record, Tree, Value, values_of
+from kernelmill.decompose.record.types import Record, Tree, Value, values_of
 from kernelmill.decompose.write.literals import Shapes, both, names_of_inputs, numbered
 
 
@@ -27,7 +27,7 @@ class Names:
         self._authors_names = part.level in ("layer", "model") and not part.crowded
         self._given_sizes: dict[tuple[Value, int], str] = {}
         self._names: dict[Value, str] = {}
-        self._held: dict[str, Value] = {}
+        self._value_of_variable: dict[str, Value] = {}
         """What each variable currently holds."""
         self._taken: set[str] = {"self", "nn", *keyword.kwlist}
         self._last = {
@@ -41,7 +41,7 @@ class Names:
         for child, asked in reversed(sizes.items()):
             self._asked_later[child] = later
             later = later | {both(value, axis, other) for value, axis in asked}
-        self._kept = set(part.outputs)
+        self._outputs = set(part.outputs)
         self._order = {child: at for at, child in enumerate(sizes)}
         self.opening: list[str] = []
         if structured:
@@ -80,10 +80,10 @@ class Names:
     def _size(self, value: Value, axis: int) -> str:
         if (value, axis) in self._given_sizes:
             return self._given_sizes[value, axis]
-        if self._held.get(self._names.get(value, "")) is value:
+        if self._value_of_variable.get(self._names.get(value, "")) is value:
             return f"{self._names[value]}.shape[{axis}]"
         wanted = both(value, axis, self._other)
-        for name, one in self._held.items():
+        for name, one in self._value_of_variable.items():
             for place, size in enumerate(self._both(one)):
                 if size == wanted:
                     return f"{name}.shape[{place}]"
@@ -102,7 +102,7 @@ class Names:
         args = ", ".join([*given, *(self._size(value, axis) for value, axis in self._sizes[child])])
         targets: list[str] = []
         for value in child.outputs:
-            if value in self._last or value in self._kept:
+            if value in self._last or value in self._outputs:
                 ended = [self._names[one] for one in child.inputs if self._ends(one, child)]
                 free = [name for name in ended if name not in targets]
                 self._name(value, self._target(value, child, free))
@@ -137,23 +137,23 @@ class Names:
         return constant(tree)
 
     def _name(self, value: Value, name: str) -> None:
-        self._names[value], self._held[name] = name, value
+        self._names[value], self._value_of_variable[name] = name, value
 
     def _ends(self, value: Value, child: Part) -> bool:
         """Whether this child is the last one that reads it."""
         return (
             self._last[value] is child
-            and value not in self._kept
+            and value not in self._outputs
             and value.shape is not None
             and not self._is_asked_later(value, child)
         )
 
     def _is_over(self, name: str, child: Part) -> bool:
         """Whether nothing reads a variable from this child on. Without reuse, it would keep its memory."""
-        value = self._held.get(name)
+        value = self._value_of_variable.get(name)
         return (
             value is not None
-            and value not in self._kept
+            and value not in self._outputs
             and value in self._last
             and self._order[self._last[value]] < self._order[child]
             and not self._is_asked_later(value, child)
@@ -162,7 +162,7 @@ class Names:
     def _is_asked_later(self, value: Value, child: Part) -> bool:
         """Whether a later child receives a size of it that no other variable has."""
         asked = self._asked_later[child].intersection(self._both(value))
-        others = (one for one in self._held.values() if one is not value)
+        others = (one for one in self._value_of_variable.values() if one is not value)
         return bool(asked) and not asked <= {size for one in others for size in self._both(one)}
 
     def _new(self, base: str, child: Part | None = None) -> str:

@@ -52,7 +52,7 @@ class Classification(Struct):
 
 
 class Capture(Struct):
-    road: str
+    mode: str = msgspec.field(name="road")
     notes: list[str] = []
 
 
@@ -96,10 +96,10 @@ def typed(tree: Mapping[str, Any]) -> TreeFile:
     try:
         found = msgspec.convert(tree, TreeFile)
     except msgspec.ValidationError as error:
-        raise NotATree(f"decomposition_tree.json is no tree: {error}") from None
+        raise NotATree(f"decomposition_tree.json is not a valid tree: {error}") from None
     named = {found.metadata.root, *(child for node in found.nodes.values() for child in node.children)}
     if missing := sorted(named - set(found.nodes)):
-        raise NotATree(f"{missing[0]} is named and is no node")
+        raise NotATree(f"{missing[0]} is referenced but is not a node")
     return found
 
 

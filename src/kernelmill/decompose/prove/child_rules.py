@@ -5,7 +5,7 @@ code is rejected: other files, the original, the prover, frames, torch internals
 name, so a module may not be passed on under another name. Whatever is accessed in a module must be a listed
 module or a public name that is not rejected.
 
-Code that gets past these checks and changes torch or the prover is detected at run time (`prove.intact`).
+Code that gets past these checks and changes torch or the prover is detected at run time (`prove.tampering`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numbers
 import typing
 from collections.abc import Iterator
 
-from kernelmill.decompose.prove.source import parse
+from kernelmill.decompose.prove.parent_rules import parse
 
 _STANDARD = {
     module.__name__: set(getattr(module, "__all__", [n for n in vars(module) if n[0] != "_"]))

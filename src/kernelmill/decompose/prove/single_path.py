@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from kernelmill.decompose.prove.child import aliases
-from kernelmill.decompose.prove.source import parse
+from kernelmill.decompose.prove.child_rules import aliases
+from kernelmill.decompose.prove.parent_rules import parse
 
 _MAKERS = {
     "arange", "as_tensor", "bartlett_window", "blackman_window", "complex", "empty", "empty_strided", "eye", "full", "hamming_window",
@@ -77,7 +77,7 @@ _OF_MODULES = set(dir(nn.Module)) - {"__init__", "forward", "extra_repr"}
 _NOT_LOOKED_AT = ("run_tests",)
 
 
-def straight_violations(code: str, source: str) -> list[str]:
+def single_path_violations(code: str, source: str) -> list[str]:
     """Why the file may compute something else elsewhere.
 
     Statements copied from the source are not checked.

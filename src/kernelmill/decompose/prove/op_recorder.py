@@ -26,13 +26,20 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from kernelmill.decompose.prove.operations import PLACES, Done, Trail, is_view, setting, tensors_in
+from kernelmill.decompose.prove.operations import (
+    DEVICE_ARGUMENTS,
+    OpSequence,
+    RunOps,
+    is_view,
+    op_signature,
+    tensors_in,
+)
 from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
 
 _NO_OPERATION = {
     "aten.detach", "aten.lift_fresh", "aten.lift", "aten.alias", "aten._local_scalar_dense", "aten.equal",
 }  # fmt: skip
-_ROOM = {"aten.empty", "aten.empty_like", "aten.new_empty"}
+_UNINITIALISED = {"aten.empty", "aten.empty_like", "aten.new_empty"}
 """They compute nothing and their contents are undefined, so zeros are an equally valid replacement."""
 _SHAPE_ONLY = {
     "aten.new_zeros", "aten.new_ones", "aten.new_full", "aten.new_empty", "aten.new_empty_strided",
@@ -50,7 +57,7 @@ class TooMany(BaseException):
     """The operation limit was exceeded. Not an `Exception`, because a model may catch those and continue."""
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc]
+class ClaimOpRecorder(TorchDispatchMode):  # type: ignore[misc]
     """Records operations, at most `most` of them.
 
     `children` names the modules inside which a parent's operations must happen; `tensors` names the tensors
@@ -93,10 +100,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._inside: list[Counter[str]] = []
         self._training = 0
         self._muted = 0
-        self._trail = Trail()
+        self._sequence = OpSequence()
 
-    def done(self) -> Done:
-        return Done(self._trail.settings, self._trail.steps)
+    def done(self) -> RunOps:
+        return RunOps(self._sequence.signatures, self._sequence.steps)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -104,18 +111,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         name = func._schema.name.replace("::", ".")
         output = func(*args, **kwargs)
-        if name in _ROOM:
+        if name in _UNINITIALISED:
             return output
         if name == "aten.add_" and id(args[0]) in self._counters:
             return output
         if self._muted or func.namespace == "prim" or name in _NO_OPERATION:
             if not self._muted and args and isinstance(args[0], torch.Tensor):
-                self._trail.same(args[0], output)
+                self._sequence.same(args[0], output)
             return output
         count = flop_registry.get(func._overloadpacket)
         flops = int(count(*args, **kwargs, out_val=output)) if count is not None else 0
         view = bool(getattr(func, "is_view", False))
-        self._trail.add(setting(func, args, kwargs), (args, *kwargs.values()), output, is_view(func))
+        self._sequence.add(op_signature(func, args, kwargs), (args, *kwargs.values()), output, is_view(func))
         self.writes = self.writes or func._schema.is_mutable
         self.note(name, args, kwargs, output, flops, view)
         return output
@@ -129,7 +136,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if self._left < 0:
             raise TooMany
         self.operations[kind] += 1
-        named = sorted((key, value) for key, value in kwargs.items() if key not in PLACES)
+        named = sorted((key, value) for key, value in kwargs.items() if key not in DEVICE_ARGUMENTS)
         self.calls[f"{kind}{_signature(args)}{_signature(named)}"] += 1
         if self._inside:
             self._inside[-1][kind] += 1
@@ -150,7 +157,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             self.largest = max([self.largest, *sizes])
 
     def note_sequence(self, text: str, given: Any, output: Any) -> None:
-        self._trail.add(text, given, output, False)
+        self._sequence.add(text, given, output, False)
 
     @contextmanager
     def seeing(self) -> Iterator[None]:
@@ -214,7 +221,7 @@ class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
     The data passed to `torch.tensor` and `new_tensor` is recorded as numbers, not as an operation.
     """
 
-    def __init__(self, recorder: Recorder, fake: bool) -> None:
+    def __init__(self, recorder: ClaimOpRecorder, fake: bool) -> None:
         super().__init__()
         self._recorder = recorder
         self._fake = fake

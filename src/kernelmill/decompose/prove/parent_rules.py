@@ -2,7 +2,7 @@
 
     parent    refactored.py and composition_test.py: build children from literals; `forward` calls them and
               passes values on
-    child     a file under level_* is not the original and computes something; other rules: `prove.child`
+    child     a file under level_* is not the original and computes something; other rules: `prove.child_rules`
 
 Each violation is one line with its line number in the file. What a parent does is checked again at run time
 (`prove.worker`): an index such as `x[0]` is plumbing for a tuple but computation for a tensor.

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kernelmill.decompose.record.variables import Place
+from kernelmill.decompose.record.variables import SourcePosition
 
+CaptureMode = Literal["fake", "real constructor", "real"]
+"""Everything fake; a real constructor and a fake run; everything real. Stored as `capture.road` in the tree."""
 Tree = Any
 """Lists, tuples, dicts and slices of `Value`, `Int`, `Float` and constants."""
 
@@ -40,9 +42,9 @@ class Value:
     variable: str = ""
     """The author's name for it, if known."""
     example: Any = None
-    """A number's value, or what is known of a tensor's values."""
+    """A number's value; None for a tensor, whose known values are in `seen`."""
     seen: str | None = None
-    """An expression for integers that are the same in every run, or that a module kept whole received."""
+    """An expression for integers that are the same in every run, or that an opaque module received."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Op:
     line: int | None
     output: Tree = None
     module: Leaf | None = None
-    place: Place | None = None
+    position: SourcePosition | None = None
     """The location of the call in the author's file."""
 
     @property
@@ -98,8 +100,8 @@ class Leaf:
     """Keyed by name in the layer."""
     dtype: str | None = None
     """Dtype of its parameters, if not float32."""
-    kept: str | None = None
-    """Why it is recorded as one call, if it is a module of the author's and not a torch layer."""
+    opaque_reason: str | None = None
+    """Why it is an opaque module of the author's (see `record.keep_whole`); None for a torch layer."""
 
 
 @dataclass(eq=False)
@@ -129,7 +131,7 @@ class Scope:
 class Record:
     root: Scope
     inputs: list[Value]
-    road: str
+    mode: CaptureMode
     notes: list[str]
     weights: dict[str, Value]
     parameters: set[str]

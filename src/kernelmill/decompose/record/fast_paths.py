@@ -1,4 +1,4 @@
-"""Disable torch shortcuts that say nothing about the model and hide what it does."""
+"""Disable fast paths of torch that say nothing about the model and hide what it does."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import nn
 
 
 @contextlib.contextmanager
-def no_shortcuts() -> Iterator[None]:
-    """Disable three shortcuts within this context.
+def without_fast_paths() -> Iterator[None]:
+    """Disable three fast paths within this context.
 
     `torch.inference_mode` does nothing (gradients are off anyway). `nn.Transformer` does not check whether a
     mask is causal. Functions that are scripted here stay Python, which calls torch as the author wrote it.
