@@ -28,7 +28,7 @@ from kernelmill.problems.facts import (
     module_facts,
 )
 from kernelmill.sandbox import Reply, Sandbox
-from kernelmill.sandbox.parent import make_reply
+from kernelmill.sandbox.reply import make_reply
 from tests.conftest import own_children
 
 if importlib.util.find_spec("torch") is None:

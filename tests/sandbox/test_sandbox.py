@@ -585,7 +585,7 @@ def test_a_python_that_cannot_be_started_is_a_config_error_and_leaves_nothing(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_closed_isolate_leaves_nothing_and_refuses_work(worker_folder: Path) -> None:
+def test_a_closed_sandbox_leaves_nothing_and_refuses_work(worker_folder: Path) -> None:
     sandbox = Sandbox("run_text_worker")
     with sandbox:
         assert value(sandbox, "value = 1") == 1

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from kernelmill.sandbox.parent import Doing, Sandbox
+from kernelmill.sandbox.parent import Sandbox
+from kernelmill.sandbox.reply import Doing
 
 
 class Pool:
