@@ -39,7 +39,7 @@ from kernelmill.sandbox import (
     confine,
     what_is_missing,
 )
-from kernelmill.sandbox.parent import _signal_name
+from kernelmill.sandbox.reply import signal_name
 from tests.conftest import own_children
 
 pytestmark = pytest.mark.own_servers
@@ -752,8 +752,8 @@ def test_a_request_to_a_warm_server_takes_a_fraction_of_what_starting_one_takes(
 
 
 def test_signals_have_names() -> None:
-    assert _signal_name(signal.SIGKILL) == "SIGKILL"
-    assert _signal_name(63) == "signal 63"
+    assert signal_name(signal.SIGKILL) == "SIGKILL"
+    assert signal_name(63) == "signal 63"
 
 
 # ------------------------------------------------------------------------------------------ companions and programs
