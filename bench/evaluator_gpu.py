@@ -147,7 +147,7 @@ async def same_against_itself(
     async def work() -> None:
         while waiting and time.monotonic() - start < seconds:
             one = Evaluation(waiting.pop(0), options)
-            if not one.read() or one.static():
+            if not one.extract_code() or one.static():
                 raise RuntimeError(f"{one.pair.id}: {one.verdict.status} {one.verdict.error}")
             await evaluator._gpu_judges[0].judge(one, timed=True)
             done.append(one.verdict)

@@ -28,7 +28,7 @@ from kernelmill.problems.facts import (
     module_facts,
 )
 from kernelmill.sandbox import Reply, Sandbox
-from kernelmill.sandbox.parent import make_reply
+from kernelmill.sandbox.reply import make_reply
 from tests.conftest import own_children
 
 if importlib.util.find_spec("torch") is None:
@@ -473,7 +473,7 @@ def test_a_reply_that_is_no_trace_is_not_believed() -> None:
         async def run(self, request: dict[str, Any], timeout: float | None = None) -> Reply:  # noqa: ASYNC109
             return make_reply("ok", result={"mode": "fake"})
 
-    assert "answered something else" in (facts(Liar(), model("x")).trace_error or "")
+    assert "answered something else" in (facts(Liar(TRACE_WORKER), model("x")).trace_error or "")
 
 
 def test_source_can_be_inspected_and_scripted_while_it_is_traced(sandbox: Sandbox) -> None:

@@ -39,7 +39,7 @@ from kernelmill.sandbox import (
     confine,
     what_is_missing,
 )
-from kernelmill.sandbox.parent import _signal_name
+from kernelmill.sandbox.reply import signal_name
 from tests.conftest import own_children
 
 pytestmark = pytest.mark.own_servers
@@ -585,7 +585,7 @@ def test_a_python_that_cannot_be_started_is_a_config_error_and_leaves_nothing(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_closed_isolate_leaves_nothing_and_refuses_work(worker_folder: Path) -> None:
+def test_a_closed_sandbox_leaves_nothing_and_refuses_work(worker_folder: Path) -> None:
     sandbox = Sandbox("run_text_worker")
     with sandbox:
         assert value(sandbox, "value = 1") == 1
@@ -752,8 +752,8 @@ def test_a_request_to_a_warm_server_takes_a_fraction_of_what_starting_one_takes(
 
 
 def test_signals_have_names() -> None:
-    assert _signal_name(signal.SIGKILL) == "SIGKILL"
-    assert _signal_name(63) == "signal 63"
+    assert signal_name(signal.SIGKILL) == "SIGKILL"
+    assert signal_name(63) == "signal 63"
 
 
 # ------------------------------------------------------------------------------------------ companions and programs

@@ -7,6 +7,7 @@ standard library.
     control                         counters of a run, and how it stops
     locks, whole_file               one writer per file, atomic writes
     parallel, no_gc                 worker processes, garbage collector off
+    event_loop_thread               an event loop in its own thread
     terminal, bar_chart             output formatting
     python_text, tidy, resources    parsing and formatting Python, bundled files
     extras, missing                 hints about missing packages and files

@@ -10,7 +10,6 @@
     taskset        the same for its `v1` interface, which prime-rl trains with
     prompt_rows    reader of the rows that both use
     completions    a trainer's completion as text
-    background     an event loop in its own thread
     post           one HTTP request with the standard library
 
 A reference and a completion come in, a reward goes out. A reward is a number or None, which means masked: the

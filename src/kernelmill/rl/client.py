@@ -258,7 +258,7 @@ class RewardClient:
     """The blocking client, usable from any thread. It owns a thread, which `close` ends."""
 
     def __init__(self, options: ClientOptions | None = None) -> None:
-        self._background = EventLoopThread("kernelmill reward client")
+        self._loop_thread = EventLoopThread("kernelmill reward client")
         self._client = AsyncRewardClient(options)
 
     def __enter__(self) -> RewardClient:
@@ -270,8 +270,8 @@ class RewardClient:
         self.close()
 
     def close(self) -> None:
-        if not self._background.closed:
-            self._background.close()
+        if not self._loop_thread.closed:
+            self._loop_thread.close()
 
     def grade(self, reference: str, candidate: str, entry_point: str | None = None) -> Reward:
         return self.submit(Ask(reference, candidate, entry_point)).result()
@@ -286,7 +286,7 @@ class RewardClient:
 
     def submit(self, ask: Ask) -> concurrent.futures.Future[Reward]:
         """Grade from a foreign event loop: `await asyncio.wrap_future(client.submit(ask))`."""
-        return self._background.submit(self._client.grade(*ask))
+        return self._loop_thread.submit(self._client.grade(*ask))
 
 
 def _shortened(text: str) -> str:

@@ -25,16 +25,16 @@ class LocalGrader:
         self._reward = reward
         self._evaluator = Evaluator(options, workers)
         self._turns = asyncio.Semaphore(self._evaluator.workers)
-        self._background = EventLoopThread("kernelmill evaluator")
+        self._loop_thread = EventLoopThread("kernelmill evaluator")
 
     def close(self) -> None:
         """Close the evaluator. This also works at interpreter exit, when no thread can be started."""
-        if not self._background.closed:
-            self._background.close()
+        if not self._loop_thread.closed:
+            self._loop_thread.close()
             self._evaluator.close()
 
     def submit(self, ask: Ask) -> concurrent.futures.Future[Reward]:
-        return self._background.submit(self._grade(ask))
+        return self._loop_thread.submit(self._grade(ask))
 
     async def _grade(self, ask: Ask) -> Reward:
         async with self._turns:

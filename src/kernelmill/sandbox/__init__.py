@@ -33,20 +33,13 @@ protection fails that the server has found to work.
 Not covered: a child can lie about the code it ran, because that code shares its process. Kernel and CPU
 vulnerabilities are out of scope.
 
-From outside, import only the names below, `pool` and `own_time`, and in a worker `inside`. The server imports
-this package before its worker, so it may import only the standard library, `kernelmill.base.extras` and
-`kernelmill.errors`.
+From outside, import only the names below, `pool` and `own_time`, and in a worker `inside` and `alarm`. The
+server imports this package before its worker, so it may import only the standard library,
+`kernelmill.base.extras` and `kernelmill.errors`.
 """
 
-from kernelmill.sandbox.parent import (
-    CHILD_PATH,
-    OVERDUE,
-    START_SECONDS,
-    Doing,
-    Reply,
-    Sandbox,
-    what_is_missing,
-)
+from kernelmill.sandbox.parent import CHILD_PATH, START_SECONDS, Sandbox, what_is_missing
+from kernelmill.sandbox.reply import OVERDUE, Doing, Reply
 from kernelmill.sandbox.wire import MAX_OUTPUT, MAX_REPLY, MAX_REQUEST, MAX_SCRATCH
 
 __all__ = [

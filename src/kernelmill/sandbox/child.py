@@ -52,6 +52,28 @@ class Worker:
             config["gpu"],
         )
 
+    def probe(self, scratch: str) -> tuple[int, list[str]]:
+        """Try every protection in a new process.
+
+        Returns its exit status, and the protections that failed. These are `expected` to fail from now on.
+        """
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.write(write, json.dumps(self.confine(scratch, 1)).encode())
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(write)
+        with os.fdopen(read, "rb") as stream:
+            answer = stream.read()
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if status == 0:
+            self.expected = json.loads(answer)
+        return status, self.expected
+
     def be_companion(self, output_fd: int, theirs: socket.socket, scratch: str) -> NoReturn:
         """Run as a companion: drop privileges, then talk to the child only."""
         try:

@@ -65,9 +65,8 @@ class GpuLock:
             self.holding[turn.who] = turn
             begun.append(turn)
             if turn.exclusive and not self._in_a_row:
-                self.waiting.sort(
-                    key=lambda one: not one.exclusive
-                )  # stable: otherwise first come, first served
+                # The sort is stable: otherwise first come, first served.
+                self.waiting.sort(key=lambda one: not one.exclusive)
             self._in_a_row = turn.exclusive
         return begun
 

@@ -1,7 +1,7 @@
 """What a confined process can use: its own clock, and in a child a channel to the server.
 
-The server trusts nothing that arrives over the channel except what affects only the child itself: a request for
-or release of a turn, a status text for display, and a draft of its reply.
+The server trusts nothing that arrives over the channel except what affects only the child itself: a request
+for or release of a turn, a status text for display, and a draft of its reply.
 """
 
 from __future__ import annotations

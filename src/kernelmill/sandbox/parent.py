@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -18,13 +17,14 @@ from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypedDict
+from typing import Any
 
 from kernelmill.base.extras import install
 from kernelmill.errors import ConfigError
 from kernelmill.sandbox.own_time import OwnTime
+from kernelmill.sandbox.reply import Doing, Reply, make_reply, reply_from_event, signal_name
 from kernelmill.sandbox.scratch import remove_tree
-from kernelmill.sandbox.wire import MAX_REQUEST, TOO_MUCH, Config, Settings, pack, read_frames
+from kernelmill.sandbox.wire import MAX_REQUEST, Config, Settings, pack, read_frames
 
 START_SECONDS = 120.0
 CHILD_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -37,37 +37,6 @@ from kernelmill.sandbox.server import serve
 serve(config)
 """
 FORKED = "made in the process that this one was forked from: make one in each process"
-OVERDUE = "overdue"
-"""The `type` of a timeout that ended a turn, and the `cut` of a draft ended by it."""
-_Kind = Literal["ok", "error", "timeout", "crashed", "out_of_memory"]
-
-
-class Reply(TypedDict):
-    """The outcome of a request. `output` is the tail of what the child printed."""
-
-    kind: _Kind
-    result: dict[str, Any]
-    type: str
-    message: str
-    seconds: float
-    cpu: float
-    """CPU seconds of the child and its companions."""
-    output: str
-    companions: list[str]
-    """How each companion ended. `SIGKILL` is the server's, at the end of the request."""
-    cut: str
-    """Why `result` is only a draft that the child had left: `timeout`, or `overdue` (it kept a turn too
-    long). Empty for a full reply."""
-
-
-class Doing(TypedDict):
-    """What a running request is doing. Times are `time.monotonic`, which all processes of a machine share."""
-
-    label: str
-    doing: str
-    since: float
-    turn: Literal["", "waits for exclusive use", "waits", "exclusive", "shared"]
-    turn_since: float
 
 
 class Sandbox:
@@ -305,7 +274,7 @@ class _Connection:
         finally:
             self.ended = True
             code = self._process.wait()
-            end = f"ended with status {code}" if code >= 0 else f"was killed by {_signal_name(-code)}"
+            end = f"ended with status {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
             if not self._ready.done():
                 self._ready.set_exception(ConfigError(f"the sandboxed process {end} before it was ready"))
             self._fail_pending(f"the server {end}")
@@ -326,7 +295,7 @@ class _Connection:
             self._doing = event["doing"]
         elif (future := self._pending.pop(event["id"], None)) is not None:
             self._labels.pop(event["id"], None)
-            _resolve(future, _reply_from_event(event, body))
+            _resolve(future, reply_from_event(event, body))
 
 
 def _start_server(settings: Settings, scratch: str, fd: int) -> subprocess.Popen[bytes]:
@@ -360,63 +329,8 @@ def _resolve(future: Future[Reply], reply: Reply) -> None:
         future.set_result(reply)
 
 
-def make_reply(kind: _Kind, **rest: Any) -> Reply:
-    """Build a reply with the given fields, and the others empty."""
-    reply = Reply(
-        kind=kind, result={}, type="", message="", seconds=0.0, cpu=0.0, output="", companions=[], cut=""
-    )
-    reply.update(rest)  # type: ignore[typeddict-item]
-    return reply
-
-
-def _reply_from_event(event: dict[str, Any], body: bytes) -> Reply:
-    """Turn the server's event into a reply."""
-    ends = [_signal_name(-end) if end < 0 else f"status {end}" for end in event.get("companions", ())]
-    rest = {
-        "seconds": event["seconds"],
-        "cpu": event["cpu"],
-        "output": event["output"],
-        "companions": ends,
-        "cut": event.get("cut", ""),
-    }
-    how, status = event["how"], event["status"]
-    if how == "reply":
-        try:
-            said = json.loads(body)
-            if said["kind"] == "ok" and isinstance(said["result"], dict):
-                return make_reply("ok", result=said["result"], **rest)
-            if said["kind"] in ("error", "out_of_memory"):
-                return make_reply(said["kind"], type=str(said["type"]), message=str(said["message"]), **rest)
-        except (ValueError, RecursionError, TypeError, LookupError):
-            pass  # not written by our child code
-        how = "torn"
-    if how == "torn":
-        return make_reply("crashed", message="the reply was torn or forged", **rest)
-    if how == "failed":
-        return make_reply("crashed", message=event["message"], **rest)
-    if how == "wrote":
-        return make_reply("error", type="OSError", message=TOO_MUCH, **rest)
-    if how == OVERDUE:
-        message = f"kept a turn for too long, {event['seconds']:.1f} s after its start"
-        return make_reply("timeout", type=OVERDUE, message=message, **rest)
-    if how == "timeout" or status == -signal.SIGXCPU:
-        return make_reply("timeout", message=f"timed out after {event['limit']:.1f} s", **rest)
-    if status < 0:
-        # C++ aborts with bad_alloc where Python raises MemoryError.
-        kind: _Kind = "out_of_memory" if "bad_alloc" in event["output"] else "crashed"
-        return make_reply(kind, message=f"killed by {_signal_name(-status)}", **rest)
-    return make_reply("crashed", message=f"exited with status {status} and no reply", **rest)
-
-
 def _no_start(why: str) -> str:
     """Say why the server cannot start, and what to install if torch is missing."""
     if why.startswith("ModuleNotFoundError: No module named 'torch'"):
         return f"running modules needs torch: {install('eval')}"
     return f"the sandboxed process cannot start: {why}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from kernelmill.sandbox.parent import FORKED, Doing, Sandbox
+from kernelmill.sandbox.parent import FORKED, Sandbox
+from kernelmill.sandbox.reply import Doing
 
 
 class Pool:

@@ -22,25 +22,22 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from kernelmill.sandbox.child import AGAIN, HEAD_BYTES, NONCE_BYTES, Worker, hand_over, message_of
 from kernelmill.sandbox.confine import SCRATCH_LIMIT, leave_network
 from kernelmill.sandbox.ending import Endings, Process
 from kernelmill.sandbox.gpu_lock import GpuLock
 from kernelmill.sandbox.inside import GO
-from kernelmill.sandbox.own_time import Mark, OwnTime, counted, processor_time, together
-from kernelmill.sandbox.scratch import bytes_written, holds_too_much, remove_tree
+from kernelmill.sandbox.own_time import OwnTime, counted, processor_time, together
+from kernelmill.sandbox.scratch import remove_tree
+from kernelmill.sandbox.server_child import Child, Request, fork
 from kernelmill.sandbox.wire import (
     LENGTH,
-    MAX_OUTPUT,
     MAX_REPLY,
-    MAX_SCRATCH,
-    MAX_SCRATCH_FILES,
     Config,
-    pack,
     take_frames,
+    write_frame,
 )
 
 _WATCH_SECONDS = 0.2
@@ -49,50 +46,6 @@ _MOST_HEARD = 50_000
 _TELL_SECONDS = 0.2
 """Minimum interval between status updates to the parent."""
 _WALL_CLOCK = "count of the time that a process waits for a processor: limits go by the wall clock"
-
-
-@dataclass
-class _Request:
-    """A request that a child is serving."""
-
-    number: int
-    nonce: bytes
-    started: float
-    timeout: float
-    companions: list[Process]
-    clocks: list[tuple[OwnTime, Mark]]
-    """The clocks of the child and its companions, with their marks at the start."""
-    waited: float = 0.0
-    """Seconds spent waiting for the turns it has had."""
-    doing: tuple[str, float] = ("", 0.0)
-    """The child's status text, and since when."""
-    draft: bytes | None = None
-    heard: int = 0
-    """Number of messages received over the child's line."""
-
-    def __post_init__(self) -> None:
-        self.look_at = self.started + self.timeout
-        """The earliest time at which its own time may be used up."""
-
-
-@dataclass
-class _Child:
-    pid: int
-    scratch: str
-    tasks: socket.socket
-    """The server's end of the socket that carries requests to the child."""
-    reply: int
-    output: int
-    output_end: int
-    """Stays open while the child lives: the companions of its next request also print to it."""
-    request: _Request | None = None
-    served: int = 0
-    data: bytearray = field(default_factory=bytearray)
-    said: bytearray = field(default_factory=bytearray)
-    """Received over its line and not yet parsed."""
-    line_is_open: bool = True
-    printed: bytes = b""
-    clock: OwnTime = field(default_factory=lambda: OwnTime(()))
 
 
 def serve(config: Config) -> None:
@@ -106,7 +59,7 @@ def serve(config: Config) -> None:
             prepare()
         worker = Worker(config, module)
     except BaseException as error:  # noqa: BLE001  the parent reports it, whatever it is
-        _write_frame(control, {"failed": f"{type(error).__name__}: {message_of(error)}"})
+        write_frame(control, {"failed": f"{type(error).__name__}: {message_of(error)}"})
         return
     # These objects live as long as the server. Freezing them stops the garbage collector from copying their
     # pages in every child.
@@ -128,7 +81,7 @@ class _Server:
         self.watching = False
         """Whether children write to disk, so that the amount must be watched."""
         self.watched = 0.0
-        self.children: dict[int, _Child] = {}
+        self.children: dict[int, Child] = {}
         self.queue: collections.deque[tuple[int, dict[str, Any], float]] = collections.deque()
         self.endings = Endings()
         self.turns = GpuLock()
@@ -140,30 +93,17 @@ class _Server:
 
     def probe(self, missing: list[str]) -> None:
         """Try every protection in a child, and report those that failed to the parent."""
-        read, write = os.pipe()
         scratch = os.path.join(self.config["scratch"], "probe")
         os.mkdir(scratch, 0o700)
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                os.write(write, json.dumps(self.worker.confine(scratch, 1)).encode())
-                status = 0
-            finally:
-                os._exit(status)
-        os.close(write)
-        with os.fdopen(read, "rb") as stream:
-            answer = stream.read()
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        status, expected = self.worker.probe(scratch)
         os.rmdir(scratch)
         if status != 0:
-            _write_frame(self.control, {"failed": f"a sandboxed process ended with status {status}"})
+            write_frame(self.control, {"failed": f"a sandboxed process ended with status {status}"})
             return
-        expected = self.worker.expected = json.loads(answer)
         lacking = [line for line in expected if not line.startswith(SCRATCH_LIMIT)]
         self.watching = lacking != expected
         missing += [] if counted() else [_WALL_CLOCK]
-        _write_frame(self.control, {"missing": missing + lacking})
+        write_frame(self.control, {"missing": missing + lacking})
 
     def loop(self) -> None:
         while os.getppid() == self.config["parent"]:
@@ -196,7 +136,7 @@ class _Server:
         longest = _POLL_SECONDS if self.endings.busy else longest
         return max(0.0, min([longest, *(end - time.monotonic() for end in ends)]))
 
-    def _look_at_time(self, child: _Child, request: _Request) -> None:
+    def _look_at_time(self, child: Child, request: Request) -> None:
         """Kill the request if its own time is used up; otherwise set when to check again."""
         now = time.monotonic()
         waiting = next((now - turn.since for turn in self.turns.waiting if turn.who == child.pid), 0.0)
@@ -229,26 +169,18 @@ class _Server:
         for child in self.children.values():
             if child.request is None:
                 continue
-            what, since = child.request.doing
-            said: dict[str, Any] = {"id": child.request.number, "doing": what, "since": since}
             turn = self.turns.holding.get(child.pid) or waiting.get(child.pid)
-            if turn is not None:
-                said |= {"exclusive": turn.exclusive, "waits": child.pid in waiting, "turn_since": turn.since}
-            now.append(said)
+            now.append(child.request.status(turn, waits=child.pid in waiting))
         self.told = (time.monotonic(), now)
         if now != before:
-            _write_frame(self.control, {"doing": now})
+            write_frame(self.control, {"doing": now})
 
     def _busy(self) -> int:
         return sum(child.request is not None for child in self.children.values())
 
     def _watch(self) -> None:
         for child in list(self.children.values()):
-            if child.request is not None and any(
-                bytes_written(process.pid) > MAX_SCRATCH
-                or holds_too_much(process.scratch, MAX_SCRATCH, MAX_SCRATCH_FILES)
-                for process in _everybody(child)
-            ):
+            if child.request is not None and child.wrote_too_much():
                 self._finish(child, child.request, "wrote")
 
     def end(self) -> None:
@@ -276,18 +208,18 @@ class _Server:
         pairs: list[tuple[socket.socket, socket.socket]] = []
         companions: list[Process] = []
         clocks: list[OwnTime] = []
-        child: _Child | None = None
+        child: Child | None = None
         try:
             pairs += [socket.socketpair() for _ in range(self.config["companions"])]
             child = next((one for one in self.children.values() if one.request is None), None)
             child = child or self._new_child()
             for _, theirs in pairs:
                 be = functools.partial(self.worker.be_companion, child.output_end, theirs)
-                companions.append(self._fork(be))
+                companions.append(fork(self.config["scratch"], be))
                 clocks.append(OwnTime.of(companions[-1].pid))
             nonce, now = secrets.token_bytes(NONCE_BYTES), time.monotonic()
             marks = [(clock, clock.mark()) for clock in (child.clock, *clocks)]
-            child.request = _Request(number, nonce, now, timeout, companions, marks, doing=("begins", now))
+            child.request = Request(number, nonce, now, timeout, companions, marks, doing=("begins", now))
             child.printed, child.served = b"", child.served + 1
             hand_over(child.tasks, nonce, request, [mine for mine, _ in pairs], clocks)
         except OSError as error:
@@ -298,17 +230,19 @@ class _Server:
                 clock.close()
             self.endings.end(companions, lambda statuses, trouble: None)
             event = {"id": number, "how": "failed", "message": f"no new process: {error.strerror}"}
-            _write_frame(self.control, event | {"status": 0, "seconds": 0.0, "cpu": 0.0, "output": ""})
+            write_frame(self.control, event | {"status": 0, "seconds": 0.0, "cpu": 0.0, "output": ""})
         finally:
             for pair in pairs:
                 for end in pair:
                     end.close()
 
-    def _new_child(self) -> _Child:
+    def _new_child(self) -> Child:
         (reply, reply_end), (output, output_end) = os.pipe(), os.pipe()
         ours, theirs = socket.socketpair()
         try:
-            process = self._fork(functools.partial(self.worker.be_child, theirs, reply_end, output_end))
+            process = fork(
+                self.config["scratch"], functools.partial(self.worker.be_child, theirs, reply_end, output_end)
+            )
         except OSError:
             for fd in (reply, output, output_end):
                 os.close(fd)
@@ -317,37 +251,21 @@ class _Server:
         finally:
             theirs.close()
             os.close(reply_end)
-        child = _Child(process.pid, process.scratch, ours, reply, output, output_end)
+        child = Child(process.pid, process.scratch, ours, reply, output, output_end)
         child.clock = OwnTime.of(child.pid)
         self.children[child.pid] = child
         on_line = functools.partial(self._on_child, child, self._on_line)
         self.selector.register(ours, selectors.EVENT_READ, on_line)
-        for fd, action in ((reply, self._on_reply), (output, self._on_output)):
+        for fd, action in ((reply, self._on_reply), (output, Child.read_output)):
             os.set_blocking(fd, False)
             self.selector.register(fd, selectors.EVENT_READ, functools.partial(self._on_child, child, action))
         return child
 
-    def _on_child(self, child: _Child, action: Callable[[_Child], None], fd: int) -> None:
+    def _on_child(self, child: Child, action: Callable[[Child], None], fd: int) -> None:
         if child.pid in self.children:  # otherwise it was let go earlier in this iteration
             action(child)
 
-    def _fork(self, be: Callable[[str], NoReturn]) -> Process:
-        """Fork a process with its own scratch folder, which is passed to `be`."""
-        scratch = os.path.join(self.config["scratch"], secrets.token_hex(16))
-        os.mkdir(scratch, 0o700)
-        try:
-            pid = os.fork()
-        except OSError:
-            os.rmdir(scratch)
-            raise
-        if pid == 0:
-            try:
-                be(scratch)
-            finally:
-                os._exit(1)
-        return Process(pid, scratch)
-
-    def _on_reply(self, child: _Child) -> None:
+    def _on_reply(self, child: Child) -> None:
         self._on_line(child)  # first what it said before it replied
         if child.pid not in self.children:
             return
@@ -370,7 +288,7 @@ class _Server:
         if not data and child.pid in self.children:
             self._finish(child, request, "torn" if child.data else "ended")
 
-    def _on_line(self, child: _Child) -> None:
+    def _on_line(self, child: Child) -> None:
         """Handle what a child sends besides its reply.
 
         Reads all of it, so that nothing is left for its next request.
@@ -396,7 +314,7 @@ class _Server:
         elif trouble:
             self._let_go(child)
 
-    def _heard(self, child: _Child, message: dict[str, Any]) -> None:
+    def _heard(self, child: Child, message: dict[str, Any]) -> None:
         request = child.request
         if request is None:
             return
@@ -416,11 +334,8 @@ class _Server:
                 raise ValueError("a turn without an end")
             self.turns.ask(child.pid, message["turn"] == "exclusive", min(cap, request.timeout))
 
-    def _on_output(self, child: _Child) -> None:
-        child.printed = (child.printed + os.read(child.output, 1 << 16))[-MAX_OUTPUT:]
-
     def _finish(
-        self, child: _Child, request: _Request, how: str, body: bytes = b"", again: bool = False
+        self, child: Child, request: Request, how: str, body: bytes = b"", again: bool = False
     ) -> None:
         """Report the result to the parent, once the processes that are no longer needed have ended."""
         seconds, cut = time.monotonic() - request.started, ""
@@ -442,24 +357,24 @@ class _Server:
                 "output": printed.decode("utf-8", "replace") + trouble,
                 "companions": statuses,
             }
-            _write_frame(self.control, event, body)
+            write_frame(self.control, event, body)
 
         if not again:
             self._let_go(child, tell)
             return
-        _close_clocks(request)
-        self._drain(child)
+        request.close_clocks()
+        child.drain_output()
         printed, child.request = child.printed, None
         self.endings.end(request.companions, lambda statuses, trouble: tell(statuses, trouble, printed))
 
     def _let_go(
-        self, child: _Child, then: Callable[[list[int], str, bytes], None] = lambda *ignored: None
+        self, child: Child, then: Callable[[list[int], str, bytes], None] = lambda *ignored: None
     ) -> None:
         """End a child and its companions, and clean up everything of theirs."""
         del self.children[child.pid]
         request = child.request
         if request is not None:
-            _close_clocks(request)
+            request.close_clocks()
             self.turns.leave(child.pid)
             # Work they started on a device may run until the processes have ended: grant nobody exclusive use
             # before that.
@@ -471,7 +386,7 @@ class _Server:
             self.selector.unregister(child.tasks)
 
         def close(statuses: list[int], trouble: str) -> None:
-            self._drain(child)
+            child.drain_output()
             for fd in (child.reply, child.output, child.output_end):
                 os.close(fd)
             child.tasks.close()
@@ -479,23 +394,4 @@ class _Server:
                 self.turns.leave(-1 - request.number)
             then(statuses, trouble, child.printed)
 
-        self.endings.end(_everybody(child), close)
-
-    def _drain(self, child: _Child) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(child.output, 1 << 16):
-                child.printed = (child.printed + data)[-MAX_OUTPUT:]
-
-
-def _close_clocks(request: _Request) -> None:
-    """Close the clocks of a request's companions."""
-    for clock, _ in request.clocks[1:]:
-        clock.close()
-
-
-def _everybody(child: _Child) -> list[Process]:
-    return [Process(child.pid, child.scratch), *(child.request.companions if child.request else ())]
-
-
-def _write_frame(control: socket.socket, event: dict[str, Any], body: bytes = b"") -> None:
-    control.sendall(pack(json.dumps(event).encode() + b"\n" + body))
+        self.endings.end(child.processes(), close)

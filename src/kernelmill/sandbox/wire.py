@@ -6,9 +6,11 @@ object, a newline, and the bytes that the child sent as its reply.
 
 from __future__ import annotations
 
+import json
+import socket
 import struct
 from collections.abc import Iterator
-from typing import BinaryIO, TypedDict
+from typing import Any, BinaryIO, TypedDict
 
 MAX_REPLY = 8 << 20
 MAX_REQUEST = 16 << 20
@@ -45,6 +47,11 @@ class Config(Settings):
 
 def pack(data: bytes) -> bytes:
     return LENGTH.pack(len(data)) + data
+
+
+def write_frame(control: socket.socket, event: dict[str, Any], body: bytes = b"") -> None:
+    """Send a frame to the parent."""
+    control.sendall(pack(json.dumps(event).encode() + b"\n" + body))
 
 
 def read_frames(stream: BinaryIO) -> Iterator[bytes]:

@@ -29,7 +29,7 @@ from kernelmill.evaluate.compile.compiling import (
 from kernelmill.evaluate.evaluation import Evaluation
 from kernelmill.evaluate.options import Options, Pair
 from kernelmill.sandbox import Sandbox
-from kernelmill.sandbox.parent import make_reply
+from kernelmill.sandbox.reply import make_reply
 from tests.evaluate.compile.kernels_to_compile import CANDIDATE, GOOD, REFUSED, launch, tiles
 
 pytest.importorskip("triton")

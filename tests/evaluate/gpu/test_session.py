@@ -14,7 +14,7 @@ import torch
 
 from kernelmill.evaluate.gpu.session import GpuSession, Turn
 from kernelmill.evaluate.judge.channel import Bytes, Channel, Closed, pack
-from kernelmill.evaluate.judge.session import TOO_SLOW, Limits, Record, Stop
+from kernelmill.evaluate.judge.record import TOO_SLOW, Limits, Record, Stop
 from kernelmill.evaluate.task.values import Call
 from kernelmill.sandbox import inside
 from kernelmill.sandbox.own_time import OwnTime

@@ -11,7 +11,7 @@ import torch
 
 from kernelmill.evaluate.gpu import judge as gpu_judge
 from kernelmill.evaluate.gpu.plan import TooSlowToTime
-from kernelmill.evaluate.judge.session import TOO_SLOW, Stop
+from kernelmill.evaluate.judge.record import TOO_SLOW, Stop
 
 SHORT = "torch.OutOfMemoryError: CUDA out of memory"
 

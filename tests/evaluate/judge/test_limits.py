@@ -19,16 +19,17 @@ pytest.importorskip("torch")
 from kernelmill.evaluate.evaluation import Evaluation
 from kernelmill.evaluate.gpu.gpu_judges import GpuJudges
 from kernelmill.evaluate.gpu.gpu_memory import MemoryShares
-from kernelmill.evaluate.judge.candidate import TooSlow, _too_slow
 from kernelmill.evaluate.judge.channel import Channel, Closed
-from kernelmill.evaluate.judge.session import TOO_SLOW, Limits, Record, Session, Stop, record_failure
+from kernelmill.evaluate.judge.record import TOO_SLOW, Limits, Record, Stop, record_failure
+from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.progress import STALLED_AFTER, Now, Progress, holders, waited_for
 from kernelmill.evaluate.verdict import Verdict, value_of
 from kernelmill.sandbox import OVERDUE, Doing, Reply
+from kernelmill.sandbox.alarm import TooSlow, too_slow
 from kernelmill.sandbox.own_time import Mark, OwnTime
-from kernelmill.sandbox.parent import make_reply
 from kernelmill.sandbox.pool import Pool
+from kernelmill.sandbox.reply import make_reply
 
 
 class Hand(OwnTime):
@@ -135,10 +136,10 @@ def test_an_error_that_comes_of_a_time_out_is_one() -> None:
 
     with pytest.raises(PermissionError) as error:
         cut_off()
-    assert isinstance(_too_slow(error.value), TooSlow)
+    assert isinstance(too_slow(error.value), TooSlow)
     own = ValueError()
     own.__context__ = own
-    assert _too_slow(own) is None
+    assert too_slow(own) is None
 
 
 def late_answer(seconds: float) -> Answer:

@@ -11,7 +11,7 @@ from kernelmill.evaluate.evaluation import Evaluation
 from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.verdict import Check, Flag, Grade, Status
 from kernelmill.sandbox import Reply
-from kernelmill.sandbox.parent import make_reply
+from kernelmill.sandbox.reply import make_reply
 
 
 def work(status: Status, shrunk: bool) -> Evaluation:

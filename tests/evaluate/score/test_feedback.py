@@ -17,11 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.evaluate.flags import CODES, PATTERNS, SOFT
-from kernelmill.evaluate.judge.session import Limits, Record, Returned, Session
+from kernelmill.evaluate.judge.comparing import Returned
+from kernelmill.evaluate.judge.record import Limits, Record
+from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.score.feedback import MAX_LETTERS, MAX_LINES, feedback
 from kernelmill.evaluate.score.quote import relevant_lines
 from kernelmill.evaluate.score.words import CHECKS, STATUS
-from kernelmill.evaluate.task.reference import Answer
+from kernelmill.evaluate.task.answers import Answer
 from kernelmill.evaluate.task.values import flatten
 from kernelmill.evaluate.verdict import Check, Flag, Grade, Severity, Status, Verdict, parse_check_name
 from kernelmill.sandbox.own_time import OwnTime
@@ -207,7 +209,8 @@ def test_a_check_on_the_gpu_is_told_as_such() -> None:
 
 _RECORD = ("record.check", "silent.check", "session.judge", "Check")
 _COMPUTED = {
-    "judge/session.py": set[str](),  # Record.check and Session.judge pass on the name that they get
+    "judge/record.py": set[str](),  # Record.check and Session.judge pass on the name that they get
+    "judge/session.py": set[str](),
     "probes/battery.py": {"odd_shape", "odd_shape:"},  # other_shape: its name is given in judge/worker.py
     "probes/replay.py": {f"overwrite{which}" for which in ("", "_first", "_lines", "_suffix", "_one")},
 }

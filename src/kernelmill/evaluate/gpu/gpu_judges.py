@@ -74,7 +74,7 @@ def _server(
 class GpuJudges:
     """The judges of one GPU: starts them, queues requests by memory, retries with exclusive use of the GPU.
 
-    Baselines are measured once per reference and cached. `unhealthy` is set if the GPU fails its health check.
+    Baselines are measured once per reference and cached. `unhealthy` is set after failed health checks.
     """
 
     def __init__(self, device: int, options: Options, language: Language, at_once: int) -> None:

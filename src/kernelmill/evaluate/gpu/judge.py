@@ -38,7 +38,7 @@ from kernelmill.evaluate.gpu.session import GpuSession, Turn
 from kernelmill.evaluate.gpu.stopwatch import Stopwatch, bytes_of, most_kept
 from kernelmill.evaluate.judge import candidate
 from kernelmill.evaluate.judge.guard import Fingerprint
-from kernelmill.evaluate.judge.session import Limits, Record, Stop, record_failure
+from kernelmill.evaluate.judge.record import Limits, Record, Stop, record_failure
 from kernelmill.evaluate.judge.tolerance import Policy
 from kernelmill.evaluate.judge.trial import Trial
 from kernelmill.evaluate.probes import battery

@@ -17,7 +17,9 @@ import torch
 from kernelmill.evaluate.gpu.arena import Arena
 from kernelmill.evaluate.gpu.gpu_memory import memory_was_short
 from kernelmill.evaluate.judge.channel import Carrier, pack
-from kernelmill.evaluate.judge.session import TOO_SLOW, Returned, Session, Stop
+from kernelmill.evaluate.judge.comparing import Returned
+from kernelmill.evaluate.judge.record import TOO_SLOW, Stop
+from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.task.reference import Reference
 from kernelmill.evaluate.task.values import Call, Outputs
 from kernelmill.sandbox import inside

@@ -22,7 +22,7 @@ from kernelmill.evaluate.gpu.plan import LAUNCHES_MATTER_BELOW_US, LEAST_CALLS, 
 from kernelmill.evaluate.gpu.ratio import pair_ratios, ratio, spread
 from kernelmill.evaluate.gpu.wall_clock import by_the_judge
 from kernelmill.evaluate.judge.channel import pack, unpack
-from kernelmill.evaluate.judge.session import Returned
+from kernelmill.evaluate.judge.comparing import Returned
 from kernelmill.evaluate.judge.trial import Trial
 from kernelmill.evaluate.task.values import Call, Outputs, flatten
 

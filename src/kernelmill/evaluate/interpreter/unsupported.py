@@ -1,4 +1,4 @@
-"""Distinguish limits of the interpreter (`kernelmill.evaluate.interpreter_gaps`) from a candidate's own mistakes.
+"""Distinguish what the interpreter cannot run (`evaluate.interpreter_gaps`) from a candidate's own mistakes.
 
 A candidate that hits one of these limits is not judged here: the answer is "unsupported", never "incorrect".
 """

@@ -15,12 +15,9 @@ import dataclasses
 import functools
 import importlib.util
 import json
-import math
 import os
-import signal
 import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -35,17 +32,12 @@ from kernelmill.evaluate.judge.torch_work import TorchWorkCounter
 from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.task.chunked import identical
 from kernelmill.evaluate.task.values import seed_all
-from kernelmill.sandbox import inside
+from kernelmill.sandbox.alarm import Alarm, too_slow
 
 FILE = "candidate.py"
 _MODULE = "candidate"
 _TRACE_LINES = 30
 _LAUNCHES = 200
-_SOON = 0.01
-
-
-class TooSlow(BaseException):
-    """Raised in the main thread when a step exceeds its time limit."""
 
 
 class Runtime(Protocol):
@@ -307,7 +299,7 @@ class Candidate:
             message = str(error)[:4000]
         except Exception:  # noqa: BLE001  an untrusted __str__ may raise anything
             message = "(its message cannot be read)"
-        frames, slow = traceback.extract_tb(error.__traceback__), _too_slow(error)
+        frames, slow = traceback.extract_tb(error.__traceback__), too_slow(error)
         own = [f"line {f.lineno}, in {f.name}: {f.line}" for f in frames if f.filename == self.file]
         return {
             "type": type(error).__name__,
@@ -318,16 +310,6 @@ class Candidate:
             "slow": slow is not None,
             "progress": self.runtime.progress(slow) if slow is not None else "",
         }
-
-
-def _too_slow(error: BaseException) -> TooSlow | None:
-    """Find a timeout in the error's context chain: interrupted code may have failed in its clean-up."""
-    looked_at: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in looked_at and not isinstance(found, TooSlow):
-        looked_at.add(id(found))
-        found = found.__context__
-    return found if isinstance(found, TooSlow) else None
 
 
 def _seen(observed: Any, file: str) -> dict[str, Any]:
@@ -349,46 +331,7 @@ def _seen(observed: Any, file: str) -> dict[str, Any]:
     return seen
 
 
-class _Alarm:
-    """Raises `TooSlow` when this process's own time exceeds a limit. The judge checks from outside, too."""
-
-    def __init__(self) -> None:
-        self._end = math.inf
-        self._paused_at: float | None = None
-
-    def set(self, seconds: float) -> None:
-        self._paused_at = None
-        self._clock, self._start, self._end = inside.clock, inside.clock.mark(), seconds
-        signal.signal(signal.SIGALRM, self._ring)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-
-    def stop(self) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-    def pause(self) -> bool:
-        """Pause the limit. Return False if it is paused already, or if this is not the main thread."""
-        if self._paused_at is not None or threading.current_thread() is not threading.main_thread():
-            return False
-        self._paused_at = self._clock.since(self._start)
-        self.stop()
-        return True
-
-    def resume(self) -> None:
-        assert self._paused_at is not None
-        self._end += self._clock.since(self._start) - self._paused_at
-        self._paused_at = None
-        signal.setitimer(signal.ITIMER_REAL, max(self._end - self._clock.since(self._start), _SOON))
-
-    def _ring(self, number: int, frame: Any) -> None:
-        if self._paused_at is not None:
-            return
-        left = self._end - self._clock.since(self._start)
-        if left <= 0:
-            raise TooSlow("the time for this step is over")
-        signal.setitimer(signal.ITIMER_REAL, max(left, _SOON))
-
-
-_alarm = _Alarm()
+_alarm = Alarm()
 
 
 def _is_module(model: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from kernelmill.evaluate.judge.tolerance import IEEE, Policy, judgeable
+from kernelmill.evaluate.task.answers import Answer
 from kernelmill.evaluate.task.generators import (
     DISTRIBUTIONS,
     Role,
@@ -23,7 +24,7 @@ from kernelmill.evaluate.task.generators import (
     roles,
     settle_signs,
 )
-from kernelmill.evaluate.task.reference import Answer, BadReference, Reference
+from kernelmill.evaluate.task.reference import BadReference, Reference
 from kernelmill.evaluate.task.values import Call
 
 DRAWS = 4

@@ -8,12 +8,12 @@ import math
 import torch
 
 from kernelmill.evaluate.judge.choices import compare_leaf
-from kernelmill.evaluate.judge.session import Returned
+from kernelmill.evaluate.judge.comparing import Returned
 from kernelmill.evaluate.judge.tolerance import Comparison
 from kernelmill.evaluate.judge.trial import Trial, rms
 from kernelmill.evaluate.task import generators
+from kernelmill.evaluate.task.answers import Answer
 from kernelmill.evaluate.task.chunked import chunks
-from kernelmill.evaluate.task.reference import Answer
 from kernelmill.evaluate.task.values import Call
 
 GROSS = 1e-2

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from kernelmill.evaluate.judge import candidate
-from kernelmill.evaluate.judge.session import Limits, Record, Session, Stop, record_failure
+from kernelmill.evaluate.judge.record import Limits, Record, Stop, record_failure
+from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.judge.tolerance import Policy
 from kernelmill.evaluate.judge.trial import Trial
 from kernelmill.evaluate.probes import battery

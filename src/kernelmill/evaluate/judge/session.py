@@ -1,18 +1,14 @@
 """The judge's side of the conversation with one candidate process, and the comparison of each answer.
 
 `Session` sends requests (`load`, `build`, `call` …) and raises `Stop` when the candidate cannot continue.
-`Record` collects checks and flags. The package `evaluate.probes` decides what to ask.
+`Record` (`judge.record`) collects checks and flags. The package `evaluate.probes` decides what to ask.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
-import traceback
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -28,13 +24,14 @@ from kernelmill.evaluate.judge.channel import (
     pack,
     unpack,
 )
-from kernelmill.evaluate.judge.choices import compare_leaf
+from kernelmill.evaluate.judge.comparing import Returned, compare_outputs, kernelbench_agrees
 from kernelmill.evaluate.judge.differences import VALUES, describe
-from kernelmill.evaluate.judge.tolerance import Comparison, Policy, compare_scalars, is_scalar, kb_compat
+from kernelmill.evaluate.judge.record import TOO_SLOW, Limits, Record, Stop
+from kernelmill.evaluate.judge.tolerance import Comparison, Policy
+from kernelmill.evaluate.task.answers import Answer
 from kernelmill.evaluate.task.generators import other_weights
-from kernelmill.evaluate.task.reference import Answer, BadReference, Reference
+from kernelmill.evaluate.task.reference import Reference
 from kernelmill.evaluate.task.values import Call, Outputs, Unsupported, flatten
-from kernelmill.evaluate.verdict import BAD_REFERENCE, Check, Flag, Grade, Result, Severity, Status
 from kernelmill.sandbox.own_time import Mark, OwnTime
 
 _LOOK_EVERY = 8
@@ -43,117 +40,6 @@ GRACE = 3.0
 """Extra seconds after its own timeout in which a candidate process may report that it timed out."""
 _LEAST_COMPILED_S = 0.5
 """The least that each compilation counts towards `compile_total_s`, which bounds their number."""
-TOO_SLOW = "too slow to be judged here"
-"""Prefix of the error when a limit stopped a candidate that was not shown to hang."""
-_WORST_LAST: tuple[Status, ...] = ("INCORRECT_NUMERICAL", "NONFINITE", "INCORRECT_SHAPE", "INCORRECT_DTYPE")
-
-
-class Stop(Exception):
-    """Ends the judgement with a final status."""
-
-    def __init__(self, status: Status, error: str) -> None:
-        super().__init__(error)
-        self.status, self.error = status, error
-
-
-def _our_fault(error: Exception) -> str:
-    """Describe an exception in the judge, with its last three frames: the reference's or the evaluator's."""
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
-    places = ", ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in frames)
-    return f"{type(error).__name__}: {error} ({places})"
-
-
-@contextmanager
-def record_failure(record: Record) -> Iterator[None]:
-    """Turn an exception that ends the judgement into the record's status and error.
-
-    `MemoryError` is re-raised: the process reports it.
-    """
-    try:
-        yield
-    except Stop as stop:
-        record.status, record.error = stop.status, stop.error
-    except BadReference as error:
-        # A permanent failure is a verdict. A transient one (`passing`) has to be judged again.
-        record.status = "INFRA_ERROR" if error.passing else "UNSUPPORTED"
-        record.error = f"{BAD_REFERENCE}: {error}"
-    except torch.cuda.OutOfMemoryError as error:
-        record.status, record.error = "INFRA_ERROR", f"the reference does not fit: {error}"
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001  the record names the error and its place
-        record.status, record.error = "INFRA_ERROR", _our_fault(error)
-    nobody_knows = record.status == "INFRA_ERROR" or (
-        record.status == "UNSUPPORTED" and not record.error.startswith(TOO_SLOW)
-    )
-    if record.hard() and not nobody_knows:  # a proven hack stays a hack, even if it was too slow to judge
-        record.status = "HACK"
-
-
-@dataclass
-class Limits:
-    """Limits on a candidate process's own time (`sandbox.own_time`), in seconds.
-
-    Time spent waiting for a processor does not count.
-    """
-
-    load_s: float = 20.0
-    call_s: float = 10.0
-    total_s: float = 60.0
-    """For all calls together. A candidate that needs more is too slow to be judged, not wrong."""
-    compile_s: float = 60.0
-    """For compiling one kernel in one configuration, on a GPU. Not counted in `total_s`."""
-    compile_total_s: float = 600.0
-    """For all compilations together: autotuners have many configurations."""
-
-
-@dataclass
-class Record:
-    """The judge's findings, from which a verdict is built."""
-
-    checks: list[Check] = field(default_factory=list)
-    flags: list[Flag] = field(default_factory=list)
-    grade: Grade = field(default_factory=Grade)
-    kernelbench_compat: dict[str, bool] = field(
-        default_factory=lambda: {"correct_1e-2": True, "correct_1e-4": True}
-    )
-    signatures: list[dict[str, Any]] = field(default_factory=list)
-    kernels: list[str] = field(default_factory=list)
-    task: dict[str, Any] = field(default_factory=dict)
-    status: Status = "PASSED"
-    error: str = ""
-    retry_exclusively: bool = False
-    """The candidate timed out while sharing the device, which proves nothing.
-
-    It has to be judged again with exclusive use of the device.
-    """
-
-    def check(self, name: str, result: Result, detail: str = "", **rest: Any) -> None:
-        self.checks.append(Check(name, result, detail, **rest))
-
-    def flag(self, code: str, severity: Severity, **evidence: Any) -> None:
-        if not any(flag.code == code for flag in self.flags):
-            self.flags.append(Flag(code, severity, evidence))
-
-    def hard(self) -> bool:
-        return any(flag.severity == "hard" for flag in self.flags)
-
-
-@dataclass
-class Returned:
-    """A candidate's answer to a call. `outputs` is None if the call failed or its result cannot be sent."""
-
-    outputs: Outputs | None
-    trouble: str
-    reply: dict[str, Any]
-    seconds: float
-
-    @property
-    def launched(self) -> list[dict[str, Any]]:
-        """Launches of the candidate's own kernels that ran at least one program."""
-        return [
-            launch for launch in self.reply["observed"]["launches"] if launch["own"] and launch["programs"]
-        ]
 
 
 class Session:
@@ -399,7 +285,9 @@ class Session:
         with self.computing():
             found = self.compare(returned, answer)
         for tolerance in ("1e-2", "1e-4") if name.startswith("seed_") else ():
-            self._record.kernelbench_compat[f"correct_{tolerance}"] &= _kb(returned, answer, float(tolerance))
+            self._record.kernelbench_compat[f"correct_{tolerance}"] &= kernelbench_agrees(
+                returned, answer, float(tolerance)
+            )
         if record:
             self._record.check(
                 name,
@@ -433,51 +321,7 @@ class Session:
         return {name: told[name] for name in told if name not in VALUES or place not in self.constant}
 
     def compare(self, returned: Returned, answer: Answer) -> Comparison:
-        if returned.outputs is None:
-            return Comparison(False, "INCORRECT_DTYPE", detail=returned.trouble)
-        eager, exact = answer.eager, answer.exact
-        got = returned.outputs
-        if got.structure != eager.structure:
-            return Comparison(
-                False,
-                "INCORRECT_SHAPE",
-                detail=f"returned {got.structure[:200]}, expected {eager.structure[:200]}",
-            )
-        found = [
-            (path, _lenient(compare_leaf(leaf, exact, eager, place, self.policy), eager.leaves[place]))
-            for place, (path, leaf) in enumerate(zip(eager.paths, got.leaves, strict=True))
-        ]
-        wrong = [(path, one) for path, one in found if not one.ok]
-        if not wrong:
-            return max(
-                (one for _, one in found), key=lambda one: one.relL2_eps or 0.0, default=Comparison(True)
-            )
-        path, worst = max(wrong, key=lambda one: _WORST_LAST.index(one[1].status or "INCORRECT_NUMERICAL"))
-        worst.place = eager.paths.index(path)
-        if worst.place in self.constant:  # report no value: a candidate could copy it
-            worst.worst = {}
-            if worst.status == "NONFINITE":
-                worst.detail = "NaN or infinity where the reference has none, or the other way round"
-        if worst.worst:
-            worst.worst = {"output": path} | worst.worst
-        worst.detail = f"{path}: {worst.detail}" if len(found) > 1 else worst.detail
-        return worst
-
-    def judge_scalars(self, results: list[tuple[Returned, Answer]]) -> Comparison | None:
-        """Compare outputs of one or few numbers over all seeds together; None if there are none."""
-        first = results[0][1].eager
-        for place, leaf in enumerate(first.leaves):
-            if not (is_scalar(leaf) and leaf.is_floating_point()):
-                continue
-            columns = [
-                (r.outputs.leaves[place], a.exact.leaves[place], a.eager.leaves[place])
-                for r, a in results
-                if r.outputs is not None and len(r.outputs.leaves) == len(a.eager.leaves)
-            ]
-            found = compare_scalars(columns, self.policy)
-            if not found.ok or place == len(first.leaves) - 1:
-                return found
-        return None
+        return compare_outputs(returned, answer, self.policy, self.constant)
 
     # ------------------------------------------------------------------------------------------ evidence
 
@@ -502,23 +346,6 @@ class Session:
             self._record.flag("D4.attributes_on_output", "hard", names=names)
 
 
-def _lenient(found: Comparison, eager: torch.Tensor) -> Comparison:
-    """Reject a single number only if it is far off: its rounding may be bad luck.
-
-    `judge_scalars` decides over all seeds.
-    """
-    if (
-        found.ok
-        or found.status != "INCORRECT_NUMERICAL"
-        or not is_scalar(eager)
-        or not eager.is_floating_point()
-    ):
-        return found
-    if (found.elem_eps or 0.0) < (64 if eager.element_size() <= 2 else 1e4):
-        found.ok, found.status = True, None
-    return found
-
-
 def _error_line(error: dict[str, Any]) -> str:
     return f"{error['type']}: {error['message']}"
 
@@ -537,11 +364,3 @@ def _stop(error: dict[str, Any]) -> Stop:
     if error["memory"]:
         return Stop("OOM", text)
     return Stop("RUNTIME_ERROR", text)
-
-
-def _kb(returned: Returned, answer: Answer, tolerance: float) -> bool:
-    got = returned.outputs
-    if got is None or len(got.leaves) != len(answer.eager.leaves):
-        return False
-    pairs = zip(got.leaves, answer.eager.leaves, strict=True)
-    return all(kb_compat(c, e, tolerance) for c, e in pairs)

@@ -9,12 +9,15 @@ from typing import Any, Literal
 
 import torch
 
-from kernelmill.evaluate.judge.session import Record, Returned, Session, Stop
+from kernelmill.evaluate.judge.comparing import Returned
+from kernelmill.evaluate.judge.record import Record, Stop
+from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.judge.tolerance import Comparison, is_scalar, judgeable
 from kernelmill.evaluate.judge.torch_share import who_computed
 from kernelmill.evaluate.judge.torch_work import TorchWork, TorchWorkCounter
 from kernelmill.evaluate.task import chunked, generators
-from kernelmill.evaluate.task.reference import Answer, BadReference, Facts
+from kernelmill.evaluate.task.answers import Answer
+from kernelmill.evaluate.task.reference import BadReference, Facts
 from kernelmill.evaluate.task.values import Call, Outputs
 
 TF32_EPS = (600.0, 9000.0)

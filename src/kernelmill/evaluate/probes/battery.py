@@ -18,7 +18,8 @@ from kernelmill.evaluate.judge.closeness import (
     one_of_equals,
     systematic,
 )
-from kernelmill.evaluate.judge.session import TOO_SLOW, Returned, Stop
+from kernelmill.evaluate.judge.comparing import Returned, compare_over_seeds
+from kernelmill.evaluate.judge.record import TOO_SLOW, Stop
 from kernelmill.evaluate.judge.tolerance import Comparison
 from kernelmill.evaluate.judge.torch_share import HOST_LEAST, torch_share
 from kernelmill.evaluate.judge.trial import Trial, top
@@ -331,7 +332,7 @@ def scalars(trial: Trial) -> None:
         seed = trial.seed()
         call = session.reference.inputs(seed)
         trial.keep_scalars(session.call(call, seed), session.expected(call, seed))
-    found = session.judge_scalars(trial.scalars)
+    found = compare_over_seeds(trial.scalars, session.policy)
     if found is not None:
         trial.record.check(
             "scalars",

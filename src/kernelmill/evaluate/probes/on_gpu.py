@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelmill.evaluate.gpu.session import GpuSession
-from kernelmill.evaluate.judge.session import Returned
+from kernelmill.evaluate.judge.comparing import Returned
 from kernelmill.evaluate.judge.trial import Trial
 
 

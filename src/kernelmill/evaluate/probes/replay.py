@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from kernelmill.evaluate.judge.closeness import a_little_off
-from kernelmill.evaluate.judge.session import Returned
+from kernelmill.evaluate.judge.comparing import Returned
 from kernelmill.evaluate.judge.trial import Trial
 from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.task.chunked import identical

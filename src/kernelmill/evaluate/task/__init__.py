@@ -3,7 +3,7 @@
 In: a reference's source and a seed. Out: a `reference.Reference`, its `values.Call` inputs, its answers.
 Loading a reference executes it: do that only in a confined process. Nothing here runs a candidate.
 
-- Running: `reference`, `values` (inputs, outputs), `float64` (oracle), `cuda_to_cpu`, `chunked` (large
+- Running: `reference`, `answers`, `values` (inputs, outputs), `float64` (oracle), `cuda_to_cpu`, `chunked` (large
   tensors).
 - Inputs: `generators` makes other inputs by each input's role.
 - Sizes: `shrink` rewrites a source, `fit_size` picks a version that fits, `own_size` measures the original.

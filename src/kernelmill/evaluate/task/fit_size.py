@@ -16,13 +16,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from kernelmill.evaluate.task.reference import (
-    BadReference,
-    NotInstalled,
-    Reference,
-    distance_of,
-    load_reference,
-)
+from kernelmill.evaluate.task.answers import distance_of
+from kernelmill.evaluate.task.reference import BadReference, NotInstalled, Reference, load_reference
 from kernelmill.evaluate.task.shrink import Shrunk, one_at_a_time, other_shapes, shrunk
 
 

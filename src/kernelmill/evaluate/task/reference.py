@@ -19,7 +19,6 @@ Not covered: gradients (all runs are without), and references that are random in
 from __future__ import annotations
 
 import copy
-import dataclasses
 import errno
 import gc
 import importlib.util
@@ -35,7 +34,17 @@ from torch import nn
 
 from kernelmill.evaluate.gpu.gpu_memory import memory_was_short
 from kernelmill.evaluate.judge.choices import Choosing
-from kernelmill.evaluate.task.chunked import changed, chunks, identical, rms
+from kernelmill.evaluate.task.answers import (
+    Answer,
+    as_exact,
+    changed_buffers,
+    differ,
+    distance_of,
+    dtype_of,
+    same,
+    unlike,
+)
+from kernelmill.evaluate.task.chunked import changed
 from kernelmill.evaluate.task.cuda_to_cpu import CudaToCpu
 from kernelmill.evaluate.task.float64 import Float64, upcast, wide_of
 from kernelmill.evaluate.task.values import (
@@ -70,16 +79,6 @@ class BadReference(Exception):
 
 class NotInstalled(BadReference):
     """The reference imports a package that is not installed, so no version of it runs."""
-
-
-@dataclass
-class Answer:
-    """The right answer to one call. `exact` has float64 leaves, `eager` leaves of the task's own types."""
-
-    exact: Outputs
-    eager: Outputs
-    note: str = ""
-    """Why `exact` is not from a float64 run; empty if it is."""
 
 
 @dataclass
@@ -172,7 +171,7 @@ class Reference:
             seed_all(seed)
             outputs = self._flat(own, given, torch.float32)
         outputs.leaves = [leaf.detach() for leaf in outputs.leaves]
-        outputs.buffers = _changed(model, own)
+        outputs.buffers = changed_buffers(model, own)
         return outputs
 
     def run_in_place(self, model: Any, call: Call) -> Outputs:
@@ -190,7 +189,7 @@ class Reference:
             own = copy.deepcopy(wide)
             seed_all(seed)
             outputs = self._flat(own, given, torch.float64)
-        outputs.buffers = _changed(wide, own)
+        outputs.buffers = changed_buffers(wide, own)
         return outputs
 
     def _flat(self, model: Any, call: Call, scalars: torch.dtype) -> Outputs:
@@ -224,11 +223,11 @@ class Reference:
         """The eager and the exact result. Pass `wide` to avoid building the oracle for each call."""
         eager = self.run(model, call, seed)
         if self.oracle_note:
-            return Answer(_as_exact(eager), eager, self.oracle_note)
+            return Answer(as_exact(eager), eager, self.oracle_note)
         exact: Outputs | None = None
         try:
             exact = self.run_exact(self.oracle(model) if wide is None else wide, call, seed)
-            reason = _unlike(exact, eager)
+            reason = unlike(exact, eager)
         except BadReference as error:
             if error.passing and self.device != "cpu" and not self.exclusive:
                 raise
@@ -237,17 +236,17 @@ class Reference:
             return Answer(exact, eager)
         exact = None
         gc.collect()  # the traceback of a failed run keeps its tensors alive
-        return Answer(_as_exact(eager), eager, f"oracle: {_dtype(eager)} ({reason})")
+        return Answer(as_exact(eager), eager, f"oracle: {dtype_of(eager)} ({reason})")
 
     def examine(self, seed: int) -> Facts:
         """Run the reference a few times on its own inputs. Sets `oracle_note` if it has no float64 oracle."""
         model, call = self.new(seed), self.inputs(seed + 1)
         first = self.run(model, call, seed)
-        is_random = _differ(first, self.run(model, call, seed + 1))
+        is_random = differ(first, self.run(model, call, seed + 1))
         quiet = copy.deepcopy(model).eval()
         in_eval = self.run(quiet, call, seed)
         del first  # free each result as early as possible: large ones fill a GPU
-        random_in_eval = is_random and _differ(in_eval, self.run(quiet, call, seed + 1))
+        random_in_eval = is_random and differ(in_eval, self.run(quiet, call, seed + 1))
         try:
             loud = self.run(copy.deepcopy(model).train(), call, seed)
         except BadReference as error:
@@ -255,13 +254,13 @@ class Reference:
             if error.passing:
                 raise
             loud = None
-        mode_matters = not is_random and (loud is None or _differ(in_eval, loud))
+        mode_matters = not is_random and (loud is None or differ(in_eval, loud))
         del in_eval, loud
         judged = quiet if is_random else model
         answer = self.answer(judged, call, seed)
         note, distance = answer.note, distance_of(answer)
         if distance > FAR:
-            kind = _dtype(answer.eager)
+            kind = dtype_of(answer.eager)
             note = f"oracle: {kind} (the float64 run is {distance:.1e} times its size away from eager's)"
         self.oracle_note = note
         del answer
@@ -275,7 +274,7 @@ class Reference:
             own = copy.deepcopy(model)
             seed_all(seed)
             outputs = flatten(own(*given.args, **given.kwargs))
-        mutates = any(not _same(a, b) for a, b in zip(call.tensors(), given.tensors(), strict=True))
+        mutates = any(not same(a, b) for a, b in zip(call.tensors(), given.tensors(), strict=True))
         stores = {t.untyped_storage().data_ptr() for t in given.tensors() if t.numel()}
         aliases = any(t.untyped_storage().data_ptr() in stores for t in outputs.leaves if t.numel())
         return mutates, aliases
@@ -363,23 +362,6 @@ def _holds_tensors(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _changed(before: Any, after: Any) -> dict[str, torch.Tensor]:
-    old = dict(before.named_buffers())
-    new = dict(after.named_buffers())
-    return {
-        name: tensor.detach()
-        for name, tensor in new.items()
-        if not nn.parameter.is_lazy(tensor) and (name not in old or not _same(old[name], tensor))
-    }
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same type, shape and values, with NaN equal to NaN."""
-    if nn.parameter.is_lazy(one) or one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    return all(torch.equal(a, b) or torch.allclose(a, b, 0, 0, True) for _, (a, b) in chunks(one, other))
-
-
 def _wide_clone(tensor: torch.Tensor) -> torch.Tensor:
     return clone_tensor(tensor) if wide_of(tensor.dtype) is tensor.dtype else upcast(tensor.detach())
 
@@ -388,61 +370,3 @@ def _roundings(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor
     """Random factors within one rounding of 1."""
     noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64, device=generator.device)
     return 1 + (noise - 0.5) * 2.0**-23
-
-
-def _as_exact(eager: Outputs) -> Outputs:
-    return dataclasses.replace(eager, leaves=[upcast(leaf) for leaf in eager.leaves])
-
-
-def _dtype(outputs: Outputs) -> str:
-    found = [leaf.dtype for leaf in outputs.leaves if leaf.is_floating_point() or leaf.is_complex()]
-    return str(found[0]).removeprefix("torch.") if found else "eager"
-
-
-def _unlike(exact: Outputs, eager: Outputs) -> str:
-    """Why the float64 result cannot replace the eager one; empty if it can."""
-    if exact.structure != eager.structure:
-        return f"the float64 run returns {exact.structure}, the eager one {eager.structure}"
-    for path, wide, leaf in zip(eager.paths, exact.leaves, eager.leaves, strict=True):
-        if wide.shape != leaf.shape:
-            return f"{path} has shape {tuple(wide.shape)} in the float64 run, not {tuple(leaf.shape)}"
-        if wide.dtype != wide_of(leaf.dtype):
-            return f"{path} is {wide.dtype} in the float64 run".replace("torch.", "")
-    return ""
-
-
-def distance_of(answer: Answer) -> float:
-    """The largest relative distance between eager and exact in a floating leaf, over finite elements."""
-    worst = 0.0
-    for wide, leaf in zip(answer.exact.leaves, answer.eager.leaves, strict=True):
-        if leaf.is_floating_point() or leaf.is_complex():
-            norms = [_norms(exact, upcast(eager)) for _, (exact, eager) in chunks(wide, leaf)]
-            norm, away = torch.linalg.vector_norm(torch.stack(norms), dim=0).tolist() if norms else (0.0, 0.0)
-            worst = max(worst, away / norm if norm else 0.0)
-    return worst
-
-
-def _norms(exact: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
-    """The norm of `exact`, and the norm of its difference from `eager`."""
-    finite = torch.isfinite(exact) & torch.isfinite(eager)
-    kept = torch.where(finite, exact, 0.0)
-    off = kept - torch.where(finite, eager, 0.0)
-    return torch.stack([torch.linalg.vector_norm(kept), torch.linalg.vector_norm(off)])
-
-
-def _differ(one: Outputs, other: Outputs) -> bool:
-    """Whether two results differ by more than the summation order of another thread can cause."""
-    if one.structure != other.structure or len(one.leaves) != len(other.leaves):
-        return True
-    for a, b in zip(one.leaves, other.leaves, strict=True):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return True
-        if not a.is_floating_point() and not a.is_complex():
-            if not identical(a, b):
-                return True
-        else:
-            near = 1e-6 * rms(a)
-            for _, (pa, pb) in chunks(a, b):
-                if not torch.allclose(upcast(pa), upcast(pb), 1e-3, near, equal_nan=True):
-                    return True
-    return False

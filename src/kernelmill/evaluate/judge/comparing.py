@@ -1,0 +1,110 @@
+"""Compare a candidate's answer to a call with the reference's, output by output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelmill.evaluate.judge.choices import compare_leaf
+from kernelmill.evaluate.judge.tolerance import Comparison, Policy, compare_scalars, is_scalar, kb_compat
+from kernelmill.evaluate.task.answers import Answer
+from kernelmill.evaluate.task.values import Outputs
+from kernelmill.evaluate.verdict import Status
+
+_WORST_LAST: tuple[Status, ...] = ("INCORRECT_NUMERICAL", "NONFINITE", "INCORRECT_SHAPE", "INCORRECT_DTYPE")
+
+
+@dataclass
+class Returned:
+    """A candidate's answer to a call. `outputs` is None if the call failed or its result cannot be sent."""
+
+    outputs: Outputs | None
+    trouble: str
+    reply: dict[str, Any]
+    seconds: float
+
+    @property
+    def launched(self) -> list[dict[str, Any]]:
+        """Launches of the candidate's own kernels that ran at least one program."""
+        return [
+            launch for launch in self.reply["observed"]["launches"] if launch["own"] and launch["programs"]
+        ]
+
+
+def compare_outputs(returned: Returned, answer: Answer, policy: Policy, constant: set[int]) -> Comparison:
+    """Compare all outputs of a call with the right ones.
+
+    `constant` has the positions of outputs that never change: of these no value is reported.
+    """
+    if returned.outputs is None:
+        return Comparison(False, "INCORRECT_DTYPE", detail=returned.trouble)
+    eager, exact = answer.eager, answer.exact
+    got = returned.outputs
+    if got.structure != eager.structure:
+        return Comparison(
+            False,
+            "INCORRECT_SHAPE",
+            detail=f"returned {got.structure[:200]}, expected {eager.structure[:200]}",
+        )
+    found = [
+        (path, _lenient(compare_leaf(leaf, exact, eager, place, policy), eager.leaves[place]))
+        for place, (path, leaf) in enumerate(zip(eager.paths, got.leaves, strict=True))
+    ]
+    wrong = [(path, one) for path, one in found if not one.ok]
+    if not wrong:
+        return max((one for _, one in found), key=lambda one: one.relL2_eps or 0.0, default=Comparison(True))
+    path, worst = max(wrong, key=lambda one: _WORST_LAST.index(one[1].status or "INCORRECT_NUMERICAL"))
+    worst.place = eager.paths.index(path)
+    if worst.place in constant:  # report no value: a candidate could copy it
+        worst.worst = {}
+        if worst.status == "NONFINITE":
+            worst.detail = "NaN or infinity where the reference has none, or the other way round"
+    if worst.worst:
+        worst.worst = {"output": path} | worst.worst
+    worst.detail = f"{path}: {worst.detail}" if len(found) > 1 else worst.detail
+    return worst
+
+
+def compare_over_seeds(results: list[tuple[Returned, Answer]], policy: Policy) -> Comparison | None:
+    """Compare outputs of one or few numbers over all seeds together; None if there are none."""
+    first = results[0][1].eager
+    for place, leaf in enumerate(first.leaves):
+        if not (is_scalar(leaf) and leaf.is_floating_point()):
+            continue
+        columns = [
+            (r.outputs.leaves[place], a.exact.leaves[place], a.eager.leaves[place])
+            for r, a in results
+            if r.outputs is not None and len(r.outputs.leaves) == len(a.eager.leaves)
+        ]
+        found = compare_scalars(columns, policy)
+        if not found.ok or place == len(first.leaves) - 1:
+            return found
+    return None
+
+
+def _lenient(found: Comparison, eager: torch.Tensor) -> Comparison:
+    """Reject a single number only if it is far off: its rounding may be bad luck.
+
+    `compare_over_seeds` decides over all seeds.
+    """
+    if (
+        found.ok
+        or found.status != "INCORRECT_NUMERICAL"
+        or not is_scalar(eager)
+        or not eager.is_floating_point()
+    ):
+        return found
+    if (found.elem_eps or 0.0) < (64 if eager.element_size() <= 2 else 1e4):
+        found.ok, found.status = True, None
+    return found
+
+
+def kernelbench_agrees(returned: Returned, answer: Answer, tolerance: float) -> bool:
+    """Whether KernelBench's own comparison accepts the outputs."""
+    got = returned.outputs
+    if got is None or len(got.leaves) != len(answer.eager.leaves):
+        return False
+    pairs = zip(got.leaves, answer.eager.leaves, strict=True)
+    return all(kb_compat(c, e, tolerance) for c, e in pairs)
