@@ -6,6 +6,8 @@ of constants.
     types            the data types that all later stages read
     capture          run a model and record it: `capture`, `other_shapes`, `build`
     recorder         record the calls of one run
+    aliasing         which value each tensor holds, with views and in-place writes
+    model_tensors    the tensors of a model and of nested arguments
     keep_whole       which modules are recorded as one call, and how to create them again
     layers           constructor arguments of torch layers
     tensor_literals  expressions that recreate tensors

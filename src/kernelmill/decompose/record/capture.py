@@ -28,7 +28,8 @@ from kernelmill.decompose.record.caches import clear_caches
 from kernelmill.decompose.record.fake import Fakes
 from kernelmill.decompose.record.fast_paths import without_fast_paths
 from kernelmill.decompose.record.keep_whole import RetryWithOpaqueModule, note_constructors
-from kernelmill.decompose.record.recorder import FILE, CallRecorder, bound_arguments, tensors_of
+from kernelmill.decompose.record.model_tensors import bound_arguments, tensors_of
+from kernelmill.decompose.record.recorder import FILE, CallRecorder
 from kernelmill.decompose.record.types import (
     TRAINING,
     CaptureMode,

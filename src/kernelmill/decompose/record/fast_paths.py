@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 
@@ -29,3 +30,15 @@ def without_fast_paths() -> Iterator[None]:
     finally:
         scripting.enabled = scripted
         mode.__enter__, mode.__exit__, transformer._detect_is_causal_mask = plain
+
+
+@contextlib.contextmanager
+def bypass_torch_function() -> Iterator[None]:
+    """Within this context, a composed function runs its own code instead of dispatching to the mode."""
+    names: Any = F
+    plain = names.has_torch_function
+    names.has_torch_function = lambda _: False
+    try:
+        yield
+    finally:
+        names.has_torch_function = plain

@@ -2,18 +2,16 @@
 
 This is a functionalization: it does what `torch.func.functionalize` does for ATen, at the level of the
 author's calls. Tensors are identified by object identity, and values are immutable. A call that writes into a
-tensor creates a new value; a write into a view is also recorded for its base (`_write_back`). A tensor that is
+tensor creates a new value; a write into a view is also recorded for its base (`aliasing`). A tensor that is
 read after it was written through another view makes its module opaque (see `record.keep_whole`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -27,7 +25,9 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._mode_utils import no_dispatch
 
 from kernelmill.decompose.errors import CannotRecord
+from kernelmill.decompose.record.aliasing import INTEGER_DTYPES, AliasTracker, versions
 from kernelmill.decompose.record.fake import has_value, is_uninitialised
+from kernelmill.decompose.record.fast_paths import bypass_torch_function
 from kernelmill.decompose.record.keep_whole import (
     RetryWithOpaqueModule,
     made_with,
@@ -35,6 +35,13 @@ from kernelmill.decompose.record.keep_whole import (
     sized_by_values,
 )
 from kernelmill.decompose.record.layers import arguments
+from kernelmill.decompose.record.model_tensors import (
+    attributes_of,
+    bound_arguments,
+    dtype_of,
+    flat_tensors,
+    tensors_of,
+)
 from kernelmill.decompose.record.tensor_literals import tensor_expression
 from kernelmill.decompose.record.types import Int, Leaf, Op, Scope, Tree, Value, tracked, tree_map
 from kernelmill.decompose.record.variables import PositionLookup, SourcePosition
@@ -55,7 +62,7 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self.root = Scope("", "", None)
         self._opaque, self._modules = opaque, dict(model.named_modules())
-        self._attributes = {path for path, _ in _attributes(model)}
+        self._attributes = {path for path, _ in attributes_of(model)}
         self._inside = False
         """Whether an opaque module is running."""
         self.scope = self.root
@@ -64,20 +71,17 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         self.weights: dict[str, Value] = {}
         self._weight_tensors: dict[str, torch.Tensor] = {}
         self.paths = {id(part): path for path, part in model.named_modules(remove_duplicate=True)}
-        self._known: dict[
-            int, tuple[torch.Tensor, Value]
-        ] = {}  # holds the tensors, so that ids are not reused
-        self._storages: dict[int, list[torch.Tensor]] = {}
-        self._stale: set[int] = set()
-        self._views: dict[int, tuple[torch.Tensor, Op]] = {}
+        self._aliases = AliasTracker()
         self._ops = 0
         self._positions = PositionLookup()
         self._numbers: dict[int, Any] = {}
         self._layers: dict[str, tuple[dict[str, Any], dict[str, Any]] | None] = {}
         for path, tensor in tensors_of(model):
-            if id(tensor) not in self._known:
-                self._know(tensor, Value("weight", path, tuple(tensor.shape), _dtype(tensor)))
-            self.weights[path] = self._known[id(tensor)][1]
+            value = self._aliases.value(tensor)
+            if value is None:
+                value = Value("weight", path, tuple(tensor.shape), dtype_of(tensor))
+                self._aliases.know(tensor, value)
+            self.weights[path] = value
             self._weight_tensors[path] = tensor
 
     def track_inputs(self, name: str) -> Callable[[Any], Any]:
@@ -86,14 +90,15 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
 
         def one(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
-                if id(value) not in self._known:
-                    place = next(count)
-                    made = Value(
-                        "input", name if not place else f"{name}_{place}", tuple(value.shape), _dtype(value)
+                known = self._aliases.value(value)
+                if known is None:
+                    at = next(count)
+                    known = Value(
+                        "input", f"{name}_{at}" if at else name, tuple(value.shape), dtype_of(value)
                     )
-                    self.inputs.append(made)
-                    self._know(value, made)
-                return self._known[id(value)][1]
+                    self.inputs.append(known)
+                    self._aliases.know(value, known)
+                return known
             if type(value) in (int, float):
                 made = Value("input", name, None, type(value).__name__, example=value)
                 self.inputs.append(made)
@@ -109,45 +114,29 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
             tree, lambda one: self._numbers.get(id(one), one) if type(one) in (int, float) else one
         )
 
-    def _know(self, tensor: torch.Tensor, value: Value) -> None:
-        self._known[id(tensor)] = tensor, value
-        self._stale.discard(id(tensor))
-        self._storages.setdefault(_storage(tensor), []).append(tensor)
-        if has_value(tensor) and value.dtype in _INTEGER_DTYPES:
-            with no_dispatch():
-                value.seen = tensor_expression(tensor.constant)
-
     def tree(self, tree: Any) -> Tree:
         return tree_map(tree, self._leaf)
 
     def _leaf(self, one: Any) -> Any:
         if isinstance(one, torch.Tensor):
-            known = self._known.get(id(one)) or self._alias(one)
+            known = self._aliases.value(one) or self._aliases.same_memory(one)
             if known is None:
                 return self._constant(one)
-            if id(one) in self._stale:
+            if self._aliases.is_stale(one):
                 raise self._retry("a tensor is read after it was written to through a view")
-            return known[1]
+            return known
         if isinstance(one, np.ndarray | np.generic):
             return one.tolist()
         if dataclasses.is_dataclass(one) and not isinstance(one, type):
             return self.tree(dict(vars(one)))
         return one
 
-    def _alias(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Value] | None:
-        """Find the value of a tensor that aliases a known one without a torch call: `Variable(x)`."""
-        for other in self._storages.get(_storage(tensor), []):
-            if _geometry(other) == _geometry(tensor) and id(other) not in self._stale:
-                self._know(tensor, self._known[id(other)][1])
-                return self._known[id(tensor)]
-        return None
-
     def _constant(self, tensor: torch.Tensor) -> Any:
         """Record a tensor that no torch call made: `torch.Tensor([1e10])`, `torch.from_numpy(np.eye(3))`."""
-        typed, shape, dtype = {"dtype": tensor.dtype}, tuple(tensor.shape), _dtype(tensor)
+        typed, shape, dtype = {"dtype": tensor.dtype}, tuple(tensor.shape), dtype_of(tensor)
         if is_uninitialised(tensor):
             made = self._made("torch.zeros", (shape,), typed, shape, dtype)
-            self._know(tensor, made)
+            self._aliases.know(tensor, made)
             return made
         known = tensor.constant if has_value(tensor) else None if isinstance(tensor, FakeTensor) else tensor
         if known is None:
@@ -169,7 +158,7 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
             made = self._made("torch.tensor", (numbers,), typed, shape, dtype)
         else:
             raise self._retry(f"{known.numel():,} numbers are made without torch")
-        self._know(tensor, made)
+        self._aliases.know(tensor, made)
         return made
 
     def _made(self, name: str, args: Any, kwargs: Any, shape: tuple[int, ...] | None, dtype: str) -> Value:
@@ -212,10 +201,7 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         run first overwrites (`self.hidden.copy_(hidden)`) carries nothing from run to run and is allowed.
         """
         for path, value in self.weights.items():
-            now = next(
-                (known for _, (tensor, known) in self._known.items() if tensor is self._weight_tensors[path]),
-                value,
-            )
+            now = self._aliases.value(self._weight_tensors[path]) or value
             if now.op is not None and "" not in self._opaque and not self._overwritten_first(path, value):
                 raise self._retry(f"it writes into {path}", now.op.scope)
 
@@ -245,7 +231,7 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         name = _name(func)
         if func is F.multi_head_attention_forward:
-            with _bypass_torch_function(), self:
+            with bypass_torch_function(), self:
                 return func(*args, **kwargs)
         if name in ("torch.Tensor.size", "torch.Tensor.shape.__get__"):
             return self._sizes(func(*args, **kwargs), args, kwargs)
@@ -254,13 +240,13 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         return self.call(name, func, args, kwargs, None)
 
     def _sizes(self, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        known = self._known.get(id(args[0]))
+        known = self._aliases.value(args[0])
         if known is None:
             return found
         if isinstance(found, int):
             axis = args[1] if len(args) > 1 else kwargs["dim"]
-            return Int(found, ("size", known[1], axis % args[0].dim()))
-        return torch.Size([Int(size, ("size", known[1], axis)) for axis, size in enumerate(found)])
+            return Int(found, ("size", known, axis % args[0].dim()))
+        return torch.Size([Int(size, ("size", known, axis)) for axis, size in enumerate(found)])
 
     def call(
         self,
@@ -271,28 +257,28 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         leaf: Leaf | None,
     ) -> Any:
         """Make the call, and record it if it produces or writes a tensor."""
-        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, _flat((args, kwargs)))):
+        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, flat_tensors((args, kwargs)))):
             raise self._retry("a function is transformed (vmap, grad)")
-        before = {id(one): one._version for one in _flat((args, kwargs))}
+        before = versions((args, kwargs))
         noted = self.tree(args), self.tree(kwargs)
         if leaf is not None and leaf.opaque_reason:
-            for one in _flat((args, kwargs)):
-                if not isinstance(one, FakeTensor) and _dtype(one) in _INTEGER_DTYPES:
-                    self._known[id(one)][1].seen = tensor_expression(one)
+            for one in flat_tensors((args, kwargs)):
+                if not isinstance(one, FakeTensor) and dtype_of(one) in INTEGER_DTYPES:
+                    self._aliases[one].seen = tensor_expression(one)
         output = func(*args, **kwargs)
         may_differ = "dropout" in name.lower() or (leaf is not None and leaf.opaque_reason)
-        if may_differ and any(id(one) in before for one in _flat(output)):
+        if may_differ and any(id(one) in before for one in flat_tensors(output)):
             # It may return its input unchanged only in this run (a dropout: only in eval mode).
             output = tree_map(
                 output,
                 lambda one: one.view_as(one) if isinstance(one, torch.Tensor) and id(one) in before else one,
             )
-        made = list(_flat(output))
-        written = [one for one in _flat((args, kwargs)) if one._version != before[id(one)]]
+        made = list(flat_tensors(output))
+        written = [one for one in flat_tensors((args, kwargs)) if one._version != before[id(one)]]
         if args and any(one is args[0] for one in written):
             written = [args[0]]  # views of it count as written, too
         if not made and not written:
-            if reads_values(name) and not all(map(has_value, _flat((args, kwargs)))):
+            if reads_values(name) and not all(map(has_value, flat_tensors((args, kwargs)))):
                 raise self._retry(f"Python looks at a tensor's values ({name.rpartition('.')[2]})")
             return output
         same = [one for one in made if id(one) in before]
@@ -306,51 +292,33 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         op = Op(self._next(), name, *noted, self.scope, _line(), module=leaf, position=self._position())
         self.scope.items.append(op)
         for tensor in written:
-            for other in self._storages.get(_storage(tensor), []):
-                if other is not tensor:
-                    self._stale.add(id(other))
+            self._aliases.write(tensor)
         for tensor in [*made, *written]:
             if id(tensor) not in before or any(tensor is one for one in written):
-                known = self._known.get(id(tensor))
-                if known is None or known[1].op is not op:
-                    self._know(tensor, Value("result", op.short, tuple(tensor.shape), _dtype(tensor), op))
+                known = self._aliases.value(tensor)
+                if known is None or known.op is not op:
+                    self._aliases.know(
+                        tensor, Value("result", op.short, tuple(tensor.shape), dtype_of(tensor), op)
+                    )
         # `x[:, 0] = y` returns nothing: its result is x.
         op.output = self.tree(output if made else (written[0] if len(written) == 1 else written))
         for tensor in written:
             self._write_back(tensor)
-        for tensor in made:
-            if (
-                args
-                and isinstance(args[0], torch.Tensor)
-                and tensor is not args[0]
-                and _storage(tensor) == _storage(args[0])
-            ):
-                self._views[id(tensor)] = args[0], op
+        if args and isinstance(args[0], torch.Tensor):
+            for tensor in made:
+                self._aliases.note_view(tensor, args[0], op)
         return output
 
     def _write_back(self, view: torch.Tensor) -> None:
         """Record that a write into a view also changed its base."""
-        if id(view) not in self._views:
+        undone = self._aliases.undone_view(view)
+        if undone is None:
             return
-        base, made_by = self._views[id(view)]
-        now, before = self._known[id(view)][1], self._known[id(base)][1]
-        short = made_by.short
-        if short == "__getitem__":
-            name: str = "torch.Tensor.__setitem__"
-            args: tuple[Any, ...] = (before, made_by.args[1], now)
-        elif short in _SHAPING:
-            name, args = "torch.Tensor.reshape", (now, tuple(base.shape))
-        elif short in ("transpose", "t", "mT", "T") and (short != "transpose" or not made_by.kwargs):
-            name, args = (
-                f"torch.Tensor.{short}" + (".__get__" if short in ("mT", "T") else ""),
-                (now, *made_by.args[1:]),
-            )
-        else:
-            return
+        base, name, args = undone
         op = Op(self._next(), name, args, {}, self.scope, _line())
         self.scope.items.append(op)
-        op.output = Value("result", op.short, tuple(base.shape), _dtype(base), op)
-        self._know(base, op.output)
+        op.output = Value("result", op.short, tuple(base.shape), dtype_of(base), op)
+        self._aliases.know(base, op.output)
         self._write_back(base)
 
     # Calls of modules.
@@ -386,7 +354,7 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         path = self.paths.get(id(part))
         if path not in self._opaque or self._modules[path] is not part:
             return None
-        weights = {name: self._known[id(tensor)][1] for name, tensor in tensors_of(part)}
+        weights = {name: self._aliases[tensor] for name, tensor in tensors_of(part)}
         return Leaf(path, type(part).__name__, made_with(part) or {}, {}, weights, None, self._opaque[path])
 
     def _layer(self, part: nn.Module) -> Leaf | None:
@@ -397,9 +365,9 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         if not path or known is None:
             return None
         weights = {
-            name: self._known[id(tensor)][1]
+            name: value
             for name, tensor in (*part.named_parameters(), *part.named_buffers())
-            if id(tensor) in self._known
+            if (value := self._aliases.value(tensor)) is not None
         }
         if any(value.kind != "weight" for value in weights.values()):
             return None  # called with tensors that the model computes (`torch.func.functional_call`)
@@ -408,86 +376,7 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         return Leaf(path, type(part).__name__, *known, weights, other)
 
 
-_INTEGER_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
 _OVERWRITING = ("copy_", "zero_", "fill_")
-_SHAPING = ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as")
-
-
-@contextlib.contextmanager
-def _bypass_torch_function() -> Iterator[None]:
-    """Within this context, a composed function runs its own code instead of dispatching to the mode."""
-    names: Any = F
-    plain = names.has_torch_function
-    names.has_torch_function = lambda _: False
-    try:
-        yield
-    finally:
-        names.has_torch_function = plain
-
-
-def bound_arguments(forward: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `forward` by name; those of `*args` as args_0, args_1 …"""
-    bound = inspect.signature(forward).bind(*args, **kwargs)
-    found: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        kind = inspect.signature(forward).parameters[name].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            found |= {f"{name}_{at}": one for at, one in enumerate(value)}
-        elif kind is inspect.Parameter.VAR_KEYWORD:
-            found |= value
-        else:
-            found[name] = value
-    return found
-
-
-def _flat(tree: Any) -> Iterator[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, list | tuple | dict):
-        for item in tree.values() if isinstance(tree, dict) else tree:
-            yield from _flat(item)
-
-
-def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters, buffers and plain tensor attributes, by path."""
-    yield from model.named_parameters(remove_duplicate=False)
-    yield from model.named_buffers(remove_duplicate=False)
-    yield from _attributes(model)
-
-
-def _attributes(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    for path, part in model.named_modules():
-        for name, value in vars(part).items():
-            if name.startswith("_"):
-                continue
-            found = {name: value} if isinstance(value, torch.Tensor) else {}
-            if isinstance(value, list | tuple):
-                found = {f"{name}.{at}": one for at, one in enumerate(value) if isinstance(one, torch.Tensor)}
-            elif isinstance(value, dict):
-                found = {f"{name}.{key}": one for key, one in value.items() if isinstance(one, torch.Tensor)}
-            elif (
-                not isinstance(value, torch.Tensor | nn.Module)
-                and hasattr(value, "__dict__")
-                and not callable(value)
-            ):
-                # an object of the author's class, such as a normaliser with its mean
-                found = {
-                    f"{name}.{key}": one for key, one in vars(value).items() if isinstance(one, torch.Tensor)
-                }
-            for inner, tensor in found.items():
-                yield f"{path}.{inner}" if path else inner, tensor
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
-
-
-def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _name(func: Any) -> str:

@@ -1,0 +1,67 @@
+"""The tensors of a model and of nested arguments, and the arguments of `forward` by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def flat_tensors(tree: Any) -> Iterator[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, list | tuple | dict):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            yield from flat_tensors(item)
+
+
+def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters, buffers and plain tensor attributes, by path."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+    yield from attributes_of(model)
+
+
+def attributes_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for path, part in model.named_modules():
+        for name, value in vars(part).items():
+            if name.startswith("_"):
+                continue
+            found = {name: value} if isinstance(value, torch.Tensor) else {}
+            if isinstance(value, list | tuple):
+                found = {f"{name}.{at}": one for at, one in enumerate(value) if isinstance(one, torch.Tensor)}
+            elif isinstance(value, dict):
+                found = {f"{name}.{key}": one for key, one in value.items() if isinstance(one, torch.Tensor)}
+            elif (
+                not isinstance(value, torch.Tensor | nn.Module)
+                and hasattr(value, "__dict__")
+                and not callable(value)
+            ):
+                # an object of the author's class, such as a normaliser with its mean
+                found = {
+                    f"{name}.{key}": one for key, one in vars(value).items() if isinstance(one, torch.Tensor)
+                }
+            for inner, tensor in found.items():
+                yield f"{path}.{inner}" if path else inner, tensor
+
+
+def bound_arguments(forward: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `forward` by name; those of `*args` as args_0, args_1 …"""
+    bound = inspect.signature(forward).bind(*args, **kwargs)
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = inspect.signature(forward).parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            found |= {f"{name}_{at}": one for at, one in enumerate(value)}
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            found |= value
+        else:
+            found[name] = value
+    return found
+
+
+def dtype_of(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
