@@ -27,7 +27,7 @@ from kernelmill.evaluate.progress import Progress as Judging
 from kernelmill.runner import progress, run
 from kernelmill.runner.executors import Threads
 from kernelmill.stages.progress import Progress
-from kernelmill.store import watched
+from kernelmill.store import progress_source
 from kernelmill.store.source import Source
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import command, evals_row, write_rows
@@ -127,8 +127,8 @@ class _Long(Source):
 def test_reading_rows_says_where_it_is_and_how_fast_it_goes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(watched, "_EVERY", 0.0)
-    assert len(list(watched.ProgressSource(_Long("x", [], {})).rows())) == 5000
+    monkeypatch.setattr(progress_source, "_EVERY", 0.0)
+    assert len(list(progress_source.ProgressSource(_Long("x", [], {})).rows())) == 5000
     lines = capsys.readouterr().err.splitlines()
     assert re.match(r"1,000 rows read  \S+/s  folder/AVery.*\.jsonl:1$", lines[0])
     assert all(len(line) <= 80 for line in lines)
