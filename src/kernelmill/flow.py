@@ -1,7 +1,7 @@
 """The map: every command, what it reads and writes, and the function behind it.
 
-The command line, its help and the docs come from this table. A stage is a function from rows to rows; the columns
-of the rows are in docs/commands.md, "Row formats". `kernelmill.stages` says how a stage is run.
+The command line, its help and the docs come from this table. A stage is a function from rows to rows; the
+columns of the rows are in docs/commands.md, "Row formats". `kernelmill.stages` says how a stage is run.
 """
 
 from __future__ import annotations

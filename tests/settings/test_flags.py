@@ -27,7 +27,7 @@ MEANINGS = {
     "--workers": ("N", r"\w+ at a time \(default: "),
     "--device": ("cpu|cuda|auto", r"where candidates are judged"),
     "--levels": ("1,2", r"levels"),
-    "--seed": ("N", r"with|shuffle|secret"),
+    "--seed": ("N", r"split|with|shuffle|secret"),
     "--json": (None, r"print JSON"),
     "--tf32": (None, r"products of float32 may round their operands"),
     "--dry-run": (None, r"^say "),

@@ -1,9 +1,9 @@
 """`kernelmill run`: run several stages from one config, skipping those that are up to date.
 
-The config's `[run]` table names the steps in order. A step's settings come from its stage's table, overridden by
-the step's own keys. A step is skipped if its settings, the content of its inputs and its outputs have not changed
-since the hashes in `run.json` were recorded. A step without output files (publishing to the Hub) always runs, and
-checks for itself whether there is anything to do.
+The config's `[run]` table names the steps in order. A step's settings come from its stage's table,
+overridden by the step's own keys. A step is skipped if its settings, the content of its inputs and its
+outputs have not changed since the hashes in `run.json` were recorded. A step without output files
+(publishing to the Hub) always runs, and checks for itself whether there is anything to do.
 
 Steps run one after the other. The first failure ends the run; the results of earlier steps are kept.
 """

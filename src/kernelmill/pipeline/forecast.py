@@ -1,8 +1,8 @@
 """Estimate the model calls and the cost of a run: the dry runs of its stages, one after the other.
 
-A step may read what an earlier step has not written yet. Steps that keep or drop rows never add any, so the input
-of the first such step gives an upper bound, reported as "at most". Rollouts of several turns are upper bounds too,
-because they end with the first correct answer. Retries are not counted.
+A step may read what an earlier step has not written yet. Steps that keep or drop rows never add any, so
+the input of the first such step gives an upper bound, reported as "at most". Rollouts of several turns
+are upper bounds too, because they end with the first correct answer. Retries are not counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The record of a run (`run.json`), and what is printed at its end: the steps, the results, the next commands.
+"""The record of a run (`run.json`), and what is printed at its end: steps, results, next commands.
 
 Does not run anything: `command` does.
 """
@@ -123,7 +123,7 @@ def _file(step: Step, folder: Path) -> str:
 
 
 def own_name() -> str:
-    """The command that started this program, so that printed commands can be copied even if it is not on the PATH."""
+    """The command that started this program, so that printed commands work even if it is not on the PATH."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return f"{sys.executable} -m kernelmill"

@@ -23,8 +23,9 @@ CONFIG_HELP = "TOML file (same as @ FILE); a flag wins over it"
 class Parser(argparse.ArgumentParser):
     """An argparse parser that raises `ConfigError`, and accepts a config file for every command.
 
-    The file's table is named after the command (`[evaluate]`, `[problems.import]`), its keys after the flags and the
-    positional arguments. Its values are inserted before the typed arguments, so flags override them.
+    The file's table is named after the command (`[evaluate]`, `[problems.import]`), its keys after the
+    flags and the positional arguments. Its values are inserted before the typed arguments, so flags
+    override them.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -131,7 +132,7 @@ def table_of(file: Path, words: list[str], more: Iterable[str] = ()) -> dict[str
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """A type for `add_argument`: whole numbers from `least` on, capped at a size that every platform can count to."""
+    """A type for `add_argument`: whole numbers from `least` on, capped at half of `sys.maxsize`."""
 
     def number(text: str) -> int:
         try:

@@ -1,6 +1,7 @@
 """The base of all settings classes, and the settings that several stages share.
 
-A stage's own class is in `fields`, or with the stage. `setting` declares a field with its flag and its help text.
+A stage's own class is in `fields`, or with the stage. `setting` declares a field with its flag and its
+help text.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def setting(
 ) -> Any:
     """Declare a field with its help text.
 
-    `env` is an old name of its environment variable, `flag` a second flag, `bare` the value of a flag given without
-    one, and `metavar` the placeholder of the value in the help.
+    `env` is an old name of its environment variable, `flag` a second flag, `bare` the value of a flag
+    given without one, and `metavar` the placeholder of the value in the help.
     """
     extra = {"env": env, "flag": flag, "bare": bare, "metavar": metavar}
     return Field(default, description=help, json_schema_extra=extra, **bounds)  # type: ignore[call-overload]

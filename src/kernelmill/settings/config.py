@@ -2,16 +2,18 @@
 
     default  <  TOML file  <  .env  <  environment  <  flag
 
-A TOML file has one table for each command (`[rate]`, `[specs]`), a table `[llm]` for the settings that stages
-with a model share, and `[prices]`. The names of datasets are in `[publish]` for all stages. Tables of other
-commands are ignored (`arguments.TABLES`). The resolved settings are saved in the output's manifest, and a
-manifest can replace the TOML file, so that a run can be repeated from its own folder. An unknown key is an error.
+A TOML file has one table for each command (`[rate]`, `[specs]`), a table `[llm]` for the settings that
+stages with a model share, and `[prices]`. The names of datasets are in `[publish]` for all stages. Tables
+of other commands are ignored (`arguments.TABLES`). The resolved settings are saved in the output's
+manifest, and a manifest can replace the TOML file, so that a run can be repeated from its own folder. An
+unknown key is an error.
 
-Environment variables are `KERNELMILL_` + the key in capitals (`KERNELMILL_CONCURRENCY=64`). The variable names
-of the pipeline that kernelmill replaces (`DATASET_PATH` …) work as well; they are declared on the field they set.
+Environment variables are `KERNELMILL_` + the key in capitals (`KERNELMILL_CONCURRENCY=64`). The variable
+names of the pipeline that kernelmill replaces (`DATASET_PATH` …) work as well; they are declared on the
+field they set.
 
-Secrets are not settings: `environment.secret` reads them when they are needed, and `environment.redact` removes
-their values from any text that is shown or saved.
+Secrets are not settings: `environment.secret` reads them when they are needed, and `environment.redact`
+removes their values from any text that is shown or saved.
 """
 
 from __future__ import annotations
@@ -159,7 +161,7 @@ def public(settings: Settings) -> dict[str, Any]:
 
 
 def _redacted(value: Any) -> Any:
-    """Redact each string by itself: a variable `…_TOKEN` may hold `false`, which must not change booleans elsewhere."""
+    """Redact each string by itself: a variable `…_TOKEN` may hold `false`, and booleans must not change."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):

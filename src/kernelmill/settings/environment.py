@@ -1,7 +1,7 @@
 """The environment: variables of `.env` and of the process, and the secrets among them.
 
-`secret()` reads a secret when it is needed, and `redact()` removes the values of all secrets from a text that is
-shown or saved. Needs only the standard library, as the reward functions of `kernelmill.rl` do.
+`secret()` reads a secret when it is needed, and `redact()` removes the values of all secrets from a text
+that is shown or saved. Needs only the standard library, as the reward functions of `kernelmill.rl` do.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@
     row_stage             stages that only transform rows
     progress, show        the progress line; `kernelmill show`
 
-In: settings and a source. Out: an output file, its rejected rows, and its manifest, written last. What a stage
-does with a row is in the stage's own module. `kernelmill run`, which runs several stages, is in `pipeline`.
+In: settings and a source. Out: an output file, its rejected rows, and its manifest, written last. What a
+stage does with a row is in the stage's own module. `kernelmill run`, which runs several stages, is in
+`pipeline`.
 """

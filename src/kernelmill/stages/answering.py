@@ -2,9 +2,9 @@
 
 The source is streamed three times, so that memory does not grow with its size:
 
-    plan     read and check every row, and drop it or give it a key; the journal knows which keys are answered.
+    plan     read and check every row, and drop it or give it a key; the journal has the answered keys.
              A bad row is found here, before anything is paid for, and `--dry-run` ends here.
-    answer   answer the pending questions concurrently; each answer is durable in the journal before it counts.
+    answer   answer the pending questions concurrently; each answer is in the journal before it counts.
     write    join rows and answers in source order, so the same answers give the same bytes.
 
 After a kill at any moment, the same command plans again, finds what is answered, and resumes.
@@ -63,7 +63,7 @@ class Answerer(Protocol[I_contra]):
         ...
 
     async def outcome(self, item: I_contra, key: str) -> Outcome:
-        """The stored result of a question: `Done`, `Failed`, or `Pending` if it is not answered yet. Calls nothing."""
+        """The stored result: `Done`, `Failed`, or `Pending` if it is not answered yet. Calls nothing."""
         ...
 
     def spent(self, item: I_contra, key: str) -> list[float | None]:

@@ -121,8 +121,8 @@ async def run_answering_stage(
 ) -> StageResult:
     """Run a stage over its source, write its output and print the summary.
 
-    `setup` builds the stage from the opened resources; `needs` says which (`model`, `facts`). Raises `Stopped` if
-    some rows are not finished.
+    `setup` builds the stage from the opened resources; `needs` says which (`model`, `facts`). Raises
+    `Stopped` if some rows are not finished.
     """
     started = time.monotonic()
     path = test_path(settings.output) if settings.test_mode else settings.output

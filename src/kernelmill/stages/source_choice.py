@@ -1,7 +1,7 @@
-"""Choose the source that a stage reads, and report it before it is read, so that nobody pays for the wrong rows.
+"""Choose the source that a stage reads, and report it first, so that nobody pays for the wrong rows.
 
-In test mode a stage reads what the test runs of earlier stages wrote (`x.test.jsonl` for `x.jsonl`), so that the
-commands of a pipeline can be tried one after the other. Does not open sources: `store` does.
+In test mode a stage reads what the test runs of earlier stages wrote (`x.test.jsonl` for `x.jsonl`), so
+that the commands of a pipeline can be tried one after the other. Does not open sources: `store` does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def with_resolved_source(settings: Settings) -> Settings:
 
 
 def _hub_or_local(settings: StripSettings) -> StripSettings:
-    """`strip --hub` reads a named dataset from the Hub, or the local file without a token or after a test run."""
+    """`strip --hub` reads a named dataset on the Hub; the local file without a token or after a test run."""
     if secret("HF_TOKEN") is None:
         settings.note("source", f"{settings.origin('source')}; HF_TOKEN is not set, so nothing is uploaded")
         return settings

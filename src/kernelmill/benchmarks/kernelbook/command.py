@@ -80,7 +80,7 @@ def parser() -> Parser:
 
 
 def main(arguments: list[str]) -> int:
-    """`kernelmill verify-kernelbook`: KernelBook rows in; the rows with their verdicts out. Returns the exit code."""
+    """`kernelmill verify-kernelbook`: KernelBook rows in; the rows with their verdicts out."""
     given = parser().parse_args(arguments)
     output = Output(given.output.expanduser())
     verdicts = beside(output.path, ".verdicts.jsonl")
