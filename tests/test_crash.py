@@ -137,7 +137,7 @@ def test_ctrl_c_says_what_is_left_and_the_same_command_finishes(tmp_path: Path) 
         _, said = process.communicate(timeout=240)
         assert process.returncode == 130
         assert "finishing what is in flight" in said
-        assert "the same command goes on from here" in said.splitlines()[-1]
+        assert "run the same command to resume" in said.splitlines()[-1]
         assert "Traceback" not in said
         assert not (tmp_path / "out/rows.jsonl").exists()
         assert endpoint.answered.total() == endpoint.asked.total() < 200

@@ -22,7 +22,7 @@ from kernelmill.settings.arguments import Parser, config_file, nearest
 from kernelmill.settings.registry import referenced, stage_classes
 
 if TYPE_CHECKING:
-    from kernelmill.settings.fields import Settings
+    from kernelmill.settings.base import Settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -170,12 +170,13 @@ def _overview() -> str:
 
     return (
         "kernelmill: verified PyTorch-to-Triton training data\n\n"
-        "usage: kernelmill COMMAND [SOURCE] [options]      (kernelmill COMMAND --help says which)\n\n"
-        f"stages, in the order in which data moves:\n{lines(STAGES)}\n\n"
+        "usage: kernelmill COMMAND [SOURCE] [options]\n"
+        "Run `kernelmill COMMAND --help` for options.\n\n"
+        f"stages, in the usual order (specs and lengths are side branches):\n{lines(STAGES)}\n\n"
         f"tools:\n{lines(TOOLS)}\n\n"
         "A source is a file (.jsonl, .jsonl.gz, .jsonl.zst, .parquet), a folder, or a Hub dataset (org/name).\n"
-        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 stopped or rows still owed (run again), or a verdict that\n"
-        "evaluate --fail-on names, 130 interrupted."
+        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 stopped early or incomplete: run the same command again (or a\n"
+        "verdict that evaluate --fail-on names), 130 interrupted."
     )
 
 

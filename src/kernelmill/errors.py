@@ -1,8 +1,8 @@
 """How kernelmill fails.
 
-Three kinds of trouble, and one way to treat each:
+Three kinds of failure, and one way to treat each:
 
-1. *The user can mend it* (a wrong path, a missing key, a bad config value, a full disk). Raise a
+1. *The user can fix it* (a wrong path, a missing key, a bad config value, a full disk). Raise a
    `MillError`. The command line prints it as one line that says what is wrong and what to do next,
    without a traceback, and exits with the class's `exit_code`.
 2. *One row is bad* (a torn line, an answer that does not parse). That is data, not a crash: the row goes
@@ -17,7 +17,7 @@ Three kinds of trouble, and one way to treat each:
     │   ├── NotOnHub       the Hub has no dataset of that name that we may see
     │   └── BadRow         one row of it is bad: file, line, field, what was expected
     ├── OutputError        the output cannot be written, or another process is writing it
-    ├── EndpointError      the model endpoint refused in a way that asking again will not mend
+    ├── EndpointError      the model endpoint refused in a way that a retry will not fix
     └── Stopped            the run ended early and can be resumed: the budget, the circuit breaker
         └── Interrupted    … by Ctrl-C or a signal
 """
@@ -48,7 +48,7 @@ def disk_fault(error: BaseException | None, kept: str = "") -> str | None:
 
 
 class MillError(Exception):
-    """A failure that the user can mend. `str()` of it is one line."""
+    """A failure that the user can fix. `str()` of it is one line."""
 
     exit_code = 1
 

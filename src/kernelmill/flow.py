@@ -1,6 +1,7 @@
-"""The map: every command on one screen, in the order in which data moves.
+"""The map: every command, what it reads and writes, and the function behind it.
 
-The command line, its help and the docs come from this table. A stage is a function from rows to rows.
+The command line, its help and the docs come from this table. A stage is a function from rows to rows; the
+columns of the rows are in docs/commands.md, "Row formats". `kernelmill.stages` says how a stage is run.
 """
 
 from __future__ import annotations
@@ -10,33 +11,33 @@ from typing import NamedTuple
 
 
 class Estimate(NamedTuple):
-    """What a dry run found out: what a stage would ask of a model, without retries."""
+    """The result of a dry run: the model calls that a stage would make, without retries."""
 
     rows: int
-    """That would come out at most."""
+    """The maximum number of output rows."""
     calls: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     cost: float | None = 0.0
     """US dollars; None where the price is not known."""
     at_most: bool = False
-    """Whether it may turn out to be less: some calls are made only where an answer has to be repaired."""
+    """Whether this is an upper bound: some calls are made only if an answer has to be repaired."""
 
 
 class StageResult(NamedTuple):
-    """What a stage did, for whoever runs several."""
+    """The result of a stage, for `kernelmill run`."""
 
     outputs: tuple[Path, ...] = ()
-    """Files that are the same as long as nothing that they were made from changes; none where there is no such file."""
+    """Output files that depend only on the stage's inputs and settings; empty if there are none."""
     rows_in: int = 0
     rows_out: int = 0
     rejected: int = 0
     cost: float | None = 0.0
     """US dollars; None where calls were made and their price is not known."""
     results: tuple[tuple[str, str], ...] = ()
-    """What a user will want to look at: places, and what is there."""
+    """Places that a user will want to look at, each with what is there."""
     estimate: Estimate | None = None
-    """Of a dry run, which makes nothing."""
+    """The estimate of a dry run, which writes nothing."""
 
 
 class Command(NamedTuple):
@@ -49,7 +50,7 @@ class Command(NamedTuple):
     settings: str = ""
     """`module:class` of a stage's settings; flags and the keys of its table in a config come from it."""
     load: str = ""
-    """`module:function` that reads a stage's settings, where its config file has keys of other people's."""
+    """`module:function` that loads a stage's settings, if its config file also accepts other projects' keys."""
 
 
 STAGES = [
@@ -89,6 +90,7 @@ STAGES = [
         "any rows", "a folder, or a dataset on the Hub", "kernelmill.publish.command:publish", "kernelmill.settings.fields:PublishSettings",
     ),
 ]  # fmt: skip
+"""Stages, in the usual order; `specs` and `lengths` are side branches."""
 
 TOOLS = [
     Command(

@@ -340,7 +340,7 @@ def test_a_benchmark_is_called_after_its_source_or_as_told(
 def test_two_benchmarks_of_one_name_are_refused(bench: Path) -> None:
     with pytest.raises(ConfigError, match=r"both called kernelbench: give one another name"):
         read_benchmarks(("kb", "kb/KernelBench"), 0.8, None)
-    with pytest.raises(ConfigError, match="give it a name"):
+    with pytest.raises(ConfigError, match="cannot derive a name"):
         Path("…").mkdir()
         (Path("…") / "1_a.py").write_text(RELU)
         read_benchmarks(("…",), 0.8, None)

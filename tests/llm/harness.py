@@ -12,7 +12,7 @@ from kernelmill.base.rows import Drop, Row
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.engine import BadAnswer, Messages, Model
 from kernelmill.llm.journal import Journal
-from kernelmill.settings.fields import LLMSettings
+from kernelmill.settings.base import LLMSettings
 from kernelmill.stages.answering import Batch, Plan
 from kernelmill.stages.progress import Progress
 from kernelmill.store import Output, open_source

@@ -18,7 +18,7 @@ from aiohttp import web
 from kernelmill.errors import ConfigError
 from kernelmill.llm.client import Endpoint, RequestRefused, read_reply
 from kernelmill.settings import environment
-from kernelmill.settings.fields import LLMSettings
+from kernelmill.settings.base import LLMSettings
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from kernelmill.llm import engine, limiter, retry
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.journal import JournalReader
 from kernelmill.settings import config
-from kernelmill.settings.fields import LLMSettings
+from kernelmill.settings.base import LLMSettings
 from kernelmill.testing.fake_endpoint import CHAOS, FakeEndpoint
 from tests.llm.harness import Run, right
 

@@ -27,7 +27,7 @@ MEANINGS = {
     "--workers": ("N", r"\w+ at a time \(default: "),
     "--device": ("cpu|cuda|auto", r"where candidates are judged"),
     "--levels": ("1,2", r"levels"),
-    "--seed": ("N", r"with|shuffle|fixed seed"),
+    "--seed": ("N", r"split|with|shuffle|fixed seed"),
     "--json": (None, r"print JSON"),
     "--tf32": (None, r"allow TF32 in float32 matrix products"),
     "--dry-run": (None, r"^say "),

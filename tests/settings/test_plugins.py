@@ -118,7 +118,7 @@ def test_a_provider_of_a_plugin_gives_its_key_to_its_host_alone(site: Path, run:
 import asyncio
 from kernelmill.llm.client import Endpoint
 from kernelmill.settings.environment import redact
-from kernelmill.settings.fields import LLMSettings
+from kernelmill.settings.base import LLMSettings
 
 async def headers(url):
     async with Endpoint(LLMSettings(base_url=url, model="m")) as endpoint:

@@ -117,7 +117,8 @@ def _inside(value: Any, name: str) -> Any:
 class EvalsRow(Struct):
     """An evaluated sample: a prompt, a model's answer, and its reward.
 
-    Every stage needs the columns up to `info`; the rest may be missing.
+    Every stage needs the columns up to `info`; the rest may be missing. docs/commands.md, "Row formats",
+    lists the columns that stages add.
     """
 
     example_id: int
@@ -282,7 +283,8 @@ class _ModuleColumns(Named):
 class ModuleCodeReader:
     """Reads the module of any kind of row: its problem's name (may be empty) and its code.
 
-    Raises `BadRow`.
+    Raises `BadRow`. For stages that only compare code; `problems.module_rows.ModuleReader` also finds the
+    class.
     """
 
     def __init__(self) -> None:

@@ -135,6 +135,7 @@ def _most(hits: Counter[int]) -> list[tuple[int, int]]:
 
 
 def decontaminate(settings: DecontaminateSettings) -> StageResult:
+    """Rows with a module in; the rows with `contaminated_<benchmark>` out, or only clean rows (`drop`)."""
     benchmarks = read_benchmarks(settings.against, settings.share, secret("HF_TOKEN"))
     output = Output(test_path(settings.output) if settings.test_mode else settings.output)
     for benchmark in benchmarks:

@@ -51,6 +51,7 @@ class _Counted(Struct):
 
 
 def lengths(settings: LengthsSettings) -> StageResult:
+    """Rows with chats in; a report of their token counts out, printed and as JSON or SVG."""
     plot, json_path = _beside(settings.plot, settings), _beside(settings.json_path, settings)
     if plot is not None and plot.suffix.lower() != ".svg":
         raise ConfigError(f"--plot {plot}: plots are SVG, so the name must end in .svg")

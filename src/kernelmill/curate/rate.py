@@ -118,6 +118,7 @@ def _static_rater(context: Context) -> Answerer[Task]:
 
 
 async def rate(settings: RateSettings) -> StageResult:
+    """Evals rows in; the rows above the threshold out, with `difficulty`, `evaluation_raw` and `rater`."""
     if settings.compare:
         await compare(settings)
         return StageResult()

@@ -175,6 +175,7 @@ def _rewrite(message: dict[str, Any], answer: Answer, style: str) -> None:
 
 
 def strip(settings: StripSettings) -> StageResult:
+    """Evals rows in; the same rows out, assistant messages reduced to answers. `hub` publishes them."""
     if (
         settings.hub
         and settings.dataset_name

@@ -150,6 +150,7 @@ def _place(info: Info) -> int:
 
 
 def unique(settings: UniqueSettings) -> StageResult:
+    """Evals rows in; the best row of each module out, unchanged."""
     file = Path(settings.source).expanduser()
     compare = settings.compare or not file.is_file() or file.stat().st_size <= COMPARED
     with Modules() as modules:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelmill.base.control import Control, Stats
 from kernelmill.errors import Stopped
-from kernelmill.settings.fields import LLMSettings, Price
+from kernelmill.settings.base import LLMSettings, Price
 
 _LONG_ANSWER = 4096
 _KNOWN_AFTER = 8

@@ -29,8 +29,8 @@ import msgspec
 
 from kernelmill import __version__
 from kernelmill.errors import ConfigError, EndpointError
+from kernelmill.settings.base import LLMSettings, Price
 from kernelmill.settings.environment import redact, secret
-from kernelmill.settings.fields import LLMSettings, Price
 from kernelmill.settings.providers import PROVIDERS
 
 _TOO_LONG = re.compile(

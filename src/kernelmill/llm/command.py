@@ -23,6 +23,7 @@ _ACTIONS = ("list", "totals", "export")
 
 
 def main(arguments: list[str]) -> int:
+    """`kernelmill journal`: journals in; a list, totals or JSONL of their calls out."""
     parser = Parser(
         prog="kernelmill journal",
         usage="kernelmill journal [list|totals|export] [FILE …] [--last N] [-o FILE]",

@@ -7,7 +7,7 @@
   answers in a row stop the run (`unusable`).
 - A failed call (5xx, timeout, broken connection) is retried after a jittered, growing pause (`retry`).
 - A 429 also lowers the number of calls in flight (`limiter`).
-- Calls that still fail are owed: the next run makes them.
+- Questions whose calls still fail stay pending: the next run asks them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Outcome = Done | Failed | Pending
 
 
 class CallFailed(Exception):
-    """This question was not answered in this run. It stays owed."""
+    """This question was not answered in this run. It stays pending."""
 
 
 class TooLong(CallFailed):
@@ -173,7 +173,7 @@ class Model(Generic[Item]):
     async def answer(self, item: Item, key: str) -> None:
         """Ask until an answer is usable or no try is left.
 
-        Raises `CallFailed` where the question stays owed.
+        Raises `CallFailed` where the question stays pending.
         """
         await self._asking.prepare(item)
         if self._asking.fault(item):

@@ -1,10 +1,11 @@
-"""`kernelmill run`: several stages from one config, each only when it has to be.
+"""`kernelmill run`: run several stages from one config, skipping those that are up to date.
 
-The config's `[run]` table names the steps in order; the settings of each are those of its stage's own table, with what the step itself says
-on top. A step is skipped when its settings, what it reads (by content) and what it made are as they were: `run.json` remembers the
-hashes. A step that leaves no file behind (publishing to the Hub) is always run; it finds out for itself that there is nothing to do.
+The config's `[run]` table names the steps in order. A step's settings come from its stage's table,
+overridden by the step's own keys. A step is skipped if its settings, the content of its inputs and its
+outputs have not changed since the hashes in `run.json` were recorded. A step without output files
+(publishing to the Hub) always runs, and checks for itself whether there is anything to do.
 
-Steps run one after the other. The first that fails ends the run, and what was done before it stays done.
+Steps run one after the other. The first failure ends the run; the results of earlier steps are kept.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from kernelmill.pipeline.forecast import Forecast
 from kernelmill.pipeline.run_report import Record, Step, now, read_record, show
 from kernelmill.publish.splits import ancestors
 from kernelmill.settings.arguments import Parser, config_file
+from kernelmill.settings.base import RowSettings, Settings
 from kernelmill.settings.config import load, public, secret
-from kernelmill.settings.fields import PublishSettings, RowSettings, RunSettings, Settings
+from kernelmill.settings.fields import PublishSettings, RunSettings
 from kernelmill.settings.registry import stage_classes
 from kernelmill.stages.call import call_stage, stage_settings
 from kernelmill.stages.show import main as show_rows
@@ -44,6 +46,7 @@ FORMAT = 1
 
 
 def main(arguments: list[str]) -> int:
+    """`kernelmill run`: a config in; the outputs of its stages and `run.json` out. Returns the exit code."""
     file, arguments = config_file(arguments)
     options = parser().parse_args(arguments)
     if options.file is not None:
@@ -85,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class Run:
-    """The steps of one config, and what is known of them from the last time."""
+    """The steps of one config, and the record of the last run."""
 
     def __init__(self, settings: RunSettings, file: Path, options: argparse.Namespace) -> None:
         self._file = file
@@ -101,7 +104,7 @@ class Run:
         self._old = {step.name: step for step in read_record(self._path, FORMAT).steps}
 
     def plan(self) -> int:
-        """Print what would be done, what would be asked of a model, and what that would cost. Calls nothing."""
+        """Print which steps would run, their model calls and their cost. Calls nothing."""
         first = ""
         forecast = Forecast()
         for name, stage, settings in self._steps:
@@ -126,7 +129,7 @@ class Run:
             for place, (name, stage, settings) in enumerate(self._steps):
                 if name in self._chosen:
                     self._do(place, name, stage, settings)
-            # What is shown and said is of the real outputs, which a test run leaves alone, and of the whole flow.
+            # The example and the next commands refer to the real outputs of all steps.
             whole = not self._test and len(self._chosen) == len(self._steps)
             if whole and self._settings.show and any(step.status == "done" for step in self._record.steps):
                 print("--- an example")
@@ -159,17 +162,17 @@ class Run:
         finally:
             step.seconds = round(time.monotonic() - started, 3)
         _note(step, made)
-        # What was read may have been changed meanwhile, or by the step before; then it is run again next time.
+        # If an input changed meanwhile, the recorded fingerprint differs, and the next run repeats the step.
         step.fingerprint, step.status = fingerprint or _fingerprint(stage, settings), "done"
         self._save()
 
     def _why(self, name: str, stage: str, settings: Settings) -> tuple[str, str]:
-        """The fingerprint, and why the step has to be run; no reason means that it has not."""
+        """The fingerprint, and why the step has to run; empty if it is up to date."""
         old = self._old.get(name)
         try:
             fingerprint = _fingerprint(stage, settings)
         except SourceError as error:
-            # What it reads may be made by a step before, or be missing: then it says so itself.
+            # The input may be made by an earlier step. If it is missing, the step reports that itself.
             return "", f"what it reads is not there ({error})"
         if self._force:
             return fingerprint, "forced"
@@ -218,7 +221,7 @@ def _steps(settings: RunSettings, file: Path) -> Steps:
 
 
 def _rewire(steps: Steps) -> None:
-    """In test mode a step reads what the test run of the step before wrote."""
+    """In test mode, let a step read what the test run of an earlier step wrote."""
     written: dict[Path, str] = {}
     for place, (name, stage, settings) in enumerate(steps):
         source = written.get(Path(getattr(settings, "source", "")).resolve())
@@ -230,7 +233,7 @@ def _rewire(steps: Steps) -> None:
 
 
 def _chosen(names: list[str], options: argparse.Namespace) -> set[str]:
-    """The steps to run, by the options."""
+    """The steps to run, according to the options."""
     only = [name.strip() for name in options.only.split(",")] if options.only is not None else []
     for name in (*only, options.first, options.last):
         if name is not None and name not in names:
@@ -247,14 +250,14 @@ def _chosen(names: list[str], options: argparse.Namespace) -> set[str]:
 
 
 def _fingerprint(stage: str, settings: Settings) -> str:
-    """A hash of all that a step's result follows from."""
+    """A hash of everything that a step's result depends on."""
     parts = [__version__, stage, msgspec.json.encode(public(settings)).decode()]
     parts += [f"{name} {content}" for name, content in _reads(settings)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _reads(settings: Settings) -> Iterator[tuple[str, str]]:
-    """What a step reads, and a hash of it. Raises `SourceError` where it is not there."""
+    """The inputs of a step, each with its hash. Raises `SourceError` if one is missing."""
     if isinstance(settings, PublishSettings):
         from kernelmill.publish.jobs import find_jobs
 
@@ -263,7 +266,7 @@ def _reads(settings: Settings) -> Iterator[tuple[str, str]]:
         from kernelmill.evaluate.options import environment
         from kernelmill.generate.synthesize.grading import options_of
 
-        # Compiler and evaluator are torch and triton, and a GPU that has come or gone changes the verdicts.
+        # Verdicts depend on the versions of torch and triton, and on whether there is a GPU.
         yield "judged by", msgspec.json.encode([environment(), options_of(settings).key()]).decode()
         specs = []
         for one in settings.sets():
@@ -276,7 +279,7 @@ def _reads(settings: Settings) -> Iterator[tuple[str, str]]:
         source = open_source(spec, split if spec == specs[0] else None, secret("HF_TOKEN"))
         yield spec, _content(source)
         if isinstance(settings, PublishSettings):
-            # The split follows what the rows were chosen from, and the card tells of their making and their lengths.
+            # The split depends on the sets that the rows come from; the card on their manifests and lengths.
             for other in ancestors(source):
                 yield other.name, file_hash(other.files[0].path)
             if source.origin.get("kind") == "file":
@@ -294,7 +297,7 @@ def _reads(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _content(source: Source) -> str:
-    """What a source holds, by its revision or by hash."""
+    """The content of a source, as a revision or as hashes."""
     if source.origin.get("kind") == "hub":
         return str(source.origin["revision"])
     return " ".join(f"{file.label} {file_hash(file.path)}" for file in source.files)

@@ -1,8 +1,8 @@
-"""What the steps of a run would ask of a model, and what that would cost: the dry runs of its stages, one after the other.
+"""Estimate the model calls and the cost of a run: the dry runs of its stages, one after the other.
 
-A step may read what an earlier step has yet to write. Steps that keep or drop rows leave no more of them than they read, so the
-figures of such a step are those of the rows that go into the first one, and are said to be the most that it can be; so are those of
-rollouts of several turns, which end with the first correct answer. Retries are not counted.
+A step may read what an earlier step has not written yet. Steps that keep or drop rows never add any, so
+the input of the first such step gives an upper bound, reported as "at most". Rollouts of several turns
+are upper bounds too, because they end with the first correct answer. Retries are not counted.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from pathlib import Path
 from kernelmill.base.terminal import count, money
 from kernelmill.errors import SourceError
 from kernelmill.flow import COMMANDS, Estimate
-from kernelmill.settings.fields import LLMSettings, RowSettings, Settings
+from kernelmill.settings.base import LLMSettings, RowSettings, Settings
 from kernelmill.stages.call import call_stage
 
 _WRITES_OTHER_ROWS = {"synthesize", "specs"}
-"""What these write cannot be told from what they read, but for how many rows it is."""
+"""Stages whose output rows differ from their input rows; only the number of rows can be predicted."""
 
 
 class Forecast:
-    """Give it every step in order with `add`, then ask for the `total`."""
+    """Collects the estimates of all steps. Call `add` for each step in order, then `total`."""
 
     def __init__(self) -> None:
         self._to_come: dict[Path, tuple[str, str | int]] = {}
-        """What steps will write: who does, and the source whose rows are in it, or how many rows it will have at most."""
+        """Files that steps will write: the step, and the source of its rows or their maximum number."""
         self._sum = Estimate(0)
         self._most = self._unknown = False
 
     def add(self, name: str, stage: str, settings: Settings, runs: bool) -> str:
-        """What this step would ask, in words."""
+        """Add a step. Returns its calls and cost as text."""
         source, at_most = str(getattr(settings, "source", "")), False
         _, written = self._to_come.get(Path(source).resolve(), ("", None))
         if isinstance(written, str):
@@ -46,7 +46,7 @@ class Forecast:
         return said
 
     def writer(self, settings: Settings) -> str:
-        """The step that will write what a step reads; empty where none will."""
+        """The step that will write the input of a step; empty if there is none."""
         return self._to_come.get(Path(str(getattr(settings, "source", ""))).resolve(), ("", None))[0]
 
     def _asked(
@@ -55,7 +55,7 @@ class Forecast:
         by_model = "static" not in (getattr(settings, "rater", None), getattr(settings, "writer", None))
         by_model = by_model and getattr(settings, "teacher", None) is None
         if rows is not None:
-            # Nobody knows yet what stands in those rows.
+            # The content of those rows is not known yet.
             rows *= getattr(settings, "rollouts", None) or 1
             if not by_model:
                 return Estimate(rows), "no calls"

@@ -1,6 +1,6 @@
-"""What a run leaves behind and shows: `run.json`, the table of steps, where the results are, and what to try next.
+"""The record of a run (`run.json`), and what is printed at its end: steps, results, next commands.
 
-Does not run anything (`pipeline` does).
+Does not run anything: `command` does.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from kernelmill.errors import ConfigError
 
 _RAN = ("done", "failed", "stopped")
 _WIDE = 200
-"""Columns where nobody looks: a pipe or a file has room for whole paths."""
+"""The width of the output where it is not a terminal, so that paths are not truncated."""
 
 
 class Step(Struct):
-    """One step as `run.json` remembers it."""
+    """One step, as recorded in `run.json`."""
 
     name: str
     stage: str
     status: str = "not reached"
-    """`done`, `unchanged`, `failed`, `stopped` (the same command goes on), `not reached`, `left out`."""
+    """`done`, `unchanged`, `failed`, `stopped` (the same command resumes), `not reached`, `left out`."""
     fingerprint: str = ""
-    """Of the settings and of everything that is read."""
+    """A hash of the settings and of all inputs."""
     outputs: dict[str, str] = {}
     """Each file and its SHA-256."""
     rows_in: int = 0
@@ -60,7 +60,7 @@ class Record(Struct):
 
 
 def read_record(path: Path, form: int) -> Record:
-    """What is remembered; nothing where there is no file yet."""
+    """Read the record; an empty one if there is no file yet."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Record)
     except FileNotFoundError:
@@ -74,8 +74,8 @@ def now() -> str:
 
 
 def show(record: Record, report: Path, next_commands: list[str]) -> None:
-    """The end of a run, also of one that failed: then there is nothing to try next but what the error says."""
-    # A path must stay in one piece, to be copied: lines that are too long are the terminal's to break.
+    """Print the end of a run, also of a failed one, which has no next commands."""
+    # Paths must stay in one piece, so that they can be copied: the terminal wraps long lines.
     console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _WIDE)
     console.print()
     console.print(table(record, report.parent))
@@ -93,7 +93,7 @@ def show(record: Record, report: Path, next_commands: list[str]) -> None:
 
 
 def table(record: Record, folder: Path) -> Table:
-    """A line a step. Files are named from `folder` where they stand below it."""
+    """One line for each step. Paths below `folder` are relative to it."""
     priced = any(step.cost_usd is None or step.cost_usd for step in record.steps)
     shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     ran = sum(step.seconds for step in record.steps if step.status in _RAN)
@@ -115,7 +115,7 @@ def table(record: Record, folder: Path) -> Table:
 
 
 def _file(step: Step, folder: Path) -> str:
-    """The first file of a step, which is the one that is named for it; of a dataset, the folder."""
+    """The first output file of a step; for a dataset, its folder."""
     if step.status not in ("done", "unchanged") or not step.outputs:
         return ""
     path = Path(os.path.commonpath(step.outputs) if step.stage == "publish" else next(iter(step.outputs)))
@@ -123,7 +123,7 @@ def _file(step: Step, folder: Path) -> str:
 
 
 def own_name() -> str:
-    """How this program was called, so that a line that is shown can be copied: it need not be on the PATH."""
+    """The command that started this program, so that printed commands work even if it is not on the PATH."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return f"{sys.executable} -m kernelmill"

@@ -1,7 +1,8 @@
 """The module in a row of any kind: KernelBook rows, KernelBench rows (`code`), evals rows (their `info`).
 
-This is the one reader for every stage that needs the module of a row. It does not run the module: `facts`
-does.
+`ModuleReader` is for stages that work on the module: `specs` and `synthesize`. It finds the class, keeps
+the other columns, and can drop rows by reward. Stages that only compare code (`decontaminate`, and the
+split of `publish`) use `base.rows.ModuleCodeReader`. Neither runs the module: `facts` does.
 """
 
 from __future__ import annotations

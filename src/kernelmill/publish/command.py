@@ -33,6 +33,7 @@ MUCH_SMALLER = 0.5
 
 
 def publish(settings: PublishSettings) -> StageResult:
+    """Any rows in; datasets out, each with splits, card and manifest, in a folder or on the Hub."""
     jobs, notes = find_jobs(settings)
     token = secret("HF_TOKEN")
     if token is None and not settings.dry_run and any(job.folder is None for job in jobs):

@@ -1,10 +1,10 @@
 """Resolve the command line of `publish` to sources and targets.
 
-The names `filtered`, `unique`, `synthetic` and `raw` stand for the files that the stages write. Each has its
-own target; `all` means the first three. Another source that goes to such a target still counts as that set
-(`dataset_name`). In test mode named datasets go to folders, because nothing is uploaded. The variant without reasoning
-(`-no-reasoning`, from `kernelmill strip`) is published along with its set if its file exists. A folder that
-has the name of a dataset is given as `./filtered`.
+The names `filtered`, `unique`, `synthetic` and `raw` stand for the files that the stages write. Each has
+its own target; `all` means the first three. Another source that goes to such a target still counts as
+that set (`dataset_name`). In test mode named datasets go to folders, because nothing is uploaded. The
+variant without reasoning (`-no-reasoning`, from `kernelmill strip`) is published along with its set if
+its file exists. A folder that has the name of a dataset is given as `./filtered`.
 """
 
 from __future__ import annotations

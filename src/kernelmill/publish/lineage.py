@@ -42,7 +42,9 @@ class Lineage:
         """Collect the manifests. `sha256` is the hash of the source's rows as they were read."""
         manifest, file, seen = self._last, self._file, set[Path]()
         if manifest is not None and part(manifest, "output").get("sha256") != sha256:
-            self.note = f"{file} is not what its manifest says it was: how it was made is not told"
+            self.note = (
+                f"{file} is not what its manifest says it was: its earlier stages are left out of the card"
+            )
             manifest = None
         while manifest is not None and file is not None and file.resolve() not in seen:
             seen.add(file.resolve())
@@ -54,7 +56,9 @@ class Lineage:
                 part(manifest, "output").get("rows") != rows_in or str(manifest.get("finished")) > str(used)
             )
             if other:
-                self.note = f"{file} was made again since it was used: how it was made is not told"
+                self.note = (
+                    f"{file} was made again since it was used: its earlier stages are left out of the card"
+                )
                 manifest = None
 
     def public(self) -> list[dict[str, Any]]:

@@ -1,4 +1,11 @@
-"""What commands can be told: settings classes, the config file, the environment, argument parsers.
+"""Settings of commands: classes, config files, environment variables and argument parsers.
 
-In: flags, TOML files, `.env` and the environment. Out: one frozen settings object a command. Secrets are read here and never saved.
+In: flags, TOML files, `.env` and the environment. Out: one frozen settings object for a command. Secrets are
+read here and never saved.
+
+    base, fields            the shared settings, and one class for each stage
+    config                  load settings from flags, environment, `.env`, file and defaults
+    environment, providers  environment variables and secrets; model providers
+    arguments               argument parsers whose errors are one line
+    registry                built-in entries and plug-ins by name; the settings class of each stage
 """

@@ -1,4 +1,4 @@
-"""Command lines whose mistakes are one line, like every other failure."""
+"""Argument parsers: errors are one line, and every command accepts a config file."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from kernelmill.errors import ConfigError
 from kernelmill.flow import COMMANDS
 
 TABLES = ("llm", "prices", *COMMANDS)
-"""What a config file may have: what the stages that call a model share, and a table for each command. A command reads its own and
-passes over those of the others."""
+"""The tables of a config file: those that stages with a model share, and one for each command. A command reads
+its own table and ignores those of the others."""
 CONFIG_HELP = "TOML file (same as @ FILE); a flag wins over it"
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, but a mistake is a `ConfigError` and not several lines and an exit, and every command takes a config file.
+    """An argparse parser that raises `ConfigError`, and accepts a config file for every command.
 
-    The file's table is named after the command (`[evaluate]`, `[problems.import]`), its keys after the flags and the
-    arguments without one. What it says is put before what was typed, so that a flag wins.
+    The file's table is named after the command (`[evaluate]`, `[problems.import]`), its keys after the
+    flags and the positional arguments. Its values are inserted before the typed arguments, so flags
+    override them.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -41,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         words = [word for one in self._actions if isinstance(one, argparse._SubParsersAction) for word in one.choices]  # fmt: skip
         file, rest = config_file(list(args)) if args is not None else (None, [])
         if file is not None and words:
-            # The parser of the word reads its own table; only this one knows all of them.
+            # The subcommand's parser reads its own table; only this one knows all subcommands.
             for word in table_of(file, self.prog.split()[1:]):
                 if word not in words:
                     own = ".".join([*self.prog.split()[1:], word])
@@ -51,7 +52,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def _told(self, file: Path, typed: list[str]) -> list[str]:
-        """What the file says, as arguments; of those without a flag only what was not typed."""
+        """Convert the file's values to arguments. Positional ones are used only if none was typed."""
         words = self.prog.split()[1:]
         told: list[str] = []
         for key, value in table_of(file, words, self.more_tables).items():
@@ -78,7 +79,7 @@ class Parser(argparse.ArgumentParser):
         return told
 
     def _typed_positionals(self, typed: list[str]) -> bool:
-        """Whether anything was typed that is neither a flag nor the value of one."""
+        """Whether a positional argument was typed."""
         takes_value = False
         for argument in typed:
             if argument.startswith("-"):
@@ -96,14 +97,14 @@ def _word(action: argparse.Action) -> str:
 
 
 def nearest(word: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
-    """What to say of a word that is not known. `also` is listed with the known words, but never suggested."""
+    """The hint for an unknown word. `also` is listed with the known words, but never suggested."""
     known = list(known)
     close = difflib.get_close_matches(word, known, 1)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join([*known, *also])}"
 
 
 def check_tables(file: Path | str, content: Mapping[str, Any], more: Iterable[str] = ()) -> None:
-    """Raises where a config file has a table that no command reads; `more` are keys that this command knows besides."""
+    """Raise for a table that no command reads. `more` are further keys that this command accepts."""
     for name, table in content.items():
         if name in more:
             continue
@@ -114,12 +115,12 @@ def check_tables(file: Path | str, content: Mapping[str, Any], more: Iterable[st
 
 
 def processors(workers: int | None) -> int:
-    """How many to do at a time: what `--workers` says, else the number of CPUs."""
+    """The number of items to process in parallel: `--workers`, else the number of CPUs."""
     return workers or os.cpu_count() or 1
 
 
 def table_of(file: Path, words: list[str], more: Iterable[str] = ()) -> dict[str, Any]:
-    """The table of a TOML file that is for this command."""
+    """Read this command's table of a TOML file."""
     try:
         found: Any = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -131,7 +132,7 @@ def table_of(file: Path, words: list[str], more: Iterable[str] = ()) -> dict[str
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """A type for `add_argument`: whole numbers from `least` on. What no machine can count to is the most it can."""
+    """A type for `add_argument`: whole numbers from `least` on, capped at half of `sys.maxsize`."""
 
     def number(text: str) -> int:
         try:

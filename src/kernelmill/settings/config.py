@@ -2,16 +2,18 @@
 
     default  <  TOML file  <  .env  <  environment  <  flag
 
-A TOML file has one table a command (`[rate]`, `[specs]`), a table `[llm]` for what the stages that call a model
-share, and `[prices]`; the names of datasets stand in `[publish]` for all stages, and the tables of other commands are passed over
-(`arguments.TABLES`). The resolved settings are saved in the output's manifest, and a manifest may stand in for
-the TOML file, so that a run can be repeated from its own folder. An unknown key is an error, wherever it stands.
+A TOML file has one table for each command (`[rate]`, `[specs]`), a table `[llm]` for the settings that
+stages with a model share, and `[prices]`. The names of datasets are in `[publish]` for all stages. Tables
+of other commands are ignored (`arguments.TABLES`). The resolved settings are saved in the output's
+manifest, and a manifest can replace the TOML file, so that a run can be repeated from its own folder. An
+unknown key is an error.
 
-Environment variables are `KERNELMILL_` + the key in capitals (`KERNELMILL_CONCURRENCY=64`); the names of the
-pipeline that kernelmill replaces are kept as well (`DATASET_PATH` …), declared on the field they set.
+Environment variables are `KERNELMILL_` + the key in capitals (`KERNELMILL_CONCURRENCY=64`). The variable
+names of the pipeline that kernelmill replaces (`DATASET_PATH` …) work as well; they are declared on the
+field they set.
 
-Secrets are not settings: `environment.secret` reads them when they are needed, and `environment.redact` removes
-their values from any text that is shown or saved.
+Secrets are not settings: `environment.secret` reads them when they are needed, and `environment.redact`
+removes their values from any text that is shown or saved.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from pydantic import ValidationError
 
 from kernelmill.errors import ConfigError
 from kernelmill.settings.arguments import check_tables, nearest
+from kernelmill.settings.base import LLMSettings, Settings
 from kernelmill.settings.environment import SECRETS, environment, names_secret, redact, secret
-from kernelmill.settings.fields import LLMSettings, NamedDatasets, RunSettings, Settings
+from kernelmill.settings.fields import NamedDatasets, RunSettings
 from kernelmill.settings.providers import PROVIDERS
 from kernelmill.settings.registry import stage_classes
 
@@ -37,13 +40,13 @@ __all__ = ["GIVEN", "OTHER_VARIABLES", "SECRETS", "environment", "load", "public
 OTHER_VARIABLES = (*(name for one in PROVIDERS.values() for name in one.headers.values()), *SECRETS)
 
 GIVEN = "given"
-"""The origin of what a flag says, or a step of `run`."""
+"""The origin of a setting given by a flag or by a step of `run`."""
 
 S = TypeVar("S", bound=Settings)
 
 
 def load(stage: str, kind: type[S], flags: Mapping[str, Any], file: Path | None = None) -> S:
-    """The settings of a stage. `flags` holds only what was given on the command line."""
+    """Load the settings of a stage. `flags` holds only the flags that were given."""
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
     variables = _from_environment(kind)
@@ -90,7 +93,7 @@ def _unknown(origin: str, key: str, known: list[str]) -> str:
 
 
 def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
-    """The tables that concern this stage: `[llm]`, `[prices]`, `[<stage>]`, the last one winning."""
+    """Read the tables of this stage: `[llm]`, `[prices]`, `[<stage>]`; later ones override earlier ones."""
     try:
         text = file.read_text(encoding="utf-8")
         if file.suffix == ".json":
@@ -115,7 +118,7 @@ def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
         if "prices" in content:
             merged["prices"] = content["prices"]
     if issubclass(kind, NamedDatasets):
-        # One place for what a dataset is called: whoever reads it reads what was published.
+        # Datasets are named in one place, so every stage reads what `publish` publishes.
         named = content.get("publish", {})
         merged |= {key: named[key] for key in NamedDatasets.model_fields if key in named}
     merged |= content.get(stage, {})
@@ -123,7 +126,7 @@ def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
 
 
 def _from_manifest(file: Path, stage: str, manifest: Any) -> dict[str, Any]:
-    """The settings that a manifest was written with."""
+    """Read the settings recorded in a manifest."""
     made_by = manifest.get("stage") if isinstance(manifest, dict) else None
     if made_by != stage or not isinstance(manifest.get("config"), dict):
         raise ConfigError(
@@ -133,7 +136,7 @@ def _from_manifest(file: Path, stage: str, manifest: Any) -> dict[str, Any]:
 
 
 def _from_environment(kind: type[Settings]) -> dict[str, str]:
-    """The fields that a variable sets, each with the variable's name."""
+    """Find the fields that are set by a variable, each with the variable's name."""
     variables = environment()
     known = {name for stage in stage_classes().values() for name in stage.model_fields}
     for variable in variables:
@@ -152,13 +155,13 @@ def _from_environment(kind: type[Settings]) -> dict[str, str]:
 
 
 def public(settings: Settings) -> dict[str, Any]:
-    """The resolved settings as they are saved: everything but secrets."""
+    """The resolved settings as they are saved: everything except secrets."""
     saved: dict[str, Any] = _redacted(settings.model_dump(mode="json"))
     return saved
 
 
 def _redacted(value: Any) -> Any:
-    """Texts one by one: a variable called `…_TOKEN` may hold `false`, and the word must stay what it is elsewhere."""
+    """Redact each string by itself: a variable `…_TOKEN` may hold `false`, and booleans must not change."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):

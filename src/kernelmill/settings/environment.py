@@ -1,7 +1,7 @@
 """The environment: variables of `.env` and of the process, and the secrets among them.
 
-`secret()` reads a secret when it is needed, and `redact()` takes the value of every secret out of a text that is shown or saved.
-Runs with the standard library alone, as the reward functions of `kernelmill.rl` do.
+`secret()` reads a secret when it is needed, and `redact()` removes the values of all secrets from a text
+that is shown or saved. Needs only the standard library, as the reward functions of `kernelmill.rl` do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SECRETS = (
 
 @lru_cache(1)
 def environment() -> Mapping[str, str]:
-    """The variables of `.env` in the current folder, and over them those of the process."""
+    """The variables of `.env` in the current folder, overridden by those of the process."""
     try:
         values = {key: value for key, value in _dotenv().items() if value is not None}
     except (ValueError, OSError) as error:
@@ -38,7 +38,7 @@ def _dotenv() -> Mapping[str, str | None]:
         from dotenv import dotenv_values
     except ImportError:
         file = Path(".env")
-        # A trainer's own `.env` is none of our business; one that is meant for us must not be passed over in silence.
+        # A trainer's own `.env` is ignored; one that sets our variables must not be ignored silently.
         if file.is_file() and re.search(r"^\s*(export\s+)?KERNEL", file.read_text(), re.MULTILINE):
             raise ConfigError(
                 ".env sets KERNEL… variables, and python-dotenv, which reads it, is not installed: "
@@ -50,7 +50,7 @@ def _dotenv() -> Mapping[str, str | None]:
 
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|CREDS)$")
 _PLAIN_VALUE = re.compile(r"(?i)true|false|yes|no|on|off|none|null|[\d.]*")
-"""A switch or a number, which no secret is: `HF_HUB_DISABLE_IMPLICIT_TOKEN=false`."""
+"""A switch or a number is not a secret: `HF_HUB_DISABLE_IMPLICIT_TOKEN=false`."""
 _used_secrets: dict[str, str] = {}
 
 
@@ -59,7 +59,7 @@ def names_secret(variable: str) -> bool:
 
 
 def secret(name: str) -> str | None:
-    """The value of a secret, or None where it is not set. From then on `redact` knows it, whatever it is called."""
+    """The value of a secret, or None where it is not set. `redact` removes it from then on, whatever its name."""
     value = environment().get(name, "").strip()
     if value:
         _used_secrets[name] = value
@@ -67,7 +67,7 @@ def secret(name: str) -> str | None:
 
 
 def redact(text: str) -> str:
-    """The text without the value of any secret we know of, nor a password inside a URL."""
+    """Remove the values of all known secrets from the text, and passwords inside URLs."""
     try:
         variables = environment()
     except ConfigError:
@@ -77,7 +77,7 @@ def redact(text: str) -> str:
         for name, value in variables.items()
         if name in SECRETS or (_SECRET_NAME.search(name) and not _PLAIN_VALUE.fullmatch(value.strip()))
     }
-    # Both, not one over the other: a variable may have changed since it was used, and either value is a secret.
+    # Both: a variable may have changed since it was used, and both values are secrets.
     for name, value in (*found.items(), *_used_secrets.items()):
         if len(value) >= 4:
             text = text.replace(value, f"[{name}]")

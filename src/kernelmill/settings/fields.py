@@ -1,78 +1,27 @@
-"""What each command can be told: one class a stage, a field with its help text for each setting (`registry.stage_classes` lists them).
+"""The settings of each stage: one class a stage, one field with its help text a setting.
 
-The command line's flags, the keys of a config file and the environment variables all come from these classes; how they are
-resolved is in `config`.
+The command line's flags, the keys of a config file and the environment variables all come from these classes.
+`registry.stage_classes` lists them, `config` loads them, and `base` has what they share.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from kernelmill.errors import ConfigError
+from kernelmill.settings.base import RowSettings, Settings, StageSettings, expand_home, setting
 
-PRIME_URL = "https://api.pinference.ai/api/v1"
 BASE = "siro1/kernelbook-glm4_7-evals"
 """The base evals set on the Hub, from which the curated ones are made."""
 NO_REASONING = "-no-reasoning"
-"""What the name of a set ends with once `strip` has been over it."""
+"""The suffix of the name of a dataset that `strip` has processed."""
 MAKERS = {"filtered": "rate", "unique": "unique", "synthetic": "specs", "raw": "synthesize"}
 """The stage that makes the file of each named dataset."""
 Method = Literal["llm", "static"]
 SplitBy = Literal["auto", "groups", "rows", "none", "source"]
-
-
-class Settings(BaseModel):
-    """Base of all settings: no unknown keys, no change after loading."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False,
-        defer_build=True,  # only the class of the command that runs is ever needed
-    )  # fmt: skip
-    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
-    _file: Path | None = PrivateAttr(None)
-
-    def origin(self, field: str) -> str:
-        """Where a field's value comes from, in words: a file, a variable, the command line, or the default."""
-        return self._origins.get(field, "the default")
-
-    def note(self, field: str, origin: str) -> None:
-        """Say otherwise where a field's value comes from. Copies of these settings are not told."""
-        self._origins = {**self._origins, field: origin}
-
-    def note_origins(self, origins: Mapping[str, str], file: Path | None = None) -> None:
-        """Remember where the values of fields come from, and the config file that was read."""
-        self._origins |= origins
-        self._file = file
-
-    def sources(self) -> list[tuple[str, str]]:
-        """What the stage reads, each with where that was said."""
-        return [(str(getattr(self, "source", "")), self.origin("source"))]
-
-    @property
-    def file(self) -> Path | None:
-        """The config file that was given, for a stage that runs another one."""
-        return self._file
-
-
-def setting(
-    default: Any,
-    help: str,
-    *,
-    env: str | None = None,
-    flag: str | None = None,
-    bare: str | None = None,
-    metavar: str | None = None,
-    **bounds: float,
-) -> Any:
-    """A field with its help text; `env` is an old variable name that sets it, `flag` a further flag, `bare` the value that the
-    flag has where it is given without one, `metavar` what stands for the value in the help."""
-    extra = {"env": env, "flag": flag, "bare": bare, "metavar": metavar}
-    return Field(default, description=help, json_schema_extra=extra, **bounds)  # type: ignore[call-overload]
 
 
 def _unnamed(default: Any, env: str) -> Any:
@@ -80,108 +29,11 @@ def _unnamed(default: Any, env: str) -> Any:
     return Field(default, json_schema_extra={"env": env})
 
 
-class Price(Settings):
-    """US dollars for a million tokens."""
-
-    input: float = Field(ge=0)
-    output: float = Field(ge=0)
-    cached_input: float | None = Field(None, ge=0)
-
-    @classmethod
-    def parse(cls, text: str) -> Price:
-        """`1.75,14` → input and output price."""
-        try:
-            into, out = (float(part) for part in text.split(","))
-            return cls(input=into, output=out, cached_input=None)
-        except ValueError:
-            raise ConfigError(
-                f"--price {text}: expected two numbers, INPUT,OUTPUT, such as 1.75,14"
-            ) from None
-
-
-class Sampling(Settings):
-    """What is sent with each request. What is not set is not sent: the server's own default holds."""
-
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    seed: int | None = None
-    reasoning_effort: str | None = None
-    extra_body: dict[str, Any] = {}
-
-    @field_validator("extra_body")
-    @classmethod
-    def _nothing_of_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if "nan" in (text := json.dumps(value).lower()) or "infinity" in text:
-            raise ValueError("extra_body may not hold NaN or Infinity")
-        if taken := {"model", "messages", "stream", "n"} & set(value):
-            raise ValueError(f"extra_body may not set {', '.join(sorted(taken))}")
-        return value
-
-
-def _at_home(path: Path | None) -> Path | None:
-    return path.expanduser() if path is not None else None
-
-
-class LLMSettings(Settings):
-    """What every stage that calls a model can be told."""
-
-    base_url: str = setting(PRIME_URL, "OpenAI-compatible endpoint", metavar="URL")
-    model: str = setting("openai/gpt-5.2", "model to ask", min_length=1)
-    api_key_var: str | None = setting(
-        None,
-        "variable that holds the key (default: by endpoint; PRIME_API_KEY, OPENAI_API_KEY, or no key)",
-        metavar="NAME",
-    )
-    concurrency: int = setting(256, "calls in flight at most", flag="-c", ge=1)
-    timeout: float = setting(600.0, "seconds one call may take", gt=0, metavar="SECONDS")
-    tries: int = setting(3, "times a question is asked before an unusable answer rejects its row", ge=1)
-    server_retries: int = setting(
-        8, "times a failing call (5xx, time-out, broken connection) is made again", ge=0
-    )
-    max_unusable: int = setting(25, "unusable answers in a row after which the run stops (0: never)", ge=0)
-    give_up_after: float = setting(
-        10.0, "minutes without one success after which the run stops", gt=0, metavar="MINUTES"
-    )
-    price: str | None = setting(
-        None,
-        "US dollars for a million tokens of the model, INPUT,OUTPUT (or [prices] in the config)",
-        metavar="INPUT,OUTPUT",
-    )
-    max_cost: float | None = setting(
-        None, "stop cleanly before this many US dollars are spent on the job", ge=0, metavar="DOLLARS"
-    )
-    sampling: Sampling = Sampling()
-    prices: dict[str, Price] = {}
-
-
-class RowSettings(Settings):
-    """What every stage that reads rows and writes rows can be told."""
-
-    source: str
-    output: Path
-    split: str | None = setting(None, "one split of a Hub dataset (default: all)", metavar="NAME")
-    on_bad_row: Literal["stop", "reject"] = setting("stop", "what to do with a row that cannot be read")
-    test_mode: bool = setting(False, "first 5 rows only, written beside the real output", env="TEST_MODE")
-
-    _home = field_validator("output", "journal", "prompt", check_fields=False)(_at_home)
-
-
-class StageSettings(LLMSettings, RowSettings):
-    """What every stage that has its rows answered can be told."""
-
-    journal: Path | None = setting(None, "file that keeps every answer (default: beside the output)")
-    dry_run: bool = setting(False, "say what would be asked and what it would cost; call nothing")
-    trace: bool = setting(
-        True, "run modules in an isolated process to learn their shapes (where torch is there)"
-    )
-    trace_timeout: float = setting(30.0, "seconds one module may take there", gt=0, metavar="SECONDS")
-
-
 class NamedDatasets(Settings):
-    """The datasets that a command may call by a dataset_name: the file of each, and its name on the Hub. Of the config file (`[publish]`,
-    for every command) and the environment alone."""
+    """The named datasets: the file of each, and its name on the Hub.
+
+    They are set in the config file (`[publish]`, for every command) or the environment, and have no flags.
+    """
 
     filtered_path: str = _unnamed("outputs/filtered_dataset.jsonl", "FILTERED_DATASET_PATH")
     unique_path: str = _unnamed("outputs/filtered_dataset-filtered.jsonl", "UNIQUE_DATASET_PATH")
@@ -194,7 +46,7 @@ class NamedDatasets(Settings):
 
 
 class RateSettings(StageSettings):
-    """Keep the good rows, and say how hard each one's task is."""
+    """Keep the good rows, and rate the difficulty of each one's task."""
 
     source: str = setting(BASE, "evals rows")
     output: Path = setting(
@@ -272,11 +124,11 @@ class StripSettings(RowSettings, NamedDatasets):
         "how the answer is marked; reasoning_content also keeps the thoughts, in a field of their own",
     )
     max_rejected: float = setting(
-        0.0, "share of rows without one clear answer that is put up with", ge=0, le=1, metavar="SHARE"
+        0.0, "maximum share of rows rejected for lack of one clear answer", ge=0, le=1, metavar="SHARE"
     )
     hub: bool = setting(
         False,
-        "read what is called by name from the Hub, and publish it there as …-no-reasoning; without HF_TOKEN, local files alone",
+        "read the named dataset from the Hub and publish the result there as …-no-reasoning; without HF_TOKEN, local files alone",
     )
     public: bool = setting(False, "with --hub: make a new Hub dataset public")
     dry_run: bool = setting(
@@ -292,14 +144,14 @@ class StripSettings(RowSettings, NamedDatasets):
     def _by_name(self) -> StripSettings:
         dataset_name = "raw" if self.source == "source" else self.source
         if dataset_name in ("raw", "filtered", "unique"):
-            # Past the lock that keeps settings as they are: from here on it is the file itself, for everybody who asks.
+            # Bypass the frozen model: from here on the source is the file itself.
             object.__setattr__(self, "source", getattr(self, f"{dataset_name}_path"))
             self._dataset_name = dataset_name
         return self
 
     @property
     def dataset_name(self) -> str | None:
-        """What the source was called, where it was called by one of our words."""
+        """The name of the source, where it was given as a named dataset."""
         return self._dataset_name
 
     @property
@@ -339,7 +191,7 @@ class LengthsSettings(NamedDatasets):
         False, "first 5 rows only; --json and --plot are written beside the real files", env="TEST_MODE"
     )
 
-    _home = field_validator("json_path", "plot")(_at_home)
+    _home = field_validator("json_path", "plot")(expand_home)
 
 
 class PublishSettings(NamedDatasets):
@@ -350,7 +202,7 @@ class PublishSettings(NamedDatasets):
     )
     to: str | None = setting(
         None,
-        "org/name on the Hub, or folder:PATH (default for what has a name: its target in the config)",
+        "org/name on the Hub, or folder:PATH (default for a named dataset: its target in the config)",
         metavar="TARGET",
     )
     split: str | None = setting(
@@ -362,7 +214,7 @@ class PublishSettings(NamedDatasets):
         "alone; auto: as in that dataset, else groups for evals rows, but not raw",
     )
     validation: float = setting(0.1, "share of validation", gt=0, lt=1, metavar="SHARE")
-    seed: int = setting(42, "what the split is drawn with", ge=0)
+    seed: int = setting(42, "random seed of the split", ge=0)
     similarity: float = setting(
         0.85, "share of code that makes two modules alike", gt=0, le=1, metavar="SHARE"
     )
@@ -381,13 +233,13 @@ class PublishSettings(NamedDatasets):
     )
 
     def sources(self) -> list[tuple[str, str]]:
-        """None: it has several, and says them itself."""
+        """None: the stage has several sources, and reports them itself."""
         return []
 
     @model_validator(mode="before")
     @classmethod
     def _old_names(cls, given: Any) -> Any:
-        """`split` once said how to split; those words still do. The split to read was `source_split`."""
+        """Accept the old names: `split` for `split_by`, and `source_split` for `split`."""
         if not isinstance(given, dict):
             return given
         given = dict(given)
@@ -399,13 +251,13 @@ class PublishSettings(NamedDatasets):
 
 
 class RunSettings(Settings):
-    """The table `[run]`: which stages `kernelmill run` goes through."""
+    """The table `[run]`: the stages that `kernelmill run` runs."""
 
-    steps: list[dict[str, Any]] = []
-    """Each has a `stage`, perhaps a `name`, and settings of its own, which win over those of the stage's table."""
+    steps: list[dict[str, Any]] = Field(default_factory=list)
+    """Each has a `stage`, optionally a `name`, and its own settings, which override those of the stage's table."""
     report: Path = Path("outputs/run.json")
     show: str = ""
-    """Arguments of `kernelmill show`, for an example of what was made, shown before the table where anything was."""
-    next: list[str] = []
-    """Commands to try afterwards, shown when all is done; each begins with `kernelmill`."""
+    """Arguments of `kernelmill show`, to print an example row after a run that changed something."""
+    next: list[str] = Field(default_factory=list)
+    """Commands to try next, printed after the last step; each begins with `kernelmill`."""
     test_mode: bool = setting(False, "first 5 rows only", env="TEST_MODE")

@@ -29,7 +29,7 @@ from kernelmill.settings.arguments import nearest
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from kernelmill.settings.fields import Settings
+    from kernelmill.settings.base import Settings
 
 E = TypeVar("E")
 GROUPS = "kernelmill."

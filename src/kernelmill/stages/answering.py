@@ -1,13 +1,13 @@
-"""A stage over all its rows: plan, answer, write.
+"""A stage whose rows need an answer: plan, answer, write.
 
-The source is streamed three times, so that memory does not grow with it:
+The source is streamed three times, so that memory does not grow with its size:
 
-    plan     every row is read, checked and dropped or given a key; the journal says which keys are answered.
+    plan     read and check every row, and drop it or give it a key; the journal has the answered keys.
              A bad row is found here, before anything is paid for, and `--dry-run` ends here.
-    answer   what is owed is answered, many at once; each answer is durable in the journal before it counts.
-    write    rows and answers are joined in the order of the source, so the same answers give the same bytes.
+    answer   answer the pending questions concurrently; each answer is in the journal before it counts.
+    write    join rows and answers in source order, so the same answers give the same bytes.
 
-Killed at any moment, the same command plans again, finds what is answered, and goes on.
+After a kill at any moment, the same command plans again, finds what is answered, and resumes.
 """
 
 from __future__ import annotations
@@ -28,53 +28,67 @@ from kernelmill.store import Output, Source
 Item = TypeVar("Item")
 I_contra = TypeVar("I_contra", contravariant=True)
 _LISTEN = 100
-"""Rows after which a long pass listens for Ctrl-C."""
+"""Rows after which a long pass yields to the event loop, so that Ctrl-C is handled."""
 _SLOW_STOP = 4
-"""Looks at the progress after which a stop that goes on is explained."""
+"""Progress updates after which a slow stop is explained to the user."""
 
 
 class Stage(Protocol[Item]):
-    """What a stage does with a row before and after it is answered."""
+    """The row handling of a stage, before and after the answer."""
 
     def take(self, row: Row) -> Item | Drop:
         """Decode a row. Raises `BadRow`."""
         ...
 
     def name(self, item: Item) -> str:
-        """What the progress display calls it."""
+        """The item's name in the progress display."""
         ...
 
     def finish(self, row: Row, item: Item, columns: dict[str, Any]) -> bytes | Drop:
-        """The output row, or why there is none after all."""
+        """The output row, or why there is none."""
         ...
 
 
 class Answerer(Protocol[I_contra]):
-    """Who answers: a model, or program analysis."""
+    """Answers a stage's questions: a model, or program analysis."""
 
     concurrency: int
+    """The maximum number of questions answered at the same time."""
     free: bool
-    """Whether its work costs nothing: then a run that is stopped does not wait for what is in flight."""
+    """Whether its work costs nothing: then a run that is stopped does not wait for work in flight."""
 
-    def key(self, item: I_contra) -> str: ...
+    def key(self, item: I_contra) -> str:
+        """Identifies the question; equal keys are answered once."""
+        ...
 
-    async def outcome(self, item: I_contra, key: str) -> Outcome: ...
+    async def outcome(self, item: I_contra, key: str) -> Outcome:
+        """The stored result: `Done`, `Failed`, or `Pending` if it is not answered yet. Calls nothing."""
+        ...
 
-    def spent(self, item: I_contra, key: str) -> list[float | None]: ...
+    def spent(self, item: I_contra, key: str) -> list[float | None]:
+        """The cost of each earlier answer in US dollars; None where it is not known."""
+        ...
 
-    async def answer(self, item: I_contra, key: str) -> None: ...
+    async def answer(self, item: I_contra, key: str) -> None:
+        """Answer a question and store the result; `outcome` returns it afterwards. Raises `CallFailed`."""
+        ...
 
-    def check_breaker(self) -> None: ...
+    def check_breaker(self) -> None:
+        """Stop a run that makes no progress. Called twice a second."""
+        ...
 
 
 @dataclass
 class Plan:
-    """What is to be done. Holds one key a row and nothing of the rows themselves."""
+    """The work to do. Holds one key for each row, and nothing of the rows themselves."""
 
     rows: int = 0
     asked: int = 0
+    """Rows that need an answer."""
     keys: list[str | None] = field(default_factory=list)
+    """The key of each row; None for a row that is dropped or bad."""
     pending: dict[str, None] = field(default_factory=dict)
+    """Keys that are not answered yet, in source order. A dict, used as an ordered set."""
     dropped: int = 0
     bad: int = 0
 
@@ -104,7 +118,7 @@ class Batch(Generic[Item]):
         self._stopping, self._told = 0, False
 
     def _taken(self) -> Iterator[tuple[Row, Item | Drop | BadRow]]:
-        """Rows as the stage takes them. In test mode, up to the fifth one that is asked about."""
+        """Rows as the stage takes them. In test mode, up to the fifth one that needs an answer."""
         asked = 0
         for row in self.source.rows():
             if self.control.error is not None:
@@ -148,13 +162,13 @@ class Batch(Generic[Item]):
         return plan
 
     def items(self) -> Iterator[Item]:
-        """What the stage takes of each row, without those it drops."""
+        """The items of all rows that are neither dropped nor bad."""
         for _, taken in self._taken():
             if not isinstance(taken, Drop | BadRow):
                 yield taken
 
     async def answer(self, plan: Plan, progress: Progress) -> None:
-        """Answer what is owed. Raises what stopped the run, once the work in flight is done."""
+        """Answer the pending questions. Raises what stopped the run, after the work in flight is done."""
         self.stats.total = len(plan.pending)
         if not plan.pending:
             return
@@ -167,7 +181,7 @@ class Batch(Generic[Item]):
             )  # fmt: skip
 
     def pending_items(self, plan: Plan) -> Iterator[tuple[str, Item]]:
-        """What is owed, each question once."""
+        """The pending questions with their keys, each once."""
         left = dict(plan.pending)
         for (_, taken), key in zip(self._taken(), plan.keys, strict=True):
             if key is not None and key in left:
@@ -175,11 +189,11 @@ class Batch(Generic[Item]):
                 assert not isinstance(taken, Drop | BadRow)
                 yield key, taken
                 if not left:
-                    # The rest of the source has nothing to ask: do not read it.
+                    # No pending question is left in the rest of the source: do not read it.
                     return
 
     async def _ask(self, question: tuple[str, Item]) -> str | None:
-        """Have a question answered. Returns why it stays owed, if it does."""
+        """Answer a question. Returns why it stays pending, if it does."""
         key, item = question
         try:
             await self.answerer.answer(item, key)
@@ -192,11 +206,11 @@ class Batch(Generic[Item]):
             self.stats.done += 1
             return
         self._failures[job.key] = failure
-        # A call that was held back when the run stopped has not failed: it was not made.
+        # A call that was not made because the run stopped has not failed.
         self.stats.failed += not self.control.stopping.is_set()
 
     def _look(self, progress: Progress) -> None:
-        """Twice a second: the display and the breaker; and a word where a stop takes a while."""
+        """Called twice a second: update the display, check the breaker, and explain a slow stop."""
         progress.show()
         self.answerer.check_breaker()
         self._stopping += self.control.stopping.is_set()
@@ -212,7 +226,7 @@ class Batch(Generic[Item]):
             )
 
     async def write(self, plan: Plan, output: Output) -> None:
-        """Join rows and answers in the order of the source."""
+        """Join rows and answers in source order."""
         for (row, taken), key in zip(self._taken(), plan.keys, strict=True):
             if row.index % _LISTEN == 0:
                 await asyncio.sleep(0)
@@ -237,5 +251,5 @@ class Batch(Generic[Item]):
 
     @property
     def pending_after(self) -> int:
-        """Questions that this run could not get answered."""
+        """The number of questions that are still pending after this run."""
         return len(self._failures)

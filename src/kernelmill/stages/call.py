@@ -1,4 +1,4 @@
-"""A stage from its name: its settings from flags and a config file, and its run."""
+"""Call a stage by name: load its settings from flags and a config file, and run it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from kernelmill.base.terminal import tell
 from kernelmill.flow import COMMANDS, Command, StageResult
+from kernelmill.settings.base import Settings
 from kernelmill.settings.config import load
-from kernelmill.settings.fields import Settings
 from kernelmill.settings.registry import referenced, stage_classes
 from kernelmill.stages.source_choice import source_lines, with_resolved_source
 
 
 def stage_settings(stage: str, given: Mapping[str, Any], file: Path | None) -> Settings:
-    """What a stage is told: by flags or by a step of `run`, below them by the environment and the file."""
+    """Load a stage's settings. `given` (flags, or a step of `run`) overrides the environment and the file."""
     command = COMMANDS[stage]
     if command.load:
         settings: Settings = referenced(command.load)(given, file)
@@ -24,7 +24,7 @@ def stage_settings(stage: str, given: Mapping[str, Any], file: Path | None) -> S
 
 
 def call_stage(command: Command, settings: Settings) -> StageResult:
-    """Say what a stage reads, and run it to its end, whether it is a coroutine or not."""
+    """Print which source a stage reads, and run it, whether its function is a coroutine or not."""
     for line in source_lines(settings):
         tell(line)
     made = referenced(command.run)(settings)

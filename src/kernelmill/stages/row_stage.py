@@ -1,7 +1,7 @@
-"""A stage that needs nobody's answer: rows in, rows out, in one process.
+"""A pure row transform: rows in, rows out, in one process.
 
-The source is streamed once or twice: where a stage must have seen all rows before it can decide about one (`unique`), `scan`
-sees them first and keeps what it needs of them.
+The source is streamed once, or twice for a stage that must see all rows before it can decide about one
+(`unique`): its `scan` reads them first and keeps what it needs.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from kernelmill.base.rows import TEST_ROWS, Drop, Row
 from kernelmill.base.terminal import duration
 from kernelmill.errors import BadRow, OutputError
 from kernelmill.flow import StageResult
+from kernelmill.settings.base import RowSettings
 from kernelmill.settings.config import public, secret
-from kernelmill.settings.fields import RowSettings
 from kernelmill.store import Output, Source, open_source
 from kernelmill.store.output import test_path
 from kernelmill.store.progress_source import ProgressSource
 
 
 class RowStage(ABC):
-    """What such a stage does with each row, and what it says of all of them."""
+    """The row handling of such a stage, and its part of the summary and the manifest."""
 
     @abstractmethod
     def take(self, row: Row) -> bytes | Drop:
-        """The output row, or why there is none. Raises `BadRow`; the row was decoded before it is dropped."""
+        """The output row, or why there is none. Raises `BadRow`; only a decoded row may be dropped."""
 
     def summary(self) -> list[tuple[str, str]]:
         return []
 
     def details(self) -> dict[str, Any]:
-        """What the manifest says beyond the counts."""
+        """Further entries of the manifest, besides the counts."""
         return {}
 
 
 class ScanningStage(RowStage):
-    """A stage that must have seen all rows before the first is taken."""
+    """A stage that must see all rows before it takes the first one."""
 
     @abstractmethod
     def scan(self, row: Row) -> None:
-        """Note what is needed of a row. Raises `BadRow`."""
+        """Record what is needed from a row. Raises `BadRow`."""
 
     @abstractmethod
     def decide(self) -> None:
@@ -51,8 +51,10 @@ class ScanningStage(RowStage):
 
 
 class _Splits:
-    """How many rows of each split of a Hub dataset were kept. They stand one split after the other, so that numbers are
-    enough to tell where each row was."""
+    """Counts the kept rows of each split of a Hub dataset.
+
+    Rows are in split order, so the counts are enough to tell the split of each output row.
+    """
 
     def __init__(self, source: Source) -> None:
         self._of = {file.label: file.split for file in source.files if file.split is not None}
@@ -69,7 +71,10 @@ class _Splits:
 def run_row_stage(
     name: str, settings: RowSettings, stage: RowStage, output_path: Path, max_rejected: float = 1.0
 ) -> StageResult:
-    """Run a stage over its rows. Where more rows are rejected than the user allows, nothing is written."""
+    """Read the source of `settings`, run `stage` over its rows, and write rows, rejected rows and manifest.
+
+    Raises `OutputError` and writes nothing if more than the share `max_rejected` of the rows is rejected.
+    """
     started = time.monotonic()
     path = test_path(output_path) if settings.test_mode else output_path
     output = Output(path)
@@ -116,7 +121,7 @@ def run_row_stage(
             **stage.details(),
         }
         output.commit(name, rows_in, public(settings), details)
-    dry_run = getattr(settings, "dry_run", False)  # then the output is in a folder that goes
+    dry_run = getattr(settings, "dry_run", False)  # then the output is in a temporary folder
     print(f"{name} (dry run: nothing is written)" if dry_run else name)
     lines = [("rows in", f"{rows_in:,}"), ("kept", f"{output.kept:,}")]
     lines += [("rejected", f"{number:,}  {kind}") for kind, number in output.reasons.most_common()]

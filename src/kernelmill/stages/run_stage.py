@@ -1,4 +1,4 @@
-"""Running one stage from the command line: open everything, plan, answer, write, sum up."""
+"""Run one stage whose rows need an answer: open everything, plan, answer, write, summarise."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.analysis import FactStore, torch_is_installed
 from kernelmill.problems.facts import TRACE_WORKER
 from kernelmill.sandbox import Sandbox
+from kernelmill.settings.base import Price, StageSettings
 from kernelmill.settings.config import public, secret
-from kernelmill.settings.fields import Price, StageSettings
 from kernelmill.stages.answering import Answerer, Batch, Plan, Stage
 from kernelmill.stages.progress import Progress
 from kernelmill.store import Output, open_source
@@ -35,7 +35,7 @@ Item = TypeVar("Item")
 
 @dataclass
 class Context:
-    """What a stage is built from."""
+    """The open resources that a stage is built from."""
 
     name: str
     settings: StageSettings
@@ -47,13 +47,13 @@ class Context:
 
     def model(self, asking: Asking[Item]) -> Model[Item]:
         assert self.endpoint is not None
-        # A dry run's journal is read-only; it never comes to an answer that would be written.
+        # A dry run's journal is read-only; a dry run never gets an answer to write.
         return Model(self.endpoint, asking, self.journal, self.name, self.stats, self.control)  # type: ignore[arg-type]
 
 
 @dataclass
 class StageSetup(Generic[Item]):
-    """A stage, who answers it, and what the summary and the manifest say of it beyond the counts."""
+    """A stage, its answerer, and its part of the summary and the manifest."""
 
     stage: Stage[Item]
     answerer: Answerer[Item]
@@ -87,7 +87,7 @@ class Session:
                 await stack.enter_async_context(self._endpoint)
             if self._facts and not settings.dry_run:
                 sandbox = stack.enter_context(Sandbox(TRACE_WORKER, timeout=settings.trace_timeout))
-            # Only when all of it is open; what fails half-way is closed again.
+            # Keep the resources only if all of them were opened; otherwise they are closed here.
             self._stack = stack.pop_all()
         facts = FactStore(journal, sandbox, self._facts, settings.trace_timeout)
         return Context(self._name, settings, journal, Stats(), Control(), facts, self._endpoint)
@@ -101,13 +101,13 @@ def journal_path(name: str, settings: StageSettings) -> Path:
 
 
 def open_journal(path: Path, dry_run: bool) -> JournalReader:
-    """To be entered. A dry run only looks, also where there is none yet."""
+    """The journal, to be entered. A dry run gets a read-only one, also if the file does not exist."""
     return JournalReader(path if path.exists() else None) if dry_run else Journal(path)
 
 
 @contextmanager
 def disk_errors_mention_journal(journal: Path) -> Iterator[None]:
-    """A disk that cannot be written ends the run, and the message says where the answers are, if there are any."""
+    """Convert a disk error to an `OutputError` that names the journal with the answers so far."""
     try:
         yield
     except OSError as error:
@@ -120,7 +120,11 @@ def disk_errors_mention_journal(journal: Path) -> Iterator[None]:
 async def run_answering_stage(
     name: str, settings: StageSettings, setup: Callable[[Context], StageSetup[Item]], **needs: bool
 ) -> StageResult:
-    """Run a stage and print what came of it. Raises `Stopped` where some rows are still owed."""
+    """Run a stage over its source, write its output and print the summary.
+
+    `setup` builds the stage from the opened resources; `needs` says which (`model`, `facts`). Raises
+    `Stopped` if some rows are not finished.
+    """
     started = time.monotonic()
     path = test_path(settings.output) if settings.test_mode else settings.output
     output = Output(path)
@@ -183,7 +187,7 @@ def unanswered_error(number: int, where: str = "") -> Stopped:
 async def answer_all(
     batch: Batch[Item], plan: Plan, settings: StageSettings, what: str, *, priced: bool
 ) -> None:
-    """Have answered what is owed; a stop says what is left and that nothing is lost."""
+    """Answer the pending questions. The message of a stop says how many are left."""
     stats = batch.stats
     if settings.max_cost is not None and stats.unknown_before:
         raise ConfigError(
@@ -193,8 +197,8 @@ async def answer_all(
         await batch.answer(plan, Progress(stats, what, priced=priced))
     except Stopped as stopped:
         raise type(stopped)(
-            f"{stopped}; {stats.done:,} answered in this run, {stats.total - stats.done:,} left, nothing is lost: "
-            f"the same command goes on from here"
+            f"{stopped}; {stats.done:,} answered in this run, {stats.total - stats.done:,} left: "
+            "run the same command to resume"
         ) from None
 
 
@@ -234,14 +238,14 @@ def _dry_run(batch: Batch[Any], plan: Plan, stage_setup: StageSetup[Any], contex
 
 
 def estimated(rows: int, calls: int, tokens_in: int, each: int, price: Price | None) -> Estimate:
-    """What so many calls take, `each` being the tokens of an answer."""
+    """Estimate tokens and cost of calls; `each` is the expected number of tokens of an answer."""
     tokens_out = calls * each
     cost = (tokens_in * price.input + tokens_out * price.output) / 1e6 if price is not None else None
     return Estimate(rows, calls, tokens_in, tokens_out, cost if calls else 0.0)
 
 
 def say_estimate(console: Console, estimate: Estimate, each: int, prompt: Messages | None) -> None:
-    """What a dry run says of tokens and cost, and the first prompt as it would be."""
+    """Print a dry run's estimate of tokens and cost, and the first prompt."""
     tokens_in, tokens_out, cost = estimate.tokens_in, estimate.tokens_out, estimate.cost
     most = "at most " if estimate.at_most else ""
     console.print(
@@ -273,7 +277,7 @@ def usage(stats: Stats) -> dict[str, Any]:
 
 
 def usage_lines(stats: Stats) -> list[tuple[str, str]]:
-    """What a summary says of the calls."""
+    """The lines of a summary about calls."""
     reasoning = f" ({count(stats.tokens_reasoning)} reasoning)" if stats.tokens_reasoning else ""
     earlier = f" (+ {money(stats.spent_before)} in earlier runs)" if stats.spent_before else ""
     answered = "" if stats.requests == stats.calls else f", {stats.calls:,} answered"
@@ -299,7 +303,7 @@ def _summary(
     lines += stage_setup.summary()
     lines += usage_lines(stats) if context.endpoint is not None else []
     lines += [("time", duration(seconds)), *output.listing()]
-    # Plain lines, not a table: a path must not be cut at the width of the terminal.
+    # Plain lines, not a table: paths must not be truncated at the width of the terminal.
     print(f"{name} by {stage_setup.by}")
     for label, value in lines:
         print(f"{label:<12}{value}")

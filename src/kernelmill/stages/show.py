@@ -1,4 +1,4 @@
-"""`kernelmill show`: look at rows of any source, in the terminal."""
+"""`kernelmill show`: print rows of any source in the terminal."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kernelmill.store import open_source
 
 
 def main(arguments: list[str]) -> int:
+    """`kernelmill show`: any rows in; their text in the terminal out. Returns the exit code."""
     parser = Parser(prog="kernelmill show", description=__doc__)
     parser.add_argument("source", metavar="SOURCE", help="file, folder or Hub dataset")
     parser.add_argument(
@@ -76,7 +77,7 @@ def _at(values: dict[str, Any], path: str) -> Any:
 
 
 def _decoded(text: str) -> Any:
-    """What a column of JSON text holds: published sets have `verdict` and `turns` so."""
+    """Decode a column of JSON text, as published datasets have `verdict` and `turns`."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

@@ -1,7 +1,7 @@
-"""Which source a stage reads, and why: said before it is read, so that nobody pays for the wrong rows.
+"""Choose the source that a stage reads, and report it first, so that nobody pays for the wrong rows.
 
-In test mode a stage goes on from what the test runs of the stages before it wrote (`x.test.jsonl` for `x.jsonl`), so that
-the commands of a pipeline can be tried one after the other. Does not open sources: `store` does.
+In test mode a stage reads what the test runs of earlier stages wrote (`x.test.jsonl` for `x.jsonl`), so
+that the commands of a pipeline can be tried one after the other. Does not open sources: `store` does.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
+from kernelmill.settings.base import Settings
 from kernelmill.settings.config import GIVEN, redact, secret
-from kernelmill.settings.fields import PublishSettings, Settings, StripSettings
+from kernelmill.settings.fields import PublishSettings, StripSettings
 from kernelmill.store.output import test_path
 
 S = TypeVar("S", bound=Settings)
 
 
 def test_mode_source(path: str, *, named: bool) -> str | None:
-    """The file that a test run wrote in place of this one, where it is what is meant: the user did not name the file
-    (`named`), or the file is not there."""
+    """The file that a test run wrote instead of this one; None if there is none.
+
+    A file that exists and that the user gave explicitly (`named`) is never replaced.
+    """
     if not path.endswith(".jsonl") or path.endswith(".test.jsonl"):
         return None
     file = Path(path).expanduser()
@@ -27,7 +30,7 @@ def test_mode_source(path: str, *, named: bool) -> str | None:
 
 
 def with_resolved_source(settings: Settings) -> Settings:
-    """The settings with the source that they come to here: on the Hub or local, of a test run or a real one."""
+    """The settings with the source to read: on the Hub or local, of a test run or a real one."""
     found = with_test_mode_source(settings)
     return (
         _hub_or_local(found)
@@ -37,7 +40,7 @@ def with_resolved_source(settings: Settings) -> Settings:
 
 
 def _hub_or_local(settings: StripSettings) -> StripSettings:
-    """Where `strip --hub` reads a named dataset: on the Hub; locally where nothing could be uploaded, or a test run left it."""
+    """`strip --hub` reads a named dataset on the Hub; the local file without a token or after a test run."""
     if secret("HF_TOKEN") is None:
         settings.note("source", f"{settings.origin('source')}; HF_TOKEN is not set, so nothing is uploaded")
         return settings
@@ -49,7 +52,7 @@ def _hub_or_local(settings: StripSettings) -> StripSettings:
 
 
 def with_test_mode_source(settings: S) -> S:
-    """The settings, reading what the test run of the stage before wrote if this is a test run too."""
+    """In test mode, the settings with the output of the earlier stage's test run as source."""
     if not getattr(settings, "test_mode", False) or isinstance(settings, PublishSettings):
         return settings
     why = settings.origin("source")
@@ -62,7 +65,7 @@ def with_test_mode_source(settings: S) -> S:
 
 
 def source_lines(settings: Settings) -> list[str]:
-    """What a stage says of its sources before it opens them."""
+    """The lines about its sources that a stage prints before it opens them."""
     return [source_line(spec, why) for spec, why in settings.sources()]
 
 

@@ -166,7 +166,7 @@ def test_ctrl_c_lets_what_is_in_flight_finish_and_the_same_command_goes_on(tmp_p
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=240)
         assert process.returncode == 130
-        assert "the same command goes on" in said
+        assert "run the same command to resume" in said
         assert kept("calls") == endpoint.asked.total() < 40
         assert subprocess.run(line, capture_output=True, timeout=240).returncode == 0
         assert endpoint.asked.total() == 40

@@ -80,7 +80,7 @@ def test_every_problem_becomes_a_row_in_one_turn_and_a_second_run_writes_and_jud
 
     monkeypatch.setattr(Teacher, "write", never)
     assert run(folder, "--turns", "3") == [good, bad]
-    assert "2 whole already, 0 to do" in capsys.readouterr().err
+    assert "2 already finished, 0 to do" in capsys.readouterr().err
 
 
 def test_a_dry_run_says_what_would_be_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

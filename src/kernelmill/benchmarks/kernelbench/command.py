@@ -54,6 +54,7 @@ def parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
+    """`kernelmill bench-model`: KernelBench in; results by level and `eval_results.json` out."""
     from kernelmill.cli import main as kernelmill
     from kernelmill.generate.synthesize.config_file import KEYS
 

@@ -23,7 +23,7 @@ def parser() -> Parser:
     made = Parser(
         prog=f"kernelmill {STAGE}",
         description="Judge the triton_code of KernelBook rows against their python_code, and keep the rows that hold.",
-        epilog="Exit codes: 0 judged, whatever the verdicts; 1 trouble; 2 wrong usage; 3 rows still owed (INFRA_ERROR: run again); 130 interrupted (run again to go on).",
+        epilog="Exit codes: 0 judged, whatever the verdicts; 1 failed; 2 wrong usage; 3 some rows not finished (INFRA_ERROR: run again); 130 interrupted (run again to resume).",
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
     )
@@ -80,6 +80,7 @@ def parser() -> Parser:
 
 
 def main(arguments: list[str]) -> int:
+    """`kernelmill verify-kernelbook`: KernelBook rows in; the rows with their verdicts out."""
     given = parser().parse_args(arguments)
     output = Output(given.output.expanduser())
     verdicts = beside(output.path, ".verdicts.jsonl")

@@ -107,6 +107,7 @@ def _write_static(item: Module, facts: ModuleFacts) -> dict[str, Any]:
 
 
 async def specs(settings: SpecsSettings) -> StageResult:
+    """Rows with a module in (KernelBook, KernelBench, evals); one specification row for each module out."""
     by_model = settings.writer == "llm"
     if not by_model and not settings.trace:
         raise ConfigError("the static writer writes from a trace: leave --no-trace out")

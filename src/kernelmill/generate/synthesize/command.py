@@ -28,7 +28,10 @@ _FEEDBACK_TOKENS = 400
 
 
 async def synthesize(settings: SynthesizeSettings) -> StageResult:
-    """Have candidates written and judged, by a model or by the compiler."""
+    """Rows with a module in (KernelBook, KernelBench, problem files); one evals row for each rollout out.
+
+    Candidates are written by a model, or by the compiler with `teacher`, and judged by the evaluator.
+    """
     return await (_taught(settings) if settings.teacher else _asked(settings))
 
 

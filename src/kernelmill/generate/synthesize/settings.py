@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from kernelmill.evaluate.score.rewards import find
-from kernelmill.settings.fields import Settings, StageSettings, setting
+from kernelmill.settings.base import Settings, StageSettings, setting
 
 STAGE = "synthesize"
 

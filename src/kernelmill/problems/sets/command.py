@@ -232,6 +232,7 @@ def _add_set(made: Parser) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    """`kernelmill problems`: problem sets in; problem folders and RL prompts out. Returns the exit code."""
     given = parser().parse_args(arguments)
     code: int = given.run(given)
     return code
