@@ -152,25 +152,23 @@ def test_a_tokenizer_of_a_plugin_counts(tmp_path: Path, site: Path, run: Run) ->
     )
 
 
-def test_a_target_of_a_plugin_is_known_to_the_evaluator_and_part_of_the_key(site: Path, run: Run) -> None:
+def test_a_target_of_a_plugin_is_compiled_for_and_part_of_the_key(site: Path, run: Run) -> None:
     code = """
 import asyncio
 from kernelmill.evaluate.compile import compiling
 from kernelmill.evaluate.evaluator import Evaluator
-from kernelmill.evaluate.options import Options, Pair
+from kernelmill.evaluate.options import Options
+from kernelmill.sandbox import Sandbox
+from tests.evaluate.compile.kernels_to_compile import CANDIDATE, launch
+
 options = Options(device="cpu", targets=("sm_90", "sm_87"))
 Evaluator(options, workers=1).close()
 assert options.key()["target sm_87"] == "mine 1.0"
 
-class Compiler:
-    async def run(self, request):
-        self.request = request
-        return {"kind": "ok", "result": None, "seconds": 0.0, "cpu": 0.0}
-
-compiler = Compiler()
-asyncio.run(compiling.cross_compile(compiler, "", [], ["sm_90", "sm_87"], 1.0))
-assert list(compiler.request["own_targets"]) == ["sm_87"]
-assert compiler.request["own_targets"]["sm_87"]["arch"] == 87
+with Sandbox(compiling.WORKER, workers=1, timeout=120, programs=compiling.programs()) as sandbox:
+    launches = [launch("any_size", "x:*fp32 o:*fp32")]
+    report = asyncio.run(compiling.cross_compile(sandbox, CANDIDATE, launches, ["sm_90", "sm_87"], 60.0))
+assert [report["targets"][name]["ok"] for name in ("sm_90", "sm_87")] == [True, True], report
 """
     done = run(code=code)
     assert done.returncode == 0, done.stderr
