@@ -218,7 +218,7 @@ def test_thoughts_that_never_end_can_be_counted_but_not_left_out(tmp_path: Path)
 def test_an_error_in_another_process_names_its_row_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernelmill.curate.lengths._LOT_ROWS", 2)
+    monkeypatch.setattr("kernelmill.curate.lengths._CHUNK_ROWS", 2)
     with pytest.raises(BadRow, match=r"rows.jsonl:12: no chat in this row"):
         report(tmp_path, [row() for _ in range(11)] + [{"x": 1}])
 
@@ -233,7 +233,7 @@ def test_counts_do_not_depend_on_how_rows_are_dealt_out(
 ) -> None:
     source = open_source("bundled:samples/evals.jsonl")
     alone = measure(source, EMBEDDED)
-    monkeypatch.setattr("kernelmill.curate.lengths._LOT_ROWS", 3)
+    monkeypatch.setattr("kernelmill.curate.lengths._CHUNK_ROWS", 3)
     assert measure(source, EMBEDDED) == alone
     assert alone.rows == 60
     assert [long.tokens for long in alone.longest_rows] == sorted(

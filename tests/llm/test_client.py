@@ -166,7 +166,7 @@ def test_no_package_is_needed_that_others_pin() -> None:
         "import asyncio, sys\n"
         "for name in ('openai', 'httpx', 'httpx2', 'huggingface_hub'): sys.modules[name] = None\n"
         "from kernelmill.llm.client import Endpoint\n"
-        "from kernelmill.settings.fields import LLMSettings\n"
+        "from kernelmill.settings.base import LLMSettings\n"
         "async def call():\n"
         "    async with Endpoint(LLMSettings(base_url=sys.argv[1], model='m')) as endpoint:\n"
         "        return await endpoint.call(b'{}')\n"
