@@ -1,7 +1,7 @@
 """The one runner: many items, some at a time, resumable, with progress and a clean stop.
 
     run         `run_all`: a list in, the results in its order out; `work_through`: a stream of any length
-    executors   what runs an item: `Tasks` (async functions), `Threads` (blocking calls to confined processes)
+    executors   what runs an item: `Tasks` (async functions), `Threads` (blocking calls to sandboxed processes)
     progress    the line on standard error that every run shows
 
 In: items, an `Executor`, the results of earlier runs. Out: the results, each one as soon as it is there. How a

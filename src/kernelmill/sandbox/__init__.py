@@ -1,4 +1,4 @@
-"""Run untrusted code in a confined process without secrets, network or other privileges.
+"""Run untrusted code in a sandboxed process without secrets, network or other privileges.
 
     with Sandbox(worker) as sandbox:
         reply = await sandbox.run({"code": code, "entry_point": "Model"})

@@ -1,4 +1,4 @@
-"""What a confined process can use: its own clock, and in a child a channel to the server.
+"""What a sandboxed process can use: its own clock, and in a child a channel to the server.
 
 The server trusts nothing that arrives over the channel except what affects only the child itself: a request
 for or release of a turn, a status text for display, and a draft of its reply.

@@ -47,7 +47,7 @@ def counted() -> bool:
 
 
 class OwnTime:
-    """Reads a process's times through two open files, so that a confined process can read them too."""
+    """Reads a process's times through two open files, so that a sandboxed process can read them too."""
 
     def __init__(self, fds: Sequence[int]) -> None:
         self.fds = tuple(fds)

@@ -2,7 +2,7 @@
 
 In: references. Out: one row per problem, with `admitted`, `reasons` and `details`.
 
-    command   `kernelmill admit`, and the only module for use outside a confined process
+    command   `kernelmill admit`, and the only module for use outside a sandboxed process
     worker    the sandboxed process that tries one problem
     cheats    the cheating candidates, and the honest ones that must pass
 """

@@ -5,7 +5,7 @@ case that can be built (`judge.cases`). A null that passes the own inputs but fa
 and is listed. Honest versions are judged too, and must pass: the exact result rounded once, and eager with
 its sums in another order.
 
-Not covered: `torch.compile` as an honest version, which needs compilers that a confined process may not
+Not covered: `torch.compile` as an honest version, which needs compilers that a sandboxed process may not
 start.
 """
 

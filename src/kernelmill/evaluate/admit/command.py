@@ -1,7 +1,7 @@
 """`kernelmill admit`: find problems that accept a candidate which does not compute them.
 
 Writes one row per problem, in the given order: `id`, `admitted`, `reasons`, `details`. Each problem is tried
-in its own confined process, so a crash there affects one row only. Standard library only, like everything
+in its own sandboxed process, so a crash there affects one row only. Standard library only, like everything
 that runs on a bare machine.
 """
 

@@ -1,6 +1,6 @@
 """Task admission: a worker for `kernelmill.sandbox`.
 
-It executes untrusted code, so call `handle` only in a confined process.
+It executes untrusted code, so call `handle` only in a sandboxed process.
 
 The battery runs at sizes that the interpreter can handle (`task.fit_size.pick`). The result holds for the
 task's formula, but not for what only the full size would show. (A softmax over so many columns that all of

@@ -1,6 +1,6 @@
 """A worker for `kernelmill.sandbox`: compile the kernels that a candidate launched, for other GPUs.
 
-It executes untrusted code, so call `handle` only in a confined process, and without TRITON_INTERPRET. Nothing
+It executes untrusted code, so call `handle` only in a sandboxed process, and without TRITON_INTERPRET. Nothing
 is ever launched: the module sees a GPU that accepts every launch and does nothing.
 
 The request:

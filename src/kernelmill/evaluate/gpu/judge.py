@@ -343,7 +343,7 @@ def _own_cache() -> None:
 
 
 def _copy_files(source: str, target: str) -> None:
-    """Like shutil.copytree, without times and modes: a confined process may not set them."""
+    """Like shutil.copytree, without times and modes: a sandboxed process may not set them."""
     os.mkdir(target)
     for entry in os.scandir(source):
         place = os.path.join(target, entry.name)

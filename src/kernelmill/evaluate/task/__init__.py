@@ -1,7 +1,7 @@
 """The task: the reference, its inputs, its float64 oracle, and smaller versions of it.
 
 In: a reference's source and a seed. Out: a `reference.Reference`, its `values.Call` inputs, its answers.
-Loading a reference executes it: do that only in a confined process. Nothing here runs a candidate.
+Loading a reference executes it: do that only in a sandboxed process. Nothing here runs a candidate.
 
 - Running: `reference`, `answers`, `values` (inputs, outputs), `float64` (oracle), `cuda_to_cpu`, `chunked` (large
   tensors).

@@ -1,6 +1,6 @@
 """Build a task's reference, make its inputs, run it, and run it again in float64 as the oracle.
 
-This executes untrusted code: use it only in a confined process. It never sees a candidate.
+This executes untrusted code: use it only in a sandboxed process. It never sees a candidate.
 
 The oracle is the same module with every floating tensor in float64: parameters, buffers, plain tensor
 attributes, inputs, tensors that the forward makes, and casts to a narrower type (`.float()`,
