@@ -20,11 +20,12 @@ from kernelmill import cli
 from kernelmill.sandbox import parent
 from kernelmill.settings import config
 from kernelmill.testing.example_rows import evals_row
-from tests import servers
+from tests import server_templates, servers
 
 __all__ = ["ROOT", "command", "evals_row", "many", "own_children", "read_rows", "write_rows"]
 
 ROOT = Path(__file__).resolve().parents[1]
+STARTED_AS_USERS_DO = parent._start_server
 
 # `make test` sets HYPOTHESIS_PROFILE=same: few examples that follow from the test alone, so that a commit gives the same
 # answer every time, and what an earlier run found is not tried first. Without it, as in `make test-all`, there are more,
@@ -71,10 +72,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before the fixtures of its module, which may need a server as well."""
     own = item.get_closest_marker("own_servers")
     parent._Connection = servers.Connection if own else servers.connect  # type: ignore[assignment, misc]
+    parent._start_server = STARTED_AS_USERS_DO if own else server_templates.start_server  # type: ignore[assignment]
 
 
-def pytest_sessionfinish() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the one process that begins first and ends last
+        server_templates.begin()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
     servers.end_all()
+    if not hasattr(config, "workerinput"):
+        server_templates.end()
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -135,11 +144,11 @@ def mill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., subpr
 
 def own_children() -> list[psutil.Process]:
     """The processes that the test started, without those that are kept for the next."""
-    idle = servers.idle_pids()
+    kept = servers.idle_pids() | server_templates.template_pids()
     return [
         child
         for child in psutil.Process().children(recursive=True)
-        if child.pid not in idle and not _is_kept(child)
+        if child.pid not in kept and not _is_kept(child)
     ]
 
 

@@ -298,23 +298,29 @@ class _Connection:
             _resolve(future, reply_from_event(event, body))
 
 
-def _start_server(settings: Settings, scratch: str, fd: int) -> subprocess.Popen[bytes]:
+def server_config(settings: Settings, scratch: str, fd: int) -> Config:
     # A script has the current folder on its path as '': the server must not import from there.
     path = [entry for entry in sys.path if os.path.isabs(entry)]
     path.append(str(Path(__file__).resolve().parents[2]))  # where this kernelmill is installed
-    config = Config(**settings, path=path, scratch=scratch, parent=os.getpid(), fd=fd)
-    environment = {
+    return Config(**settings, path=path, scratch=scratch, parent=os.getpid(), fd=fd)
+
+
+def server_environment(settings: Settings, scratch: str) -> dict[str, str]:
+    return {
         "PATH": CHILD_PATH,
         "LANG": "C.UTF-8",
         "HOME": scratch,
         "TMPDIR": scratch,
         "OMP_NUM_THREADS": "1",
     } | settings["environment"]
+
+
+def _start_server(settings: Settings, scratch: str, fd: int) -> subprocess.Popen[bytes]:
     # Not PR_SET_PDEATHSIG: it would fire when the thread that started the server ends. The server ends when
     # the socket closes or this process ends.
     return subprocess.Popen(
-        [sys.executable, "-I", "-u", "-c", _BOOT, json.dumps(config)],
-        env=environment,
+        [sys.executable, "-I", "-u", "-c", _BOOT, json.dumps(server_config(settings, scratch, fd))],
+        env=server_environment(settings, scratch),
         cwd=scratch,
         pass_fds=[fd],
         stdin=subprocess.DEVNULL,
