@@ -7,13 +7,13 @@ DEV_STAMP := $(VENV)/.installed-dev
 EXTRAS := eval,serve,hub,offline
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
-# On all processors, where pip would use one. A few files of packages are templates and do not compile.
-COMPILE = $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
+# What sandboxed processes import, which cannot write byte-code: on all processors, where pip would use one and compile everything.
+COMPILE = $(BIN)/python -m compileall -q -j 0 $(addprefix $(VENV)/lib/python*/site-packages/,torch triton sympy mpmath networkx numpy einops)
 
 # The tests start hundreds of short processes: where this is set, each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-all lint ruff format bench clean
+.PHONY: help setup install demo test test-all lint ruff format bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,18 +21,20 @@ help:  ## list the targets
 setup: $(DEV_STAMP)  ## make .venv with every extra the tests need
 
 $(STAMP): pyproject.toml constraints.txt
+	@$(MAKE) --no-print-directory install WITH='$(EXTRAS)'
+	@touch $(STAMP)
+
+# Without the step above, so that the tests do not install twice, and the demo does not wait for their tools.
+$(DEV_STAMP): pyproject.toml constraints.txt
+	@$(MAKE) --no-print-directory install WITH='$(EXTRAS),dev'
+	@touch $(STAMP) $(DEV_STAMP)
+
+install:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "kernelmill needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[$(EXTRAS)]'
+	$(PIP) -e '.[$(WITH)]'
 	@$(COMPILE)
-	@touch $(STAMP)
-
-# Apart, so that the demo does not wait for the tools of the tests.
-$(DEV_STAMP): $(STAMP)
-	$(PIP) -e '.[$(EXTRAS),dev]'
-	@$(COMPILE)
-	@touch $(DEV_STAMP)
 
 demo: $(STAMP)  ## from modules to a dataset of verified kernels: no GPU, no key, no network
 	$(BIN)/kernelmill run configs/offline.toml

@@ -22,7 +22,7 @@ from kernelmill.settings import config
 from kernelmill.testing.example_rows import evals_row
 from tests import server_templates, servers
 
-__all__ = ["ROOT", "command", "evals_row", "many", "own_children", "read_rows", "write_rows"]
+__all__ = ["ROOT", "command", "evals_row", "many", "own_children", "quick_command", "read_rows", "write_rows"]
 
 ROOT = Path(__file__).resolve().parents[1]
 STARTED_AS_USERS_DO = parent._start_server
@@ -96,12 +96,15 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def mill_process(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def mill_process(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run `kernelmill …` as a process in the test's folder."""
+    start = command if request.node.get_closest_marker("own_servers") else quick_command
 
     def run(*arguments: object, env: dict[str, str] | None = None, timeout: float = 240, **more: Any) -> Any:
         return subprocess.run(
-            command(*arguments), cwd=more.pop("cwd", tmp_path), env={**os.environ, **(env or {})},
+            start(*arguments), cwd=more.pop("cwd", tmp_path), env={**os.environ, **(env or {})},
             capture_output=True, text=True, timeout=timeout, **more,
         )  # fmt: skip
 
@@ -162,3 +165,8 @@ def _is_kept(process: psutil.Process) -> bool:
 
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "kernelmill", *map(str, arguments)]
+
+
+def quick_command(*arguments: object) -> list[str]:
+    """The same with servers from templates: not for what is about the processes of a command and their end."""
+    return [sys.executable, *server_templates.COMMAND, *map(str, arguments)]

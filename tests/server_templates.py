@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [
     "-c",
     f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests import server_templates as templates; templates.use();"
-    "from kernelmill.cli import main; sys.exit(main())",
+    "from kernelmill import cli; sys.argv[0] = cli.__file__.replace('cli.py', '__main__.py'); sys.exit(cli.main())",
 ]
 _BOOT = """
 import json, sys

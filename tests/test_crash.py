@@ -44,6 +44,7 @@ def journalled(path: Path) -> set[str]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.heavy
 def test_kill_nine_ten_times_then_resume_pays_nothing_twice(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "evals.jsonl", [evals_row(n) for n in range(ROWS)])
     output = tmp_path / "out" / "rows.jsonl"

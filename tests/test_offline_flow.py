@@ -183,43 +183,43 @@ device = "cpu"
 
 
 def test_a_step_of_synthesize_is_done_once_and_again_when_what_it_follows_from_has_changed(
-    tmp_path: Path, mill_process: Mill
+    tmp_path: Path, mill: Mill
 ) -> None:
     with FakeEndpoint(lambda _: PROSE) as endpoint:
         config = model_flow(tmp_path, endpoint.base_url)
-        assert "would run: not done yet" in mill_process("run", config, "--dry-run").stdout
+        assert "would run: not done yet" in mill("run", config, "--dry-run").stdout
         assert endpoint.asked.total() == 0
-        done = mill_process("run", config)
+        done = mill("run", config)
         assert done.returncode == 0, done.stderr
         assert endpoint.asked.total() == 2
-        mill_process("run", config)
+        mill("run", config)
         assert record(tmp_path, "out/run.json")["synthesize"]["status"] == "unchanged"
         # A module is changed: its rollout alone is new.
         (tmp_path / "problems/2_B.py").write_text(SIGMOID)
-        assert "would run: what it reads has changed" in mill_process("run", config, "--dry-run").stdout
-        mill_process("run", config)
+        assert "would run: what it reads has changed" in mill("run", config, "--dry-run").stdout
+        mill("run", config)
         assert endpoint.asked.total() == 3
         # Other settings, as keys of the step: they win over the table, and the sets of the table give way to a source.
         text = (tmp_path / config).read_text()
         (tmp_path / config).write_text(
             text.replace('"out/evals.jsonl" }', '"out/evals.jsonl", rollouts = 2 }')
         )
-        assert "would run: its settings have changed" in mill_process("run", config, "--dry-run").stdout
-        mill_process("run", config)
+        assert "would run: its settings have changed" in mill("run", config, "--dry-run").stdout
+        mill("run", config)
         assert len(read_rows(tmp_path / "out/evals.jsonl")) == 4
         assert endpoint.asked.total() == 5
 
 
-def test_sets_of_problems_stand_in_the_table_and_each_counts(tmp_path: Path, mill_process: Mill) -> None:
+def test_sets_of_problems_stand_in_the_table_and_each_counts(tmp_path: Path, mill: Mill) -> None:
     with FakeEndpoint(lambda _: PROSE) as endpoint:
         sets = '[[synthesize.env]]\nid = "problems"\nnum_examples = 1\n[[synthesize.env]]\nid = "more"\n'
         config = model_flow(tmp_path, endpoint.base_url, sets)
         (tmp_path / config).write_text((tmp_path / config).read_text().replace('source = "problems"\n', ""))
         problem(tmp_path / "more", "C")
-        assert mill_process("run", config).returncode == 0
+        assert mill("run", config).returncode == 0
         assert [row["task"] for row in read_rows(tmp_path / "out/evals.jsonl")] == ["problems", "more"]
         (tmp_path / "more/1_C.py").write_text(SIGMOID)
-        assert "what it reads has changed" in mill_process("run", config, "--dry-run").stdout
+        assert "what it reads has changed" in mill("run", config, "--dry-run").stdout
 
 
 @pytest.mark.parametrize(
@@ -234,32 +234,32 @@ def test_sets_of_problems_stand_in_the_table_and_each_counts(tmp_path: Path, mil
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_flow_is_one_line(
-    tmp_path: Path, mill_process: Mill, before: str, after: str, told: str
+    tmp_path: Path, mill: Mill, before: str, after: str, told: str
 ) -> None:
     text = CONFIG.read_text(encoding="utf-8")
     assert text.count(before) == 1
     (tmp_path / "flow.toml").write_text(text.replace(before, after))
-    done = mill_process("run", "flow.toml")
+    done = mill("run", "flow.toml")
     assert done.returncode != 0
     assert told in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_the_config_is_named_with_and_without_a_sign_but_once(tmp_path: Path, mill_process: Mill) -> None:
+def test_the_config_is_named_with_and_without_a_sign_but_once(tmp_path: Path, mill: Mill) -> None:
     for words in (
         ["configs/offline.toml"],
         ["@", "configs/offline.toml"],
         ["--config=configs/offline.toml"],
         [],
     ):
-        done = mill_process("run", *words, "--dry-run")
+        done = mill("run", *words, "--dry-run")
         assert done.returncode == 0, done.stderr
         assert [line.split()[0] for line in done.stdout.splitlines()] == [*STEPS, "all"]
         assert len(done.stderr.splitlines()) == 1, "it says which config it took"
     (tmp_path / "a.toml").write_text("[run]\n")
-    done = mill_process("run", "a.toml", "@", "b.toml")
+    done = mill("run", "a.toml", "@", "b.toml")
     assert (done.returncode, "two configs, a.toml and b.toml" in done.stderr) == (2, True)
-    done = mill_process("run", "c.toml")
+    done = mill("run", "c.toml")
     assert (done.returncode, "c.toml: cannot be read" in done.stderr) == (2, True)
 
 

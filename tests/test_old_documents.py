@@ -263,6 +263,7 @@ def _no_reasoning(old: Old, base: dict[str, bytes]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_in_test_mode_each_step_goes_on_from_the_one_before_and_nothing_is_uploaded(old: Old) -> None:
     before = dict(old.hub._store.repos)
     old.do("uv run python scripts/filter_and_enrich_by_difficulty.py", TEST_MODE="true")
@@ -308,6 +309,7 @@ def test_without_a_token_reasoning_is_removed_here_and_nothing_is_uploaded(old: 
     assert all("no-reasoning" not in name for _, name in old.hub._store.repos)
 
 
+@pytest.mark.heavy
 def test_what_needs_torch_says_how_to_get_it_before_anything_is_read(old: Old) -> None:
     help_ = "uv sync --extra eval, or pip install 'kernelmill[eval]'\n"
     seen = len(old.hub.requests)
@@ -371,6 +373,7 @@ def test_the_merged_file_is_made_and_verified_in_the_folder_of_the_level_files(o
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_batch_decompose_names_a_model_by_its_file_and_says_what_makes_the_set(old: Old) -> None:
     line = "python scripts/batch_decompose.py --level 3 --start 0 --count 10"
     done = old.run(line, plain=False)

@@ -127,9 +127,9 @@ def children_of_servers(process: subprocess.Popen[str]) -> list[psutil.Process]:
         ("admit", signal.SIGINT),
         pytest.param("admit", signal.SIGTERM, marks=pytest.mark.heavy),
         pytest.param("import", signal.SIGINT, marks=pytest.mark.heavy),
-        ("import", signal.SIGTERM),
-        ("prove", signal.SIGTERM),
-        ("evaluate in a notebook", signal.SIGINT),
+        pytest.param("import", signal.SIGTERM, marks=pytest.mark.heavy),
+        pytest.param("prove", signal.SIGTERM, marks=pytest.mark.heavy),
+        pytest.param("evaluate in a notebook", signal.SIGINT, marks=pytest.mark.heavy),
     ],
 )
 def test_a_signal_ends_threads_that_wait_for_confined_processes(

@@ -86,6 +86,7 @@ def test_ctrl_c_while_the_pool_is_started_is_an_interrupt_when_it_has_started(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.heavy
 def test_workers_end_with_the_process_they_work_for(tmp_path: Path, number: int) -> None:
     write_rows(tmp_path / "rows.jsonl", [evals_row(n) for n in range(30_000)])
     process = subprocess.Popen(

@@ -150,6 +150,7 @@ def test_what_is_done_for_one_candidate_fits_too(capsys: pytest.CaptureFixture[s
     assert len(line) <= 80
 
 
+@pytest.mark.heavy
 def test_every_command_that_takes_long_names_what_it_works_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -114,6 +114,7 @@ def test_prompts_are_counted_with_the_words_that_ask_for_an_answer(
     assert [limit.answers_cut for limit in found.limits] == [0] * len(found.limits)
 
 
+@pytest.mark.heavy
 def test_tools_and_template_variables_of_a_row_reach_the_template(
     tmp_path: Path, real: tokenizers.Tokenizer
 ) -> None:
@@ -170,6 +171,7 @@ def test_rows_whose_answer_is_cut_are_told_from_rows_that_are_only_long(tmp_path
     assert (limit.seq_len, limit.rows_over, limit.answers_cut) == (2048, 2, 1)
 
 
+@pytest.mark.heavy
 def test_a_template_that_leaves_thoughts_out_is_noticed(tmp_path: Path, mill: Callable[..., Any]) -> None:
     write_tokenizer(tmp_path / "deaf", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
     write_rows(tmp_path / "rows.jsonl", [row(reasoning=THOUGHTS), row(reasoning=THOUGHTS), row()])
@@ -178,6 +180,7 @@ def test_a_template_that_leaves_thoughts_out_is_noticed(tmp_path: Path, mill: Ca
     assert "NOT counted in 2 of the 2 rows that have some: this chat template leaves it out" in done.stdout
 
 
+@pytest.mark.heavy
 def test_an_answer_that_the_template_rewrites_ends_with_its_row(tmp_path: Path) -> None:
     files = find_tokenizer(str(write_tokenizer(tmp_path / "loud", "{{ messages[-1].content | upper }}")))
     found = report(tmp_path, [row(ANSWER * 300)], files)
@@ -364,6 +367,7 @@ def test_ctrl_c_ends_it_at_once_and_says_so(tmp_path: Path) -> None:
 MODEL = "Qwen/Qwen3-30B-A3B-Thinking-2507"
 
 
+@pytest.mark.heavy
 def test_the_default_tokenizer_comes_from_the_hub_at_one_commit(
     tmp_path: Path, folder: Path, mill_process: Callable[..., Any]
 ) -> None:

@@ -415,6 +415,7 @@ def test_the_prompt_asks_for_what_is_checked() -> None:
     assert CODE.strip() in prompt
 
 
+@pytest.mark.heavy
 def test_the_static_writer_passes_its_own_checks_on_every_bundled_module(sandbox: Sandbox) -> None:
     paths = [*(ROOT / "data/problems").rglob("*.py"), *(ROOT / "data/samples/modules").rglob("module.py")]
     assert len(paths) == 70

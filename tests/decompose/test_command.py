@@ -18,7 +18,7 @@ import pytest
 from kernelmill.cli import main
 from kernelmill.decompose.command import show
 from kernelmill.decompose.write.picture import rich_tree
-from tests.conftest import ROOT, command
+from tests.conftest import ROOT, command, quick_command
 from tests.decompose.models import KERNEL, NET, node, tree, written
 
 Mill = Callable[..., subprocess.CompletedProcess[str]]
@@ -31,7 +31,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tmp_path_factory.mktemp("decomposed"), {"set/level3/2_net.py": NET, "set/level1/10_gelu.py": KERNEL}
     )
     done = subprocess.run(
-        command(
+        quick_command(
             "decompose", folder / "set", "-o", folder / "out", "--levels", "fusion,model", "--workers", "2"
         ),
         capture_output=True,
@@ -92,6 +92,7 @@ def test_only_the_levels_asked_for_and_kernels_are_kept_and_the_rest_still_prove
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.heavy
 def test_who_is_not_proven_any_more_is_not_listed_and_what_a_killed_process_left_is_not_proven(
     result: Path, tmp_path: Path, mill: Mill
 ) -> None:
@@ -161,7 +162,8 @@ def test_models_that_cannot_be_decomposed_are_a_line_each_and_the_batch_goes_on(
         assert done.stdout.count(f"set/{name}.py: {reason}") == 1, (name, done.stdout)
 
 
-@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.heavy), signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.heavy
 def test_an_interrupted_batch_leaves_whole_folders_only_and_goes_on_after_them(
     tmp_path: Path, how: signal.Signals
 ) -> None:

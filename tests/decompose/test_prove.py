@@ -466,7 +466,7 @@ def test_views_in_the_parent_are_seen_when_it_runs(folder: Path, prover: Prover)
 @pytest.mark.parametrize(
     ("line", "status", "reason"),
     [
-        ("while True: pass", "ERROR", "timeout"),
+        pytest.param("while True: pass", "ERROR", "timeout", marks=pytest.mark.heavy),
         (
             "x0 = torch.ones(50_000_000_000)[: 4 * 8 * 36].view(4, 8, 6, 6) * x0",
             "ERROR",
@@ -730,6 +730,7 @@ def test_a_wrong_path_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
+@pytest.mark.heavy
 def test_any_two_weights_of_one_shape_that_change_places_are_noticed(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory, prover: Prover
 ) -> None:

@@ -201,6 +201,7 @@ def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.usefixtures("files")
+@pytest.mark.heavy
 def test_it_runs_from_a_copied_tree_where_nothing_else_is_installed() -> None:
     """Both ways, to the end; a batch judges, says how far it is, sums up, and is done the second time."""
     line = ["pairs.jsonl", "-o", "out.jsonl", "--device", "cpu", "--workers", "2", "--reward", "correct"]
@@ -225,6 +226,7 @@ def test_it_runs_from_a_copied_tree_where_nothing_else_is_installed() -> None:
 
 
 @pytest.mark.usefixtures("files")
+@pytest.mark.own_servers
 def test_one_pair_as_json_is_one_row_on_standard_output_and_leaves_no_process(mill_process: Mill) -> None:
     scratch = Path("scratch").resolve()
     scratch.mkdir()

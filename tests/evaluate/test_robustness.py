@@ -28,7 +28,8 @@ def test_every_row_has_a_verdict_and_nothing_is_left_behind_whatever_the_candida
     assert (found["candidates"], found["verdicts"], found["behaviours"]) == (40, 40, 24)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.heavy
 def test_however_a_batch_ends_none_of_its_processes_outlives_it(number: signal.Signals) -> None:
     """Among them one that runs for ever, and will not be asked to stop."""
     one = case("X_ok_swish")

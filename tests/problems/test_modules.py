@@ -109,6 +109,7 @@ def test_modules_of_one_pattern_are_not_compared_all_with_all(monkeypatch: pytes
         assert looked < 300 * 8 * WINDOW
 
 
+@pytest.mark.heavy
 def test_twins_in_a_crowd_of_one_pattern_are_found() -> None:
     chance = random.Random(2)
 

@@ -143,6 +143,7 @@ def test_shrinking_caps_integers_at_the_top_level_and_leaves_the_rest() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.heavy
 def test_the_interpreter_tells_a_right_candidate_from_a_wrong_one(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     out = tmp_path / "rows.json"

@@ -129,6 +129,7 @@ def test_a_dry_run_tells_rows_and_columns_and_writes_nothing(tmp_path: Path, mil
     assert sorted(os.listdir(tmp_path)) == [".out.kernelmill.lock", "out", "rows.jsonl"]
 
 
+@pytest.mark.heavy
 def test_a_much_smaller_dataset_is_not_put_in_place_unasked(tmp_path: Path, mill_process: Mill) -> None:
     write_rows(tmp_path / "rows.jsonl", [row(n) for n in range(20)])
     mill_process("publish", "rows.jsonl", "--to", "folder:out")
@@ -158,6 +159,7 @@ def test_on_a_terminal_it_asks(tmp_path: Path, mill_process: Mill, answer: str, 
     assert "out has 20 rows, and would have 9. Go on? [y/N]" in done.stderr
 
 
+@pytest.mark.heavy
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, mill_process: Mill) -> None:
     write_rows(tmp_path / "rows.jsonl", [row(1)])
     (tmp_path / "mine").mkdir()

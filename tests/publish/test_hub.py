@@ -145,6 +145,7 @@ def test_created_published_loaded_published_again_and_compared_row_for_row(
     assert whole(hub)
 
 
+@pytest.mark.heavy
 def test_old_data_goes_in_the_same_commit_and_other_files_stay(hub: FakeHub, tmp_path: Path) -> None:
     hub.put("dataset", REPO, {
         "data/train-00000-of-00002-abc.parquet": b"PAR1", "train.jsonl": b'{"a":1}\n', "LICENSE": b"mine",
@@ -298,6 +299,7 @@ def test_a_token_that_may_not_write_or_is_wrong_or_missing_is_told(hub: FakeHub,
     assert state(hub) == before
 
 
+@pytest.mark.heavy
 def test_a_hub_that_is_not_there_is_told_in_one_line_at_the_end(hub: FakeHub, tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", rows_of(0, 5))
     done = publish(hub, "rows.jsonl", "--to", REPO, env={"HF_ENDPOINT": "http://127.0.0.1:9"})
@@ -305,6 +307,7 @@ def test_a_hub_that_is_not_there_is_told_in_one_line_at_the_end(hub: FakeHub, tm
     assert "the Hub cannot be reached (ConnectError) while looking at the dataset org/name" in done.stderr
 
 
+@pytest.mark.heavy
 def test_what_an_interrupted_upload_sent_is_not_sent_again(hub: FakeHub, tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", rows_of(0, 50))
     hub.faults.append(Fault("/commit/", action="hang", seconds=60))
@@ -356,6 +359,7 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(
     assert sum("/commit/" in path for _, path in hub.requests) == 1
 
 
+@pytest.mark.heavy
 def test_of_two_publishers_at_once_one_wins_and_the_other_is_told(hub: FakeHub, tmp_path: Path) -> None:
     for name, first in (("a", 0), ("b", 100), ("c", 200)):
         write_rows(tmp_path / f"{name}.jsonl", rows_of(first, first + 30))
@@ -383,6 +387,7 @@ def test_somebody_who_makes_the_dataset_in_between_is_not_overwritten(hub: FakeH
     assert state(hub) == {"train.jsonl": b'{"theirs":1}\n'}
 
 
+@pytest.mark.heavy
 def test_public_only_on_request_and_a_word_goes_to_its_target(hub: FakeHub, tmp_path: Path) -> None:
     (tmp_path / "outputs").mkdir()
     for name in ("filtered_dataset", "filtered_dataset-no-reasoning", "filtered_dataset-filtered"):

@@ -146,6 +146,7 @@ def test_with_several_turns_a_wrong_candidate_is_told_why_until_it_is_right(rows
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("a_key")
+@pytest.mark.heavy
 def test_without_a_service_candidates_are_judged_by_an_evaluator_of_this_process(tmp_path: Path) -> None:
     data = tmp_path / "rows.jsonl"
     prompt = [{"role": "user", "content": "a problem"}]
@@ -162,6 +163,7 @@ def test_without_a_service_candidates_are_judged_by_an_evaluator_of_this_process
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_a_process_that_ends_ends_its_evaluator_without_a_word(rows: Path) -> None:
     script = (
         "from kernelmill.rl.client import Ask\nfrom kernelmill.rl.verifiers import load_environment\n"

@@ -13,7 +13,7 @@ import pytest
 
 from kernelmill.rl.client import MAX_CODE, Ask, ClientOptions, RewardClient, RewardRefused
 from kernelmill.rl.local import LocalGrader
-from tests.conftest import ROOT
+from tests.conftest import ROOT, quick_command
 from tests.evaluate.corpus import case
 from tests.serve.served import TOKEN, Served
 
@@ -26,7 +26,9 @@ BLOCKS = re.findall(
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with Served(tmp_path_factory.mktemp("serve"), "--workers", 2, "--device", "cpu") as made:
+    with Served(
+        tmp_path_factory.mktemp("serve"), "--workers", 2, "--device", "cpu", start=quick_command
+    ) as made:
         yield made.wait_until_ready()
 
 
@@ -89,6 +91,7 @@ def test_a_completion_without_end_gets_the_verdict_of_any_other_without_an_answe
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
+@pytest.mark.heavy
 def test_what_the_page_shows_runs(served: Served, number: int, tmp_path: Path) -> None:
     environment = {
         **os.environ,

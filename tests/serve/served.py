@@ -51,11 +51,11 @@ def until(met: Callable[[], Any], what: str, seconds: float = 240.0) -> Any:
 
 
 class Served:
-    def __init__(self, folder: Path, *flags: object) -> None:
+    def __init__(self, folder: Path, *flags: object, start: Callable[..., list[str]] = command) -> None:
         self.log = folder / "serve.log"
         self._stderr = self.log.open("wb")
         self.process = subprocess.Popen(
-            command("serve", "--port", 0, "--token-env", "SERVE_TOKEN", *flags),
+            start("serve", "--port", 0, "--token-env", "SERVE_TOKEN", *flags),
             cwd=folder,
             env={**os.environ, "SERVE_TOKEN": TOKEN},
             stderr=self._stderr,

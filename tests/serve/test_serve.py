@@ -290,6 +290,7 @@ def test_fifty_at_once_all_get_the_right_answer_and_the_counts_add_up(served: Se
     assert after["kernelmill_in_flight"] == after["kernelmill_queue_depth"] == 0
 
 
+@pytest.mark.heavy
 def test_an_evaluator_that_is_killed_is_its_own_trouble_and_the_service_goes_on(served: Served) -> None:
     def judging() -> list[psutil.Process]:
         return served.processes("kernelmill.evaluate.judge.worker")

@@ -181,6 +181,7 @@ def test_a_trainer_of_a_plugin_has_its_own_rows(tmp_path: Path, site: Path, run:
     assert [list(row) for row in read_rows(tmp_path / "rl/kernel_bench_triton_mine.jsonl")][:1] == [["ask"]]
 
 
+@pytest.mark.heavy
 def test_doctor_names_every_plugin_and_says_which_do_not_work(site: Path, run: Run) -> None:
     install(site, "broken", {"kernelmill.rewards": {"half": "broken:REWARD"}}, "import nothing_like_it")
     found = {one["what"]: one for one in json.loads(run("doctor", "--json").stdout)}
@@ -296,6 +297,7 @@ def test_a_registry_lists_a_pattern_but_never_suggests_it(monkeypatch: pytest.Mo
         some.find("sm_n")
 
 
+@pytest.mark.heavy
 def test_doctor_asks_every_registry(capsys: pytest.CaptureFixture[str]) -> None:
     from kernelmill.doctor import REGISTRIES
 

@@ -588,6 +588,7 @@ print(json.dumps([
 """
 
 
+@pytest.mark.heavy
 def test_what_is_pushed_is_loaded_and_a_second_push_replaces_the_first(hub: FakeHub) -> None:
     assert run(hub, PUSH) == [True, True, True]
     shard = "data/train-{}.parquet"
@@ -610,6 +611,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.heavy
 def test_load_dataset_of_a_private_repo_needs_the_token(hub: FakeHub) -> None:
     hub.put("dataset", "org/private", {"train.jsonl": b'{"a": 1}\n'}, private=True)
     assert run(hub, TRY, HF_TOKEN="") == "DatasetNotFoundError"

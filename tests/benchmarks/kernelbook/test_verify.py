@@ -27,7 +27,7 @@ from kernelmill.evaluate.score.summary import Summary
 from kernelmill.evaluate.verdict import Flag, Status, Tier, Verdict
 from kernelmill.store import Output, open_source
 from tests.benchmarks.kernelbook.book_rows import AFFINE, AFFINE_NEW, EXPECTED, ROWS, book_row
-from tests.conftest import ROOT, command, read_rows, write_rows
+from tests.conftest import ROOT, command, quick_command, read_rows, write_rows
 
 # Rows are judged for real, most of them by the first test that asks for `whole`.
 pytestmark = pytest.mark.timeout(900)
@@ -55,7 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     write_rows(folder / "rows.jsonl", ROWS)
     done = subprocess.run(
-        command("verify-kernelbook", "rows.jsonl", "-o", "ok.jsonl", *CPU),
+        quick_command("verify-kernelbook", "rows.jsonl", "-o", "ok.jsonl", *CPU),
         cwd=folder,
         capture_output=True,
         text=True,

@@ -217,6 +217,7 @@ def test_a_check_in_which_nothing_could_be_compiled_is_not_passed_but_skipped(
         assert work.verdict.status == "PASSED"
 
 
+@pytest.mark.heavy
 def test_what_inductor_writes_around_its_kernels_is_compiled_and_its_heuristics_are_not(
     sandbox: Sandbox,
 ) -> None:
@@ -300,6 +301,7 @@ def test_an_unknown_target_is_our_mistake(sandbox: Sandbox) -> None:
     assert only(report, "sm_1")["status"] == "INFRA_ERROR"
 
 
+@pytest.mark.heavy
 def test_a_launch_finds_what_was_compiled_here_in_the_cache(tmp_path: Any) -> None:
     """The key of a source built from a record is that of Triton's own launch with such arguments."""
     script = textwrap.dedent("""
@@ -385,6 +387,8 @@ def test_a_child_without_a_report_is_no_success(kind: Any, status: str) -> None:
     assert found["error"]
 
 
+@pytest.mark.own_servers
+@pytest.mark.heavy
 def test_a_warm_server_compiles_a_small_kernel_in_a_fraction_of_what_a_new_one_takes(
     sandbox: Sandbox,
 ) -> None:

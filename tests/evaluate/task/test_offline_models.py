@@ -95,6 +95,7 @@ def test_models_from_the_table_have_the_size_of_the_real_ones_and_small_ones_run
         assert shape == [2, 16, vocabulary]
 
 
+@pytest.mark.heavy
 def test_a_model_of_one_name_has_the_same_weights_wherever_it_is_loaded_and_its_configuration_crosses() -> (
     None
 ):
@@ -347,6 +348,7 @@ def test_candidates_for_models_of_the_hub_are_judged_right_and_wrong(evaluator: 
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_a_candidate_made_for_the_real_models_size_is_not_refused_for_that(evaluator: Evaluator) -> None:
     pytest.importorskip("transformers")
     own, wrong = judged(

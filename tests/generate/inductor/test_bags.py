@@ -91,6 +91,7 @@ for lowering in (mistaken, refusing):
 """
 
 
+@pytest.mark.heavy
 def test_a_mistake_of_ours_also_inside_the_compilers_lowering_is_told_apart_from_what_cannot_be_written() -> (
     None
 ):

@@ -152,6 +152,7 @@ def test_a_budget_stops_the_run_and_counts_what_earlier_runs_paid(tmp_path: Path
         assert endpoint.asked.total() == 40
 
 
+@pytest.mark.heavy
 def test_ctrl_c_lets_what_is_in_flight_finish_and_the_same_command_goes_on(tmp_path: Path) -> None:
     problem(tmp_path / "problems")
     with FakeEndpoint(lambda _: PROSE, latency=0.3) as endpoint:

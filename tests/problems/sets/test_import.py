@@ -235,6 +235,7 @@ def test_a_kernelbook_row_becomes_a_problem_with_a_class_model(tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_a_model_of_the_hub_comes_from_its_sizes_and_an_unknown_one_is_no_download(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     files = {"level4/1_gpt2.py": HUB.format(name="gpt2"), "level4/2_x.py": HUB.format(name="someone/unknown")}

@@ -88,6 +88,7 @@ def test_without_transformers_all_others_are_imported_and_with_it_exactly_the_re
     assert [one.file for one in after.problems if one.random_weights] == list(NEEDY)
 
 
+@pytest.mark.heavy
 def test_without_transformers_a_reference_that_needs_it_is_unsupported_and_one_line_says_why(
     packages: Path, tmp_path: Path
 ) -> None:
