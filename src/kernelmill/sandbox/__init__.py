@@ -33,8 +33,8 @@ protection fails that the server has found to work.
 Not covered: a child can lie about the code it ran, because that code shares its process. Kernel and CPU
 vulnerabilities are out of scope.
 
-From outside, import only the names below, `pool` and `own_time`, and in a worker `inside` and `alarm`. The
-server imports this package before its worker, so it may import only the standard library,
+From outside, import only the names below, `pool`, `own_time` and `gpu_vendors`, and in a worker `inside` and
+`alarm`. The server imports this package before its worker, so it may import only the standard library,
 `kernelmill.base.extras` and `kernelmill.errors`.
 """
 

@@ -46,8 +46,8 @@ class Sandbox:
     waiting for a worker, a CPU or a turn does not count. If the server dies, the next request restarts it.
 
     `companions` is the number of further processes per request. `programs` are the files that children may
-    execute. `environment` is added to the server's minimal environment. `gpu` lets children use NVIDIA
-    devices; the server itself must not use them. `reuse` is the number of requests a child may serve, one
+    execute. `environment` is added to the server's minimal environment. `gpu` lets children use the
+    machine's GPUs; the server itself must not use them. `reuse` is the number of requests a child may serve, one
     after the other; its companions are new for each request.
     """
 

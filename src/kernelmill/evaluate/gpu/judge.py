@@ -26,16 +26,15 @@ from typing import Any
 
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia import driver as nvidia_driver
 
 from kernelmill.evaluate.gpu.baselines import measure_baselines
 from kernelmill.evaluate.gpu.clock import KEPT_RESULTS
 from kernelmill.evaluate.gpu.gpu_memory import memory_was_short
 from kernelmill.evaluate.gpu.plan import TURN_S, TooSlowToTime
-from kernelmill.evaluate.gpu.runtime import GpuCandidate, OnGpu, start_cuda
+from kernelmill.evaluate.gpu.runtime import GpuCandidate, OnGpu
 from kernelmill.evaluate.gpu.session import GpuSession, Turn
 from kernelmill.evaluate.gpu.stopwatch import Stopwatch, bytes_of, most_kept
+from kernelmill.evaluate.gpu_backends import backend_here
 from kernelmill.evaluate.judge import candidate
 from kernelmill.evaluate.judge.guard import Fingerprint
 from kernelmill.evaluate.judge.record import Limits, Record, Stop, record_failure
@@ -65,7 +64,7 @@ _BASELINE_SETS = 4
 _MEMORY_IN_USE, _MEMORY_POLL_S, _MEMORY_WAIT_S = 0.05, 0.5, 5.0
 """A share of the memory, and seconds. Before exclusive use, wait until no more than this share is in use, or
 until no more is freed."""
-_CAPABILITY = "capability"
+_ARCH_FILE = "capability"
 
 
 class _Process:
@@ -89,7 +88,7 @@ def prepare() -> None:
     # Torch imports these lazily, and then replaces functions of its own.
     importlib.import_module("torch._dynamo")
     importlib.import_module("torch._inductor.compile_fx")
-    nvidia_driver.library_dirs()  # it runs a program, and caches the answer
+    backend_here().prepare_server()
     _process.warm_cache = os.path.abspath("warm_cache")
     os.mkdir(_process.warm_cache)
     os.environ["TRITON_CACHE_DIR"] = _process.warm_cache
@@ -118,7 +117,7 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
     new = _process.before is None
     if new:
         _own_cache()
-        start_cuda()
+        backend_here().start()
         _process.before = Fingerprint()
     if request.get("exclusive"):
         _wait_for_memory()
@@ -369,17 +368,16 @@ def _in_a_process(work: Callable[[], None]) -> None:
 
 
 def _launch_once(warm_up: Any) -> None:
-    """Have Triton build what it builds once per machine, and record the GPU's compute capability."""
+    """Have Triton build what it builds once per machine, and record the GPU's architecture."""
     warm_up.launch()
-    with open(_CAPABILITY, "w") as file:
-        major, minor = torch.cuda.get_device_capability()
-        file.write(f"{10 * major + minor}")
+    with open(_ARCH_FILE, "w") as file:
+        file.write(f"{backend_here().arch()}")
 
 
 def _compile_once(warm_up: Any) -> None:
     """Have Triton do its once-per-process work here, without CUDA: hash itself, query versions, import."""
-    with open(_CAPABILITY) as file:
-        target = GPUTarget("cuda", int(file.read()), 32)
+    with open(_ARCH_FILE) as file:
+        target = backend_here().target(int(file.read()))
     signature = {"x": "*fp32", "y": "*fp32", "n": "i32", "BLOCK": "constexpr"}
     source = triton.compiler.ASTSource(warm_up.double, signature, constexprs={"BLOCK": 64})
     triton.compile(source, target=target)

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.evaluate.gpu.clock import KEPT_RESULTS, Clock, Regime, bandwidth
+from kernelmill.evaluate.gpu.clock import KEPT_RESULTS, Clock, Regime, bandwidth, l2_cache_bytes
 from kernelmill.evaluate.gpu.plan import LAUNCHES_MATTER_BELOW_US, LEAST_CALLS, TURN_S, Plan
 from kernelmill.evaluate.gpu.ratio import pair_ratios, ratio, spread
 from kernelmill.evaluate.gpu.wall_clock import by_the_judge
@@ -227,8 +227,7 @@ class Stopwatch:
 
         Data that fits into the cache may not have been written yet.
         """
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        must = max(0, self._moved - getattr(properties, "L2_cache_size", 50 << 20))
+        must = max(0, self._moved - l2_cache_bytes())
         floor = must / found["bandwidth"] * 1e6
         ours, eager = _kernels(found)["median_us"], _kernels(found)["eager_us"]
         found["roofline_frac"] = self._moved / found["bandwidth"] * 1e6 / ours
