@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelmill import __version__
-from kernelmill.base.extras import install
+from kernelmill.base.missing import install
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate.interpreter_gaps import UNSUPPORTED
 from kernelmill.sandbox import what_is_missing

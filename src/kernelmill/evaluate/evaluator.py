@@ -12,7 +12,7 @@ import secrets
 from functools import partial
 from types import TracebackType
 
-from kernelmill.base.extras import require
+from kernelmill.base.missing import require
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate.compile import compiling
 from kernelmill.evaluate.compile.targets import TARGETS

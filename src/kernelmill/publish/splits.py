@@ -23,7 +23,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
-from kernelmill.base.extras import require
+from kernelmill.base.missing import require
 from kernelmill.base.rows import ModuleCodeReader
 from kernelmill.errors import BadRow, ConfigError
 from kernelmill.problems.modules import Groups, Modules

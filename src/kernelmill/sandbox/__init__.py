@@ -35,7 +35,7 @@ vulnerabilities are out of scope.
 
 From outside, import only the names below, `pool`, `own_time` and `gpu_vendors`, and in a worker `inside` and
 `alarm`. The server imports this package before its worker, so it may import only the standard library,
-`kernelmill.base.extras` and `kernelmill.errors`.
+`kernelmill.base.missing` and `kernelmill.errors`.
 """
 
 from kernelmill.sandbox.parent import CHILD_PATH, START_SECONDS, Sandbox, what_is_missing

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kernelmill.base.extras import install
+from kernelmill.base.missing import install
 from kernelmill.errors import ConfigError
 from kernelmill.sandbox.own_time import OwnTime
 from kernelmill.sandbox.reply import Doing, Reply, make_reply, reply_from_event, signal_name

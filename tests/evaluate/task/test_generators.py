@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from kernelmill.evaluate.judge.cases import Case, Questions, Skipped  # noqa: E402
+from kernelmill.evaluate.admit.cases import Case, Questions, Skipped  # noqa: E402
 from kernelmill.evaluate.task.generators import (  # noqa: E402
     DISTRIBUTIONS,
     NUDGE,
