@@ -12,15 +12,14 @@ from kernelmill.evaluate.admit.cases import Case, Questions, Skipped  # noqa: E4
 from kernelmill.evaluate.task.generators import (  # noqa: E402
     DISTRIBUTIONS,
     NUDGE,
-    Role,
     distribution,
     noncontiguous,
     nudged,
     other_weights,
-    roles,
     settle_signs,
 )
 from kernelmill.evaluate.task.reference import load_reference  # noqa: E402
+from kernelmill.evaluate.task.roles import Role, roles  # noqa: E402
 from kernelmill.evaluate.task.values import Call  # noqa: E402
 
 
