@@ -155,8 +155,8 @@ class GpuJudges:
         """Run a request on the shared GPU, or with exclusive use if it needs that.
 
         The request needs exclusive use if the task is too large, or if this reference ran out of memory
-        before. Hub models always get it: they are large, and another server's judges do not share their
-        turns.
+        before. Hub models always get it: they are large, and another server's judges do not share its
+        lock.
         """
         server = self._servers.get(evaluation.environment("full"))
         reference, share = evaluation.verdict.task["ref_sha"], await self._share(evaluation)
@@ -259,7 +259,7 @@ class _Wanted:
 def _retry_exclusively(reply: Reply) -> str:
     """Who to judge again with exclusive use of the GPU.
 
-    This is a candidate that timed out on a shared GPU, or a reference that kept its turn.
+    This is a candidate that timed out on a shared GPU, or a reference that held the GPU lock too long.
     """
     if reply["kind"] == "ok":
         late = reply["result"]["retry_exclusively"] and reply["result"]["status"] == "TIMEOUT"

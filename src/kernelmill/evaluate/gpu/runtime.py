@@ -263,7 +263,7 @@ class GpuCandidate(Candidate):
         model, clock = self.model, self._timer(request["kept"])
         nothing = contextlib.nullcontext()
         with torch.no_grad(), _launching_nothing() if request.get("suppress_all") else nothing:
-            sets = (self._sets[place] for place in request["order"])
+            sets = (self._sets[index] for index in request["order"])
             calls = [functools.partial(model, *args, **kwargs) for args, kwargs in sets]
             times = clock.block(calls, request["regime"], after)
         return {"times": times, "result": sent[0]}
