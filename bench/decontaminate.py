@@ -19,7 +19,7 @@ from typing import Any
 
 from common import measured, save
 
-from kernelmill.problems.overlap import FingerprintIndex, fingerprint
+from kernelmill.problems.similarity.overlap import FingerprintIndex, fingerprint
 from kernelmill.store import open_source
 from kernelmill.testing.disguises import DISGUISES
 from kernelmill.testing.example_rows import evals_row

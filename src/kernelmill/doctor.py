@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelmill import __version__
-from kernelmill.base.extras import install
+from kernelmill.base.missing import install
 from kernelmill.errors import ConfigError
-from kernelmill.evaluate.gpu.gpu_judges import visible_gpus
 from kernelmill.evaluate.interpreter_gaps import UNSUPPORTED
 from kernelmill.sandbox import what_is_missing
+from kernelmill.sandbox.gpu_vendors import VENDORS, vendor_here, visible_gpus
 from kernelmill.settings.arguments import Parser
 from kernelmill.settings.config import environment, secret
 from kernelmill.settings.providers import PROVIDERS
@@ -141,7 +141,7 @@ def _evaluator() -> Finding:
             "evaluate",
             "part",
             "tiers static and interpreter, and compilation for GPUs that are not here; nothing is timed",
-            "for the tiers gpu and gpu_timed, an NVIDIA GPU",
+            f"for the tiers gpu and gpu_timed, an {' or '.join(vendor.what for vendor in VENDORS)} GPU",
         )
     return Finding("evaluate", "yes", f"all tiers; GPUs: {', '.join(map(str, gpus))}")
 
@@ -168,7 +168,8 @@ def _gpu() -> Finding:
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=dict(environment())
         )
     except subprocess.TimeoutExpired:
-        return Finding("GPU", "no", "torch did not answer within 60 s", "check the driver with nvidia-smi")
+        check = f"check the driver with {vendor_here().driver_check}"
+        return Finding("GPU", "no", "torch did not answer within 60 s", check)
     number, _, name = asked.stdout.strip().partition(" ")
     if asked.returncode or not number.isdigit():
         return Finding("GPU", "no", "torch cannot look for one", "run: python -c 'import torch'")

@@ -136,7 +136,7 @@ def test_reading_rows_says_where_it_is_and_how_fast_it_goes(
 
 def test_what_is_done_for_one_candidate_fits_too(capsys: pytest.CaptureFixture[str]) -> None:
     async def some() -> None:
-        now: Any = {"label": LONG, "doing": "probe " + "x" * 100, "turn": ""}
+        now: Any = {"label": LONG, "doing": "probe " + "x" * 100, "gpu_lock": ""}
         watching = asyncio.create_task(watch(LONG, lambda: Now([(LONG, "interpreter", 0.0)], {}, [now])))
         await asyncio.sleep(0.05)
         watching.cancel()

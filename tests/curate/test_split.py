@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill.errors import BadRow
-from kernelmill.problems.structure import jaccard, structure_of
+from kernelmill.problems.similarity.structure import jaccard, structure_of
 from kernelmill.publish.splits import TRAIN, VALIDATION, plan_split
 from kernelmill.store import open_source
 from tests.conftest import ROOT, evals_row, write_rows

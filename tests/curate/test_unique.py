@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kernelmill.base.rows import Row
 from kernelmill.curate import unique as unique_module
 from kernelmill.curate.unique import Unique
-from kernelmill.problems.modules import Modules
-from kernelmill.problems.structure import jaccard, structure_of
+from kernelmill.problems.similarity.modules import Modules
+from kernelmill.problems.similarity.structure import jaccard, structure_of
 from kernelmill.settings.fields import UniqueSettings
 from tests.conftest import ROOT, evals_row, read_rows, write_rows
 

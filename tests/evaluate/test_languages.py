@@ -124,7 +124,7 @@ MINI_WORKER = """
 import warnings
 
 from kernelmill.evaluate.judge import candidate, judging
-from kernelmill.evaluate.judge.interpreted import Interpreted
+from kernelmill.evaluate.judge.worker import Interpreted
 from kernelmill.evaluate.judge.judging import handle
 
 

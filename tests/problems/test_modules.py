@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelmill.problems.modules import WINDOW, Modules
-from kernelmill.problems.structure import jaccard, structure_of
+from kernelmill.problems.similarity.modules import WINDOW, Modules
+from kernelmill.problems.similarity.structure import jaccard, structure_of
 
 OPS = ["relu", "sigmoid", "tanh", "exp", "abs", "sqrt", "neg", "sin", "cos", "log", "floor", "ceil"]
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelmill.problems.operations import operations
-from kernelmill.problems.overlap import FLOOR, FingerprintIndex, Match, fingerprint
+from kernelmill.problems.similarity.operations import operations
+from kernelmill.problems.similarity.overlap import FLOOR, FingerprintIndex, Match, fingerprint
 from kernelmill.store import open_source
 from kernelmill.testing.disguises import DISGUISES, renamed
 
@@ -263,7 +263,7 @@ def test_functions_alone_are_modules_too() -> None:
 
 
 def test_fingerprints_are_the_same_in_every_process() -> None:
-    line = "import sys; from kernelmill.problems.overlap import fingerprint; f = fingerprint(sys.stdin.read()); print(f.key.hex(), *f.runs)"
+    line = "import sys; from kernelmill.problems.similarity.overlap import fingerprint; f = fingerprint(sys.stdin.read()); print(f.key.hex(), *f.runs)"
     done = [
         subprocess.run([sys.executable, "-c", line], input=CODES[30], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}).stdout
         for seed in ("1", "2")

@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kernelmill.errors import SourceError
-from kernelmill.problems.source import MAX_SOURCE_CHARS, ModuleSource, Param, read_source
+from kernelmill.problems.definitions import Param
+from kernelmill.problems.source import MAX_SOURCE_CHARS, ModuleSource, read_source
 from tests.cost import calls_of
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.problems.structure import jaccard, normal_tokens, structure_of
+from kernelmill.problems.similarity.normal_form import normal_tokens
+from kernelmill.problems.similarity.structure import jaccard, structure_of
 from tests.curate.test_unique import BLOCK, RENAMED
 
 
@@ -127,7 +128,7 @@ def test_code_that_does_not_parse_says_so_and_is_compared_as_text() -> None:
 
 
 def test_keys_and_shingles_are_the_same_in_every_process() -> None:
-    program = "import sys; from kernelmill.problems.structure import structure_of as s; r = s(sys.stdin.read()); print(r.key.hex(), min(r.shingles), sum(r.shingles))"
+    program = "import sys; from kernelmill.problems.similarity.structure import structure_of as s; r = s(sys.stdin.read()); print(r.key.hex(), min(r.shingles), sum(r.shingles))"
     printed = {
         subprocess.run(
             [sys.executable, "-c", program],

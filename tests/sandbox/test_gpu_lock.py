@@ -44,7 +44,7 @@ def handle(request):
         inside.server._end.sendall(bytes.fromhex(request["say"]))
         time.sleep(request.get("then", 0))
     if "turn" in request:
-        with inside.server.turn(request["turn"] == "exclusive", request.get("cap", 600)):
+        with inside.server.holding_gpu(request["turn"] == "exclusive", request.get("cap", 600)):
             began = time.monotonic()
             time.sleep(request.get("keep", 0))
             if request.get("die"):
@@ -238,18 +238,18 @@ def test_it_can_be_seen_who_has_a_turn_and_who_waits(sandbox: Sandbox) -> None:
         holder = asyncio.create_task(
             sandbox.run({"turn": "exclusive", "keep": 3, "label": "a", "doing": "timing"})
         )
-        await asyncio.to_thread(until, lambda: any(one["turn"] == "exclusive" for one in sandbox.doing()))
+        await asyncio.to_thread(until, lambda: any(one["gpu_lock"] == "exclusive" for one in sandbox.doing()))
         waiter = asyncio.create_task(sandbox.run({"turn": "shared", "label": "b"}))
-        await asyncio.to_thread(until, lambda: any(one["turn"] == "waits" for one in sandbox.doing()))
+        await asyncio.to_thread(until, lambda: any(one["gpu_lock"] == "waits" for one in sandbox.doing()))
         seen = sandbox.doing()
         await asyncio.gather(holder, waiter)
         await asyncio.to_thread(until, lambda: sandbox.doing() == [])
         return seen
 
     seen = asyncio.run(run())
-    told = {one["label"]: (one["doing"], one["turn"]) for one in seen}
+    told = {one["label"]: (one["doing"], one["gpu_lock"]) for one in seen}
     assert told == {"a": ("timing", "exclusive"), "b": ("nothing", "waits")}
-    assert all(one["turn_since"] <= time.monotonic() for one in seen)
+    assert all(one["gpu_lock_since"] <= time.monotonic() for one in seen)
 
 
 def said(text: str) -> dict[str, Any]:
@@ -260,11 +260,11 @@ def said(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "text",
     [
-        '{"turn": "exclusive", "cap": 1' + "0" * 400 + "}",
-        '{"turn": "exclusive", "cap": Infinity}',
-        '{"turn": "exclusive", "cap": NaN}',
-        '{"turn": "exclusive", "cap": -1}',
-        '{"turn": "exclusive"}',
+        '{"gpu_lock": "exclusive", "cap": 1' + "0" * 400 + "}",
+        '{"gpu_lock": "exclusive", "cap": Infinity}',
+        '{"gpu_lock": "exclusive", "cap": NaN}',
+        '{"gpu_lock": "exclusive", "cap": -1}',
+        '{"gpu_lock": "exclusive"}',
         "[" * 100_000,
         "not JSON",
         "[]",

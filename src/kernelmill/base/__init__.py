@@ -9,6 +9,6 @@ standard library.
     parallel, no_gc                 worker processes, garbage collector off
     event_loop_thread               an event loop in its own thread
     terminal, bar_chart             output formatting
-    python_text, tidy, resources    parsing and formatting Python, bundled files
-    extras, missing                 hints about missing packages and files
+    python_text, resources          parsing and formatting Python, bundled files
+    missing, json_kind              words for messages: what to do about missing packages and files, JSON types
 """

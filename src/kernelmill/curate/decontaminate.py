@@ -1,7 +1,7 @@
 """`kernelmill decontaminate`: find rows that contain a benchmark problem.
 
 Each row gets a column `contaminated_<benchmark>` per benchmark: null, or the problem that its module is or
-contains, how it was detected, and the share of the problem found (`kernelmill.problems.overlap`). With
+contains, how it was detected, and the share of the problem found (`kernelmill.problems.similarity.overlap`). With
 `--drop` such rows are rejected instead, and the others are copied unchanged. Compares the module of a row,
 not its prompt or answer.
 """
@@ -16,8 +16,8 @@ from kernelmill.base.rows import Drop, ModuleCodeReader, Row, with_columns
 from kernelmill.base.terminal import say
 from kernelmill.flow import StageResult
 from kernelmill.problems.benchmark import Benchmark, read_benchmarks
-from kernelmill.problems.each_text import EachText
-from kernelmill.problems.overlap import FLOOR, NGRAM, Fingerprint, Match, fingerprints
+from kernelmill.problems.similarity.each_text import EachText
+from kernelmill.problems.similarity.overlap import FLOOR, NGRAM, Fingerprint, Match, fingerprints
 from kernelmill.settings.config import secret
 from kernelmill.settings.fields import DecontaminateSettings
 from kernelmill.stages.row_stage import ScanningStage, run_row_stage

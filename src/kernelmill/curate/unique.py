@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from kernelmill.base.rows import Drop, Info, Named, Row, RowReader, read_info
 from kernelmill.flow import StageResult
-from kernelmill.problems.modules import Modules
+from kernelmill.problems.similarity.modules import Modules
 from kernelmill.settings.fields import UniqueSettings
 from kernelmill.stages.row_stage import ScanningStage, run_row_stage
 

@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import Any, Literal
 
 from kernelmill.base.locks import take_lock
+from kernelmill.base.python_text import NoFormatter, ruff_format
 from kernelmill.base.terminal import size
-from kernelmill.base.tidy import NoFormatter, ruff_format
 from kernelmill.decompose.analysis import analysis
 from kernelmill.decompose.errors import BadSource
 from kernelmill.decompose.levels import FOLDERS, LEVELS, Level

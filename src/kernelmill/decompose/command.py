@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.tree import Tree as RichTree
 
-from kernelmill.base.extras import require
+from kernelmill.base.missing import require
 from kernelmill.base.terminal import duration, plain
 from kernelmill.base.whole_file import write_whole
 from kernelmill.decompose.batch import Decomposer, Outcome, graph

@@ -16,7 +16,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from kernelmill.base.tidy import ruff_format
+from kernelmill.base.python_text import ruff_format
 from kernelmill.base.whole_file import write_whole
 from kernelmill.decompose.errors import BadSource
 from kernelmill.decompose.levels import FOLDERS, Level

@@ -142,7 +142,7 @@ async def _judge_all(
         control.watch([here], free=True)  # a signal cancels the start, and later the work
         if batch.options.tier != "static" and (missing := await evaluator.start()):
             progress.say(f"the sandbox of this machine lacks: {'; '.join(missing)}")
-        # While a pair waits for its turn on the GPU, others use the processor.
+        # While a pair waits for the GPU, others use the processor.
         at_once = batch.workers * (2 if evaluator.tier.startswith("gpu") else 1)
         jobs = (Job(key, pair.id, pair) for key, pair in batch.pairs())
         await work_through(jobs, Tasks(judge, at_once), keep, control, known=journal, tick=progress.show)

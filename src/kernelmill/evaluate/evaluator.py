@@ -12,12 +12,12 @@ import secrets
 from functools import partial
 from types import TracebackType
 
-from kernelmill.base.extras import require
+from kernelmill.base.missing import require
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate.compile import compiling
 from kernelmill.evaluate.compile.targets import TARGETS
 from kernelmill.evaluate.evaluation import Evaluation
-from kernelmill.evaluate.gpu.gpu_judges import GpuJudges, visible_gpus
+from kernelmill.evaluate.gpu.gpu_judges import GpuJudges
 from kernelmill.evaluate.languages import LANGUAGES
 from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.progress import Now
@@ -28,6 +28,7 @@ from kernelmill.evaluate.verdict import (
 )
 from kernelmill.runner import Threads
 from kernelmill.sandbox import Reply, Sandbox
+from kernelmill.sandbox.gpu_vendors import visible_gpus
 from kernelmill.sandbox.pool import Pool
 
 _RETRIES = 1

@@ -71,8 +71,8 @@ def _told(name: str, now: Now) -> str:
     step = now.step(name)
     if step is None:
         return {"static": "reads the text"}.get(phase, f"{phase}, a process starts")
-    turn = f", {step['turn']}" if step["turn"] else ""
-    return f"{phase}, {step['doing']}{turn}"
+    lock = f", {step['gpu_lock']}" if step["gpu_lock"] else ""
+    return f"{phase}, {step['doing']}{lock}"
 
 
 def holders(now: Now, clock: float) -> str:
@@ -81,12 +81,12 @@ def holders(now: Now, clock: float) -> str:
 
 
 def _gpu(device: int, doing: list[Doing], clock: float) -> str:
-    exclusive = [one for one in doing if one["turn"] == "exclusive"]
-    shared = sum(one["turn"] == "shared" for one in doing)
-    waiting = sum(one["turn"].startswith("waits") for one in doing)
+    exclusive = [one for one in doing if one["gpu_lock"] == "exclusive"]
+    shared = sum(one["gpu_lock"] == "shared" for one in doing)
+    waiting = sum(one["gpu_lock"].startswith("waits") for one in doing)
     if exclusive:
         one = exclusive[0]
-        who = f"{one['label']} exclusive for {clock - one['turn_since']:.1f} s ({one['doing']})"
+        who = f"{one['label']} exclusive for {clock - one['gpu_lock_since']:.1f} s ({one['doing']})"
     else:
         who = f"{shared} at work" if shared else "idle"
     return f"GPU {device}: {who}" + (f", {waiting} wait" if waiting else "")
@@ -99,7 +99,7 @@ def waited_for(now: Now, clock: float) -> list[str]:
     for name, phase, since in longest[:_NAMED]:
         told = f"{name}: {phase} for {duration(clock - since)}"
         if (step := now.step(name)) is not None:
-            told += f" ({step['doing']}{', ' + step['turn'] if step['turn'] else ''})"
+            told += f" ({step['doing']}{', ' + step['gpu_lock'] if step['gpu_lock'] else ''})"
         lines.append(told)
     if len(longest) > _NAMED:
         lines.append(f"and {len(longest) - _NAMED:,} more")

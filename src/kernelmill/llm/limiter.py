@@ -72,16 +72,16 @@ class Limiter:
     async def acquire(self, first: bool = False) -> float:
         """Wait for a slot, at the head of the queue if `first`. Returns the call's start time."""
         while not self._free():
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            (self._waiting.appendleft if first else self._waiting.append)(turn)
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            (self._waiting.appendleft if first else self._waiting.append)(waiter)
             self._wake()  # set the timer: with nothing in flight, nothing else would wake us
             try:
-                await turn
+                await waiter
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
+                if waiter.done() and not waiter.cancelled():
                     self._wake()
                 raise
-            first = True  # woken but the slot is taken: keep the place at the head of the queue
+            first = True  # woken but the slot is taken: stay at the head of the queue
         self.in_flight += 1
         now = time.monotonic()
         if self._counting_from is None:
@@ -146,9 +146,9 @@ class Limiter:
         """Let every waiter through: the run is stopping, and each of them has to see that."""
         self._open = True
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
 
     @property
     def held_back(self) -> float:
@@ -171,9 +171,9 @@ class Limiter:
         if self._gap:
             free = min(free, 1)  # each call that starts schedules the next one
         while self._waiting and free > 0:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 free -= 1
 
     def _timer_fired(self) -> None:

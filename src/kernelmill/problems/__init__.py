@@ -2,10 +2,10 @@
 
     benchmark, benchmark_rows         benchmarks to compare with, and detection of benchmark rows
     module_rows, module_file          the module in a row, and in a problem file
-    source, facts, analysis           facts from the source text, from a trace, and answers from facts alone
+    source, definitions, reached      facts from the source text: what it defines, and what `forward` reaches
+    facts, analysis                   facts from a trace, and answers from facts alone
     trace_worker, op_kinds            the traced process, and the kind of an ATen operation (import torch)
-    structure, operations             a module's code without its names, and the operations it computes
-    modules, overlap, each_text       near duplicates, copies of problems, work on distinct texts
+    similarity                        near duplicates, and copies of problems
     sets                              imported problem sets (`kernelmill problems`)
 
 Rows and source texts come in; modules, facts and matches go out. A problem's code is executed only by workers

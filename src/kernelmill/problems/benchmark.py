@@ -13,7 +13,7 @@ from kernelmill.base.parallel import mapped
 from kernelmill.base.rows import Label, Row, RowReader
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.problems.open_set import ExtraInfo, ProblemRow, open_problems, problem_code
-from kernelmill.problems.overlap import FingerprintIndex, fingerprints
+from kernelmill.problems.similarity.overlap import FingerprintIndex, fingerprints
 from kernelmill.store import Source
 
 _CHUNK = 32

@@ -23,10 +23,10 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Literal
 
-from kernelmill.base.extras import require
+from kernelmill.base.missing import require
 from kernelmill.base.rows import ModuleCodeReader
 from kernelmill.errors import BadRow, ConfigError
-from kernelmill.problems.modules import Groups, Modules
+from kernelmill.problems.similarity.modules import Groups, Modules
 from kernelmill.store.manifest import made_from, manifest_of, part
 from kernelmill.store.source import Source, open_source
 

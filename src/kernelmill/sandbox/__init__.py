@@ -33,9 +33,9 @@ protection fails that the server has found to work.
 Not covered: a child can lie about the code it ran, because that code shares its process. Kernel and CPU
 vulnerabilities are out of scope.
 
-From outside, import only the names below, `pool` and `own_time`, and in a worker `inside` and `alarm`. The
-server imports this package before its worker, so it may import only the standard library,
-`kernelmill.base.extras` and `kernelmill.errors`.
+From outside, import only the names below, `pool`, `own_time` and `gpu_vendors`, and in a worker `inside` and
+`alarm`. The server imports this package before its worker, so it may import only the standard library,
+`kernelmill.base.missing` and `kernelmill.errors`.
 """
 
 from kernelmill.sandbox.parent import CHILD_PATH, START_SECONDS, Sandbox, what_is_missing

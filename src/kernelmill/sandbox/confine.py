@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import glob
 import os
 import resource
 import signal
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kernelmill.sandbox.gpu_vendors import vendor_here
 from kernelmill.sandbox.wire import MAX_SCRATCH, MAX_SCRATCH_FILES
 
 SCRATCH_LIMIT = "scratch limit"
@@ -73,7 +73,7 @@ def confine(
     """Drop everything a child of `server` does not need, and return what could not be dropped.
 
     `programs` are the files the child may execute. Without any, it cannot create a process. With some, every
-    process it creates must become one of them. With `gpu` it may use NVIDIA devices; the driver needs a local
+    process it creates must become one of them. With `gpu` it may use the machine's GPUs; the driver needs a local
     socket for them and the right to name its threads.
     """
     os.setsid()
@@ -183,18 +183,11 @@ def readable_paths() -> list[str]:
 
 
 def _gpu_paths() -> tuple[list[str], list[str]]:
-    """Return the paths that CUDA reads and those it opens for writing, found by tracing its first call."""
-    reads = [
-        "/proc/devices",
-        "/proc/driver/nvidia",
-        "/proc/self",
-        "/proc/sys/vm/mmap_min_addr",
-        "/sys/bus/pci",
-    ]
-    reads += ["/sys/devices", "/usr/local/nvidia", "/usr/local/cuda", "/dev/nvidia-caps"]
+    """Return the paths that a process with a GPU reads, and those it opens for writing."""
+    vendor = vendor_here()
     # Paths that a C compiler reads: Triton builds a launcher for each kind of kernel.
-    reads += ["/usr/include", "/usr/libexec", sysconfig.get_paths()["include"]]
-    writes = [*glob.glob("/dev/nvidia[0-9]*"), "/dev/nvidiactl", "/dev/nvidia-uvm", "/proc/self/task"]
+    reads = [*vendor.reads, "/usr/include", "/usr/libexec", sysconfig.get_paths()["include"]]
+    writes = [*vendor.device_files().values(), *vendor.writes]
     return [p for p in reads if os.path.exists(p)], [p for p in writes if os.path.exists(p)]
 
 

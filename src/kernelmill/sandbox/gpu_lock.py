@@ -46,45 +46,45 @@ class GpuLock:
     def leave(self, who: int) -> None:
         """Release the lock or drop the request: the child is done, no longer wants it, or is dead."""
         self.holding.pop(who, None)
-        self.waiting = [turn for turn in self.waiting if turn.who != who]
+        self.waiting = [request for request in self.waiting if request.who != who]
 
     def has(self, who: int) -> bool:
         """Whether it holds the lock or waits for it."""
-        return who in self.holding or any(turn.who == who for turn in self.waiting)
+        return who in self.holding or any(request.who == who for request in self.waiting)
 
     def hold_shared(self, who: int) -> None:
         """Hold a shared lock at once and without a cap until `leave`: for processes that are ending."""
         self.holding[who] = LockRequest(who, False, math.inf, self.clock())
 
     def grant(self) -> list[LockRequest]:
-        """Grant the lock to all who may have it now, and return their turns."""
-        begun: list[LockRequest] = []
-        while (turn := self._next()) is not None:
-            self.waiting.remove(turn)
-            turn.since = self.clock()
-            self.holding[turn.who] = turn
-            begun.append(turn)
-            if turn.exclusive and not self._in_a_row:
+        """Grant the lock to all who may have it now, and return their requests."""
+        granted: list[LockRequest] = []
+        while (request := self._next()) is not None:
+            self.waiting.remove(request)
+            request.since = self.clock()
+            self.holding[request.who] = request
+            granted.append(request)
+            if request.exclusive and not self._in_a_row:
                 # The sort is stable: otherwise first come, first served.
                 self.waiting.sort(key=lambda one: not one.exclusive)
-            self._in_a_row = turn.exclusive
-        return begun
+            self._in_a_row = request.exclusive
+        return granted
 
     def _next(self) -> LockRequest | None:
-        if not self.waiting or any(turn.exclusive for turn in self.holding.values()):
+        if not self.waiting or any(holder.exclusive for holder in self.holding.values()):
             return None
         first = self.waiting[0]
         if not (first.exclusive and self.holding):
             return first
         if self.clock() >= first.since + PATIENCE:
             return None
-        return next((turn for turn in self.waiting if not turn.exclusive), None)
+        return next((request for request in self.waiting if not request.exclusive), None)
 
     def overdue(self) -> list[LockRequest]:
-        """The turns held for longer than their cap."""
+        """Those who hold the lock for longer than their cap."""
         now = self.clock()
-        return [turn for turn in self.holding.values() if now >= turn.since + turn.cap]
+        return [holder for holder in self.holding.values() if now >= holder.since + holder.cap]
 
     def next_due(self) -> float | None:
-        """When the next turn reaches its cap."""
-        return min((turn.since + turn.cap for turn in self.holding.values()), default=None)
+        """When the next holder reaches its cap."""
+        return min((holder.since + holder.cap for holder in self.holding.values()), default=None)

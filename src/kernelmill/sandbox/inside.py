@@ -1,7 +1,7 @@
 """What a sandboxed process can use: its own clock, and in a child a channel to the server.
 
 The server trusts nothing that arrives over the channel except what affects only the child itself: a request
-for or release of a turn, a status text for display, and a draft of its reply.
+for or release of the GPU lock, a status text for display, and a draft of its reply.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernelmill.sandbox.own_time import OwnTime
 from kernelmill.sandbox.wire import pack
 
 GO = b"g"
-"""The server's answer when a turn begins."""
+"""The server's answer when it grants the GPU lock."""
 
 
 class ServerChannel:
@@ -27,24 +27,24 @@ class ServerChannel:
         self._end = end
 
     @contextmanager
-    def turn(self, exclusive: bool, cap: float) -> Iterator[None]:
-        """Wait for a turn and hold it for at most `cap` seconds.
+    def holding_gpu(self, exclusive: bool, cap: float) -> Iterator[None]:
+        """Wait for the GPU lock and hold it for at most `cap` seconds.
 
         A child that holds it longer is killed. Waiting does not count towards the timeout.
         """
-        self.take(exclusive, cap)
+        self.acquire_gpu(exclusive, cap)
         try:
             yield
         finally:
-            self.leave()
+            self.release_gpu()
 
-    def take(self, exclusive: bool, cap: float) -> None:
-        self._say({"turn": "exclusive" if exclusive else "shared", "cap": cap})
+    def acquire_gpu(self, exclusive: bool, cap: float) -> None:
+        self._say({"gpu_lock": "exclusive" if exclusive else "shared", "cap": cap})
         if self._end is not None and self._end.recv(1) != GO:
             os._exit(1)  # the server is gone
 
-    def leave(self) -> None:
-        self._say({"turn": "done"})
+    def release_gpu(self) -> None:
+        self._say({"gpu_lock": "released"})
 
     def doing(self, what: str) -> None:
         self._say({"doing": what})
@@ -62,7 +62,7 @@ class ServerChannel:
 
 
 server = ServerChannel()
-"""Not connected in a process that no server has forked: turns are then granted at once."""
+"""Not connected in a process that no server has forked: the GPU lock is then granted at once."""
 clock = OwnTime(())
 """This process's own time; wall-clock time in a process that no server has forked."""
 companions: list[OwnTime] = []

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kernelmill.base.extras import install
+from kernelmill.base.missing import install
 from kernelmill.errors import ConfigError
 from kernelmill.sandbox.own_time import OwnTime
 from kernelmill.sandbox.reply import Doing, Reply, make_reply, reply_from_event, signal_name
@@ -43,11 +43,11 @@ class Sandbox:
     """A warm server for one worker module. Safe to use from several threads and event loops.
 
     `workers` requests run at once, the others wait. `timeout` limits a request's own time (`own_time`):
-    waiting for a worker, a CPU or a turn does not count. If the server dies, the next request restarts it.
+    waiting for a worker, a CPU or the GPU lock does not count. If the server dies, the next request restarts it.
 
     `companions` is the number of further processes per request. `programs` are the files that children may
-    execute. `environment` is added to the server's minimal environment. `gpu` lets children use NVIDIA
-    devices; the server itself must not use them. `reuse` is the number of requests a child may serve, one
+    execute. `environment` is added to the server's minimal environment. `gpu` lets children use the
+    machine's GPUs; the server itself must not use them. `reuse` is the number of requests a child may serve, one
     after the other; its companions are new for each request.
     """
 
@@ -227,15 +227,21 @@ class _Connection:
     def doing(self) -> list[Doing]:
         found = []
         for one in self._doing:
-            turn: Any = ""
+            lock: Any = ""
             if "exclusive" in one:
                 told = {True: ("waits for exclusive use", "exclusive"), False: ("waits", "shared")}
-                turn = told[one["exclusive"]][not one["waits"]]
+                lock = told[one["exclusive"]][not one["waits"]]
             label = self._labels.get(one["id"])
             if label is not None:
-                since = one.get("turn_since", one["since"])
+                since = one.get("lock_since", one["since"])
                 found.append(
-                    Doing(label=label, doing=one["doing"], since=one["since"], turn=turn, turn_since=since)
+                    Doing(
+                        label=label,
+                        doing=one["doing"],
+                        since=one["since"],
+                        gpu_lock=lock,
+                        gpu_lock_since=since,
+                    )
                 )
         return found
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 from kernelmill.sandbox.wire import TOO_MUCH
 
 OVERDUE = "overdue"
-"""The `type` of a timeout that ended a turn, and the `cut` of a draft ended by it."""
+"""The `type` of a timeout because the GPU lock was held too long, and the `cut` of a draft ended by it."""
 _Kind = Literal["ok", "error", "timeout", "crashed", "out_of_memory"]
 
 
@@ -27,8 +27,8 @@ class Reply(TypedDict):
     companions: list[str]
     """How each companion ended. `SIGKILL` is the server's, at the end of the request."""
     cut: str
-    """Why `result` is only a draft that the child had left: `timeout`, or `overdue` (it kept a turn too
-    long). Empty for a full reply."""
+    """Why `result` is only a draft that the child had left: `timeout`, or `overdue` (it held the GPU lock
+    too long). Empty for a full reply."""
 
 
 class Doing(TypedDict):
@@ -37,8 +37,8 @@ class Doing(TypedDict):
     label: str
     doing: str
     since: float
-    turn: Literal["", "waits for exclusive use", "waits", "exclusive", "shared"]
-    turn_since: float
+    gpu_lock: Literal["", "waits for exclusive use", "waits", "exclusive", "shared"]
+    gpu_lock_since: float
 
 
 def make_reply(kind: _Kind, **rest: Any) -> Reply:

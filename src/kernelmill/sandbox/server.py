@@ -3,8 +3,9 @@
 The server trusts the parent and its worker module. From a child it trusts only a reply behind the nonce that
 it gave that child. It ends when its parent ends.
 
-Each request has a limit on its own time (`own_time`), which excludes waiting for a turn (`gpu_lock`). Each
-turn has a cap. A request over either limit is killed; its draft, if it left one, is its reply.
+Each request has a limit on its own time (`own_time`), which excludes waiting for the GPU lock
+(`gpu_lock`). Holding the lock has a cap. A request over either limit is killed; its draft, if it left one, is
+its reply.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class _Server:
         self.children: dict[int, Child] = {}
         self.queue: collections.deque[tuple[int, dict[str, Any], float]] = collections.deque()
         self.endings = Endings()
-        self.turns = GpuLock()
+        self.gpu_lock = GpuLock()
         self.told: tuple[float, list[dict[str, Any]]] = (0.0, [])
         """When the parent was last sent a status update, and its content."""
         self.received = bytearray()
@@ -107,12 +108,12 @@ class _Server:
 
     def loop(self) -> None:
         while os.getppid() == self.config["parent"]:
-            self.endings.look()  # before turns are granted: ended processes block nobody
+            self.endings.look()  # before the lock is granted: ended processes block nobody
             for child in list(self.children.values()):
                 if child.request is not None and child.request.look_at <= time.monotonic():
                     self._look_at_time(child, child.request)
-            for turn in self.turns.overdue():
-                child = self.children[turn.who]
+            for holder in self.gpu_lock.overdue():
+                child = self.children[holder.who]
                 assert child.request is not None
                 self._finish(child, child.request, "overdue")
             self._grant()
@@ -129,7 +130,7 @@ class _Server:
     def _pause(self) -> float:
         """How long the loop may sleep until the next deadline or check."""
         ends = [child.request.look_at for child in self.children.values() if child.request is not None]
-        due = self.turns.next_due()
+        due = self.gpu_lock.next_due()
         ends += [] if due is None else [due]
         # Wake at least once a second to check that the parent is alive: a copy of its socket may outlive it.
         longest = _WATCH_SECONDS if self.watching and self.children else 1.0
@@ -139,7 +140,7 @@ class _Server:
     def _look_at_time(self, child: Child, request: Request) -> None:
         """Kill the request if its own time is used up; otherwise set when to check again."""
         now = time.monotonic()
-        waiting = next((now - turn.since for turn in self.turns.waiting if turn.who == child.pid), 0.0)
+        waiting = next((now - one.since for one in self.gpu_lock.waiting if one.who == child.pid), 0.0)
         left = request.timeout - (together(request.clocks) - request.waited - waiting)
         if left <= 0:
             self._finish(child, request, "timeout")
@@ -147,12 +148,12 @@ class _Server:
             request.look_at = now + max(left, _POLL_SECONDS)
 
     def _grant(self) -> None:
-        """Notify the children whose turn begins."""
-        asked = {turn.who: turn.since for turn in self.turns.waiting}
-        for turn in self.turns.grant():
-            child = self.children[turn.who]
+        """Grant the GPU lock, and notify the children that get it."""
+        asked = {one.who: one.since for one in self.gpu_lock.waiting}
+        for holder in self.gpu_lock.grant():
+            child = self.children[holder.who]
             if child.request is not None:
-                child.request.waited += turn.since - asked[turn.who]
+                child.request.waited += holder.since - asked[holder.who]
             with contextlib.suppress(OSError):  # it has ended, which the reply handler will see
                 child.tasks.send(GO, socket.MSG_DONTWAIT)
 
@@ -164,13 +165,13 @@ class _Server:
         when, before = self.told
         if time.monotonic() < when + _TELL_SECONDS:
             return
-        waiting = {turn.who: turn for turn in self.turns.waiting}
+        waiting = {one.who: one for one in self.gpu_lock.waiting}
         now = []
         for child in self.children.values():
             if child.request is None:
                 continue
-            turn = self.turns.holding.get(child.pid) or waiting.get(child.pid)
-            now.append(child.request.status(turn, waits=child.pid in waiting))
+            lock = self.gpu_lock.holding.get(child.pid) or waiting.get(child.pid)
+            now.append(child.request.status(lock, waits=child.pid in waiting))
         self.told = (time.monotonic(), now)
         if now != before:
             write_frame(self.control, {"doing": now})
@@ -326,13 +327,13 @@ class _Server:
         elif "draft" in message:
             draft = message["draft"]
             request.draft = None if draft is None else json.dumps({"kind": "ok", "result": draft}).encode()
-        elif message["turn"] == "done":
-            self.turns.leave(child.pid)
+        elif message["gpu_lock"] == "released":
+            self.gpu_lock.leave(child.pid)
         else:
             cap = float(message["cap"])
             if not 0 < cap < math.inf:
-                raise ValueError("a turn without an end")
-            self.turns.ask(child.pid, message["turn"] == "exclusive", min(cap, request.timeout))
+                raise ValueError("a lock without an end")
+            self.gpu_lock.ask(child.pid, message["gpu_lock"] == "exclusive", min(cap, request.timeout))
 
     def _finish(
         self, child: Child, request: Request, how: str, body: bytes = b"", again: bool = False
@@ -341,8 +342,8 @@ class _Server:
         seconds, cut = time.monotonic() - request.started, ""
         if how in ("timeout", "overdue") and request.draft is not None:
             how, body, cut = "reply", request.draft, how
-        # Unread data on the line, or a turn, would carry over to the next request.
-        again = again and not child.said and not self.turns.has(child.pid) and child.line_is_open
+        # Unread data on the line, or the GPU lock, would carry over to the next request.
+        again = again and not child.said and not self.gpu_lock.has(child.pid) and child.line_is_open
         cpu = processor_time(request.clocks)
 
         def tell(statuses: list[int], trouble: str, printed: bytes) -> None:
@@ -375,10 +376,10 @@ class _Server:
         request = child.request
         if request is not None:
             request.close_clocks()
-            self.turns.leave(child.pid)
+            self.gpu_lock.leave(child.pid)
             # Work they started on a device may run until the processes have ended: grant nobody exclusive use
             # before that.
-            self.turns.hold_shared(-1 - request.number)
+            self.gpu_lock.hold_shared(-1 - request.number)
         child.clock.close()
         for fd in (child.reply, child.output):
             self.selector.unregister(fd)
@@ -391,7 +392,7 @@ class _Server:
                 os.close(fd)
             child.tasks.close()
             if request is not None:
-                self.turns.leave(-1 - request.number)
+                self.gpu_lock.leave(-1 - request.number)
             then(statuses, trouble, child.printed)
 
         self.endings.end(child.processes(), close)

@@ -33,7 +33,7 @@ class Request:
     clocks: list[tuple[OwnTime, Mark]]
     """The clocks of the child and its companions, with their marks at the start."""
     waited: float = 0.0
-    """Seconds spent waiting for the turns it has had."""
+    """Seconds spent waiting for the GPU lock, before it was granted."""
     doing: tuple[str, float] = ("", 0.0)
     """The child's status text, and since when."""
     draft: bytes | None = None
@@ -44,12 +44,12 @@ class Request:
         self.look_at = self.started + self.timeout
         """The earliest time at which its own time may be used up."""
 
-    def status(self, turn: LockRequest | None, waits: bool) -> dict[str, Any]:
+    def status(self, lock: LockRequest | None, waits: bool) -> dict[str, Any]:
         """What the parent displays of it."""
         what, since = self.doing
         said: dict[str, Any] = {"id": self.number, "doing": what, "since": since}
-        if turn is not None:
-            said |= {"exclusive": turn.exclusive, "waits": waits, "turn_since": turn.since}
+        if lock is not None:
+            said |= {"exclusive": lock.exclusive, "waits": waits, "lock_since": lock.since}
         return said
 
     def close_clocks(self) -> None:

@@ -151,7 +151,7 @@ def _serve(
         await asyncio.to_thread(judging.close, asyncio.to_thread(evaluator.close))
 
     app = make_app(service, flags.reward, life)
-    # Requests that wait for another request's verdict take no place in the queue, so they are bounded here.
+    # Requests that wait for another request's verdict take no slot in the queue, so they are bounded here.
     app.add_middleware(
         Gate, metrics=service.metrics, token=token, max_bytes=flags.max_bytes,
         max_open=4 * (service.workers + service.queue) + 64,

@@ -40,7 +40,7 @@ _LONGEST_WAIT = 60
 
 
 class Full(Exception):
-    """The queue is full. `retry_after` is the number of seconds until there may be a free place."""
+    """The queue is full. `retry_after` is the number of seconds until there may be a free slot."""
 
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
@@ -116,7 +116,7 @@ class Service:
             self.state = "ready"
 
     async def take(self, jobs: Sequence[Job]) -> list[Waiter]:
-        """Do what `submit` does, but candidates that need no worker take no place in the queue."""
+        """Do what `submit` does, but candidates that need no worker take no slot in the queue."""
         read: dict[str, Verdict] = {}
         if self.state == "ready" and self._lacking(jobs, read) > 0:
             for key, job in {job.pair.key(job.options): job for job in jobs}.items():
@@ -145,7 +145,7 @@ class Service:
         return [self._waiter(job.pair.key(job.options), job, read or {}) for job in jobs]
 
     def _lacking(self, jobs: Sequence[Job], read: Mapping[str, Verdict]) -> int:
-        """Return how many places the queue lacks for these jobs."""
+        """Return how many slots the queue lacks for these jobs."""
         keys = {job.pair.key(job.options) for job in jobs}
         new = [key for key in keys if not (key in self._cache or key in self._evaluations or key in read)]
         return len(new) - (self.workers + self.queue - len(self._tasks)) if new else 0
@@ -163,8 +163,8 @@ class Service:
             self.metrics.judged(verdict.status, time.monotonic() - start, by_worker=False)
         return verdict
 
-    def retry_after(self, places: int) -> int:
-        """Estimate the seconds until this many places are free.
+    def retry_after(self, slots: int) -> int:
+        """Estimate the seconds until this many slots are free.
 
         Each rejected client is told a later time than the one before, so that they do not all return for the
         same place. The times start over once they pass the end of all current work, so that no place stays
@@ -173,7 +173,7 @@ class Service:
         now, each = time.monotonic(), self.metrics.mean_seconds() / self.workers
         if not now <= self._promised <= now + each * len(self._tasks):
             self._promised = now
-        self._promised += each * places
+        self._promised += each * slots
         return min(max(math.ceil(self._promised - now), 1), _LONGEST_WAIT)
 
     async def stop(self, grace: float) -> None:

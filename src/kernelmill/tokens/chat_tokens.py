@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from kernelmill.base.extras import install
+from kernelmill.base.missing import install
 from kernelmill.base.resources import bundled
 from kernelmill.errors import ConfigError
 from kernelmill.tokens.chat_template import ChatTemplate

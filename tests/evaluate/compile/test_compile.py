@@ -24,7 +24,6 @@ from kernelmill.evaluate.compile.compiling import (
     blame,
     clean,
     diagnostics,
-    usage,
 )
 from kernelmill.evaluate.evaluation import Evaluation
 from kernelmill.evaluate.options import Options, Pair
@@ -345,12 +344,14 @@ def test_the_module_for_the_orchestrator_imports_neither_torch_nor_triton() -> N
 
 
 def test_registers_and_spills_are_those_of_the_last_kernel_in_the_log() -> None:
+    from kernelmill.evaluate.gpu_backends import Cuda
+
     log = (
         "Used 7 registers\n    8 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads\n"
         "ptxas info    : Used 140 registers, used 1 barriers\n    0 bytes stack frame, 4 bytes spill stores, 0 bytes"
     )
-    assert usage(log) == (140, 4)
-    assert usage("nothing of the kind") == (None, None)
+    assert Cuda().usage(log) == (140, 4)
+    assert Cuda().usage("nothing of the kind") == (None, None)
 
 
 def test_paths_are_cut_and_divisions_are_not() -> None:

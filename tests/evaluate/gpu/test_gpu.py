@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from kernelmill.evaluate.evaluator import Evaluator
-from kernelmill.evaluate.gpu.gpu_judges import visible_gpus
 from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.verdict import Verdict
+from kernelmill.sandbox.gpu_vendors import visible_gpus
 
 pytestmark = [
     pytest.mark.gpu,

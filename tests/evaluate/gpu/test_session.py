@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from kernelmill.evaluate.gpu.session import GpuSession, Turn
+from kernelmill.evaluate.gpu.session import GpuHold, GpuSession
 from kernelmill.evaluate.judge.channel import Bytes, Channel, Closed, pack
 from kernelmill.evaluate.judge.record import TOO_SLOW, Limits, Record, Stop
 from kernelmill.evaluate.task.values import Call
@@ -29,10 +29,10 @@ class Server(inside.ServerChannel):
         super().__init__()
         self.noted: list[str] = []
 
-    def take(self, exclusive: bool, cap: float) -> None:
+    def acquire_gpu(self, exclusive: bool, cap: float) -> None:
         self.noted.append("exclusive" if exclusive else "shared")
 
-    def leave(self) -> None:
+    def release_gpu(self) -> None:
         self.noted.append("leaves")
 
 
@@ -66,7 +66,7 @@ def session(answer: Answer, exclusive: bool = False, compiling: bool = False) ->
     thread.start()
     try:
         made = GpuSession(mine, Record(), Limits(), OwnTime(()))
-        made.turn, made.exclusive = Turn(exclusive), exclusive
+        made.hold, made.exclusive = GpuHold(exclusive), exclusive
         made.down = made.up = cast(Any, SimpleNamespace(empty=Bytes, size=0))
         yield made
     finally:
@@ -99,7 +99,7 @@ def test_who_is_suspected_of_never_ending_has_the_gpu_alone_in_every_step(server
 def test_inside_a_turn_no_other_is_taken(server: Server) -> None:
     with session(nothing) as one, one.computing(exclusive=True):
         one.ask("call", 10, {})
-        with one.turn():
+        with one.hold():
             pass
     assert server.noted == ["exclusive", "leaves"]
 
@@ -128,7 +128,7 @@ def test_a_turn_in_which_something_does_not_end_is_left_to_who_ends_it(server: S
     with session(late, exclusive=True) as one:
         with pytest.raises(Stop) as stop, one.computing():
             one.ask("call", 10, {})
-        with one.turn():  # what is tidied up afterwards asks for no other
+        with one.hold():  # what is tidied up afterwards asks for no other
             pass
     assert stop.value.status == "TIMEOUT"
     assert server.noted == ["exclusive"]

@@ -396,7 +396,7 @@ def test_who_loses_its_turn_loses_the_times_and_not_the_verdict() -> None:
 
 
 def doing(label: str, turn: Any, since: float, what: str = "timing") -> Doing:
-    return Doing(label=label, doing=what, since=since, turn=turn, turn_since=since)
+    return Doing(label=label, doing=what, since=since, gpu_lock=turn, gpu_lock_since=since)
 
 
 NOW = Now(

@@ -8,19 +8,18 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from kernelmill.evaluate.judge.cases import Case, Questions, Skipped  # noqa: E402
+from kernelmill.evaluate.admit.cases import Case, Questions, Skipped  # noqa: E402
 from kernelmill.evaluate.task.generators import (  # noqa: E402
     DISTRIBUTIONS,
     NUDGE,
-    Role,
     distribution,
     noncontiguous,
     nudged,
     other_weights,
-    roles,
     settle_signs,
 )
 from kernelmill.evaluate.task.reference import load_reference  # noqa: E402
+from kernelmill.evaluate.task.roles import Role, roles  # noqa: E402
 from kernelmill.evaluate.task.values import Call  # noqa: E402
 
 

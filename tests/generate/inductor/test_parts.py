@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmill.generate.inductor.repeats import _largest_repeat, name_repeats
-from kernelmill.generate.inductor.simplify import simplify
+from kernelmill.generate.inductor.simplify import _largest_repeat, name_repeats, simplify
 from kernelmill.generate.inductor.skeleton import assemble, forward_of
 
 ORIGINAL = '''

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kernelmill.base.extras import require
+from kernelmill.base.missing import require
 from kernelmill.base.rows import Drop, Row, SyntheticRow
 from kernelmill.curate.specs.checks import check_spec, clean_spec
 from kernelmill.curate.specs.writer import write_spec

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from string import Formatter
 
 from kernelmill.curate.specs.checks import SECTIONS
+from kernelmill.problems.definitions import Param
 from kernelmill.problems.facts import OpFact, TensorFact, Trace
-from kernelmill.problems.source import ModuleSource, Param
+from kernelmill.problems.source import ModuleSource
 
 _ELEMENTWISE = {
     "exp": "the exponential", "log": "the natural logarithm", "log1p": "the logarithm of one plus",

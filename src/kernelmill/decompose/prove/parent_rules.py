@@ -14,7 +14,7 @@ import ast
 from collections import Counter
 
 from kernelmill.base.python_text import parse_module
-from kernelmill.problems.structure import normal_form
+from kernelmill.problems.similarity.normal_form import normal_form
 
 PARENT_IMPORTS = {"torch", "torch.nn"}
 COMPOSITION_IMPORTS = PARENT_IMPORTS | {"sys", "json", "importlib", "importlib.util"}

@@ -5,4 +5,5 @@ In: references. Out: one row per problem, with `admitted`, `reasons` and `detail
     command   `kernelmill admit`, and the only module for use outside a sandboxed process
     worker    the sandboxed process that tries one problem
     cheats    the cheating candidates, and the honest ones that must pass
+    cases     the calls they are tried on, with the right answers
 """

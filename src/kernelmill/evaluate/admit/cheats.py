@@ -1,7 +1,7 @@
 """The null battery: candidates that do not compute the task. A task that one of them passes teaches nothing.
 
 Each null is judged as a candidate would be: on the task's own inputs over several seeds, and on every other
-case that can be built (`judge.cases`). A null that passes the own inputs but fails another case is harmless,
+case that can be built (`cases`). A null that passes the own inputs but fails another case is harmless,
 and is listed. Honest versions are judged too, and must pass: the exact result rounded once, and eager with
 its sums in another order.
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.evaluate.judge.cases import Case, Questions, Skipped
+from kernelmill.evaluate.admit.cases import Case, Questions, Skipped
 from kernelmill.evaluate.judge.choices import compare_leaf
 from kernelmill.evaluate.judge.tolerance import IEEE, Policy, compare_scalars, is_scalar
 from kernelmill.evaluate.task.reference import FAR, BadReference, Reference

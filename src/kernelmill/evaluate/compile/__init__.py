@@ -8,5 +8,6 @@ compiler's error.
     worker      the sandboxed process that compiles
     source      the candidate's module, and its kernels as sources for Triton's compiler
 
-Run `worker` and `source` only in a sandboxed process: they execute the candidate's module.
+What differs between vendors is in `evaluate.gpu_backends`. Run `worker` and
+`source` only in a sandboxed process: they execute the candidate's module.
 """

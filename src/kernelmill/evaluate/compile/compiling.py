@@ -32,17 +32,12 @@ from typing import Any, TypedDict
 
 from kernelmill.evaluate.compile.targets import TARGETS, Target
 from kernelmill.sandbox import CHILD_PATH, Reply, Sandbox
+from kernelmill.sandbox.gpu_vendors import VENDORS
 
 MAX_ERROR = 2000
 FORGED = "the report"
 _STATUSES = ("COMPILE_ERROR", "OUT_OF_RESOURCES", "TIMEOUT", "UNSUPPORTED")
 WORKER = "kernelmill.evaluate.compile.worker"
-_WAYS_TO_RUN_OUT = (
-    "too much shared data",
-    "too much local data",
-    "too many resources",
-    "register allocation failed",
-)
 
 
 class KernelReport(TypedDict):
@@ -188,16 +183,15 @@ def _number(value: Any) -> int | None:
 
 
 def programs(host_compiler: bool = False) -> list[str]:
-    """The programs that a compile runs, for `Sandbox(programs=...)`: the PTX assemblers bundled with Triton.
+    """The programs that a compile runs, for `Sandbox(programs=...)`: the assemblers bundled with Triton.
 
     With `host_compiler`, also those needed on a machine with a GPU: the C compiler and the programs it runs,
     with which Triton builds its launchers, and the assembler bundled with torch, which torch.compile prefers.
     """
-    found = [
-        _folder("triton") / "backends" / "nvidia" / "bin" / name for name in ("ptxas", "ptxas-blackwell")
-    ]
+    found = [_folder("triton") / path for vendor in VENDORS for path in vendor.assemblers]
     if host_compiler:
-        found += [_folder("torch") / "bin" / "ptxas", *map(Path, _host_compiler())]
+        found += [_folder("torch") / path for vendor in VENDORS for path in vendor.torch_assemblers]
+        found += map(Path, _host_compiler())
     return sorted({os.path.realpath(program) for program in found if program.exists()})
 
 
@@ -223,13 +217,6 @@ def _host_compiler() -> list[str]:
     return [compiler, *(part for part in parts if part is not None)]
 
 
-def usage(log: str) -> tuple[int | None, int | None]:
-    """Registers and bytes spilled, from the output of `ptxas -v` for the last kernel in `log`."""
-    registers = re.findall(r"Used (\d+) registers", log)
-    spills = re.findall(r"(\d+) bytes spill stores", log)
-    return (int(registers[-1]) if registers else None, int(spills[-1]) if spills else None)
-
-
 def over_limit(
     target: Target, shared: int, threads: int, registers: int | None, tensor_memory: int | None
 ) -> str | None:
@@ -243,11 +230,6 @@ def over_limit(
         if needed > limit:
             return f"out of resource: {what}, Required: {needed}, Hardware limit: {limit}."
     return None
-
-
-def ran_out(ptxas_error: str) -> bool:
-    """Whether the assembler rejected a kernel because it is too big, not because it is wrong."""
-    return any(way in ptxas_error for way in _WAYS_TO_RUN_OUT)
 
 
 def diagnostics(text: str) -> str:

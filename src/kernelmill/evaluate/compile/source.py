@@ -21,10 +21,12 @@ import triton.language as tl
 import triton.language.extra.cuda
 from triton import knobs
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource, code_generator, compiler, make_backend
 from triton.runtime import autotuner, cache, jit
 from triton.runtime.jit import JITFunction
+
+from kernelmill.evaluate import gpu_backends
+from kernelmill.evaluate.gpu_backends import BACKENDS
 
 # The interpreter package cannot be imported without this variable. Its fake GPU also serves the compiler. The
 # Triton modules that depend on the variable have been imported above.
@@ -34,7 +36,10 @@ with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
 _MODULE = "candidate"
 _MOST_FUNCTIONS = 8
 """How many functions made at one place in the source are compiled for one launch."""
-_GUARDED = (nvidia, compiler, code_generator, autotuner, cache, jit, subprocess)
+_GUARDED = (
+    *(backend.compiler for backend in BACKENDS.values()),
+    *(gpu_backends, compiler, code_generator, autotuner, cache, jit, subprocess),
+)
 
 
 class Unsupported(Exception):

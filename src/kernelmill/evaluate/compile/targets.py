@@ -1,7 +1,6 @@
 """Compile targets: the GPUs that kernels are compiled for, with the limits of one block there.
 
-An NVIDIA target is an entry of `TARGETS`. Another vendor's needs more: `worker` builds a `GPUTarget` for CUDA
-and reads the output of `ptxas`.
+An NVIDIA target is an entry of `TARGETS`. Another vendor's also needs a backend (`evaluate.gpu_backends`).
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ class Target(NamedTuple):
     registers: int = 64 << 10
     tensor_memory: int = 512
     """In columns."""
+    backend: str = "cuda"
+    """A key of `gpu_backends.BACKENDS`."""
 
 
 TARGETS = Registry(

@@ -38,18 +38,14 @@ import signal
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from unittest import mock
 
 import triton
 from triton import knobs
-from triton._C.libtriton import ir, nvidia
-from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources, PTXASError
 from triton.runtime.jit import JITFunction
@@ -58,6 +54,7 @@ from kernelmill.evaluate.compile import compiling
 from kernelmill.evaluate.compile.compiling import CompileReport, KernelReport, report, target_report
 from kernelmill.evaluate.compile.source import Candidate, Unsupported, source_of
 from kernelmill.evaluate.compile.targets import TARGETS, Target
+from kernelmill.evaluate.gpu_backends import BACKENDS
 from kernelmill.evaluate.task import offline_models
 
 _WARM_UP = """
@@ -213,7 +210,7 @@ def _compiled(
             attempt.report, attempt.skipped = report("OUT_OF_RESOURCES", str(error)), True
             attempt.report["shared"] = error.required
         except PTXASError as error:
-            status = "OUT_OF_RESOURCES" if compiling.ran_out(str(error)) else "COMPILE_ERROR"
+            status = "OUT_OF_RESOURCES" if BACKENDS[target.backend].ran_out(str(error)) else "COMPILE_ERROR"
             attempt.report, attempt.skipped = report(status, compiling.clean(str(error))), True
         except CompilationError as error:
             attempt.report = report("COMPILE_ERROR", compiling.clean(_located(error, candidate)))
@@ -232,65 +229,24 @@ def _compiled(
 def _compiled_kernel(
     candidate: Candidate, kernel: JITFunction[Any], launch: dict[str, Any], target: Target
 ) -> KernelReport:
-    gpu = GPUTarget("cuda", target.arch, 32)
+    backend = BACKENDS[target.backend]
+    gpu = backend.target(target.arch)
     log = io.StringIO()
-    knobs.nvidia.dump_ptxas_log = True
-    with contextlib.redirect_stdout(log), _stopped_when_too_big(target), candidate.on(gpu):
+    backend.log_usage()
+    with (
+        contextlib.redirect_stdout(log),
+        backend.stopped_when_too_big(target.shared),
+        candidate.on(gpu),
+    ):
         source, options = source_of(kernel, launch, candidate, gpu)
         compiled = triton.compile(source, target=gpu, options=options)
     found, about = report(), compiled.metadata
     found["shared"] = about.shared
-    found["regs"], found["spills"] = compiling.usage(log.getvalue())
+    found["regs"], found["spills"] = backend.usage(log.getvalue())
     threads = about.num_warps * gpu.warp_size
     found["error"] = compiling.over_limit(target, about.shared, threads, found["regs"], about.tmem_size)
     found["status"] = None if found["error"] is None else "OUT_OF_RESOURCES"
     return found
-
-
-class _Allocated(Exception):
-    """Carries the compiler's passes up to the one that allocates shared memory."""
-
-
-@contextlib.contextmanager
-def _stopped_when_too_big(target: Target) -> Iterator[None]:
-    """Raise OutOfResources once the shared memory is known.
-
-    LLVM takes minutes for kernels that are far too big.
-    """
-    real, limit = CUDABackend.make_llir, target.shared
-
-    def make_llir(self: CUDABackend, module: Any, metadata: dict[str, Any], *rest: Any) -> Any:
-        needed = _shared_memory(module, lambda copy: real(self, copy, dict(metadata), *rest))
-        if needed > limit:
-            raise OutOfResources(needed, limit, "shared memory")
-        return real(self, module, metadata, *rest)
-
-    with mock.patch.object(CUDABackend, "make_llir", make_llir):
-        yield
-
-
-def _shared_memory(module: Any, lower: Callable[[Any], object]) -> int:
-    """Shared memory that a block needs.
-
-    Lowers a copy of the module with the compiler's own passes until it is known.
-    """
-    with tempfile.NamedTemporaryFile("w", suffix=".ttgir") as file:
-        file.write(str(module))
-        file.flush()
-        copy = ir.parse_mlir_module(file.name, module.context)
-    copy.context = module.context
-
-    def stop(passes: Any) -> None:
-        raise _Allocated(passes)
-
-    # The pass after the one that matters.
-    with mock.patch.object(nvidia.passes.ttnvgpuir, "add_allocate_tensor_memory", stop):
-        try:
-            lower(copy)
-        except _Allocated as stopped:
-            stopped.args[0].run(copy, "shared memory")
-    needed: int = copy.get_int_attr("ttg.shared")
-    return needed
 
 
 def _merged(attempts: list[_Attempt]) -> KernelReport:

@@ -1,7 +1,7 @@
 """The GPU tiers: judge and time candidates on a device.
 
 In: a reference and a candidate. Out: a record of the checks, times and baselines. The server (`sandbox`)
-grants turns on the GPU, and `gpu_memory` shares out its memory.
+grants the lock of the GPU, and `gpu_memory` shares out its memory.
 
     gpu_judges   one GPU as the orchestrator sees it: requests, baselines, health
     gpu_memory   which tasks may be on the GPU together

@@ -1,19 +1,21 @@
 """GPU memory shared by the judge and a candidate's process, to pass large tensors in microseconds.
 
 The judge allocates two arenas, one for what it sends and one for what it receives. The candidate's process
-opens them by CUDA IPC handles. Each side copies what it wants to keep out of an arena, so the candidate works
+opens them by IPC handles. Each side copies what it wants to keep out of an arena, so the candidate works
 on its own memory.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from kernelmill.evaluate.gpu_backends import backend_here
 from kernelmill.evaluate.judge.channel import BadFrame
 
 ALIGNMENT = 256
@@ -35,9 +37,9 @@ class Arena:
 
     @classmethod
     def allocate(cls, size: int) -> Arena:
-        library, pointer, handle = _cudart(), ctypes.c_void_p(), _Handle()
-        _check(library.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(size)), "cudaMalloc")
-        _check(library.cudaIpcGetMemHandle(ctypes.byref(handle), pointer), "cudaIpcGetMemHandle")
+        pointer, handle = ctypes.c_void_p(), _Handle()
+        _runtime("Malloc", ctypes.byref(pointer), ctypes.c_size_t(size))
+        _runtime("IpcGetMemHandle", ctypes.byref(handle), pointer)
         assert pointer.value is not None
         return cls(size, pointer.value, ctypes.string_at(ctypes.byref(handle), _HANDLE_BYTES).hex())
 
@@ -45,14 +47,14 @@ class Arena:
     def open(cls, size: int, handle: str) -> Arena:
         opened, pointer = _Handle(), ctypes.c_void_p()
         ctypes.memmove(ctypes.byref(opened), bytes.fromhex(handle), _HANDLE_BYTES)
-        _check(_cudart().cudaIpcOpenMemHandle(ctypes.byref(pointer), opened, 1), "cudaIpcOpenMemHandle")
+        _runtime("IpcOpenMemHandle", ctypes.byref(pointer), opened, 1)
         assert pointer.value is not None
         return cls(size, pointer.value, handle)
 
     def free(self) -> None:
         """Free the memory, on the side that allocated it. Views returned by `get` are invalid afterwards."""
         del self._memory
-        _check(_cudart().cudaFree(ctypes.c_void_p(self._pointer)), "cudaFree")
+        _runtime("Free", ctypes.c_void_p(self._pointer))
 
     def empty(self) -> Arena:
         """Reset the write position to the start."""
@@ -80,16 +82,21 @@ class Arena:
         return self._memory[start : start + size].view(dtype).reshape(shape)
 
 
-def _cudart() -> Any:
-    """The CUDA runtime library that torch has loaded."""
-    torch.cuda.init()
-    with open("/proc/self/maps") as maps:
-        paths = [line.split()[-1] for line in maps if "libcudart" in line]
-    if not paths:
-        raise RuntimeError("torch has loaded no libcudart")
-    return ctypes.CDLL(paths[0])
-
-
-def _check(code: int, what: str) -> None:
+def _runtime(name: str, *arguments: Any) -> None:
+    """Call a function of the GPU's runtime library. Raises RuntimeError on failure."""
+    function = backend_here().runtime_prefix + name
+    code = getattr(_library(), function)(*arguments)
     if code:
-        raise RuntimeError(f"{what}: CUDA error {code}")
+        raise RuntimeError(f"{function}: CUDA error {code}")
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """The runtime library that torch has loaded."""
+    torch.cuda.init()
+    name = backend_here().runtime_library
+    with open("/proc/self/maps") as maps:
+        paths = [line.split()[-1] for line in maps if name in line]
+    if not paths:
+        raise RuntimeError(f"torch has loaded no {name}")
+    return ctypes.CDLL(paths[0])

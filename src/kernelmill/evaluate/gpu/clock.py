@@ -37,9 +37,7 @@ _COPIED_BYTES, _COPIES = 256 << 20, 6
 class Clock:
     def __init__(self, kept: int = KEPT_RESULTS) -> None:
         self._kept = kept
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        size = int(FLUSH * getattr(properties, "L2_cache_size", 50 << 20))
-        self._flush = torch.empty(size, dtype=torch.uint8, device="cuda")
+        self._flush = torch.empty(int(FLUSH * l2_cache_bytes()), dtype=torch.uint8, device="cuda")
         # Bound here, so that later changes a candidate makes to torch.cuda.Event have no effect.
         self._event, self._sleep = torch.cuda.Event, torch.cuda._sleep
         self._synchronize, self._query = torch.cuda.synchronize, torch.cuda.Event.query
@@ -158,6 +156,12 @@ class Clock:
         self._synchronize()
         self._mhz = _COUNTED_CYCLES / (1e3 * self._elapsed(start, end))
         return float(round(self._mhz))
+
+
+def l2_cache_bytes() -> int:
+    """The size of this GPU's L2 cache."""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return int(getattr(properties, "L2_cache_size", 50 << 20))
 
 
 @functools.cache

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import glob
-import os
-import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +13,7 @@ from kernelmill.evaluate.gpu.gpu_memory import ALL, MemoryShares, memory_was_sho
 from kernelmill.evaluate.gpu.wall_clock import clocks_agree
 from kernelmill.evaluate.verdict import Perf
 from kernelmill.sandbox import OVERDUE, Doing, Reply, Sandbox
+from kernelmill.sandbox.gpu_vendors import judge_environment
 from kernelmill.sandbox.pool import Pool
 
 if TYPE_CHECKING:
@@ -37,15 +35,6 @@ _WORKERS_PER_JUDGE = 1.5
 _MAX_REMEMBERED = 10_000
 
 
-def visible_gpus() -> list[int]:
-    """Device numbers of the GPUs that this process may use."""
-    there = sorted(int(path[len("/dev/nvidia") :]) for path in glob.glob("/dev/nvidia[0-9]*"))
-    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if allowed is None:
-        return there
-    return [int(one) for one in allowed.split(",") if re.fullmatch(r"\s*\d+\s*", one) and int(one) in there]
-
-
 def _server(
     device: int, options: Options, language: Language, at_once: int, environment: Mapping[str, str]
 ) -> Sandbox:
@@ -59,15 +48,7 @@ def _server(
         reuse=_REQUESTS_OF_A_JUDGE,
         programs=language.programs(True),
         gpu=True,
-        environment={
-            "CUDA_VISIBLE_DEVICES": str(device),
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-            # Hardware queues of a context. With the default of eight, creating one takes three times as long,
-            # and contexts are created one after the other.
-            "CUDA_DEVICE_MAX_CONNECTIONS": "2",
-        }
-        | dict(environment),
+        environment={"TORCHINDUCTOR_COMPILE_THREADS": "1"} | judge_environment(device) | dict(environment),
     )
 
 
@@ -174,8 +155,8 @@ class GpuJudges:
         """Run a request on the shared GPU, or with exclusive use if it needs that.
 
         The request needs exclusive use if the task is too large, or if this reference ran out of memory
-        before. Hub models always get it: they are large, and another server's judges do not share their
-        turns.
+        before. Hub models always get it: they are large, and another server's judges do not share its
+        lock.
         """
         server = self._servers.get(evaluation.environment("full"))
         reference, share = evaluation.verdict.task["ref_sha"], await self._share(evaluation)
@@ -278,7 +259,7 @@ class _Wanted:
 def _retry_exclusively(reply: Reply) -> str:
     """Who to judge again with exclusive use of the GPU.
 
-    This is a candidate that timed out on a shared GPU, or a reference that kept its turn.
+    This is a candidate that timed out on a shared GPU, or a reference that held the GPU lock too long.
     """
     if reply["kind"] == "ok":
         late = reply["result"]["retry_exclusively"] and reply["result"]["status"] == "TIMEOUT"

@@ -10,14 +10,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-_WORDS = (
-    "out of memory",
-    "cudaMalloc",
-    "NVML_SUCCESS",  # from torch's allocator when memory is short
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
-)
+from kernelmill.sandbox.gpu_vendors import VENDORS
+
 ALL = 1.0
 _JUDGING = 9
 """Upper bound on the memory for judging and timing, as a multiple of the bytes of a task's inputs, weights
@@ -29,9 +23,9 @@ _ROUNDING = 1e-9
 def memory_was_short(text: str) -> bool:
     """Whether an error says that the GPU ran out of memory.
 
-    Torch and CUDA report this only in the message text.
+    Torch and the vendors' libraries report this only in the message text.
     """
-    return any(words in text for words in _WORDS)
+    return any(words in text for vendor in VENDORS for words in vendor.out_of_memory)
 
 
 def share_of(task: int, memory: int) -> float:

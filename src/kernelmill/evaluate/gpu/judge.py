@@ -26,16 +26,15 @@ from typing import Any
 
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia import driver as nvidia_driver
 
 from kernelmill.evaluate.gpu.baselines import measure_baselines
 from kernelmill.evaluate.gpu.clock import KEPT_RESULTS
 from kernelmill.evaluate.gpu.gpu_memory import memory_was_short
-from kernelmill.evaluate.gpu.plan import TURN_S, TooSlowToTime
-from kernelmill.evaluate.gpu.runtime import GpuCandidate, OnGpu, start_cuda
-from kernelmill.evaluate.gpu.session import GpuSession, Turn
+from kernelmill.evaluate.gpu.plan import EXCLUSIVE_S, TooSlowToTime
+from kernelmill.evaluate.gpu.runtime import GpuCandidate, OnGpu
+from kernelmill.evaluate.gpu.session import GpuHold, GpuSession
 from kernelmill.evaluate.gpu.stopwatch import Stopwatch, bytes_of, most_kept
+from kernelmill.evaluate.gpu_backends import backend_here
 from kernelmill.evaluate.judge import candidate
 from kernelmill.evaluate.judge.guard import Fingerprint
 from kernelmill.evaluate.judge.record import Limits, Record, Stop, record_failure
@@ -60,12 +59,12 @@ def launch():
     double[(3,)](x, torch.empty_like(x), x.numel(), BLOCK=16)
     torch.cuda.synchronize()
 """
-_CUT = {"untimed": f"its exclusive use of the GPU was ended after {TURN_S:.0f} s"}
+_CUT = {"untimed": f"its exclusive use of the GPU was ended after {EXCLUSIVE_S:.0f} s"}
 _BASELINE_SETS = 4
 _MEMORY_IN_USE, _MEMORY_POLL_S, _MEMORY_WAIT_S = 0.05, 0.5, 5.0
 """A share of the memory, and seconds. Before exclusive use, wait until no more than this share is in use, or
 until no more is freed."""
-_CAPABILITY = "capability"
+_ARCH_FILE = "capability"
 
 
 class _Process:
@@ -89,7 +88,7 @@ def prepare() -> None:
     # Torch imports these lazily, and then replaces functions of its own.
     importlib.import_module("torch._dynamo")
     importlib.import_module("torch._inductor.compile_fx")
-    nvidia_driver.library_dirs()  # it runs a program, and caches the answer
+    backend_here().prepare_server()
     _process.warm_cache = os.path.abspath("warm_cache")
     os.mkdir(_process.warm_cache)
     os.environ["TRITON_CACHE_DIR"] = _process.warm_cache
@@ -118,7 +117,7 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
     new = _process.before is None
     if new:
         _own_cache()
-        start_cuda()
+        backend_here().start()
         _process.before = Fingerprint()
     if request.get("exclusive"):
         _wait_for_memory()
@@ -179,8 +178,8 @@ def _judge(
     limits, marks, timed = Limits(**request.get("limits", {})), _Marks(), bool(request.get("timed"))
     dice = random.Random(request["seed"])
     torch.cuda.reset_peak_memory_stats()
-    turn = Turn(exclusive=request.get("suspect") == "reference")
-    with closing(_reference(request, turn)) as reference:
+    hold = GpuHold(exclusive=request.get("suspect") == "reference")
+    with closing(_reference(request, hold)) as reference:
         marks("begun")
         facts = reference.examine(dice.getrandbits(31))
         marks("reference")
@@ -190,9 +189,9 @@ def _judge(
         if facts.random_in_eval:
             raise Stop("UNSUPPORTED", "the reference is random: there is no right answer to compare with")
         session = GpuSession(sockets[0], record, limits, inside.companions[0])
-        session.policy, session.turn = Policy(tf32=bool(request.get("tf32"))), turn
+        session.policy, session.hold = Policy(tf32=bool(request.get("tf32"))), hold
         session.exclusive = bool(request.get("suspect"))
-        session.constant = {int(place) for place in request.get("constant", ())}
+        session.constant = {int(index) for index in request.get("constant", ())}
         session.allocate(reference, dice.getrandbits(31), timed)
         with closing(session):
             marks("arenas")
@@ -243,7 +242,7 @@ def _timed(
         marks("prepared")
         torch.cuda.synchronize()
         session.exclusive = True
-        with session.computing(cap=TURN_S):
+        with session.computing(cap=EXCLUSIVE_S):
             marks("waited")
             stopwatch.measure(budget)
     except TooSlowToTime as error:
@@ -298,15 +297,15 @@ class _Marks:
 def _exclusive_gpu() -> Iterator[None]:
     """Take exclusive use of this GPU."""
     torch.cuda.synchronize()
-    with inside.server.turn(True, TURN_S):
+    with inside.server.holding_gpu(True, EXCLUSIVE_S):
         yield
         torch.cuda.synchronize()
 
 
-def _reference(request: dict[str, Any], turn: Turn) -> Reference:
+def _reference(request: dict[str, Any], hold: GpuHold) -> Reference:
     reference = load_reference(request["reference"], request.get("entry_point"), "cuda")
     reference.exclusive = bool(request.get("exclusive"))
-    reference.computing = turn
+    reference.computing = hold
     return reference
 
 
@@ -314,7 +313,7 @@ def _baseline(request: dict[str, Any]) -> dict[str, Any]:
     """Compare the compiled reference with eager, in a process that never runs a candidate."""
     dice = random.Random(request["seed"])
     try:
-        reference = _reference(request, Turn())
+        reference = _reference(request, GpuHold())
         inside.server.doing("baseline")
         facts = reference.examine(dice.getrandbits(31))
         model = reference.new(dice.getrandbits(31))
@@ -346,11 +345,11 @@ def _copy_files(source: str, target: str) -> None:
     """Like shutil.copytree, without times and modes: a sandboxed process may not set them."""
     os.mkdir(target)
     for entry in os.scandir(source):
-        place = os.path.join(target, entry.name)
+        copied = os.path.join(target, entry.name)
         if entry.is_dir():
-            _copy_files(entry.path, place)
+            _copy_files(entry.path, copied)
         else:
-            shutil.copyfile(entry.path, place)
+            shutil.copyfile(entry.path, copied)
 
 
 def _in_a_process(work: Callable[[], None]) -> None:
@@ -369,17 +368,16 @@ def _in_a_process(work: Callable[[], None]) -> None:
 
 
 def _launch_once(warm_up: Any) -> None:
-    """Have Triton build what it builds once per machine, and record the GPU's compute capability."""
+    """Have Triton build what it builds once per machine, and record the GPU's architecture."""
     warm_up.launch()
-    with open(_CAPABILITY, "w") as file:
-        major, minor = torch.cuda.get_device_capability()
-        file.write(f"{10 * major + minor}")
+    with open(_ARCH_FILE, "w") as file:
+        file.write(f"{backend_here().arch()}")
 
 
 def _compile_once(warm_up: Any) -> None:
     """Have Triton do its once-per-process work here, without CUDA: hash itself, query versions, import."""
-    with open(_CAPABILITY) as file:
-        target = GPUTarget("cuda", int(file.read()), 32)
+    with open(_ARCH_FILE) as file:
+        target = backend_here().target(int(file.read()))
     signature = {"x": "*fp32", "y": "*fp32", "n": "i32", "BLOCK": "constexpr"}
     source = triton.compiler.ASTSource(warm_up.double, signature, constexprs={"BLOCK": 64})
     triton.compile(source, target=target)

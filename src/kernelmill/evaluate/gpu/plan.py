@@ -1,4 +1,4 @@
-"""Decide how many calls to time, by how long a call takes: enough for a ratio within the turn's cap.
+"""Decide how many calls to time, by how long a call takes: enough for a ratio before exclusive use ends.
 
 No torch.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TURN_S = 20.0
-"""The cap on an exclusive turn on the GPU, in seconds. A candidate not timed by then stays untimed."""
+EXCLUSIVE_S = 20.0
+"""The cap on exclusive use of the GPU, in seconds. A candidate not timed by then stays untimed."""
 LAUNCHES_MATTER_BELOW_US = 50_000.0
 """Longer calls are timed in one regime only: Python's overhead is negligible."""
 LEAST_CALLS, MOST_CALLS = 5, 12
@@ -20,7 +20,7 @@ figure."""
 
 
 class TooSlowToTime(Exception):
-    """The call is too slow to time within one turn."""
+    """The call is too slow to time before exclusive use ends."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,6 @@ class Plan:
         # Both sides: the pairs, the blocks before them and those by the judge's clock. Then a few calls
         # without launches.
         all_calls = 2 * (_CALLS_OUTSIDE_PAIRS + calls + pairs * calls) + LEAST_CALLS
-        if all_calls * slowest_us / 1e6 > 0.8 * TURN_S:
+        if all_calls * slowest_us / 1e6 > 0.8 * EXCLUSIVE_S:
             raise TooSlowToTime(f"a call takes {slowest_us / 1e6:.1f} s")
         return cls(calls, pairs)

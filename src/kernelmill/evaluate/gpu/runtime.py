@@ -19,7 +19,8 @@ from triton.runtime.errors import OutOfResources, PTXASError
 from triton.runtime.jit import JITFunction
 
 from kernelmill.evaluate.gpu.arena import Arena
-from kernelmill.evaluate.gpu.clock import Clock
+from kernelmill.evaluate.gpu.clock import Clock, l2_cache_bytes
+from kernelmill.evaluate.gpu_backends import backend_here
 from kernelmill.evaluate.judge.candidate import Candidate, tensors_in
 from kernelmill.evaluate.judge.channel import Bytes, Carrier, pack, unpack
 
@@ -59,16 +60,6 @@ class Observed:
     """How many configurations tuners have to choose from."""
 
 
-def start_cuda() -> None:
-    """Create this process's CUDA context.
-
-    Until the device count is cached, torch asks NVML for it. The server has asked NVML before it forked this
-    process, with file descriptors that are closed or reused here, so NVML's answer is unreliable.
-    """
-    torch.cuda._cached_device_count = torch._C._cuda_getDeviceCount()
-    torch.cuda.init()
-
-
 class OnGpu:
     def __init__(self) -> None:
         self.down: Arena | None = None
@@ -80,7 +71,7 @@ class OnGpu:
         """Wraps work that does not count as the candidate's running time."""
 
     def install(self, request: dict[str, Any]) -> None:
-        start_cuda()
+        backend_here().start()
         self.down = Arena.open(*request["down"])
         self.up = Arena.open(*request["up"])
         self.lean = bool(request["lean"])
@@ -207,8 +198,7 @@ def _quick_bench(kernel_call: Callable[[], Any], quantiles: Any = None, **ignore
 
 @functools.cache
 def _flush_buffer() -> torch.Tensor:
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return torch.empty(getattr(properties, "L2_cache_size", 50 << 20), dtype=torch.uint8, device="cuda")
+    return torch.empty(l2_cache_bytes(), dtype=torch.uint8, device="cuda")
 
 
 @contextlib.contextmanager
@@ -273,7 +263,7 @@ class GpuCandidate(Candidate):
         model, clock = self.model, self._timer(request["kept"])
         nothing = contextlib.nullcontext()
         with torch.no_grad(), _launching_nothing() if request.get("suppress_all") else nothing:
-            sets = (self._sets[place] for place in request["order"])
+            sets = (self._sets[index] for index in request["order"])
             calls = [functools.partial(model, *args, **kwargs) for args, kwargs in sets]
             times = clock.block(calls, request["regime"], after)
         return {"times": times, "result": sent[0]}

@@ -1,4 +1,4 @@
-"""A session with a candidate on a GPU: tensors cross in arenas, and computation waits for its turn.
+"""A session with a candidate on a GPU: tensors cross in arenas, and computation waits for the GPU lock.
 
 A call that shares the GPU gets a short timeout, because a timeout on a shared GPU does not show whether the
 call would end. A candidate that is too slow there is judged again with exclusive use of the GPU for each call
@@ -40,55 +40,55 @@ _SHARED_S, _SHARED_TIMES = 3.0, 20
 _EXCLUSIVE_TIMES = 50
 """Timeout of a call with exclusive use, as a multiple of the reference's time, if that exceeds the limit."""
 _SLACK_S = 30.0
-"""What a turn may take beyond the candidate's limit: for the judge's own part, and for noticing the
+"""How long the lock may be held beyond the candidate's limit: for the judge's own part, and for noticing the
 timeout."""
 _REFERENCE_S = 60.0
-"""The cap on a turn that runs the reference."""
+"""The cap on holding the lock while the reference runs."""
 _A_CONFIGURATION_S, _MOST_CONFIGURATIONS = 0.5, 128
 """Seconds for a tuner to try one configuration, in addition to the time for the call."""
 
 
-class Turn:
-    """The judge's turn on its GPU. A nested turn is a no-op."""
+class GpuHold:
+    """The judge's hold on the GPU lock, as a context manager. Nested, it is a no-op."""
 
     def __init__(self, exclusive: bool = False) -> None:
         self._exclusive = exclusive
         """The default if the caller does not choose."""
-        self._taken: tuple[bool, float] | None = None
+        self._held: tuple[bool, float] | None = None
 
     @contextmanager
     def __call__(self, exclusive: bool | None = None, cap: float = _REFERENCE_S) -> Iterator[None]:
-        if self._taken is not None:
+        if self._held is not None:
             yield
             return
-        self._taken = exclusive, cap = (self._exclusive if exclusive is None else exclusive, cap)
-        inside.server.take(exclusive, cap)
+        self._held = exclusive, cap = (self._exclusive if exclusive is None else exclusive, cap)
+        inside.server.acquire_gpu(exclusive, cap)
         try:
             yield
             torch.cuda.current_stream().synchronize()
         except BaseException as error:
-            # A call that timed out is still running: its turn ends with its process.
+            # A call that timed out is still running: the lock is released when its process ends.
             if not (isinstance(error, Stop) and error.status == "TIMEOUT"):
-                self._leave()
+                self._release()
             raise
-        self._leave()
+        self._release()
 
-    def _leave(self) -> None:
-        self._taken = None
-        inside.server.leave()
+    def _release(self) -> None:
+        self._held = None
+        inside.server.release_gpu()
 
     def interrupt(self) -> None:
-        """Release the turn temporarily."""
-        if self._taken is not None:
-            inside.server.leave()
+        """Release the lock temporarily."""
+        if self._held is not None:
+            inside.server.release_gpu()
 
     def resume(self) -> None:
-        if self._taken is not None:
-            inside.server.take(*self._taken)
+        if self._held is not None:
+            inside.server.acquire_gpu(*self._held)
 
 
 class GpuSession(Session):
-    turn: Turn
+    hold: GpuHold
     down: Arena
     up: Arena
     lean = False
@@ -105,7 +105,7 @@ class GpuSession(Session):
         """Allocate arenas that fit one call of this reference, or several sets of small inputs."""
         model, call, init = reference.new(seed), reference.inputs(seed), reference.init_call(seed)
         state = [*model.state_dict().values(), *init.tensors()]
-        with self.turn():  # waiting for the turn is not measured
+        with self.hold():  # waiting for the lock is not measured
             start = time.monotonic()
             outputs = reference.run(model, call).leaves
             torch.cuda.synchronize()
@@ -132,14 +132,14 @@ class GpuSession(Session):
     def computing(
         self, exclusive: bool | None = None, cap: float | None = None
     ) -> AbstractContextManager[None]:
-        """Take a turn on the GPU. It is exclusive if this candidate's calls have to be, or if requested."""
-        return self.turn(self.exclusive if exclusive is None else exclusive, cap or self.call_s + _SLACK_S)
+        """Hold the GPU lock. It is exclusive if this candidate's calls have to be, or if requested."""
+        return self.hold(self.exclusive if exclusive is None else exclusive, cap or self.call_s + _SLACK_S)
 
     def interrupt(self) -> None:
-        self.turn.interrupt()
+        self.hold.interrupt()
 
     def resume(self) -> None:
-        self.turn.resume()
+        self.hold.resume()
 
     def memory(self) -> dict[str, float]:
         """Peak memory in GB: in use on both sides, and the arenas separately."""

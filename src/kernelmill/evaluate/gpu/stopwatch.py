@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from kernelmill.evaluate.gpu.clock import KEPT_RESULTS, Clock, Regime, bandwidth
-from kernelmill.evaluate.gpu.plan import LAUNCHES_MATTER_BELOW_US, LEAST_CALLS, TURN_S, Plan
+from kernelmill.evaluate.gpu.clock import KEPT_RESULTS, Clock, Regime, bandwidth, l2_cache_bytes
+from kernelmill.evaluate.gpu.plan import EXCLUSIVE_S, LAUNCHES_MATTER_BELOW_US, LEAST_CALLS, Plan
 from kernelmill.evaluate.gpu.ratio import pair_ratios, ratio, spread
 from kernelmill.evaluate.gpu.wall_clock import by_the_judge
 from kernelmill.evaluate.judge.channel import pack, unpack
@@ -42,8 +42,8 @@ WALL_S = 0.02
 FEW_FOR_THE_WALL, MOST_FOR_THE_WALL = 3, 100
 MIN_FRACTION_OF_MEMORY_TIME = 0.9
 """Fraction of the time it takes to move the task's bytes: a faster candidate has not moved them."""
-_ASK_S = TURN_S / 2
-"""Timeout for one block: the judge notices a slow block before the server ends its turn."""
+_ASK_S = EXCLUSIVE_S / 2
+"""Timeout for one block: the judge notices a slow block before the server ends its exclusive use."""
 _MAX_CHECKED_RESULTS = 12
 _ROOM = 4 << 30
 """Bytes that the inputs, answers and kept results of timing may take together, if there are several."""
@@ -53,7 +53,7 @@ _Blocks = tuple[list[list[float]], list[list[float]]]
 class Stopwatch:
     """Times one candidate against its reference.
 
-    Create it before the turn, `measure` in it, call `results` after it.
+    Create it before exclusive use of the GPU, `measure` during it, call `results` after it.
     """
 
     def __init__(self, trial: Trial) -> None:
@@ -73,7 +73,7 @@ class Stopwatch:
         self._found: dict[str, Any] = {}
         with trial.session.computing():
             self._clock = Clock(self._kept)
-            # First calls and new memory take their time here, not in the exclusive turn.
+            # First calls and new memory take their time here, not during exclusive use.
             self._pair("latency", self._kept + 1)
             _reserve(self._answers[0].eager.leaves, self._most_kept)
 
@@ -156,7 +156,7 @@ class Stopwatch:
         return [self._trial.random.randrange(len(self._calls)) for _ in range(size)]
 
     def _eager(self, regime: Regime, order: list[int]) -> list[float]:
-        return self._clock.block([self._calls[place] for place in order], regime)
+        return self._clock.block([self._calls[index] for index in order], regime)
 
     def _ours(self, regime: Regime, order: list[int], send: int | None = None) -> list[float]:
         """Time one block of the candidate's calls. The result of call number `send` is kept."""
@@ -171,7 +171,7 @@ class Stopwatch:
 
     def _without_launches(self, regime: Regime) -> float | None:
         """Microseconds of a call that launches none of the candidate's kernels; None if it then fails."""
-        order = [place % len(self._calls) for place in range(LEAST_CALLS)]
+        order = [index % len(self._calls) for index in range(LEAST_CALLS)]
         fields = {"regime": regime, "order": order, "send": None, "kept": self._kept, "suppress_all": True}
         said, _ = self._session.ask("time", _ASK_S, fields, tolerate=True, counts=False)
         return None if "error" in said else statistics.median(_times(said, order))
@@ -201,8 +201,8 @@ class Stopwatch:
     # ------------------------------------------------------------------------------------------ what it says
 
     def _compare(self) -> None:
-        for place, outputs in self._sent:
-            compared = self._session.compare(Returned(outputs, "", {}, 0.0), self._answers[place])
+        for index, outputs in self._sent:
+            compared = self._session.compare(Returned(outputs, "", {}, 0.0), self._answers[index])
             if not compared.ok:
                 self._trial.record.check("digest", "fail", compared.detail)
                 self._trial.hack("D1.late_or_stale_when_timed", detail=compared.detail)
@@ -227,8 +227,7 @@ class Stopwatch:
 
         Data that fits into the cache may not have been written yet.
         """
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        must = max(0, self._moved - getattr(properties, "L2_cache_size", 50 << 20))
+        must = max(0, self._moved - l2_cache_bytes())
         floor = must / found["bandwidth"] * 1e6
         ours, eager = _kernels(found)["median_us"], _kernels(found)["eager_us"]
         found["roofline_frac"] = self._moved / found["bandwidth"] * 1e6 / ours

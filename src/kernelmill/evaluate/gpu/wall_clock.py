@@ -67,12 +67,12 @@ class _Least:
         self.events = 0.0
 
     def again(self) -> None:
-        for place, size in enumerate(self._sizes):
+        for index, size in enumerate(self._sizes):
             start = self._now()
             times = self._block(size)
             took = 1e6 * (self._now() - start)
-            if took < self._took[place]:
-                self._took[place], self.events = took, statistics.median(times)
+            if took < self._took[index]:
+                self._took[index], self.events = took, statistics.median(times)
 
     def call(self) -> float:
         few, many = self._took

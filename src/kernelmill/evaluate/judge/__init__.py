@@ -2,9 +2,9 @@
 
 In: a request to `worker` with both sources and a seed. Out: a `record.Record` as plain values.
 
-- Judge's side: `worker` (entry point, for Triton), `judging`, `session`, `record`, `trial`, `torch_share`;
-  `cases` serves the admission of tasks.
-- Comparison: `comparing` (all outputs), `tolerance`, `choices` (indices), `closeness` (what an error means), `differences` (its place).
-- Candidate's process: `candidate`, `guard`, `interpreted`. Its answers are evidence and never a verdict.
+- Judge's side: `worker` (entry point, for Triton), `judging`, `session`, `record`, `trial`, `torch_share`.
+- Comparison: `comparing` (all outputs), `tolerance`, `choices` (indices), `closeness` (what an error means),
+  `differences` (its place).
+- Candidate's process: `candidate`, `guard`, and `Interpreted` of `worker`. Its answers are evidence and never a verdict.
 - Both sides: `channel` (frames, never pickle), `torch_work` (how much torch computed).
 """

@@ -207,7 +207,7 @@ class Session:
     def _answered(self, nonce: str, seconds: float, start: Mark) -> tuple[dict[str, Any], list[memoryview]]:
         """Receive the answer.
 
-        While the candidate compiles, its step is paused and the GPU turn is given back.
+        While the candidate compiles, its step is paused and the GPU lock is released.
         """
         before = self._paused_s
         while True:
@@ -253,14 +253,14 @@ class Session:
     # ------------------------------------------------------------------------------------------ judging
 
     def computing(self) -> AbstractContextManager[None]:
-        """Context manager around the judge's own computations: holds a turn on a shared device."""
+        """Context manager around the judge's own computations: holds the lock of a shared device."""
         return nullcontext()
 
     def interrupt(self) -> None:
-        """Give the turn back while the candidate compiles."""
+        """Release the lock while the candidate compiles."""
 
     def resume(self) -> None:
-        """Wait for the turn again."""
+        """Wait for the lock again."""
 
     def expected(self, call: Call, seed: int) -> Answer:
         """The right answer.

@@ -18,6 +18,7 @@ from kernelmill.evaluate.judge.torch_work import TorchWork, TorchWorkCounter
 from kernelmill.evaluate.task import chunked, generators
 from kernelmill.evaluate.task.answers import Answer
 from kernelmill.evaluate.task.reference import BadReference, Facts
+from kernelmill.evaluate.task.roles import Role, roles
 from kernelmill.evaluate.task.values import Call, Outputs
 
 TF32_EPS = (600.0, 9000.0)
@@ -40,7 +41,7 @@ class Trial:
     timed: bool = False
     """Calls are timed afterwards."""
     generator: torch.Generator = field(default_factory=torch.Generator)
-    roles: list[generators.Role] = field(default_factory=list)
+    roles: list[Role] = field(default_factory=list)
     work: TorchWork = field(default_factory=TorchWork)
     """The reference's own work in one call."""
     largest: int = 1
@@ -66,7 +67,7 @@ class Trial:
         draws = [reference.inputs(self.seed()) for _ in range(3)]
         self.own = draws[0]
         self.generator.manual_seed(self.seed())
-        self.roles = generators.roles(draws)
+        self.roles = roles(draws)
         del draws
         generators.settle_signs(self.own, self.roles, self.generator, self._accepted)
         with TorchWorkCounter(keep=False) as recorder:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import socket
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
+from kernelmill.evaluate import interpreter
 from kernelmill.evaluate.judge import candidate, judging
-from kernelmill.evaluate.judge.interpreted import Interpreted
+from kernelmill.evaluate.judge.channel import Bytes, Carrier
 from kernelmill.evaluate.judge.judging import handle
 
-__all__ = ["companion", "handle", "prepare"]
+__all__ = ["Interpreted", "companion", "handle", "prepare"]
 
 _WARM_UP = """
 import torch, triton, triton.language as tl
@@ -33,3 +37,47 @@ def prepare() -> None:
 def companion(end: socket.socket) -> None:
     warnings.simplefilter("ignore")
     candidate.serve(end, Interpreted())
+
+
+class Interpreted:
+    """The interpreter as a candidate's `Runtime`: ordinary memory that looks like CUDA, every access observed."""
+
+    def __init__(self) -> None:
+        self.pausing: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def install(self, request: dict[str, Any]) -> None:
+        interpreter.install()
+
+    def begin(self, request: dict[str, Any]) -> None:
+        interpreter.observer.begin(
+            suppress=frozenset(request.get("suppress") or ()),
+            suppress_all=bool(request.get("suppress_all")),
+            config=request.get("config"),
+            order=request.get("order", "forward"),
+        )
+
+    def end(self) -> interpreter.Observed:
+        observed = interpreter.observer.end()
+        # The compiler needs to know which autotuner configuration a signature belongs to.
+        seen = [observed.signatures[one.signature] | {"config": one.config} for one in observed.launches]
+        observed.signatures = [one for i, one in enumerate(seen) if one not in seen[:i]]
+        return observed
+
+    def carriers(self, blobs: list[memoryview]) -> tuple[Carrier, Carrier]:
+        return Bytes(blobs), Bytes()
+
+    def settle(self) -> None:
+        """Do nothing: the interpreter's calls are synchronous."""
+
+    def building(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def placed(self, model: Any) -> Any:
+        interpreter.place(model)
+        return model
+
+    def unsupported(self, error: BaseException) -> str | None:
+        return interpreter.is_unsupported(error)
+
+    def progress(self, error: BaseException) -> str:
+        return interpreter.progress(error)

@@ -68,28 +68,11 @@ _OPENS_A_SCOPE = frozenset(
     {ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef}
     | {ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp}
 )
-_BINDS = frozenset(
-    {
-        ast.Import,
-        ast.ImportFrom,
-        ast.Assign,
-        ast.AnnAssign,
-        ast.AugAssign,
-        ast.NamedExpr,
-        ast.For,
-        ast.AsyncFor,
-    }
-    | {
-        ast.comprehension,
-        ast.withitem,
-        ast.Global,
-        ast.Nonlocal,
-        ast.ExceptHandler,
-        ast.MatchAs,
-        ast.MatchStar,
-    }
-    | {ast.MatchMapping}
-)
+_BINDS = frozenset({
+    ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.AsyncFor,
+    ast.comprehension, ast.withitem, ast.Global, ast.Nonlocal, ast.ExceptHandler, ast.MatchAs, ast.MatchStar,
+    ast.MatchMapping,
+})  # fmt: skip
 
 
 class Tree:

@@ -5,7 +5,7 @@ Loading a reference executes it: do that only in a sandboxed process. Nothing he
 
 - Running: `reference`, `answers`, `values` (inputs, outputs), `float64` (oracle), `cuda_to_cpu`, `chunked` (large
   tensors).
-- Inputs: `generators` makes other inputs by each input's role.
+- Inputs: `roles` infers each input's role, and `generators` makes other inputs by it.
 - Sizes: `shrink` rewrites a source, `fit_size` picks a version that fits, `own_size` measures the original.
 - `resize` rewrites a candidate's text for a shrunk task. `offline_models` stands in for the Hugging Face Hub.
 """

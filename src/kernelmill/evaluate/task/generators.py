@@ -1,8 +1,8 @@
 """Generate other inputs for a task: the same shapes and types, with other values by each input's role.
 
-`roles` infers each tensor's role from several of the task's own draws: data, an index, a mask, a probability.
-`distribution` then makes a call of a named kind from one of the task's own. It keeps what the draws have in
-common: positions that are always zero (a triangular matrix), symmetry, sorted rows, the range of an index.
+`distribution` makes a call of a named kind from one of the task's own. It keeps what the task's draws have in
+common (`roles`): positions that are always zero (a triangular matrix), symmetry, sorted rows, the range of an
+index.
 
 A reference may reject such inputs: it may raise or return NaN (a logarithm of negative data). `settle_signs`
 tries zero-mean data on each input and records where it is rejected. For the rest the caller runs the oracle
@@ -15,16 +15,14 @@ tensors' device.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from kernelmill.evaluate.task.chunked import changed as changed_in_pieces
 from kernelmill.evaluate.task.chunked import chunks
+from kernelmill.evaluate.task.roles import Role
 from kernelmill.evaluate.task.values import Call
-
-Kind = Literal["data", "index", "mask", "probability", "fixed", "other"]
 
 DISTRIBUTIONS = (
     "own",
@@ -47,109 +45,6 @@ NUDGE = 0.015
 LINE_BYTES = 128
 LINES = 256
 """One memory line in this many is changed."""
-
-
-@dataclass
-class Role:
-    """The role of one input tensor.
-
-    Its values lie between `low` and `high`, unless it is `fixed` or `other`.
-    """
-
-    path: str
-    kind: Kind
-    low: float = 0.0
-    high: float = 0.0
-    signed: bool = True
-    """Data may be negative. Assumed until `settle_signs` finds otherwise."""
-    zeros: torch.Tensor | None = None
-    symmetric: bool = False
-    ordered: bool = False
-    permutation: bool = False
-
-
-def roles(draws: list[Call]) -> list[Role]:
-    """Infer each tensor's role, in the order of `Call.leaves`, from several draws of the task's inputs."""
-    columns = zip(*(call.leaves() for call in draws), strict=True)
-    found = []
-    for column in columns:
-        path, values = column[0][0], [value for _, value in column]
-        if isinstance(values[0], torch.Tensor):
-            found.append(_role(path, [v.detach() for v in values]))
-    return found
-
-
-def _role(path: str, values: list[torch.Tensor]) -> Role:
-    first = values[0]
-    if any(v.shape != first.shape or v.dtype != first.dtype for v in values) or not first.numel():
-        return Role(path, "fixed")
-    if first.dtype == torch.bool:
-        return Role(path, "mask", 0, 1)
-    if first.is_complex():
-        return Role(path, "other")
-    same = all(torch.equal(first, v) for v in values[1:])
-    low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
-    if not first.is_floating_point():
-        if same and len(values) > 1 and not _is_permutation(first):
-            return Role(path, "fixed")
-        return Role(path, "index", low, high, permutation=all(_is_permutation(v) for v in values))
-    if not _each(values, lambda v: torch.isfinite(v.double())):
-        return Role(path, "fixed")
-    binary = low >= 0 and high <= 1 and _each(values, lambda v: (v == 0) | (v == 1))
-    if low >= 0 and _sums_to_one(values):
-        return Role(path, "probability", low, high)
-    if binary:
-        return Role(path, "mask", 0, 1)
-    zeros = first == 0
-    for v in values[1:]:
-        zeros &= v == 0
-    return Role(
-        path,
-        "data",
-        low,
-        high,
-        zeros=zeros if bool(zeros.any()) and not bool(zeros.all()) else None,
-        symmetric=_is_symmetric(values),
-        ordered=first.dim() > 0 and first.shape[-1] > 4 and all(map(_is_ordered, values)),
-    )
-
-
-def _each(values: list[torch.Tensor], holds: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    return all(bool(holds(chunk).all()) for v in values for _, (chunk,) in chunks(v))
-
-
-def _first_row(value: torch.Tensor) -> torch.Tensor:
-    return value[(0,) * (value.dim() - 1)]
-
-
-def _is_ordered(value: torch.Tensor) -> bool:
-    # Check the first row first: it decides for most large tensors.
-    return all(bool((v.diff(dim=-1) >= 0).all()) for v in (_first_row(value), value))
-
-
-def _sums_to_one(values: list[torch.Tensor]) -> bool:
-    if values[0].dim() == 0 or values[0].shape[-1] < 2:
-        return False
-    off = 1e-2 if values[0].element_size() == 2 else 1e-4
-    looked_at = [*map(_first_row, values), *values]
-    return all(bool(((v.double().sum(-1) - 1).abs() < off).all()) for v in looked_at)
-
-
-def _is_permutation(value: torch.Tensor) -> bool:
-    """Whether the values are 0 … n-1 in any order.
-
-    A kernel may skip reading one that is always the identity.
-    """
-    if value.dim() != 1 or value.numel() < 3:
-        return False
-    return bool(torch.equal(value.sort().values.long(), torch.arange(value.numel(), device=value.device)))
-
-
-def _is_symmetric(values: list[torch.Tensor]) -> bool:
-    shape = values[0].shape
-    if len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] < 3:
-        return False
-    return all(torch.equal(v, v.transpose(-1, -2)) for v in values)
 
 
 def settle_signs(

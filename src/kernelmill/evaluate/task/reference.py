@@ -110,7 +110,7 @@ class Reference:
         self.exclusive = False
         """This process has exclusive use of the device: if float64 does not fit now, it never will."""
         self.computing: Callable[[], AbstractContextManager[None]] = nullcontext
-        """Context manager around each run: holds a turn on a shared device."""
+        """Context manager around each run: holds the lock of a shared device."""
         self._chooses: bool | None = None
         """Whether an output may be an index. None before the first run."""
         self._module = module

@@ -16,8 +16,7 @@ from typing import Any
 from torch._inductor.runtime import triton_helpers
 
 from kernelmill.base.python_text import parse_expression, parse_module
-from kernelmill.generate.inductor.repeats import name_repeats
-from kernelmill.generate.inductor.simplify import simplify
+from kernelmill.generate.inductor.simplify import name_repeats, simplify
 from kernelmill.generate.inductor.variants import Variant, warps
 
 _SAME_IN_TRITON = frozenset(

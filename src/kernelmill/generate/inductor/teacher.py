@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from kernelmill.base.tidy import tidy
+from kernelmill.base.python_text import tidy
 from kernelmill.sandbox import Sandbox
 
 WORKER = "kernelmill.generate.inductor.worker"

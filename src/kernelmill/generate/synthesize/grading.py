@@ -16,7 +16,6 @@ from types import TracebackType
 
 from kernelmill.base.answers import no_code
 from kernelmill.evaluate.evaluator import Evaluator
-from kernelmill.evaluate.gpu.gpu_judges import visible_gpus
 from kernelmill.evaluate.options import Options, Pair, environment
 from kernelmill.evaluate.score import rewards
 from kernelmill.evaluate.score.feedback import feedback
@@ -25,6 +24,7 @@ from kernelmill.generate.synthesize.problems import CandidateRequest
 from kernelmill.generate.synthesize.settings import SynthesizeSettings
 from kernelmill.generate.synthesize.writer import WriterAnswer
 from kernelmill.llm.journal import Journal, JournalReader
+from kernelmill.sandbox.gpu_vendors import visible_gpus
 from kernelmill.settings.arguments import processors
 
 

@@ -18,13 +18,12 @@ from kernelmill.evaluate.judge.tolerance import IEEE, Policy, judgeable
 from kernelmill.evaluate.task.answers import Answer
 from kernelmill.evaluate.task.generators import (
     DISTRIBUTIONS,
-    Role,
     distribution,
     other_weights,
-    roles,
     settle_signs,
 )
 from kernelmill.evaluate.task.reference import BadReference, Reference
+from kernelmill.evaluate.task.roles import Role, roles
 from kernelmill.evaluate.task.values import Call
 
 DRAWS = 4

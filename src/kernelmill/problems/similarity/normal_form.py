@@ -1,54 +1,27 @@
-"""Comparison of modules as code, independent of names.
+"""The normal form of a module's code: tokens that do not depend on the names it chooses.
 
 A module is reduced to its classes and helper functions, without imports, docstrings, annotations,
 `get_inputs` and the like. Every name that the module defines (classes, functions, parameters, variables,
 attributes) is replaced by its order of appearance. Imported names are written in full (`nn.Linear` and
-`torch.nn.Linear` are the same). The resulting tokens are hashed, and cut into shingles for comparing modules
-that are nearly the same. It sees code, not meaning: `x + y` and `y + x` differ.
+`torch.nn.Linear` are the same).
 
-Keys and shingles are the same in every process and under every Python version that parses the code, because
-datasets are split by them.
+The tokens are the same in every process and under every Python version that parses the code, because datasets
+are split by them.
 """
 
 from __future__ import annotations
 
 import ast
-import hashlib
 import re
-from collections.abc import Collection, Iterator
-from functools import lru_cache
-from itertools import islice
-from typing import Any, NamedTuple
+from collections.abc import Collection
+from typing import Any
 
 from kernelmill.base.python_text import parse_module
-from kernelmill.problems.source import CONVENTION_FUNCTIONS
+from kernelmill.problems.definitions import CONVENTION_FUNCTIONS
+from kernelmill.problems.similarity.statements import does_nothing, flat, is_plain_super
 
-SHINGLE = 5
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-
-
-class Structure(NamedTuple):
-    key: bytes
-    """Equal for modules that are the same code."""
-    shingles: frozenset[int]
-    """Runs of five tokens of the normal form, as 64-bit numbers. Their overlap measures similarity."""
-
-
-def structure_of(code: str) -> Structure:
-    """Compute the structure of a module. Code that does not parse is treated as text, ignoring whitespace."""
-    return structure_of_tokens(normal_tokens(code)[0])
-
-
-def structure_of_tokens(tokens: list[str]) -> Structure:
-    digest = hashlib.blake2b(" ".join(tokens).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    return Structure(digest, _shingles(tokens))
-
-
-def jaccard(one: frozenset[int], other: frozenset[int]) -> float:
-    """Return the number of shared shingles divided by the number of all shingles."""
-    common = len(one & other)
-    return common / (len(one) + len(other) - common) if one or other else 1.0
 
 
 def normal_tokens(code: str) -> tuple[list[str], bool]:
@@ -72,32 +45,6 @@ def normal_form(tree: ast.Module, idle: Collection[ast.stmt] = ()) -> tuple[list
     tree.body = list(flat(tree.body))
     emitter = _Emitter(idle)
     return emitter.module(tree), emitter.unneeded
-
-
-@lru_cache(1 << 16)
-def _number(token: str) -> int:
-    """Map a token to a number that is the same everywhere, unlike `hash`."""
-    return int.from_bytes(
-        hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
-    )
-
-
-_MASK = (1 << 64) - 1
-_BASE = 0x9E3779B97F4A7C15
-_BASE_TO_SHINGLE = pow(_BASE, SHINGLE, 1 << 64)
-
-
-def _shingles(tokens: list[str]) -> frozenset[int]:
-    """Compute every run of `SHINGLE` tokens as a rolling hash; fewer tokens make one run."""
-    numbers = [_number(token) for token in tokens]
-    run = 0
-    for number in numbers[:SHINGLE]:
-        run = (run * _BASE + number) & _MASK
-    found = {run}
-    for new, old in zip(islice(numbers, SHINGLE, None), numbers, strict=False):
-        run = (run * _BASE + new - old * _BASE_TO_SHINGLE) & _MASK
-        found.add(run)
-    return frozenset(found)
 
 
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
@@ -402,58 +349,3 @@ def _names_of(node: ast.stmt) -> set[str]:
         elif isinstance(part, ast.alias):
             names.add(part.asname or part.name.partition(".")[0])
     return names
-
-
-def flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield a file's statements, also inside conditions and `try` blocks.
-
-    Statements under a main guard are left out.
-    """
-    for node in body:
-        if isinstance(node, ast.If) and not _is_main(node.test):
-            yield from flat(node.body)
-            yield from flat(node.orelse)
-        elif isinstance(node, ast.Try):
-            parts = [node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody]
-            for part in parts:
-                yield from flat(part)
-        else:
-            yield node
-
-
-def _is_main(test: ast.expr) -> bool:
-    return any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(test))
-
-
-def is_plain_super(node: ast.AST, class_name: str) -> bool:
-    """Whether the node is `super()`, or its equivalent inside this class: `super(Net, self)`."""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"):
-        return False
-    if not node.args:
-        return True
-    named = node.args[0]
-    return isinstance(named, ast.Name) and named.id in (class_name, "__class__")
-
-
-def does_nothing(node: ast.FunctionDef | ast.AsyncFunctionDef, class_name: str) -> bool:
-    """Whether this is an `__init__` that only calls its base's, which can be left out."""
-    arguments = node.args
-    if node.name != "__init__" or len(arguments.args) != 1:
-        return False
-    if arguments.posonlyargs or arguments.kwonlyargs or arguments.vararg or arguments.kwarg:
-        return False
-    return all(
-        isinstance(statement, ast.Pass)
-        or (isinstance(statement, ast.Expr) and _is_text_or_base_call(statement.value, class_name))
-        for statement in node.body
-    )
-
-
-def _is_text_or_base_call(node: ast.expr, class_name: str) -> bool:
-    return isinstance(node, ast.Constant) or (
-        isinstance(node, ast.Call)
-        and not (node.args or node.keywords)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "__init__"
-        and is_plain_super(node.func.value, class_name)
-    )

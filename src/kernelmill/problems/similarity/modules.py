@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from kernelmill.base.no_gc import no_collector
-from kernelmill.problems.each_text import EachText
-from kernelmill.problems.structure import jaccard, structure_of
+from kernelmill.problems.similarity.each_text import EachText
+from kernelmill.problems.similarity.structure import jaccard, structure_of
 
 PERMUTATIONS = 126
 SURE = 6

@@ -26,8 +26,10 @@ from typing import Literal, NamedTuple
 
 from kernelmill.base.no_gc import no_collector
 from kernelmill.base.python_text import parse_module
-from kernelmill.problems.operations import Function, nodes, operations
-from kernelmill.problems.structure import does_nothing, flat, normal_form, structure_of, structure_of_tokens
+from kernelmill.problems.similarity.normal_form import normal_form
+from kernelmill.problems.similarity.operations import Function, nodes, operations
+from kernelmill.problems.similarity.statements import does_nothing, flat
+from kernelmill.problems.similarity.structure import structure_of, structure_of_tokens
 
 NGRAM = 3
 FLOOR = 3
