@@ -22,6 +22,7 @@ from torch.utils._device import DeviceContext
 from kernelmill.evaluate.interpreter import host, streams
 from kernelmill.evaluate.interpreter.driver import CAPABILITY, PROPERTIES
 from kernelmill.evaluate.interpreter.unsupported import Unsupported
+from kernelmill.torch_calls.tensors import tensors_in
 
 DEVICE = streams.Stream.device
 _CPU = torch.device("cpu")
@@ -120,7 +121,7 @@ class CudaOnCpu(TorchFunctionMode):  # type: ignore[misc]
             kwargs = {**kwargs, "device": _to_cpu(wanted)}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
-        given = [*host.tensors(args), *host.tensors(kwargs)]
+        given = tensors_in((args, kwargs))
         host.check(func, given)
         before, self.inside = self.inside, True
         try:
