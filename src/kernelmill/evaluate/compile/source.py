@@ -26,10 +26,7 @@ from triton.compiler import ASTSource, code_generator, compiler, make_backend
 from triton.runtime import autotuner, cache, jit
 from triton.runtime.jit import JITFunction
 
-# The interpreter package cannot be imported without this variable. Its fake GPU also serves the compiler. The
-# Triton modules that depend on the variable have been imported above.
-with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
-    from kernelmill.evaluate.interpreter import cuda, driver
+from kernelmill.evaluate.fake_gpu import cuda, driver
 
 _MODULE = "candidate"
 _MOST_FUNCTIONS = 8
