@@ -10,6 +10,6 @@ standard library.
     event_loop_thread               an event loop in its own thread
     terminal, bar_chart             output formatting
     python_text, tidy, resources    parsing and formatting Python, bundled files
-    problem_layout                  folders of problem files
-    extras, missing                 hints about missing packages and files
+    problem_layout                  folders of problem files, and how to make KernelBench's
+    extras                          hints about missing packages
 """

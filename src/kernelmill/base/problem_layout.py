@@ -1,12 +1,31 @@
-"""Folders of problem files in KernelBench's layout: `level1/9_Name.py`."""
+"""Folders of problem files: KernelBench's layout (`level1/9_Name.py`), and the command that makes its folder.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+KERNELBENCH = "kernelbench"
+"""Name of the KernelBench problem set, and of its folder in `data`."""
+IMPORT = "kernelmill problems import ScalingIntelligence/KernelBench"
+"""The command that makes that folder."""
 LEVEL = re.compile(r"level_?(\d+)")
 """The name of a level's folder; the group is its number."""
+
+
+def maker_of(place: Path | str) -> str:
+    """The end of a message about a missing file: the command that makes it; empty where none is known."""
+    path = Path(place)
+    parts = path.parts
+    if KERNELBENCH not in parts:
+        return ""
+    # A bare `kernelbench` means the set in `data`. The path may also be one of its levels or problems.
+    folder = Path(*parts[: parts.index(KERNELBENCH) + 1])
+    into = "" if folder in (Path("data") / KERNELBENCH, Path(KERNELBENCH)) else f" --into {folder}"
+    return f": {IMPORT}{into} makes {'it' if folder == path else folder}"
 
 
 def level_folders(path: Path) -> list[Path]:

@@ -21,8 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernelmill.base.missing import KERNELBENCH
-from kernelmill.base.problem_layout import natural
+from kernelmill.base.problem_layout import KERNELBENCH, natural
 from kernelmill.base.python_text import parse_module
 from kernelmill.base.terminal import plain
 from kernelmill.base.whole_file import encoded

@@ -12,8 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from kernelmill.base.missing import maker_of
-from kernelmill.base.problem_layout import natural
+from kernelmill.base.problem_layout import maker_of, natural
 from kernelmill.errors import NotOnHub, SourceError
 from kernelmill.store.hub_http import http_error
 from kernelmill.store.parquet import first_line

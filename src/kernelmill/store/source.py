@@ -26,8 +26,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from kernelmill.base.missing import maker_of
-from kernelmill.base.problem_layout import LEVEL, natural
+from kernelmill.base.problem_layout import LEVEL, maker_of, natural
 from kernelmill.base.resources import bundled
 from kernelmill.base.rows import Row
 from kernelmill.errors import SourceError

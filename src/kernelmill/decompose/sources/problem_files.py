@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kernelmill.base.missing import maker_of
-from kernelmill.base.problem_layout import LEVEL, level_folders, natural
+from kernelmill.base.problem_layout import LEVEL, level_folders, maker_of, natural
 from kernelmill.errors import SourceError
 
 _NOT_IN_NAMES = re.compile(r"[^\w.+-]")

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kernelmill.base.missing import maker_of
-from kernelmill.base.problem_layout import natural
+from kernelmill.base.problem_layout import maker_of, natural
 from kernelmill.base.whole_file import replacing
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.evaluate.task import offline_models
