@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from kernelmill.base.missing import maker_of
+from kernelmill.base.problem_layout import maker_of
 from kernelmill.base.terminal import tell
 from kernelmill.cli import main
 from kernelmill.stages.source_choice import source_line

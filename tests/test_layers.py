@@ -13,7 +13,7 @@ PACKAGE = Path(kernelmill.__file__).parent
 LAYERS = [
     "errors flow",
     "base",
-    "store settings sandbox",
+    "store settings sandbox torch_calls",
     "tokens llm runner",
     "problems",
     "evaluate",
@@ -25,7 +25,7 @@ LAYERS = [
 ]
 """From the bottom to the top. A package imports from lower lines only, and from itself."""
 LEVEL = {name: level for level, line in enumerate(LAYERS) for name in line.split()}
-BARE = ("evaluate", "sandbox", "rl")
+BARE = ("evaluate", "sandbox", "torch_calls", "rl")
 """Run where nothing but the standard library, numpy, torch and triton is installed; `rl` with the standard library alone."""
 BESIDE = {"pydantic", "msgspec", "rich", "aiohttp", "jinja2", "pyarrow", "huggingface_hub", "datasets", "tokenizers", "rensa"}  # fmt: skip
 

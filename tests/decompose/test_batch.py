@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelmill.base.problem_layout import natural
 from kernelmill.decompose import batch, model_folder, resume
 from kernelmill.decompose.batch import Decomposer, Outcome
 from kernelmill.decompose.errors import BadSource
 from kernelmill.decompose.model_folder import unpacked
 from kernelmill.decompose.prove.prover import Proof
-from kernelmill.decompose.sources.problem_files import ModelFile, model_files, natural
+from kernelmill.decompose.sources.problem_files import ModelFile, model_files
 from kernelmill.errors import OutputError
 from tests.decompose.models import KERNEL, worker_files, written
 

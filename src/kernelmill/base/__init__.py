@@ -10,5 +10,6 @@ standard library.
     event_loop_thread               an event loop in its own thread
     terminal, bar_chart             output formatting
     python_text, resources          parsing and formatting Python, bundled files
-    missing, json_kind              words for messages: what to do about missing packages and files, JSON types
+    problem_layout                  folders of problem files, and how to make KernelBench's
+    missing, json_kind              words for messages: missing packages, JSON types
 """

@@ -11,8 +11,9 @@ from collections import Counter
 from typing import NamedTuple
 
 from kernelmill.base.rows import Difficulty
-from kernelmill.problems.facts import ModuleFacts, OpKind, Trace
+from kernelmill.problems.facts import ModuleFacts, Trace
 from kernelmill.problems.source import ModuleSource
+from kernelmill.torch_calls.op_kinds import OpKind
 
 MATRIX: tuple[OpKind, ...] = ("matmul", "convolution")
 WHOLE: dict[OpKind, str] = {"attention": "attention", "recurrent": "a recurrent layer"}

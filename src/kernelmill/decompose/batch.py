@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from kernelmill.base.locks import take_lock
+from kernelmill.base.problem_layout import LEVEL
 from kernelmill.base.python_text import NoFormatter, ruff_format
 from kernelmill.base.terminal import size
 from kernelmill.decompose.analysis import analysis
@@ -42,7 +43,7 @@ from kernelmill.decompose.model_folder import (
 from kernelmill.decompose.prove.prover import RESULTS, SUMMARIES, Proof, Prover, prove_folder
 from kernelmill.decompose.resume import ResumeLog
 from kernelmill.decompose.sources.local_imports import read_source, with_local_modules
-from kernelmill.decompose.sources.problem_files import LEVEL, UNKNOWN, ModelFile
+from kernelmill.decompose.sources.problem_files import UNKNOWN, ModelFile
 from kernelmill.decompose.write.picture import svg
 from kernelmill.decompose.write.tree_file import TreeFile
 from kernelmill.errors import ConfigError, OutputError

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernelmill.base.missing import KERNELBENCH
+from kernelmill.base.problem_layout import KERNELBENCH, natural
 from kernelmill.base.python_text import parse_module
 from kernelmill.base.terminal import plain
 from kernelmill.base.whole_file import encoded
@@ -29,7 +29,6 @@ from kernelmill.decompose.command import LEVELS_HELP, levels_of
 from kernelmill.decompose.levels import FOLDERS, LEVELS, Level
 from kernelmill.decompose.model_folder import put_in_place, read_tree
 from kernelmill.decompose.prove.command import model_folders
-from kernelmill.decompose.sources.problem_files import natural
 from kernelmill.decompose.write.tree_file import Node, TreeFile
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.settings.arguments import Parser

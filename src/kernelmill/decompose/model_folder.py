@@ -16,12 +16,12 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from kernelmill.base.problem_layout import natural
 from kernelmill.base.python_text import ruff_format
 from kernelmill.base.whole_file import write_whole
 from kernelmill.decompose.errors import BadSource
 from kernelmill.decompose.levels import FOLDERS, Level
 from kernelmill.decompose.prove.tree import TREE
-from kernelmill.decompose.sources.problem_files import natural
 from kernelmill.decompose.write.tree_file import NotATree, TreeFile, typed
 from kernelmill.errors import OutputError
 

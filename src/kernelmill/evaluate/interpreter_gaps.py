@@ -1,4 +1,4 @@
-"""What the interpreter cannot run: a human-readable list, importable without torch and triton.
+"""What the interpreter cannot run: a human-readable list and its exception, importable without torch and triton.
 
 A candidate that needs one of these is `UNSUPPORTED` on a machine without a GPU, never incorrect.
 """
@@ -16,3 +16,14 @@ UNSUPPORTED: dict[str, str] = {
     "gluon": "Gluon kernels and warp specialisation have no interpreter",
     "language": "a tl operation that this Triton's interpreter does not implement",
 }
+
+
+class Unsupported(Exception):
+    """The interpreter cannot run this; the candidate may be right or wrong.
+
+    `what` is a key of UNSUPPORTED.
+    """
+
+    def __init__(self, what: str, detail: str = "") -> None:
+        super().__init__(f"{what}: {detail or UNSUPPORTED[what]}")
+        self.what = what

@@ -4,7 +4,7 @@
     module_rows, module_file          the module in a row, and in a problem file
     source, definitions, reached      facts from the source text: what it defines, and what `forward` reaches
     facts, analysis                   facts from a trace, and answers from facts alone
-    trace_worker, op_kinds            the traced process, and the kind of an ATen operation (import torch)
+    trace_worker                      the traced process (imports torch)
     similarity                        near duplicates, and copies of problems
     sets                              imported problem sets (`kernelmill problems`)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kernelmill.base.missing import KERNELBENCH
+from kernelmill.base.problem_layout import KERNELBENCH
 from kernelmill.base.rows import Row
 from kernelmill.errors import SourceError
 from kernelmill.store import Source

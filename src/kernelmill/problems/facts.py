@@ -16,25 +16,7 @@ import msgspec
 from kernelmill.problems.module_file import Convention
 from kernelmill.problems.source import ModuleSource, read_source
 from kernelmill.sandbox import Reply, Sandbox
-
-OpKind = Literal[
-    "view",  # the same memory with another shape or strides
-    "copy",  # data moved or repeated without computing: cat, pad, clone, a dtype change
-    "elementwise",
-    "reduction",  # including losses
-    "normalization",
-    "softmax",
-    "matmul",
-    "convolution",
-    "pooling",
-    "attention",
-    "recurrent",
-    "gather",  # reads or writes at computed indices: embedding, index, scatter, interpolation
-    "scan_sort",
-    "random",
-    "creation",
-    "other",
-]
+from kernelmill.torch_calls.op_kinds import OpKind
 
 TRACE_WORKER = "kernelmill.problems.trace_worker"
 """The worker of a `Sandbox` for `module_facts`."""

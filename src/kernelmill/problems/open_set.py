@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from kernelmill.base.problem_layout import LEVEL, level_folders
 from kernelmill.base.rows import Info, Label, Named, Row, read_info
 from kernelmill.errors import BadRow, ConfigError
 from kernelmill.problems.benchmark_rows import SET_RECORD
@@ -24,7 +25,6 @@ from kernelmill.store import Source, open_source
 from kernelmill.store.source import DATA
 
 _NAMED = re.compile(r"^(?P<name>[A-Za-z_]\w*)=(?P<source>.+)$", re.ASCII | re.DOTALL)
-_LEVEL = re.compile(r"^level_?\d+$")
 
 
 class ExtraInfo(Struct):
@@ -56,26 +56,20 @@ def open_problems(spec: str, token: str | None) -> tuple[str, Source]:
     """Open a problem set by name or location; return its name and its rows."""
     named = _NAMED.match(spec)
     place = named["source"] if named else spec
-    folder = _level_folders(place) or _imported(place)
+    levels = level_folders(Path(place).expanduser())
+    folder = levels[0].parent if levels else _imported(place)
     source = open_source(str(folder or place), token=token)
     if folder is not None:
         # A checkout contains other Python files as well.
-        source.files = [file for file in source.files if _LEVEL.match(file.path.relative_to(folder).parts[0])]
+        source.files = [
+            file for file in source.files if LEVEL.fullmatch(file.path.relative_to(folder).parts[0])
+        ]
     name = named["name"] if named else _name_of(str(folder or place))
     if not name:
         raise ConfigError(
             f"{spec}: cannot derive a name for this problem set; use NAME=SOURCE, such as kernelbench={spec}"
         )
     return name, source
-
-
-def _level_folders(place: str) -> Path | None:
-    """Return the folder of KernelBench's level folders, if `place` is that or a checkout."""
-    path = Path(place).expanduser()
-    for folder in (path, path / "KernelBench"):
-        if folder.is_dir() and any(_LEVEL.match(child.name) for child in folder.iterdir() if child.is_dir()):
-            return folder
-    return None
 
 
 def _imported(place: str) -> Path | None:
@@ -94,7 +88,7 @@ def _name_of(place: str) -> str:
     path = Path(place).expanduser()
     if path.exists():
         path = path.resolve()
-        name = f"{path.parent.name}_{path.name}" if _LEVEL.match(path.name) else path.name
+        name = f"{path.parent.name}_{path.name}" if LEVEL.fullmatch(path.name) else path.name
     else:
         name = place if place.startswith("bundled:") else place.partition("@")[0].rpartition("/")[2]
     for end in (*DATA, ".py"):

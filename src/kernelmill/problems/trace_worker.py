@@ -28,21 +28,13 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from kernelmill.problems.facts import (
-    OpFact,
-    OpKind,
-    ParameterFact,
-    TensorFact,
-    Trace,
-    ValueFact,
-)
+from kernelmill.problems.facts import OpFact, ParameterFact, TensorFact, Trace, ValueFact
 from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
-from kernelmill.problems.op_kinds import kind_of
+from kernelmill.torch_calls.op_kinds import OpKind, kind_of
+from kernelmill.torch_calls.recorder import SEQUENCES, OpRecorder, WholeCalls, flops_of
+from kernelmill.torch_calls.tensors import tensors_in
 
 MAX_OPS = 20_000
 MAX_FACTS = 10_000
@@ -105,14 +97,14 @@ def _trace(code: str, entry_point: str, mode: str, sizes: list[int]) -> dict[str
         arguments = _bound(kind.forward, args, input_kwargs)
         given, given_values = _facts(arguments)
         model = kind(*init_args, **init_kwargs)
-        held = [*_lazy_free(model.parameters()), *_lazy_free(model.buffers()), *_tensors(args)]
+        held = [*_lazy_free(model.parameters()), *_lazy_free(model.buffers()), *tensors_in(args)]
         sizes.extend(t.numel() * t.element_size() for t in held)
         recorder = stack.enter_context(_Recorder(model, arguments))
-        stack.enter_context(_WholeCalls(recorder, mode == "fake"))
+        stack.enter_context(WholeCalls(recorder, mode == "fake", _WHOLE))
         with recorder.following_modules():
             output = model(*args, **input_kwargs)
     outputs, output_values = _facts([("output", output)])
-    returned = [recorder.name_of(tensor) for tensor in _tensors(output)]
+    returned = [recorder.name_of(tensor) for tensor in tensors_in(output)]
     return {
         "convention": convention,
         "mode": mode,
@@ -160,14 +152,6 @@ def _owner(model: nn.Module, parameter: str) -> str:
     return _type_name(model.get_submodule(parameter.rpartition(".")[0]))
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple | dict):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(item)
-
-
 def _lazy_free(tensors: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
     """Skip tensors that get a shape only in the first run."""
     return (t for t in tensors if not nn.parameter.is_lazy(t))
@@ -175,7 +159,7 @@ def _lazy_free(tensors: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield every tensor inside a value by its path, and anything that holds no tensor as it is."""
-    if isinstance(value, torch.Tensor) or next(_tensors(value), None) is None:
+    if isinstance(value, torch.Tensor) or not tensors_in(value):
         yield name, value
     elif isinstance(value, dict):
         for key, item in value.items():
@@ -210,14 +194,13 @@ def _bound(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
 # ----------------------------------------------------------------------------------------- operations
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[misc]
+class _Recorder(OpRecorder):
     """Records every ATen operation, with the submodule that called it and the origin of its arguments."""
 
     def __init__(self, model: nn.Module, arguments: list[tuple[str, Any]]) -> None:
         super().__init__()
         self.ops: list[OpFact] = []
         self.left_out = 0
-        self._muted = 0
         self._paths = {module: name for name, module in model.named_modules()}
         self._stack: list[str] = []
         # Weak, so that a real run also frees what the module drops.
@@ -232,26 +215,34 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        kwargs = kwargs or {}
         # `prim` operations only query a tensor, for its device and the like.
         muted = self._muted or func.namespace == "prim"
         # Before the call: an in-place operation gives its argument a new name.
-        given = {} if muted else self.describe(func._schema, args, kwargs or {})
-        output = func(*args, **(kwargs or {}))
+        given = {} if muted else self.describe(func._schema, args, kwargs)
+        output = func(*args, **kwargs)
         if not muted:
             name = func._schema.name.replace("::", ".")
-            flops: int | None = None
             if "scaled_dot_product" in name:
-                flops = _attention_flops(*args, **(kwargs or {}))
-            elif (count := flop_registry.get(func._overloadpacket)) is not None:
-                flops = int(count(*args, **(kwargs or {}), out_val=output))
+                flops: int | None = _attention_flops(*args, **kwargs)
+            else:
+                flops = flops_of(func, args, kwargs, output)
             self.add(name, kind_of(func), output, flops, given)
         return output
+
+    def whole_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        attention = _WHOLE[name] == "attention"
+        flops = _attention_flops(*args, **kwargs) if attention else None
+        names = ("query", "key", "value") if attention else ("input", "hidden")
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        arguments = {key: self.text(value) for key, value in given.items() if value is not None}
+        self.add(f"aten.{name}", _WHOLE[name], output, flops, arguments)
 
     def add(self, op: str, kind: OpKind, output: Any, flops: int | None, arguments: dict[str, str]) -> None:
         if len(self.ops) >= MAX_OPS:
             self.left_out += 1
             return
-        tensors = list(_tensors(output))
+        tensors = tensors_in(output)
         shape = list(tensors[0].shape) if tensors else []
         self.ops.append(OpFact(op, kind, shape, flops, self._stack[-1] if self._stack else "", arguments))
         for index, tensor in enumerate(tensors):
@@ -275,19 +266,10 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         if isinstance(value, torch.Tensor):
             return self.name_of(value)
         if isinstance(value, list | tuple):
-            if any(True for _ in _tensors(value)):
+            if tensors_in(value):
                 return ", ".join("everything" if item is None else self.text(item) for item in value)
             return f"({', '.join(self.text(item) for item in value)})"
         return str(value).removeprefix("torch.")[:MAX_REPR]
-
-    @contextmanager
-    def muted(self) -> Iterator[bool]:
-        """Treat everything inside as part of one operation. Yields whether that was already so."""
-        self._muted += 1
-        try:
-            yield self._muted > 1
-        finally:
-            self._muted -= 1
 
     @contextmanager
     def following_modules(self) -> Iterator[None]:
@@ -308,46 +290,6 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
             yield
 
 
-class _WholeCalls(TorchFunctionMode):  # type: ignore[misc]
-    """Records attention and recurrent functions as one operation each, before torch decomposes them."""
-
-    def __init__(self, recorder: _Recorder, fake: bool) -> None:
-        super().__init__()
-        self._recorder = recorder
-        self._fake = fake
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name not in _WHOLE:
-            return func(*args, **kwargs)
-        with self._recorder.muted() as already:
-            if self._fake and name in SEQUENCES and not kwargs:
-                output = fake_sequence(*args)
-            else:
-                output = func(*args, **kwargs)
-        if not already:
-            flops = _attention_flops(*args, **kwargs) if _WHOLE[name] == "attention" else None
-            names = ("query", "key", "value") if _WHOLE[name] == "attention" else ("input", "hidden")
-            given = {**dict(zip(names, args, strict=False)), **kwargs}
-            arguments = {key: self._recorder.text(value) for key, value in given.items() if value is not None}
-            self._recorder.add(f"aten.{name}", _WHOLE[name], output, flops, arguments)
-        return output
-
-
-def fake_sequence(data: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
-    """Return the outputs of a recurrent function by shape: torch would take seconds to fake every step."""
-    packed = isinstance(rest[0], torch.Tensor) and not rest[0].is_floating_point()
-    # (batch sizes,) state, weights, has biases, layers, dropout, training, bidirectional, (batch first)
-    state, bidirectional = rest[packed], rest[packed + 6]
-    states = [state] if isinstance(state, torch.Tensor) else list(state)
-    width = states[0].shape[-1] * (2 if bidirectional else 1)
-    return (data.new_empty([*data.shape[:-1], width]), *(torch.empty_like(s) for s in states))
-
-
-SEQUENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _WHOLE: dict[str, OpKind] = {
     "scaled_dot_product_attention": "attention",
     **dict.fromkeys([*SEQUENCES, *(f"{name}_cell" for name in SEQUENCES)], "recurrent"),
@@ -370,11 +312,11 @@ def _recurrent_name(module: nn.RNNBase | nn.RNNCellBase) -> str:
 
 def _recurrent_flops(module: nn.Module, output: Any) -> int | None:
     """Count each weight matrix once for each step of each sequence."""
-    first = next(_tensors(output), None)
-    if first is None:
+    tensors = tensors_in(output)
+    if not tensors:
         return None
     weights = sum(p.numel() for p in module.parameters() if p.dim() == 2)
-    return int(2 * weights * math.prod(first.shape[:-1]))
+    return int(2 * weights * math.prod(tensors[0].shape[:-1]))
 
 
 _WARM_UP = """

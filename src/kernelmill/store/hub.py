@@ -12,11 +12,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from kernelmill.base.missing import maker_of
+from kernelmill.base.problem_layout import maker_of, natural
 from kernelmill.errors import NotOnHub, SourceError
 from kernelmill.store.hub_http import http_error
 from kernelmill.store.parquet import first_line
-from kernelmill.store.source import DATA, DataFile, natural
+from kernelmill.store.source import DATA, DataFile
 
 _FIRST = ["train", "validation", "valid", "val", "dev", "test"]
 
@@ -72,7 +72,7 @@ def hub_files(
 
 def find_splits(names: list[str], card: dict[str, Any]) -> dict[str, list[str]]:
     """The data files of each split, train first, files in natural order."""
-    data = sorted((name for name in names if name.endswith(DATA)), key=lambda name: natural(Path(name)))
+    data = sorted((name for name in names if name.endswith(DATA)), key=natural)
     splits = _from_card(data, card) or _from_names(data)
     order = [name for name in _FIRST if name in splits] + sorted(set(splits) - set(_FIRST))
     return {name: splits[name] for name in order}

@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from kernelmill.base.missing import maker_of
+from kernelmill.base.problem_layout import LEVEL, maker_of, natural
 from kernelmill.base.resources import bundled
 from kernelmill.base.rows import Row
 from kernelmill.errors import SourceError
@@ -135,11 +135,6 @@ def _data_file(path: Path) -> DataFile:
     return DataFile(path, str(path))
 
 
-def natural(path: Path) -> list[tuple[int, int | str]]:
-    """Sort key that puts `2_x` before `10_x`."""
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", str(path)) if part]
-
-
 def _is_text(name: str) -> bool:
     """Whether a name is valid UTF-8. File names need not be, but manifests and messages must be."""
     return _shown(name) == name
@@ -230,7 +225,6 @@ def _read_parquet(file: DataFile) -> _Read:
 
 
 _PROBLEM_NAME = re.compile(r"^(?P<id>\d+)_(?P<name>.+)$")
-_LEVEL_FOLDER = re.compile(r"^level_?(?P<level>\d+)$")
 
 
 def _read_problem(file: DataFile) -> _Read:
@@ -240,11 +234,11 @@ def _read_problem(file: DataFile) -> _Read:
     except UnicodeDecodeError as error:
         raise SourceError(f"{file.label}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     named = _PROBLEM_NAME.match(file.path.stem)
-    level = _LEVEL_FOLDER.match(file.path.parent.name)
+    level = LEVEL.fullmatch(file.path.parent.name)
     row = {
         "python_code": code,
         "name": file.path.stem,
-        "level": int(level["level"]) if level else None,
+        "level": int(level[1]) if level else None,
         "problem_id": int(named["id"]) if named else None,
     }
     yield file.label, msgspec.json.encode(row), None

@@ -7,7 +7,8 @@ import triton
 import triton.language as tl
 from triton.language import exp as imported_exp
 
-from kernelmill.evaluate.interpreter import Unsupported, host, is_unsupported, observer
+from kernelmill.evaluate.fake_gpu import host
+from kernelmill.evaluate.interpreter import Unsupported, is_unsupported, observer
 
 
 @triton.jit

@@ -9,11 +9,11 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from kernelmill.base.problem_layout import natural
 from kernelmill.base.terminal import plain
 from kernelmill.decompose.model_folder import MANIFEST, ours, write_manifest
 from kernelmill.decompose.prove.prover import MEMORY_MB, TIMEOUT, Proof, Prover, prove_folder
 from kernelmill.decompose.prove.tree import TREE
-from kernelmill.decompose.sources.problem_files import natural
 from kernelmill.errors import SourceError
 from kernelmill.runner import ItemProgress, Threads, run_all
 from kernelmill.settings.arguments import Parser, at_least, processors

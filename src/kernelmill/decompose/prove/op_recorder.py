@@ -22,9 +22,6 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from kernelmill.decompose.prove.operations import (
     DEVICE_ARGUMENTS,
@@ -34,7 +31,7 @@ from kernelmill.decompose.prove.operations import (
     op_signature,
     tensors_in,
 )
-from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
+from kernelmill.torch_calls.recorder import OpRecorder, WholeCalls, flops_of
 
 _NO_OPERATION = {
     "aten.detach", "aten.lift_fresh", "aten.lift", "aten.alias", "aten._local_scalar_dense", "aten.equal",
@@ -57,7 +54,7 @@ class TooMany(BaseException):
     """The operation limit was exceeded. Not an `Exception`, because a model may catch those and continue."""
 
 
-class ClaimOpRecorder(TorchDispatchMode):  # type: ignore[misc]
+class ClaimOpRecorder(OpRecorder):
     """Records operations, at most `most` of them.
 
     `children` names the modules inside which a parent's operations must happen; `tensors` names the tensors
@@ -99,7 +96,6 @@ class ClaimOpRecorder(TorchDispatchMode):  # type: ignore[misc]
         self._counters = {id(one) for name, one in self.tensors.items() if name.endswith(_COUNTER)}
         self._inside: list[Counter[str]] = []
         self._training = 0
-        self._muted = 0
         self._sequence = OpSequence()
 
     def done(self) -> RunOps:
@@ -119,8 +115,7 @@ class ClaimOpRecorder(TorchDispatchMode):  # type: ignore[misc]
             if not self._muted and args and isinstance(args[0], torch.Tensor):
                 self._sequence.same(args[0], output)
             return output
-        count = flop_registry.get(func._overloadpacket)
-        flops = int(count(*args, **kwargs, out_val=output)) if count is not None else 0
+        flops = flops_of(func, args, kwargs, output) or 0
         view = bool(getattr(func, "is_view", False))
         self._sequence.add(op_signature(func, args, kwargs), (args, *kwargs.values()), output, is_view(func))
         self.writes = self.writes or func._schema.is_mutable
@@ -156,8 +151,11 @@ class ClaimOpRecorder(TorchDispatchMode):  # type: ignore[misc]
             self.written += sum(sizes)
             self.largest = max([self.largest, *sizes])
 
-    def note_sequence(self, text: str, given: Any, output: Any) -> None:
-        self._sequence.add(text, given, output, False)
+    def whole_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        width = math.prod(args[0].shape[:-1])
+        weights = sum(math.prod(t.shape) for t in tensors_in(args[1:]) if t.dim() == 2)
+        self.note(f"aten.{name}", args, kwargs, output, 2 * width * weights, False)
+        self._sequence.add(f"{name}{_settings(args)}", args, output, False)
 
     @contextmanager
     def seeing(self) -> Iterator[None]:
@@ -206,47 +204,27 @@ class ClaimOpRecorder(TorchDispatchMode):  # type: ignore[misc]
                 stack.enter_context(child.register_forward_hook(called, with_kwargs=True))
             yield
 
-    @contextmanager
-    def muted(self) -> Iterator[None]:
-        self._muted += 1
-        try:
-            yield
-        finally:
-            self._muted -= 1
 
-
-class WholeSequences(TorchFunctionMode):  # type: ignore[misc]
-    """Records a recurrent function as one operation, and does not run it step by step on fake tensors.
+class WholeSequences(WholeCalls):
+    """Records a recurrent function as one operation.
 
     The data passed to `torch.tensor` and `new_tensor` is recorded as numbers, not as an operation.
     """
 
-    def __init__(self, recorder: ClaimOpRecorder, fake: bool) -> None:
-        super().__init__()
-        self._recorder = recorder
-        self._fake = fake
+    _recorder: ClaimOpRecorder
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
         if func in (torch.tensor, torch.Tensor.new_tensor):
             data = kwargs["data"] if "data" in kwargs else args[func is torch.Tensor.new_tensor]
-            if not any(True for _ in tensors_in(data)):
+            if not tensors_in(data):
                 with self._recorder.muted():  # literal numbers, of any dtype
                     output = func(*args, **kwargs)
                 self._recorder.written_down[_numbers(data)] += 1
                 return output
-        if name not in SEQUENCES:
-            return func(*args, **kwargs)
-        with self._recorder.muted():
-            output = fake_sequence(*args) if self._fake and not kwargs else func(*args, **kwargs)
-        width = math.prod(args[0].shape[:-1])
-        weights = sum(math.prod(t.shape) for t in tensors_in(args[1:]) if t.dim() == 2)
-        self._recorder.note(f"aten.{name}", args, kwargs, output, 2 * width * weights, False)
-        self._recorder.note_sequence(f"{name}{_settings(args)}", args, output)
-        return output
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 def varies(tensor: torch.Tensor) -> bool:

@@ -7,15 +7,16 @@ shows only here. So does a part that behaves differently at sizes at which numbe
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from kernelmill.torch_calls import tensors
+
+tensors_in = partial(tensors.tensors_in, fields=True)
 _DIMENSIONS = {"dim", "dims", "dim0", "dim1", "axis"}
 _INTEGER_ARGUMENTS = _DIMENSIONS | {
     "approximate", "ceil_mode", "diagonal", "dilation", "groups", "ignore_index", "interpolation_mode", "kernel_size",
@@ -79,19 +80,6 @@ def _text(value: Any, number: bool, rank: int) -> str | None:
             return None
         return str(value + rank if rank and value < 0 else float(value) if not rank else value)
     return repr(value)
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from tensors_in(vars(value))
 
 
 class OpSequence:

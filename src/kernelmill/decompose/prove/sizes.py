@@ -14,6 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from kernelmill.decompose.prove.operations import tensors_in
+from kernelmill.torch_calls.tensors import map_tensors
 
 Shape = tuple[int, ...]
 
@@ -133,37 +134,31 @@ def target(shape: Iterable[int], rules: list[Rule]) -> Shape:
 
 def narrowed(value: Any, rules: list[Rule]) -> Any:
     """Copies of tensors cut to their target shapes; integers replaced by rule; everything else unchanged."""
-    if type(value) is int:
-        return next((rule.new for rule in rules if rule.dimension == NUMBER and rule.size == value), value)
-    if isinstance(value, torch.Tensor):
-        wanted = target(value.shape, rules)
-        if wanted == tuple(value.shape):
-            return value
+
+    def cut(tensor: torch.Tensor) -> torch.Tensor:
+        wanted = target(tensor.shape, rules)
+        if wanted == tuple(tensor.shape):
+            return tensor
         for dimension, size in enumerate(wanted):
-            value = value.narrow(dimension, 0, size)
-        return value.clone(memory_format=torch.contiguous_format)
-    if isinstance(value, dict):
-        return {key: narrowed(item, rules) for key, item in value.items()}
-    if isinstance(value, list):
-        return [narrowed(item, rules) for item in value]
-    if isinstance(value, tuple):
-        items = [narrowed(item, rules) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return value
+            tensor = tensor.narrow(dimension, 0, size)
+        return tensor.clone(memory_format=torch.contiguous_format)
+
+    def replaced(other: Any) -> Any:
+        if type(other) is not int:
+            return other
+        return next((rule.new for rule in rules if rule.dimension == NUMBER and rule.size == other), other)
+
+    return map_tensors(value, cut, replaced)
 
 
 def enlarged(value: Any, rule: Rule | None) -> Any:
     """Fake tensors with another size in one dimension; everything else unchanged."""
-    if rule is None:
-        return value
-    if isinstance(value, torch.Tensor):
-        wanted = target(value.shape, [rule])
-        return value if wanted == tuple(value.shape) else value.new_empty(wanted)
-    if isinstance(value, dict):
-        return {key: enlarged(item, rule) for key, item in value.items()}
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(enlarged(item, rule) for item in value)
-    return value
+
+    def grown(tensor: torch.Tensor) -> torch.Tensor:
+        wanted = target(tensor.shape, [rule] if rule else [])
+        return tensor if wanted == tuple(tensor.shape) else tensor.new_empty(wanted)
+
+    return value if rule is None else map_tensors(value, grown)
 
 
 class _Smaller(TorchFunctionMode):  # type: ignore[misc]

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from kernelmill.decompose.prove.build import BLOCK, block_of, held_tensors, overlaps
 from kernelmill.decompose.prove.operations import tensors_in
+from kernelmill.torch_calls.tensors import map_tensors
 
 TOLERANCES = {
     torch.float64: 1e-9,
@@ -134,22 +135,14 @@ def _fill(tensor: torch.Tensor, block: torch.Tensor) -> None:
 
 def clone(value: Any) -> Any:
     """Deep-copy the tensors inside tuples, lists and dicts. A tensor that occurs twice stays one tensor."""
-    return _cloned(value, {})
+    made: dict[int, torch.Tensor] = {}
 
+    def once(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in made:
+            made[id(tensor)] = tensor.detach().clone()
+        return made[id(tensor)]
 
-def _cloned(value: Any, made: dict[int, torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        if id(value) not in made:
-            made[id(value)] = value.detach().clone()
-        return made[id(value)]
-    if isinstance(value, dict):
-        return {key: _cloned(item, made) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_cloned(item, made) for item in value]
-    if isinstance(value, tuple):
-        items = [_cloned(item, made) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return value
+    return map_tensors(value, once)
 
 
 def scale_floats(value: Any, factor: float) -> None:
@@ -169,16 +162,11 @@ def tells_little(value: Any) -> bool:
 
 def draw_floats(value: Any) -> Any:
     """The same structure with new numbers between 0 and 1 in every float tensor."""
-    if isinstance(value, torch.Tensor):
-        return torch.rand(value.shape).to(value.dtype) if value.is_floating_point() else value
-    if isinstance(value, dict):
-        return {key: draw_floats(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [draw_floats(item) for item in value]
-    if isinstance(value, tuple):
-        items = [draw_floats(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return value
+
+    def drawn(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.rand(tensor.shape).to(tensor.dtype) if tensor.is_floating_point() else tensor
+
+    return map_tensors(value, drawn)
 
 
 # ---------------------------------------------------------------------------------------------------- outputs

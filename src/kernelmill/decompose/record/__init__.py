@@ -7,7 +7,7 @@ of constants.
     capture          run a model and record it: `capture`, `other_shapes`, `build`
     recorder         record the calls of one run
     aliasing         which value each tensor holds, with views and in-place writes
-    model_tensors    the tensors of a model and of nested arguments
+    model_tensors    the tensors of a model, and the arguments of `forward` by name
     keep_whole       which modules are recorded as one call, and how to create them again
     layers           constructor arguments of torch layers
     tensor_literals  expressions that recreate tensors

@@ -9,9 +9,9 @@ import torch
 from torch.utils._mode_utils import no_dispatch
 
 from kernelmill.decompose.record.fake import has_value
-from kernelmill.decompose.record.model_tensors import flat_tensors
 from kernelmill.decompose.record.tensor_literals import tensor_expression
 from kernelmill.decompose.record.types import Op, Value
+from kernelmill.torch_calls.tensors import tensors_in
 
 INTEGER_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
 Inverse = Callable[[Op, Value, Value], tuple[str, tuple[Any, ...]] | None]
@@ -108,7 +108,7 @@ class AliasTracker:
 
 def versions(tree: Any) -> dict[int, int]:
     """torch's version counters of all tensors, by id: a write in place increments them."""
-    return {id(one): one._version for one in flat_tensors(tree)}
+    return {id(one): one._version for one in tensors_in(tree)}
 
 
 def _storage(tensor: torch.Tensor) -> int:

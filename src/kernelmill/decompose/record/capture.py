@@ -43,7 +43,7 @@ from kernelmill.decompose.record.types import (
 )
 from kernelmill.decompose.record.variables import variables
 from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
-from kernelmill.problems.trace_worker import SEQUENCES, fake_sequence
+from kernelmill.torch_calls.recorder import SEQUENCES, fake_sequence
 
 NAME = "kernelmill_decomposed"
 _MODES: tuple[CaptureMode, ...] = ("fake", "real constructor", "real")

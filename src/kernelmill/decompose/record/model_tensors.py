@@ -1,4 +1,4 @@
-"""The tensors of a model and of nested arguments, and the arguments of `forward` by name."""
+"""The tensors of a model, and the arguments of `forward` by name."""
 
 from __future__ import annotations
 
@@ -8,14 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-
-
-def flat_tensors(tree: Any) -> Iterator[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, list | tuple | dict):
-        for item in tree.values() if isinstance(tree, dict) else tree:
-            yield from flat_tensors(item)
 
 
 def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -39,12 +39,12 @@ from kernelmill.decompose.record.model_tensors import (
     attributes_of,
     bound_arguments,
     dtype_of,
-    flat_tensors,
     tensors_of,
 )
 from kernelmill.decompose.record.tensor_literals import tensor_expression
 from kernelmill.decompose.record.types import Int, Leaf, Op, Scope, Tree, Value, tracked, tree_map
 from kernelmill.decompose.record.variables import PositionLookup, SourcePosition
+from kernelmill.torch_calls.tensors import tensors_in
 
 FILE = "decomposed_model.py"
 MAX_OPS = 20_000
@@ -257,28 +257,28 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         leaf: Leaf | None,
     ) -> Any:
         """Make the call, and record it if it produces or writes a tensor."""
-        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, flat_tensors((args, kwargs)))):
+        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors_in((args, kwargs)))):
             raise self._retry("a function is transformed (vmap, grad)")
         before = versions((args, kwargs))
         noted = self.tree(args), self.tree(kwargs)
         if leaf is not None and leaf.opaque_reason:
-            for one in flat_tensors((args, kwargs)):
+            for one in tensors_in((args, kwargs)):
                 if not isinstance(one, FakeTensor) and dtype_of(one) in INTEGER_DTYPES:
                     self._aliases[one].seen = tensor_expression(one)
         output = func(*args, **kwargs)
         may_differ = "dropout" in name.lower() or (leaf is not None and leaf.opaque_reason)
-        if may_differ and any(id(one) in before for one in flat_tensors(output)):
+        if may_differ and any(id(one) in before for one in tensors_in(output)):
             # It may return its input unchanged only in this run (a dropout: only in eval mode).
             output = tree_map(
                 output,
                 lambda one: one.view_as(one) if isinstance(one, torch.Tensor) and id(one) in before else one,
             )
-        made = list(flat_tensors(output))
-        written = [one for one in flat_tensors((args, kwargs)) if one._version != before[id(one)]]
+        made = tensors_in(output)
+        written = [one for one in tensors_in((args, kwargs)) if one._version != before[id(one)]]
         if args and any(one is args[0] for one in written):
             written = [args[0]]  # views of it count as written, too
         if not made and not written:
-            if reads_values(name) and not all(map(has_value, flat_tensors((args, kwargs)))):
+            if reads_values(name) and not all(map(has_value, tensors_in((args, kwargs)))):
                 raise self._retry(f"Python looks at a tensor's values ({name.rpartition('.')[2]})")
             return output
         same = [one for one in made if id(one) in before]

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kernelmill.base.missing import maker_of
+from kernelmill.base.problem_layout import LEVEL, level_folders, maker_of, natural
 from kernelmill.errors import SourceError
 
-LEVEL = re.compile(r"level_?(\d+)")
 _NOT_IN_NAMES = re.compile(r"[^\w.+-]")
 UNKNOWN = "models"
 """The folder for models without a known level."""
@@ -59,29 +58,14 @@ def _files(source: Path) -> Iterator[Path]:
             raise SourceError(f"{source}: expected a .py file with a class Model")
         yield source
     elif source.is_dir():
-        # A KernelBench checkout has its levels in a folder of the same name.
-        for folder in (source, source / "KernelBench"):
-            levels = [
-                inner for inner in folder.glob("level*") if inner.is_dir() and LEVEL.fullmatch(inner.name)
-            ]
-            if levels:
-                for level in sorted(levels, key=natural):
-                    yield from _in(level)
-                return
-        yield from _in(source)
+        for folder in level_folders(source) or [source]:
+            yield from _in(folder)
     else:
         raise SourceError(f"{source}: no such file or folder{maker_of(source)}")
 
 
 def _in(folder: Path) -> list[Path]:
     return sorted((file for file in folder.glob("*.py") if file.name != "__init__.py"), key=natural)
-
-
-def natural(path: Path | str) -> list[tuple[int, str]]:
-    """A sort key that puts `2_b` before `10_a`; different names never compare equal."""
-    pieces = re.split(r"(\d+)", str(path))
-    found = [(int(piece), "") if piece.isdigit() and piece.isascii() else (-1, piece) for piece in pieces]
-    return [*found, (-2, str(path))]
 
 
 def _level(file: Path) -> int | None:

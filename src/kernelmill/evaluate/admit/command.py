@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kernelmill.base.missing import maker_of
+from kernelmill.base.problem_layout import maker_of, natural
 from kernelmill.base.whole_file import replacing
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.evaluate.task import offline_models
@@ -131,7 +131,7 @@ def _result(reply: Reply) -> dict[str, Any]:
 def _problems(source: Path) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each problem. Files of a folder are in natural order."""
     if source.is_dir():
-        files = sorted(source.rglob("*.py"), key=_natural)
+        files = sorted(source.rglob("*.py"), key=natural)
         if not files:
             raise SourceError(f"{source}: no .py file in this folder{maker_of(source)}")
     elif source.is_file():
@@ -144,10 +144,6 @@ def _problems(source: Path) -> Iterator[tuple[str, str]]:
         except (OSError, UnicodeDecodeError) as error:
             raise SourceError(f"{file}: {error}") from None
         yield (file.relative_to(source).with_suffix("").as_posix() if source.is_dir() else file.stem), code
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", path.as_posix())]
 
 
 def _write(output: Path, rows: list[dict[str, Any]]) -> None:

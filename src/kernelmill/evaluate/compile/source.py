@@ -26,12 +26,8 @@ from triton.runtime import autotuner, cache, jit
 from triton.runtime.jit import JITFunction
 
 from kernelmill.evaluate import gpu_backends
+from kernelmill.evaluate.fake_gpu import cuda, driver
 from kernelmill.evaluate.gpu_backends import BACKENDS
-
-# The interpreter package cannot be imported without this variable. Its fake GPU also serves the compiler. The
-# Triton modules that depend on the variable have been imported above.
-with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
-    from kernelmill.evaluate.interpreter import cuda, driver
 
 _MODULE = "candidate"
 _MOST_FUNCTIONS = 8

@@ -21,8 +21,9 @@ from triton.runtime.jit import JITFunction
 from kernelmill.evaluate.gpu.arena import Arena
 from kernelmill.evaluate.gpu.clock import Clock, l2_cache_bytes
 from kernelmill.evaluate.gpu_backends import backend_here
-from kernelmill.evaluate.judge.candidate import Candidate, tensors_in
+from kernelmill.evaluate.judge.candidate import Candidate
 from kernelmill.evaluate.judge.channel import Bytes, Carrier, pack, unpack
+from kernelmill.torch_calls.tensors import tensors_in
 
 _run, _tune, _do_compile = JITFunction.run, Autotuner.run, JITFunction._do_compile
 _init_handles = CompiledKernel._init_handles

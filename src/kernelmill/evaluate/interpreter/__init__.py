@@ -2,8 +2,7 @@
 
 Import this with TRITON_INTERPRET=1 set, before anything imports triton. Call install() once, in the process
 that will run the candidate, before its module is executed. It patches torch and triton in that process
-permanently. From outside, use only the names below; `compile.source` also uses the fake GPU (`cuda`,
-`driver`).
+permanently. From outside, use only the names below.
 
 In: launches made by the candidate. Out: results, and an `Observed` per call. The observations come from the
 candidate's own process, which a hostile candidate may tamper with, so a judge must check from outside.
@@ -22,10 +21,10 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 
 from triton.runtime.interpreter import interpreter_builder
 
+from kernelmill.evaluate.fake_gpu import cuda, driver
+from kernelmill.evaluate.fake_gpu.host import place
 from kernelmill.evaluate.interpreter import (
     autotune,
-    cuda,
-    driver,
     language,
     launch,
     libdevice,
@@ -34,14 +33,9 @@ from kernelmill.evaluate.interpreter import (
     reduce,
     speed,
 )
-from kernelmill.evaluate.interpreter.host import place
 from kernelmill.evaluate.interpreter.observe import Launch, Observed, Observer, Oob, Race, observer
-from kernelmill.evaluate.interpreter.unsupported import (
-    UNSUPPORTED,
-    TooManyPrograms,
-    Unsupported,
-    is_unsupported,
-)
+from kernelmill.evaluate.interpreter.unsupported import TooManyPrograms, is_unsupported
+from kernelmill.evaluate.interpreter_gaps import UNSUPPORTED, Unsupported
 
 __all__ = [
     "UNSUPPORTED",

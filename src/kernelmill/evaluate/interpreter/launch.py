@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import torch
 import triton.language as tl
-from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime import interpreter as stock
 from triton.runtime.jit import JITFunction, create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernelmill.evaluate.interpreter import host, memory, streams
+from kernelmill.evaluate.fake_gpu import host, streams
+from kernelmill.evaluate.fake_gpu.driver import TARGET
+from kernelmill.evaluate.interpreter import memory
 from kernelmill.evaluate.interpreter.language import running, semantic
 from kernelmill.evaluate.interpreter.memory import Reach
 from kernelmill.evaluate.interpreter.observe import Launch, observer
 from kernelmill.evaluate.interpreter.races import Races, Range
 
-TARGET = GPUTarget("cuda", 90, 32)
 GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
 _backend = CUDABackend(TARGET)
 

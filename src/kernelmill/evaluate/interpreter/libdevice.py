@@ -21,7 +21,7 @@ from triton.runtime import interpreter as stock
 from kernelmill.evaluate.interpreter.language import bind_builtins
 from kernelmill.evaluate.interpreter.numerics import Array, Handle
 from kernelmill.evaluate.interpreter.speed import np_dtype
-from kernelmill.evaluate.interpreter.unsupported import Unsupported
+from kernelmill.evaluate.interpreter_gaps import Unsupported
 
 Function = Callable[..., Any]
 

@@ -21,7 +21,7 @@ from triton._C.libtriton import ir
 from triton.runtime import interpreter as stock
 
 from kernelmill.evaluate.interpreter.speed import np_dtype
-from kernelmill.evaluate.interpreter.unsupported import Unsupported
+from kernelmill.evaluate.interpreter_gaps import Unsupported
 
 Array = np.ndarray[Any, Any]
 Handle = stock.TensorHandle

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.evaluate.interpreter import streams
+from kernelmill.evaluate.fake_gpu import streams
 from kernelmill.evaluate.interpreter.unsupported import TooManyPrograms
 
 OOB_KEPT = 5

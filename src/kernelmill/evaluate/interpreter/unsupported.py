@@ -7,18 +7,7 @@ from __future__ import annotations
 
 from triton.runtime.interpreter import InterpreterBuilder
 
-from kernelmill.evaluate.interpreter_gaps import UNSUPPORTED as UNSUPPORTED
-
-
-class Unsupported(Exception):
-    """The interpreter cannot run this; the candidate may be right or wrong.
-
-    `what` is a key of UNSUPPORTED.
-    """
-
-    def __init__(self, what: str, detail: str = "") -> None:
-        super().__init__(f"{what}: {detail or UNSUPPORTED[what]}")
-        self.what = what
+from kernelmill.evaluate.interpreter_gaps import Unsupported
 
 
 class TooManyPrograms(Exception):

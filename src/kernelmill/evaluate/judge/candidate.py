@@ -33,6 +33,7 @@ from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.task.chunked import identical
 from kernelmill.evaluate.task.values import seed_all
 from kernelmill.sandbox.alarm import Alarm, too_slow
+from kernelmill.torch_calls.tensors import tensors_in
 
 FILE = "candidate.py"
 _MODULE = "candidate"
@@ -368,16 +369,6 @@ def _give_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
     for mine, given in pairs:
         mine.copy_(given)
     return way
-
-
-def tensors_in(value: Any) -> list[Any]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        return [tensor for item in value.values() for tensor in tensors_in(item)]
-    if isinstance(value, list | tuple):
-        return [tensor for item in value for tensor in tensors_in(item)]
-    return []
 
 
 _storage = torch.Tensor.untyped_storage

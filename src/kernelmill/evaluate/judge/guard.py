@@ -73,7 +73,7 @@ _GO_BETWEENS = ("/inspect.py", "/traceback.py", "/threading.py", "/subprocess.py
                 "/concurrent/futures/thread.py", "/socket.py", "/mmap.py")  # fmt: skip
 _KEPT = 20
 _HOPS = 12
-_OURS = "kernelmill.evaluate"
+_OURS = ("kernelmill.evaluate", "kernelmill.torch_calls")
 _is, _code_of = operator.is_, operator.attrgetter("__code__")
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from kernelmill.evaluate.task.chunked import chunks
-from kernelmill.problems.op_kinds import kind_of
+from kernelmill.torch_calls.op_kinds import kind_of
+from kernelmill.torch_calls.recorder import OpRecorder, flops_of
+from kernelmill.torch_calls.tensors import tensors_in
 
 _BYTES_PER_SECOND = 3.35e12
 _FLOPS = {torch.float32: 6e13, torch.float64: 3e13}
@@ -58,8 +58,11 @@ class TorchWork:
         return {"kinds": self.kinds, "ops": self.ops, "host": self.host, "copy_of": self.copy_of}
 
 
-class TorchWorkCounter(TorchDispatchMode):  # type: ignore[misc]
-    """Counts the operations that torch dispatches inside the context."""
+class TorchWorkCounter(OpRecorder):
+    """Counts the operations that torch dispatches inside the context.
+
+    A predicate (`isnan`, `allclose`) computes no result: it is muted, and not counted.
+    """
 
     def __init__(self, keep: bool = True) -> None:
         """`keep` the first results, so that `look_for` can find them."""
@@ -68,8 +71,6 @@ class TorchWorkCounter(TorchDispatchMode):  # type: ignore[misc]
         self._kept = _KEPT_RESULTS if keep else 0
         self._results: list[tuple[str, torch.Tensor]] = []
         self._host = _HostReads(self)
-        self.checking = 0
-        """Above zero inside a predicate (`isnan`, `allclose`), which computes no result: not counted."""
 
     def __enter__(self) -> TorchWorkCounter:
         self._host.__enter__()
@@ -84,7 +85,7 @@ class TorchWorkCounter(TorchDispatchMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         kind = kind_of(func)
-        if kind not in _FREE and not self.checking:
+        if kind not in _FREE and not self._muted:
             moving, arithmetic = _seconds(func, args, kwargs, out)
             seconds = max(moving, arithmetic)
             self.work.arithmetic += arithmetic
@@ -92,7 +93,7 @@ class TorchWorkCounter(TorchDispatchMode):  # type: ignore[misc]
             self.work.kinds[kind] = self.work.kinds.get(kind, 0.0) + seconds
             self.work.ops[name] = self.work.ops.get(name, 0.0) + seconds
             if kind != "copy" and len(self._results) < self._kept:
-                self._results += [(name, tensor) for tensor in _tensors(out)]
+                self._results += [(name, tensor) for tensor in tensors_in(out)]
         return out
 
     def look_for(self, outputs: list[torch.Tensor]) -> None:
@@ -121,11 +122,8 @@ class _HostReads(TorchFunctionMode):  # type: ignore[misc]
             self._recorder.work.host += args[0].numel()
         if func not in _QUESTIONS:
             return func(*args, **kwargs)
-        self._recorder.checking += 1
-        try:
+        with self._recorder.muted():
             return func(*args, **kwargs)
-        finally:
-            self._recorder.checking -= 1
 
 
 def _to_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -135,22 +133,13 @@ def _to_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     )
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [tensor for item in value for tensor in _tensors(item)]
-    return []
-
-
 def _seconds(func: Any, args: Any, kwargs: Any, out: Any) -> tuple[float, float]:
     """Seconds for moving the data, and seconds for the arithmetic."""
-    tensors = _tensors([*args, *kwargs.values(), out])
+    tensors = tensors_in((args, kwargs, out))
     # An expanded tensor is larger than its storage, but only the storage is moved.
     moved = sum(min(t.numel() * t.element_size(), t.untyped_storage().nbytes()) for t in tensors)
-    count = flop_registry.get(func._overloadpacket)
-    if count is None:
+    flops = flops_of(func, args, kwargs, out)
+    if flops is None:
         return float(moved / _BYTES_PER_SECOND), 0.0
-    flops = count(*args, **kwargs, out_val=out)
     rate = _FLOPS.get(tensors[0].dtype, _FLOPS_16_BIT) if tensors else _FLOPS[torch.float32]
     return float(moved / _BYTES_PER_SECOND), float(flops / rate)

@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from kernelmill.evaluate.task.answers import distance_of
 from kernelmill.evaluate.task.reference import BadReference, NotInstalled, Reference, load_reference
 from kernelmill.evaluate.task.shrink import Shrunk, one_at_a_time, other_shapes, shrunk
+from kernelmill.torch_calls.recorder import flops_of
+from kernelmill.torch_calls.tensors import tensors_in
 
 
 @dataclass(frozen=True)
@@ -209,11 +210,8 @@ class _Guard(TorchDispatchMode):  # type: ignore[misc]
         if isinstance(size, list | tuple) and all(isinstance(n, int) for n in size):
             self._check(math.prod(size), self._limits.elements, "elements of a new tensor")
         output = func(*args, **kwargs)
-        for tensor in output if isinstance(output, list | tuple) else (output,):
-            if isinstance(tensor, torch.Tensor):
-                self.largest = max(self.largest, tensor.numel())
-        if (count := flop_registry.get(func._overloadpacket)) is not None:
-            self.flops += int(count(*args, **kwargs, out_val=output))
+        self.largest = max([self.largest, *(tensor.numel() for tensor in tensors_in(output))])
+        self.flops += flops_of(func, args, kwargs, output) or 0
         self._check(self.largest, 4 * self._limits.elements, "elements of an intermediate tensor")
         self._check(self.flops, self._limits.flops, "operations in products")
         seconds = self.seconds()

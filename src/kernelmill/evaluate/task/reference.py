@@ -53,10 +53,10 @@ from kernelmill.evaluate.task.values import (
     Unsupported,
     clone_tensor,
     flatten,
-    map_tensors,
     seed_all,
 )
 from kernelmill.problems import module_file
+from kernelmill.torch_calls.tensors import map_tensors
 
 FAR = 0.1
 """Relative distance above which the float64 run does not count as the same function as the eager run."""
@@ -159,8 +159,8 @@ class Reference:
                         if tensor is not None and not nn.parameter.is_lazy(tensor):
                             tensor.data = upcast(tensor.data)
                 for name, value in vars(part).items():
-                    if name not in ("_parameters", "_buffers", "_modules"):
-                        vars(part)[name] = map_tensors(value, upcast) if _holds_tensors(value) else value
+                    if name not in ("_parameters", "_buffers", "_modules") and _holds_tensors(value):
+                        vars(part)[name] = map_tensors(value, upcast, copy.deepcopy)
         return wide
 
     def run(self, model: Any, call: Call, seed: int = 0) -> Outputs:

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from kernelmill.torch_calls.tensors import map_tensors, tensors_in
+
 if TYPE_CHECKING:
     from kernelmill.evaluate.judge.choices import Choice
 
@@ -71,7 +73,7 @@ class Call:
                 seen[id(tensor)] = change(tensor)
             return seen[id(tensor)]
 
-        return Call([map_tensors(value, once) for value in self.args], map_tensors(self.kwargs, once))
+        return Call(*map_tensors([self.args, self.kwargs], once, copy.deepcopy))
 
     def leaves(self) -> list[tuple[str, Any]]:
         """Every leaf by its path, `args[0]` or `kwargs['mask'][1]`, in order."""
@@ -79,7 +81,7 @@ class Call:
         return found + [leaf for k, value in self.kwargs.items() for leaf in _leaves(f"kwargs[{k!r}]", value)]
 
     def tensors(self) -> list[torch.Tensor]:
-        return [leaf for _, leaf in self.leaves() if isinstance(leaf, torch.Tensor)]
+        return tensors_in([self.args, self.kwargs])
 
     def replace(self, changed: dict[str, torch.Tensor]) -> Call:
         """A clone with the tensors at these paths replaced."""
@@ -159,25 +161,6 @@ def clone_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(
         tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
     ).copy_(tensor)
-
-
-def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A copy of the value with every tensor in its lists, tuples and dictionaries changed."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        items = {key: map_tensors(item, change) for key, item in value.items()}
-        if type(value) is dict:
-            return items
-        other = copy.copy(value)
-        other.update(items)
-        return other
-    if isinstance(value, list):
-        return [map_tensors(item, change) for item in value]
-    if isinstance(value, tuple):
-        parts = [map_tensors(item, change) for item in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    return copy.deepcopy(value)
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -1,7 +1,7 @@
-"""A fake NVIDIA GPU, for which Inductor generates code. It patches torch, so it needs a process of its own.
+"""Make Inductor generate code for the fake GPU. It patches torch, so it needs a process of its own.
 
-Nothing is launched or allocated: all tensors on this GPU are fake. Inductor's queries are answered with an
-H100's properties. Where Inductor would benchmark choices, it gets the one that `prefer` selects.
+Nothing is launched or allocated: all tensors on this GPU are fake. Inductor's queries are answered with the
+properties of `evaluate.fake_gpu`. Where Inductor would benchmark choices, it gets the one that `prefer` selects.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import inspect
 import math
 import sys
-import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,18 +26,12 @@ from torch._inductor.fx_passes import joint_graph, post_grad
 from torch._inductor.kernel import conv
 from torch._subclasses import fake_tensor
 from torch.utils._sympy import value_ranges
-from triton.backends.compiler import GPUTarget
-from triton.backends.driver import DriverBase
 
+from kernelmill.evaluate.fake_gpu import driver, streams
+from kernelmill.evaluate.fake_gpu.device import ANSWERS, ARCH, PROPERTIES
 from kernelmill.generate.inductor import indexing
 from kernelmill.generate.inductor.variants import Variant
 
-CAPABILITY = (9, 0)
-_PROPERTIES = types.SimpleNamespace(
-    name="NVIDIA H100", major=9, minor=0, multi_processor_count=132, total_memory=80 << 30,
-    max_threads_per_multi_processor=2048, max_threads_per_block=1024, warp_size=32, regs_per_multiprocessor=65536,
-    shared_memory_per_block=49152, shared_memory_per_block_optin=232448, L2_cache_size=50 << 20, gcnArchName="",
-)  # fmt: skip
 _MOST_PARTS = 512
 _NODE_ALONE = (
     "return_choice" in inspect.signature(select_algorithm.AlgorithmSelectorCache.__call__).parameters
@@ -47,54 +40,18 @@ _NODE_ALONE = (
 _real_is_available = torch.cuda.is_available
 
 
-class _Driver(DriverBase):  # type: ignore[misc]
-    def __init__(self) -> None:
-        self.get_current_device = lambda: 0
-        self.set_current_device = lambda device: None
-        self.get_current_stream = lambda device=0: 0
-        self.get_device_capability = lambda device=0: CAPABILITY
-
-    @classmethod
-    def is_active(cls) -> bool:
-        return True
-
-    def map_python_to_cpp_type(self, name: str) -> str:
-        return name
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 10 * CAPABILITY[0] + CAPABILITY[1], 32)
-
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("cuda", 0)
-
+class _Driver(driver.Driver):
     def get_benchmarker(self) -> Any:
         raise RuntimeError("nothing is timed on a pretended GPU")
-
-
-class _Nothing(contextlib.AbstractContextManager[None]):
-    def __init__(self, *ignored: Any) -> None: ...
-
-    def __exit__(self, *ignored: Any) -> None: ...
 
 
 def install() -> None:
     """Patch torch and Triton. Call it once a process, before any capture."""
     triton.runtime.driver.set_active(_Driver())
     answers: dict[str, Any] = {
-        "is_available": lambda: True,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "get_device_properties": lambda device=None: _PROPERTIES,
-        "get_device_capability": lambda device=None: CAPABILITY,
-        "is_bf16_supported": lambda including_emulation=True: True,
-        "is_initialized": lambda: True,
-        "synchronize": lambda device=None: None,
-        "set_device": lambda device: None,
+        **ANSWERS,
         "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8),
         "set_rng_state": lambda state, device=None: None,
-        "_lazy_init": lambda: None,
-        "device": _Nothing,
-        "_DeviceGuard": _Nothing,
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
@@ -134,22 +91,22 @@ def _pretend_interface() -> None:
     interface = device_interface.CudaInterface
     answers: dict[str, Any] = {
         "is_available": lambda: True,
-        "get_compute_capability": lambda device=None: 10 * CAPABILITY[0] + CAPABILITY[1],
+        "get_compute_capability": lambda device=None: ARCH,
         "is_triton_capable": lambda device=None: True,
         "raise_if_triton_unavailable": lambda device=None: None,
         "current_device": lambda: 0,
         "exchange_device": lambda device: 0,
         "maybe_exchange_device": lambda device: 0,
-        "get_device_properties": lambda device=None: _PROPERTIES,
+        "get_device_properties": lambda device=None: PROPERTIES,
         "synchronize": lambda device=None: None,
         "get_raw_stream": lambda device: 0,
         "set_device": lambda device: None,
     }
     for name, answer in answers.items():
         setattr(interface, name, staticmethod(answer))
-    interface.Worker.get_device_properties = staticmethod(lambda device=None: _PROPERTIES)
+    interface.Worker.get_device_properties = staticmethod(lambda device=None: PROPERTIES)
     interface.Worker.current_device = staticmethod(lambda: 0)
-    interface.device = _Nothing
+    interface.device = streams.Context
     device_interface.get_registered_device_interfaces()
     for name in ("cuda", "cuda:0"):
         device_interface.register_interface_for_device(name, interface)

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernelmill.base.missing import KERNELBENCH
+from kernelmill.base.problem_layout import KERNELBENCH
 from kernelmill.base.task_rules import MARKS
 from kernelmill.base.terminal import plain, say, tell
 from kernelmill.base.whole_file import encoded, write_whole

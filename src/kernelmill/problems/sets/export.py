@@ -11,7 +11,7 @@ import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kernelmill.base.missing import KERNELBENCH
+from kernelmill.base.problem_layout import KERNELBENCH
 from kernelmill.base.task_rules import MARKS, Mark, rules
 from kernelmill.base.whole_file import encoded, write_whole
 from kernelmill.errors import ConfigError, OutputError

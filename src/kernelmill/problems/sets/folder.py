@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from kernelmill import __version__
-from kernelmill.base.missing import maker_of
+from kernelmill.base.problem_layout import maker_of
 from kernelmill.base.whole_file import encoded, write_whole
 from kernelmill.errors import OutputError, SourceError
 from kernelmill.problems.benchmark_rows import SET_RECORD

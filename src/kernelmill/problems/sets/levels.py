@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kernelmill.base.missing import IMPORT
+from kernelmill.base.problem_layout import IMPORT
 from kernelmill.errors import ConfigError, SourceError
 
 PREFIX = "kernel_bench_triton"

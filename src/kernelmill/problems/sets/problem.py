@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from kernelmill.base.missing import KERNELBENCH
+from kernelmill.base.problem_layout import KERNELBENCH
 from kernelmill.base.rows import Info, Label, RowReader
 from kernelmill.errors import BadRow, SourceError
 from kernelmill.evaluate.task.offline_models import imports_transformers

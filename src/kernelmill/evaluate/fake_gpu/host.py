@@ -10,18 +10,18 @@ function mode sees, and tensors without elements, which have no memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils import _device
+
+from kernelmill.torch_calls.tensors import tensors_in
 
 _MARK = "_kernelmill_host"
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _storage = torch.Tensor.untyped_storage
 _clone = torch.Tensor.clone
 _from_numpy = torch.from_numpy
-_DEPTH = 4
 
 # Functions that reject tensors on two devices. Others accept them (copy_, indexing by a host tensor, lengths
 # of sequences).
@@ -72,17 +72,6 @@ def mark(tensor: Any, host: bool) -> None:
             delattr(storage, _MARK)
 
 
-def tensors(value: Any, depth: int = 0) -> Iterator[Any]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)) and depth < _DEPTH:
-        for item in value:
-            yield from tensors(item, depth + 1)
-    elif isinstance(value, dict) and depth < _DEPTH:
-        for item in value.values():
-            yield from tensors(item, depth + 1)
-
-
 def moved(tensor: Any, result: Any, host: bool) -> Any:
     """The result of moving `tensor`: `result`, with its own memory if the tensor was elsewhere."""
     if is_host(tensor) == host or not _has_memory(result):
@@ -123,7 +112,7 @@ def settle(given: list[Any], device: Any, result: Any) -> Any:
     """
     if not given:
         if wants_host(device):
-            for tensor in tensors(result):
+            for tensor in tensors_in(result):
                 mark(tensor, True)
         return result
     if device is not None and isinstance(result, torch.Tensor):
@@ -132,7 +121,7 @@ def settle(given: list[Any], device: Any, result: Any) -> Any:
             return moved(shared, result, wants_host(device))
         mark(result, wants_host(device))
     elif all(is_host(tensor) for tensor in given):
-        for tensor in tensors(result):
+        for tensor in tensors_in(result):
             mark(tensor, True)
     return result
 

@@ -1,14 +1,28 @@
-"""The kind of work that an ATen operation does. Imports torch, so it is for the traced process only."""
+"""The kind of work that an ATen operation does. Importing this module does not import torch."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
-import torch
-
-if TYPE_CHECKING:  # the evaluator, which has torch and little else, imports this module
-    from kernelmill.problems.facts import OpKind
+OpKind = Literal[
+    "view",  # the same memory with another shape or strides
+    "copy",  # data moved or repeated without computing: cat, pad, clone, a dtype change
+    "elementwise",
+    "reduction",  # including losses
+    "normalization",
+    "softmax",
+    "matmul",
+    "convolution",
+    "pooling",
+    "attention",
+    "recurrent",
+    "gather",  # reads or writes at computed indices: embedding, index, scatter, interpolation
+    "scan_sort",
+    "random",
+    "creation",
+    "other",
+]
 
 # The first matching pattern decides. Names have no namespace and no trailing underscore of in-place
 # operations.
@@ -49,6 +63,8 @@ def kind_of(func: Any) -> OpKind:
 
 def _classify(func: Any) -> OpKind:
     """Classify by torch's tags where they are reliable, else by name."""
+    import torch
+
     full = func._schema.name.partition("::")[2]
     name, tags = full.rstrip("_"), set(func.tags)
     if func.is_view:

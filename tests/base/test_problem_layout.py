@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernelmill.base.missing import maker_of
+from kernelmill.base.problem_layout import maker_of
 from kernelmill.testing.fake_hub import FakeHub
 from tests.conftest import ROOT, evals_row, write_rows
 

@@ -9,25 +9,30 @@ import triton.runtime
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
-from kernelmill.evaluate.interpreter import streams
-from kernelmill.evaluate.interpreter.autotune import bench
+from kernelmill.evaluate.fake_gpu import streams
+from kernelmill.evaluate.fake_gpu.device import ARCH, CAPABILITY, TRITON_PROPERTIES
 
-CAPABILITY = (9, 0)
-PROPERTIES = {
-    "max_shared_mem": 232_448,
-    "max_num_regs": 65_536,
-    "multiprocessor_count": 132,
-    "warpSize": 32,
-    "sm_clock_rate": 1_980_000,
-    "mem_clock_rate": 2_619_000,
-    "mem_bus_width": 5_120,
-}
+TARGET = GPUTarget("cuda", ARCH, 32)
+
+
+def bench(
+    fn: Any,
+    *args: Any,
+    quantiles: Any = None,
+    return_mode: str = "mean",
+    **kwargs: Any,
+) -> Any:
+    """Replace do_bench: one call, one millisecond."""
+    fn()
+    if quantiles is not None:
+        return [1.0] * len(quantiles) if len(quantiles) > 1 else 1.0
+    return [1.0] if return_mode == "all" else 1.0
 
 
 class _Utils:
     @staticmethod
     def get_device_properties(device: int = 0) -> dict[str, int]:
-        return dict(PROPERTIES)
+        return dict(TRITON_PROPERTIES)
 
 
 class Driver(DriverBase):  # type: ignore[misc]
@@ -42,7 +47,7 @@ class Driver(DriverBase):  # type: ignore[misc]
         return ty
 
     def get_current_target(self) -> Any:
-        return GPUTarget("cuda", 90, 32)
+        return TARGET
 
     def get_current_device(self) -> int:
         return 0

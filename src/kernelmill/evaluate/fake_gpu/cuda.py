@@ -12,38 +12,19 @@ import importlib.abc
 import importlib.machinery
 import sys
 import warnings
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
-from kernelmill.evaluate.interpreter import host, streams
-from kernelmill.evaluate.interpreter.driver import CAPABILITY, PROPERTIES
-from kernelmill.evaluate.interpreter.unsupported import Unsupported
+from kernelmill.evaluate.fake_gpu import host, streams
+from kernelmill.evaluate.fake_gpu.device import ANSWERS, MEMORY, PROPERTIES, always, new_class
+from kernelmill.evaluate.interpreter_gaps import Unsupported
+from kernelmill.torch_calls.tensors import tensors_in
 
 DEVICE = streams.Stream.device
 _CPU = torch.device("cpu")
-_MEMORY = 80 << 30
-_PROPERTIES = SimpleNamespace(
-    name="NVIDIA H100 80GB HBM3",
-    major=CAPABILITY[0],
-    minor=CAPABILITY[1],
-    multi_processor_count=PROPERTIES["multiprocessor_count"],
-    total_memory=_MEMORY,
-    warp_size=32,
-    max_threads_per_multi_processor=2048,
-    max_threads_per_block=1024,
-    regs_per_multiprocessor=65_536,
-    shared_memory_per_block=49_152,
-    shared_memory_per_block_optin=PROPERTIES["max_shared_mem"],
-    shared_memory_per_multiprocessor=233_472,
-    L2_cache_size=50 << 20,
-    is_integrated=0,
-    is_multi_gpu_board=0,
-    gcnArchName="",
-)
 
 
 def _to_cpu(device: Any) -> Any:
@@ -120,7 +101,7 @@ class CudaOnCpu(TorchFunctionMode):  # type: ignore[misc]
             kwargs = {**kwargs, "device": _to_cpu(wanted)}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
-        given = [*host.tensors(args), *host.tensors(kwargs)]
+        given = tensors_in((args, kwargs))
         host.check(func, given)
         before, self.inside = self.inside, True
         try:
@@ -138,47 +119,25 @@ class _Graph:
         raise Unsupported("cuda graph")
 
 
-def _always(value: Any) -> Any:
-    """Return a new function each time.
-
-    `torch._dynamo` maps torch's functions to rules and rejects one that it sees twice.
-    """
-    return lambda *args, **kwargs: value
-
-
-def _kind(base: type) -> type:
-    """Return a new class each time, for the same reason."""
-    return type(base.__name__, (base,), {})
-
-
 _ATTRIBUTES: dict[str, Any] = {
-    "is_available": _always(True),
-    "is_initialized": _always(True),
-    "is_bf16_supported": _always(True),
-    "is_tf32_supported": _always(True),
-    "is_current_stream_capturing": _always(False),
-    "device_count": _always(1),
-    "current_device": _always(0),
-    "get_device_name": _always(_PROPERTIES.name),
-    "get_device_capability": _always(CAPABILITY),
-    "get_device_properties": _always(_PROPERTIES),
-    "get_arch_list": _always(["sm_80", "sm_90"]),
+    **ANSWERS,
+    "is_tf32_supported": always(True),
+    "is_current_stream_capturing": always(False),
+    "get_device_name": always(PROPERTIES.name),
+    "get_arch_list": always(["sm_80", "sm_90"]),
     "current_stream": lambda *args: streams.current(),
-    "default_stream": _always(streams.DEFAULT),
-    "mem_get_info": _always((_MEMORY, _MEMORY)),
-    "device": _kind(streams.Context),
-    "device_of": _kind(streams.Context),
-    "_DeviceGuard": _kind(streams.Context),
+    "default_stream": always(streams.DEFAULT),
+    "mem_get_info": always((MEMORY, MEMORY)),
+    "device_of": new_class(streams.Context),
     "stream": lambda stream: streams.StreamContext(stream),
     "StreamContext": streams.StreamContext,
     "set_stream": lambda stream: streams.set_current(stream),
-    "synchronize": lambda device=None: streams.synchronize(),
     "Stream": streams.Stream,
     "ExternalStream": streams.ExternalStream,
     "Event": streams.Event,
     "CUDAGraph": _Graph,
-    "graph": _kind(_Graph),
-    "make_graphed_callables": _kind(_Graph),
+    "graph": new_class(_Graph),
+    "make_graphed_callables": new_class(_Graph),
     # torch.manual_seed calls these. The only generator, the CPU's, is then seeded already.
     "manual_seed": torch.default_generator.manual_seed,
     "manual_seed_all": torch.default_generator.manual_seed,
@@ -188,8 +147,6 @@ _ATTRIBUTES: dict[str, Any] = {
 _NOTHING = (
     "empty_cache",
     "init",
-    "_lazy_init",
-    "set_device",
     "ipc_collect",
     "reset_peak_memory_stats",
     "reset_max_memory_allocated",
@@ -274,21 +231,21 @@ def install() -> None:
     for name, value in _ATTRIBUTES.items():
         setattr(torch.cuda, name, value)
     for name in _NOTHING:
-        setattr(torch.cuda, name, _always(None))
+        setattr(torch.cuda, name, always(None))
     for name in _ZERO:
-        setattr(torch.cuda, name, _always(0))
+        setattr(torch.cuda, name, always(0))
     for name in ("range_push", "range_pop", "mark"):
-        setattr(torch.cuda.nvtx, name, _always(None))
-    torch.cuda.nvtx.range = _kind(streams.Context)
+        setattr(torch.cuda.nvtx, name, always(None))
+    torch.cuda.nvtx.range = new_class(streams.Context)
     torch.from_numpy = host.from_numpy
     torch.version.cuda = "12.8"
     torch.amp.autocast_mode.autocast.__init__ = _autocast(torch.amp.autocast_mode.autocast.__init__)
     DeviceContext.__torch_function__ = _default_device
     torch._C._cuda_getCurrentRawStream = lambda *args: streams.current().cuda_stream
     torch._C._dynamo.guards._empty_strided_cuda = _empty_strided
-    torch.accelerator.is_available = _always(True)
-    torch.accelerator.current_accelerator = _always(torch.device("cuda"))
-    torch.accelerator.current_device_index = _always(0)
+    torch.accelerator.is_available = always(True)
+    torch.accelerator.current_accelerator = always(torch.device("cuda"))
+    torch.accelerator.current_device_index = always(0)
     torch.accelerator.synchronize = lambda device=None: streams.synchronize()
     warnings.filterwarnings("ignore", message="tl.make_block_ptr is deprecated")
     # Poison needs deterministic mode; what that mode would warn about is not the candidate's fault.

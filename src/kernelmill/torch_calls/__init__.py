@@ -1,0 +1,9 @@
+"""What everything that watches torch's calls shares. Imports only the standard library and torch.
+
+    tensors     the tensors inside nested values
+    recorder    recorders of operations: FLOPs, and calls that count as one operation
+    op_kinds    the kind of an ATen operation; importable without torch
+
+A dispatch or function mode belongs to the package that uses what it sees. It takes its rules from here, so
+that an operation counts the same everywhere.
+"""
