@@ -48,9 +48,11 @@ class Command(NamedTuple):
     run: str
     """`module:function`, imported only when the command is called."""
     settings: str = ""
-    """`module:class` of a stage's settings; flags and the keys of its table in a config come from it."""
+    """`module:class` of its settings; flags and the keys of its table in a config come from it."""
     load: str = ""
     """`module:function` that loads a stage's settings, if its config file also accepts other projects' keys."""
+    subcommands: tuple[Command, ...] = ()
+    """Commands within this one, each with its settings and its function."""
 
 
 STAGES = [
@@ -99,6 +101,7 @@ TOOLS = [
         "a config",
         "outputs/run.json",
         "kernelmill.pipeline.command:main",
+        "kernelmill.pipeline.command:RunFlags",
     ),
     Command(
         "evaluate",
@@ -127,6 +130,7 @@ TOOLS = [
         "problem files",
         "a report",
         "kernelmill.evaluate.admit.command:main",
+        "kernelmill.evaluate.admit.command:AdmitSettings",
     ),
     Command(
         "verify-kernelbook",
