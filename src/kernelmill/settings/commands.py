@@ -22,8 +22,6 @@ from kernelmill.settings.registry import referenced
 
 def run_tool(name: str, arguments: list[str]) -> int:
     """Run a tool with the arguments that follow its name. Returns the exit code. Raises `MillError`."""
-    if not COMMANDS[name].settings:
-        return int(referenced(COMMANDS[name].run)(arguments))
     command, settings = parse_tool(name, arguments)
     code: int = referenced(command.run)(settings)
     return code
