@@ -155,15 +155,20 @@ def _read_as(field: _Field) -> dict[str, Any]:
     if kind is bool:
         return {"action": "store_true" if field.annotation is bool else argparse.BooleanOptionalAction}
     how: dict[str, Any] = {"default": None if required else default}
-    if parse := extra.get("parse") or (at_least(extra["least"]) if extra.get("least") is not None else None):
-        how["type"] = parse
+    several, choices = get_origin(field.annotation) is tuple, field.words
+    if extra.get("parse"):
+        # What it makes of the text may be several values, or a word that cannot be written.
+        how["type"], several, choices = extra["parse"], False, []
+    elif extra.get("least") is not None:
+        how["type"] = at_least(extra["least"])
     elif kind in (int, float, Path):
         how["type"] = kind
-    several = get_origin(field.annotation) is tuple and not extra.get("parse")
     if extra.get("positional"):
         nargs = ("+" if required else "*") if several else None if required else "?"
         return {**how, "nargs": nargs}
-    if choices := extra["choices"]() if extra["choices"] else field.words:
+    if extra["choices"]:
+        choices = list(extra["choices"]())
+    if choices:
         return {**how, "choices": choices, "metavar": extra["metavar"]}
     if several:
         how |= {"action": "append", "default": list(default)}
