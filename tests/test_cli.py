@@ -402,7 +402,7 @@ def test_compare_tells_what_is_owed(tmp_path: Path, mill: Mill) -> None:
 
 
 def test_doctor_names_the_extras_whole(mill: Mill) -> None:
-    code = "import sys; sys.modules['rensa'] = None\nfrom kernelmill import doctor\ndoctor.importlib.util.find_spec = lambda name: None\ndoctor.main([])"
+    code = "import sys; sys.modules['rensa'] = None\nfrom kernelmill import doctor\ndoctor.importlib.util.find_spec = lambda name: None\ndoctor.main(doctor.DoctorSettings())"
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"}
     ).stdout

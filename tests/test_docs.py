@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
@@ -14,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from kernelmill.cli import stage_parser
 from kernelmill.flow import COMMANDS
-from kernelmill.pipeline.command import parser as run_parser
+from kernelmill.settings.commands import parser_of
 from kernelmill.settings.fields import BASE
 from kernelmill.settings.registry import stage_classes
 from kernelmill.testing.fake_endpoint import FakeEndpoint
@@ -63,17 +63,39 @@ def test_every_command_of_a_page_runs_in_the_order_it_stands(
             assert done.returncode == 0, f"{page.name}: {line}\n{done.stderr}"
 
 
-@pytest.mark.parametrize("stage", [*stage_classes(), "run"])
-def test_the_option_list_in_the_docs_is_the_programs_own(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+HELP = re.compile(r"<!-- help: ([\w-]+) -->\n.*?<!-- /help -->", re.DOTALL)
+PAGE_OF = {name: page for page in PAGES for name in HELP.findall(page.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize("name", PAGE_OF)
+def test_the_option_list_in_the_docs_is_the_programs_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "110")
-    page = ROOT / "docs" / f"{stage}.md"
+    page = PAGE_OF[name]
     text = page.read_text(encoding="utf-8")
-    parser = run_parser() if stage == "run" else stage_parser(COMMANDS[stage], stage_classes()[stage])
-    block = f"<!-- help: {stage} -->\n```\n{parser.format_help()}```\n<!-- /help -->"
-    new = re.sub(rf"<!-- help: {stage} -->.*?<!-- /help -->", lambda _: block, text, flags=re.DOTALL)
+    parser = parser_of(COMMANDS[name])
+    words = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    parsers = [parser, *(inner for one in words for inner in one.choices.values())]
+    blocks = "\n\n".join(f"```\n{one.format_help()}```" for one in parsers)
+
+    def own(found: re.Match[str]) -> str:
+        return f"<!-- help: {name} -->\n{blocks}\n<!-- /help -->" if found[1] == name else found[0]
+
+    new = HELP.sub(own, text)
     if os.environ.get("UPDATE_DOCS"):
         page.write_text(new, encoding="utf-8")
-    assert page.read_text(encoding="utf-8") == new, "run UPDATE_DOCS=1 pytest tests/test_docs.py"
+    assert page.read_text(encoding="utf-8") == new, (
+        "run UPDATE_DOCS=1 pytest tests/test_docs.py -k option_list"
+    )
+
+
+def test_every_command_has_its_option_list_in_the_docs_and_a_stage_on_its_own_page() -> None:
+    assert COMMANDS.keys() - PAGE_OF == {
+        "bench-model",
+        "show",
+        "journal",
+        "doctor",
+    }
+    assert [name for name in (*stage_classes(), "run") if PAGE_OF[name].stem != name] == []
 
 
 def test_links_and_paths_in_the_pages_lead_somewhere() -> None:

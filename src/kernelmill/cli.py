@@ -5,24 +5,18 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from kernelmill import __version__
 from kernelmill.base.terminal import say
 from kernelmill.errors import ConfigError, MillError, disk_fault
 from kernelmill.flow import COMMANDS, STAGES, TOOLS, Command
-from kernelmill.settings.arguments import Parser, config_file, nearest
-from kernelmill.settings.registry import referenced, stage_classes
-
-if TYPE_CHECKING:
-    from kernelmill.settings.base import Settings
+from kernelmill.settings.arguments import config_file, nearest
+from kernelmill.settings.commands import parser_of, run_tool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,8 +70,7 @@ def _run(arguments: list[str]) -> int:
         raise ConfigError(f"unknown command {arguments[0]} ({nearest(arguments[0], COMMANDS)})")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing half-made stays behind
     if command in TOOLS:
-        code: int = referenced(command.run)(arguments[1:])
-        return code
+        return run_tool(command.name, arguments[1:])
     return _run_stage(command, arguments[1:])
 
 
@@ -85,83 +78,11 @@ def _run_stage(command: Command, arguments: list[str]) -> int:
     from kernelmill.stages.call import call_stage, stage_settings
 
     file, arguments = config_file(arguments)
-    flags = vars(stage_parser(command, stage_classes()[command.name]).parse_args(arguments))
+    flags = vars(parser_of(command).parse_args(arguments))
     if "sampling" in flags:
         flags["sampling"] = dict(flags["sampling"])
     call_stage(command, stage_settings(command.name, flags, file))
     return 0
-
-
-def stage_parser(command: Command, kind: type[Settings]) -> argparse.ArgumentParser:
-    """A parser with one flag a setting. What is not given is not in the result, so that it does not override a file."""
-    parser = Parser(
-        prog=f"kernelmill {command.name}",
-        description=f"{command.what[0].upper()}{command.what[1:]}.",
-        epilog="Settings also come from a config file (@ file.toml), .env and KERNELMILL_… variables; a flag wins.",
-        argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
-    )
-    for name, field in kind.model_fields.items():
-        if name == "source":
-            parser.add_argument(
-                "source",
-                nargs="?",
-                metavar="SOURCE",
-                help=f"{field.description}: file, folder or Hub dataset (default: {field.default})",
-            )
-            continue
-        if name == "sampling":
-            parser.add_argument(
-                "--sampling",
-                metavar="KEY=VALUE",
-                action="append",
-                type=_pair,
-                help="temperature, top_p, max_tokens, seed, …",
-            )
-            continue
-        if field.description is None:
-            continue
-        _add_flag(parser, name, field)
-    return parser
-
-
-def _add_flag(parser: argparse.ArgumentParser, name: str, field: Any) -> None:
-    extra = field.json_schema_extra or {}
-    # A further flag of several letters is an old spelling.
-    other, main = extra.get("flag"), f"--{name.replace('_', '-')}"
-    flags = [main] if not other else [main, other] if other.startswith("--") else [other, main]
-    several = get_origin(field.annotation) is tuple
-    default = ", ".join(field.default) if several else field.default
-    # Not `in (None, False, "")`: 0 == False, and a default of 0 is shown.
-    shown = "" if default is None or default is False or default == "" else f" (default: {default})"
-    text = f"{field.description}{shown}".replace("%", "%%")
-    if field.annotation is bool:
-        parser.add_argument(*flags, action=argparse.BooleanOptionalAction, help=text)
-        return
-    # A choice may also be left out: Literal[…] | None.
-    kinds = (field.annotation, *get_args(field.annotation))
-    words = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
-    metavar = "|".join(words) if words else extra.get("metavar") or _metavar(name, field.annotation)
-    bare = {} if extra.get("bare") is None else {"nargs": "?", "const": extra["bare"]}
-    parser.add_argument(
-        *flags, metavar=metavar, dest=name, help=text, action="append" if several else "store", **bare
-    )
-
-
-def _metavar(name: str, annotation: Any) -> str:
-    """What stands for a value in the help: what it is, where the type says it, else the last word of the setting's name."""
-    kinds = {annotation, *get_args(annotation)}
-    if Path in kinds:
-        return "FILE"
-    return "N" if int in kinds else name.split("_")[-1].upper()
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text}: expected KEY=VALUE, such as temperature=0.6")
-    return key, value
 
 
 def _overview() -> str:

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rich.console import Console
@@ -20,8 +21,8 @@ from kernelmill.errors import ConfigError
 from kernelmill.evaluate.interpreter_gaps import UNSUPPORTED
 from kernelmill.sandbox import what_is_missing
 from kernelmill.sandbox.gpu_vendors import VENDORS, vendor_here, visible_gpus
-from kernelmill.settings.arguments import Parser
 from kernelmill.settings.config import environment, secret
+from kernelmill.settings.options import ToolSettings, option
 from kernelmill.settings.providers import PROVIDERS
 from kernelmill.settings.registry import referenced
 from kernelmill.tokens.vocabulary import embedded_vocabulary_is_installed
@@ -45,10 +46,15 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-def main(arguments: list[str]) -> int:
-    parser = Parser(prog="kernelmill doctor", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    options = parser.parse_args(arguments)
+@dataclass(frozen=True, kw_only=True)
+class DoctorSettings(ToolSettings):
+    """`kernelmill doctor`: what this machine can do, and what to install or set for the rest."""
+
+    abbreviations = True
+    json: bool = option(False, "print JSON")
+
+
+def main(options: DoctorSettings) -> int:
     found = list(findings())
     if options.json:
         import msgspec

@@ -46,11 +46,14 @@ class Command(NamedTuple):
     reads: str
     writes: str
     run: str
-    """`module:function`, imported only when the command is called."""
+    """`module:function`, imported only when the command is called and given its settings. Of a tool, it returns
+    the exit code. Empty if there are subcommands."""
     settings: str = ""
-    """`module:class` of a stage's settings; flags and the keys of its table in a config come from it."""
+    """`module:class` of its settings; flags and the keys of its table in a config come from it."""
     load: str = ""
     """`module:function` that loads a stage's settings, if its config file also accepts other projects' keys."""
+    subcommands: tuple[Command, ...] = ()
+    """Commands within this one, each with its settings and its function."""
 
 
 STAGES = [
@@ -92,6 +95,39 @@ STAGES = [
 ]  # fmt: skip
 """Stages, in the usual order; `specs` and `lengths` are side branches."""
 
+_PROBLEMS = "kernelmill.problems.sets.command"
+PROBLEMS = (
+    Command(
+        "import", "problems from KernelBench or anywhere else into a folder, each checked once",
+        "KernelBench, problem files or rows", "a problem folder", f"{_PROBLEMS}:import_set", f"{_PROBLEMS}:ImportSettings",
+    ),
+    Command(
+        "list", "every problem of an imported set on a line",
+        "a problem folder", "", f"{_PROBLEMS}:list_problems", f"{_PROBLEMS}:ListSettings",
+    ),
+    Command(
+        "show", "one problem: inputs, operations, what the checks found, source",
+        "a problem folder", "", f"{_PROBLEMS}:show", f"{_PROBLEMS}:ShowSettings",
+    ),
+    Command(
+        "stats", "an imported set by level, operators, sizes and dtypes",
+        "a problem folder", "", f"{_PROBLEMS}:stats", f"{_PROBLEMS}:StatsSettings",
+    ),
+    Command(
+        "export", "an imported set as prompts for RL trainers",
+        "a problem folder", "RL prompts", f"{_PROBLEMS}:export_prompts", f"{_PROBLEMS}:ExportSettings",
+    ),
+    Command(
+        "merge", "level files as one file, shuffled or in an order",
+        "level files", "RL prompts", f"{_PROBLEMS}:merge", f"{_PROBLEMS}:MergeSettings",
+    ),
+    Command(
+        "verify", "whether a merged file is what its level files make it",
+        "level files", "", f"{_PROBLEMS}:verify_files", f"{_PROBLEMS}:VerifySettings",
+    ),
+)  # fmt: skip
+"""The subcommands of `problems`."""
+
 TOOLS = [
     Command(
         "run",
@@ -99,6 +135,7 @@ TOOLS = [
         "a config",
         "outputs/run.json",
         "kernelmill.pipeline.command:main",
+        "kernelmill.pipeline.command:RunFlags",
     ),
     Command(
         "evaluate",
@@ -106,6 +143,7 @@ TOOLS = [
         "pairs of a reference and a candidate",
         "verdicts",
         "kernelmill.evaluate.command:main",
+        "kernelmill.evaluate.command:EvaluateSettings",
     ),
     Command(
         "serve",
@@ -113,6 +151,7 @@ TOOLS = [
         "requests",
         "verdicts",
         "kernelmill.serve.command:main",
+        "kernelmill.serve.command:ServeSettings",
     ),
     Command(
         "rescore",
@@ -120,6 +159,7 @@ TOOLS = [
         "verdicts",
         "verdicts",
         "kernelmill.evaluate.score.rescore:main",
+        "kernelmill.evaluate.score.rescore:RescoreSettings",
     ),
     Command(
         "admit",
@@ -127,6 +167,7 @@ TOOLS = [
         "problem files",
         "a report",
         "kernelmill.evaluate.admit.command:main",
+        "kernelmill.evaluate.admit.command:AdmitSettings",
     ),
     Command(
         "verify-kernelbook",
@@ -134,6 +175,7 @@ TOOLS = [
         "KernelBook rows",
         "the rows with their verdicts",
         "kernelmill.benchmarks.kernelbook.command:main",
+        "kernelmill.benchmarks.kernelbook.command:VerifySettings",
     ),
     Command(
         "bench-model",
@@ -141,13 +183,16 @@ TOOLS = [
         "KernelBench",
         "results by level, eval_results.json",
         "kernelmill.benchmarks.kernelbench.command:main",
+        "kernelmill.benchmarks.kernelbench.command:BenchSettings",
     ),
     Command(
         "problems",
         "bring problem sets in, and make, merge and verify RL prompts",
         "KernelBench, problem files or rows, level files",
         "problem folders, RL prompts",
-        "kernelmill.problems.sets.command:main",
+        "",
+        f"{_PROBLEMS}:ProblemsSettings",
+        subcommands=PROBLEMS,
     ),
     Command(
         "decompose",
@@ -155,6 +200,7 @@ TOOLS = [
         "problem files",
         "a folder a model",
         "kernelmill.decompose.command:main",
+        "kernelmill.decompose.command:DecomposeSettings",
     ),
     Command(
         "prove",
@@ -162,6 +208,7 @@ TOOLS = [
         "folders of decomposed models",
         "verification results beside them",
         "kernelmill.decompose.prove.command:main",
+        "kernelmill.decompose.prove.command:ProveSettings",
     ),
     Command(
         "collect",
@@ -169,14 +216,23 @@ TOOLS = [
         "folders of decomposed models",
         "a folder of problems",
         "kernelmill.decompose.collect:main",
+        "kernelmill.decompose.collect:CollectSettings",
     ),
-    Command("show", "look at rows of any source", "any rows", "", "kernelmill.stages.show:main"),
+    Command(
+        "show",
+        "look at rows of any source",
+        "any rows",
+        "",
+        "kernelmill.stages.show:main",
+        "kernelmill.stages.show:ShowSettings",
+    ),
     Command(
         "journal",
         "list, total or export what was paid for",
         "journals",
         "JSONL",
         "kernelmill.llm.command:main",
+        "kernelmill.llm.command:JournalSettings",
     ),
     Command(
         "doctor",
@@ -184,6 +240,7 @@ TOOLS = [
         "",
         "",
         "kernelmill.doctor:main",
+        "kernelmill.doctor:DoctorSettings",
     ),
 ]
 

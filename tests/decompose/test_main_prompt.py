@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from kernelmill.base.resources import bundled
-from kernelmill.decompose import command
 from kernelmill.decompose.model_folder import read_tree
-from kernelmill.decompose.prove import command as prove_command
+from kernelmill.flow import COMMANDS
+from kernelmill.settings.commands import parser_of
 
 Mill = Callable[..., subprocess.CompletedProcess[str]]
 PROMPT = bundled("prompts/MAIN_PROMPT.md").read_text(encoding="utf-8")
@@ -40,7 +40,7 @@ def test_the_folder_of_the_example_passes_the_proof(tmp_path: Path, mill: Mill) 
 
 
 def test_every_command_and_option_of_the_prompt_exists() -> None:
-    parsers = {"decompose": command.parser(), "prove": prove_command.parser()}
+    parsers = {name: parser_of(COMMANDS[name]) for name in ("decompose", "prove")}
     lines = re.findall(r"^kernelmill (.+)$", PROMPT, re.MULTILINE)
     assert len(lines) >= 3
     for line in lines:

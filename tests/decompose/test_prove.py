@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.cli import main as kernelmill
-from kernelmill.decompose.prove import command as prove_command
 from kernelmill.decompose.prove import prover as prove_module
 from kernelmill.decompose.prove.child_rules import child_violations
 from kernelmill.decompose.prove.parent_rules import Parent
@@ -709,7 +708,7 @@ def test_the_command_proves_what_is_below_a_folder_and_fails_with_it(
 ) -> None:
     write_tree(tmp_path / "level3/1_good")
     edit(write_tree(tmp_path / "level3/2_bad"), ACT, "0.01", "0.02")
-    assert prove_command.main([str(tmp_path)]) == 1
+    assert kernelmill(["prove", str(tmp_path)]) == 1
     out = capsys.readouterr().out
     assert "1 of 2 proven, 1 failed" in out
     assert "FAIL 2_bad: steps/step_2_conv_norm_act: eval mode" in out

@@ -473,8 +473,8 @@ def test_memory_does_not_grow_with_the_number_of_rows() -> None:
             for n in range(rows):
                 file.write(json.dumps(pair(n, f"# {n} {'x' * 12_000}")) + "\n")
         code = (
-            "import sys, resource; from kernelmill.evaluate.command import main\n"
-            "main(sys.argv[1:]); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+            "import sys, resource; from kernelmill.settings.commands import run_tool\n"
+            "run_tool('evaluate', sys.argv[1:]); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )
         line = [sys.executable, "-c", code, "pairs.jsonl", "--tier", "static", "-o", f"{rows}.jsonl"]
         done = subprocess.run(line, check=True, capture_output=True, text=True)

@@ -11,8 +11,8 @@ import pytest
 
 from kernelmill.base.terminal import plain
 from kernelmill.errors import ConfigError, MillError, OutputError, SourceError
-from kernelmill.llm import command as inspect
 from kernelmill.llm.journal import Call, Journal
+from kernelmill.settings.commands import run_tool
 from tests.conftest import read_rows
 
 ANSWER = json.dumps(
@@ -46,15 +46,15 @@ def journal(tmp_path: Path) -> Path:
 
 
 def test_a_file_without_an_action_is_totalled(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspect.main([str(journal)]) == 0
+    assert run_tool("journal", [str(journal)]) == 0
     assert "$0.50" in capsys.readouterr().out
-    assert inspect.main(["totals", str(journal), str(journal)]) == 0
+    assert run_tool("journal", ["totals", str(journal), str(journal)]) == 0
     assert capsys.readouterr().out.count("$0.50") == 2
 
 
 def test_options_may_stand_anywhere(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for line in (["list", str(journal), "--last", "1"], ["--last", "1", "list", str(journal)], ["list", "--last", "1", str(journal)]):  # fmt: skip
-        assert inspect.main(line) == 0
+        assert run_tool("journal", line) == 0
         assert "[stop] Rated by hand" in capsys.readouterr().out
 
 
@@ -69,13 +69,13 @@ def test_options_may_stand_anywhere(journal: Path, capsys: pytest.CaptureFixture
 )
 def test_a_wrong_command_line_is_one_line(line: list[str], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as caught:
-        inspect.main(line)
+        run_tool("journal", line)
     assert "\n" not in str(caught.value)
 
 
 def test_no_journal_here_is_said() -> None:
     with pytest.raises(SourceError, match="no journal here"):
-        inspect.main([])
+        run_tool("journal", [])
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_an_answer_that_cannot_be_read_is_shown_as_text(
 ) -> None:
     corrupt(journal, "response", response)
     text = response.decode("utf-8", "replace") if isinstance(response, bytes) else response
-    assert inspect.main(["list", str(journal)]) == 0
+    assert run_tool("journal", ["list", str(journal)]) == 0
     assert f"[no chat completion] {plain(text[:100])}" in capsys.readouterr().out
-    assert inspect.main(["export", str(journal), "-o", str(tmp_path / "calls.jsonl")]) == 0
+    assert run_tool("journal", ["export", str(journal), "-o", str(tmp_path / "calls.jsonl")]) == 0
     (call,) = read_rows(tmp_path / "calls.jsonl")
     assert call["request"] == {"q": 1}
     whole = response in ("[1]", '{"choices": []}')
@@ -105,7 +105,7 @@ def test_a_damaged_call_is_one_line(
     corrupt(journal, column, value)
     for action in ("list", "export"):
         with pytest.raises(SourceError, match="damaged") as caught:
-            inspect.main([action, str(journal)])
+            run_tool("journal", [action, str(journal)])
         assert "\n" not in str(caught.value)
     assert capsys.readouterr().out == ""
 
@@ -114,7 +114,7 @@ def test_a_time_that_no_calendar_has_is_no_traceback(
     journal: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corrupt(journal, "at", 1e300)
-    assert inspect.main(["list", str(journal)]) == 0
+    assert run_tool("journal", ["list", str(journal)]) == 0
     assert "at no known time" in capsys.readouterr().out
 
 
@@ -129,7 +129,7 @@ def test_a_foreign_file_is_one_line(tmp_path: Path, action: str, schema: str | N
             connection.execute(schema)
         connection.close()
     with pytest.raises(MillError, match=r"foreign\.sqlite"):
-        inspect.main([action, str(path)])
+        run_tool("journal", [action, str(path)])
 
 
 def test_an_export_never_overwrites_a_journal(journal: Path, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_an_export_never_overwrites_a_journal(journal: Path, tmp_path: Path) -> 
         "j.sqlite-wal",
     ):
         with pytest.raises(OutputError, match="name another file"):
-            inspect.main(["export", str(journal), "-o", output])
+            run_tool("journal", ["export", str(journal), "-o", output])
     assert (journal.read_bytes(), other.read_bytes()) == before
     assert not list(tmp_path.glob(".*.tmp"))
 
@@ -168,7 +168,7 @@ def test_an_export_that_cannot_be_written_is_one_line(
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=problem) as caught:
-        inspect.main(["export", str(journal), "-o", output])
+        run_tool("journal", ["export", str(journal), "-o", output])
     assert "\n" not in str(caught.value)
 
 
@@ -176,7 +176,7 @@ def test_an_export_that_fails_leaves_what_was_there(journal: Path, tmp_path: Pat
     (tmp_path / "calls.jsonl").write_text("precious\n")
     corrupt(journal, "seconds", "soon")
     with pytest.raises(SourceError):
-        inspect.main(["export", str(journal), "-o", "calls.jsonl"])
+        run_tool("journal", ["export", str(journal), "-o", "calls.jsonl"])
     assert (tmp_path / "calls.jsonl").read_text() == "precious\n"
     assert not list(tmp_path.glob(".*.tmp"))
 
@@ -184,6 +184,6 @@ def test_an_export_that_fails_leaves_what_was_there(journal: Path, tmp_path: Pat
 def test_an_export_is_one_line_a_call_however_the_server_wrote_it(
     journal: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert inspect.main(["export", str(journal)]) == 0
+    assert run_tool("journal", ["export", str(journal)]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["response"] == json.loads(ANSWER)

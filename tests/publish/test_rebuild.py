@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kernelmill.cli import main, stage_parser
+from kernelmill.cli import main
 from kernelmill.flow import COMMANDS
 from kernelmill.generate.synthesize.config_file import load_settings
-from kernelmill.generate.synthesize.settings import SynthesizeSettings
 from kernelmill.publish.rebuild import command_of
 from kernelmill.settings.arguments import config_file
+from kernelmill.settings.commands import parser_of
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.generate.synthesize.answers import PROSE, problem
 from tests.generate.synthesize.answers import manifest as read_manifest
@@ -41,7 +41,7 @@ def test_sets_of_problems_are_given_as_a_config_file_that_the_command_reads(
     assert words[:2] == ["kernelmill", "synthesize"]
     assert "--env" not in words
     file, rest = config_file(words[2:])
-    flags = vars(stage_parser(COMMANDS["synthesize"], SynthesizeSettings).parse_args(rest))
+    flags = vars(parser_of(COMMANDS["synthesize"]).parse_args(rest))
     flags["base_url"] = "http://127.0.0.1:9/v1"  # a private address is left out
     again, first = load_settings(flags, file), load_settings({}, tmp_path / "told.toml")
     assert again.sets() == first.sets()

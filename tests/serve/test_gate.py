@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
 import socket
 import subprocess
 import sys
@@ -19,11 +17,10 @@ from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.serve import gate
 from kernelmill.serve.app import make_app
-from kernelmill.serve.command import main, parser
 from kernelmill.serve.gate import Gate
 from kernelmill.serve.metrics import Metrics
 from kernelmill.serve.service import Judge, Service, trouble
-from tests.conftest import ROOT
+from kernelmill.settings.commands import run_tool
 
 
 class Inner:
@@ -209,7 +206,7 @@ def served(judge: Judge) -> Gate:
 )
 def test_what_cannot_be_served_is_refused_in_one_line(flags: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as error:
-        main(flags)
+        run_tool("serve", flags)
     assert "\n" not in str(error.value)
 
 
@@ -217,7 +214,7 @@ def test_a_port_that_is_taken_is_said() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1 port {port}"):
-            main(["--port", str(port)])
+            run_tool("serve", ["--port", str(port)])
 
 
 @pytest.mark.parametrize("name", ["fastapi", "prometheus_client"])
@@ -226,14 +223,3 @@ def test_without_the_extra_the_command_says_what_to_install(name: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert done.returncode == 2
     assert done.stderr == f"kernelmill: serve needs {name}: pip install 'kernelmill[serve,eval]'\n"
-
-
-def test_the_option_list_in_the_docs_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "110")
-    page = ROOT / "docs" / "serve.md"
-    text = page.read_text(encoding="utf-8")
-    block = f"<!-- help: serve -->\n```\n{parser().format_help()}```\n<!-- /help -->"
-    new = re.sub(r"<!-- help: serve -->.*?<!-- /help -->", lambda _: block, text, flags=re.DOTALL)
-    if os.environ.get("UPDATE_DOCS"):
-        page.write_text(new, encoding="utf-8")
-    assert page.read_text(encoding="utf-8") == new, "run UPDATE_DOCS=1 pytest tests/serve/test_gate.py"

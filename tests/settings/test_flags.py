@@ -16,6 +16,7 @@ from kernelmill.decompose.command import levels_of
 from kernelmill.errors import ConfigError
 from kernelmill.flow import COMMANDS
 from kernelmill.settings.arguments import Parser
+from kernelmill.settings.commands import parse_tool
 from kernelmill.stages.call import stage_settings
 from tests.conftest import evals_row, write_rows
 
@@ -193,16 +194,14 @@ def test_a_tool_takes_its_settings_from_a_table_of_its_own_and_flags_win(
 
 
 def test_words_of_a_tool_have_tables_within_its_own(tmp_path: Path) -> None:
-    from kernelmill.problems.sets.command import parser
-
     (tmp_path / "c.toml").write_text(
         '[problems.import]\nsource = "here"\nworkers = 3\nforce = true\n[problems.list]\nlevels = [1, 2]\n'
     )
-    given = parser().parse_args(["import", "@", str(tmp_path / "c.toml")])
+    _, given = parse_tool("problems", ["import", "@", str(tmp_path / "c.toml")])
     assert (given.source, given.workers, given.force) == ("here", 3, True)
-    assert parser().parse_args(["list", "@", str(tmp_path / "c.toml")]).levels == parser().parse_args(
-        ["list", "--levels", "1,2"]
-    ).levels  # fmt: skip
+    assert parse_tool("problems", ["list", "@", str(tmp_path / "c.toml")]) == parse_tool(
+        "problems", ["list", "--levels", "1,2"]
+    )
 
 
 def test_levels_of_parts_are_counted_as_in_a_problem_set_and_names_still_do() -> None:

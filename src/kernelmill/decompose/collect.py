@@ -10,7 +10,6 @@ where.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import hashlib
 import json
@@ -31,7 +30,7 @@ from kernelmill.decompose.model_folder import put_in_place, read_tree
 from kernelmill.decompose.prove.command import model_folders
 from kernelmill.decompose.write.tree_file import Node, TreeFile
 from kernelmill.errors import OutputError, SourceError
-from kernelmill.settings.arguments import Parser
+from kernelmill.settings.options import ToolSettings, argument, option
 
 RECORD = "collected.json"
 _OWN = ("run_tests",)
@@ -69,35 +68,22 @@ class Collected:
     """Number of models decomposed without files of a level (`--levels`)."""
 
 
-def parser() -> Parser:
-    made = Parser(
-        prog="kernelmill collect",
-        description="Collect the different kernels and fusions of decomposed models as one set of problems.",
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
-        allow_abbrev=False,
-    )
-    made.add_argument("sources", nargs="+", type=Path, metavar="OUT", help="results of kernelmill decompose")
-    made.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=Path("problems"),
-        metavar="FOLDER",
-        help="where the problems go (default: problems)",
-    )
-    made.add_argument(
-        "--levels",
-        type=levels_of,
-        default=("kernel", "fusion"),
+@dataclass(frozen=True, kw_only=True)
+class CollectSettings(ToolSettings):
+    """Collect the different kernels and fusions of decomposed models as one set of problems."""
+
+    sources: tuple[Path, ...] = argument("results of kernelmill decompose", "OUT")
+    output: Path = option(Path("problems"), "where the problems go", flag="-o", metavar="FOLDER")
+    levels: tuple[Level, ...] = option(
+        ("kernel", "fusion"),
+        f"{LEVELS_HELP}, that are collected (default: 1,2)",
+        parse=levels_of,
         metavar="1,2",
-        help=f"{LEVELS_HELP}, that are collected (default: 1,2)",
     )
-    return made
 
 
-def main(arguments: list[str]) -> int:
-    given = parser().parse_args(arguments)
-    target: Path = given.output
+def main(given: CollectSettings) -> int:
+    target = given.output
     if (
         target.exists()
         and not (target / RECORD).is_file()

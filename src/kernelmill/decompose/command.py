@@ -7,11 +7,12 @@ The exit code is 1 if a model could not be decomposed or its proof failed. Each 
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -27,108 +28,12 @@ from kernelmill.decompose.sources.hf import hf_source
 from kernelmill.decompose.sources.importable import keyword, module_source
 from kernelmill.decompose.sources.problem_files import ModelFile, model_files
 from kernelmill.decompose.write.picture import rich_tree
-from kernelmill.errors import SourceError
-from kernelmill.settings.arguments import Parser, at_least, processors
+from kernelmill.errors import ConfigError, SourceError
+from kernelmill.settings.options import ToolSettings, argument, option, processors, workers_option
 
-TIMEOUT = 300
-OUTPUT = Path("output")
 LEVELS_HELP = "levels of parts, " + ", ".join(f"{number} {level}" for number, level in enumerate(LEVELS, 1))
 _WIDE = 1000
 """Columns when the output is not a terminal: nothing is truncated there."""
-
-
-def parser() -> Parser:
-    made = Parser(
-        prog="kernelmill decompose",
-        description="Take models apart into layers, fusions and kernels, each a problem of its own, and prove that the parts are the whole.",
-        epilog="Exit codes: 0 all proven; 1 a model could not be decomposed or proven; 2 wrong usage.",
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
-        allow_abbrev=False,
-    )
-    made.add_argument(
-        "sources",
-        nargs="*",
-        type=Path,
-        metavar="FILE|DIR",
-        help="a .py file with a class Model, or a folder of them (or of level1/, level2/ …)",
-    )
-    made.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=OUTPUT,
-        metavar="FOLDER",
-        help=f"where the folders go, FOLDER/level3/NAME (default: {OUTPUT})",
-    )
-    made.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="models at a time (default: number of CPUs)"
-    )
-    made.add_argument(
-        "--timeout",
-        type=at_least(1),
-        default=TIMEOUT,
-        metavar="SECONDS",
-        help=f"seconds one model may take, and one claim of its proof (default: {TIMEOUT})",
-    )
-    made.add_argument(
-        "--levels",
-        type=levels_of,
-        default=LEVELS,
-        metavar="1,2",
-        help=f"{LEVELS_HELP}, whose files are kept; kernels always are (default: all)",
-    )
-    made.add_argument("--level", type=at_least(1), metavar="N", help="only models of this level")
-    made.add_argument(
-        "--start",
-        type=at_least(0),
-        default=0,
-        metavar="N",
-        help="the first model, counted from 0 (default: 0)",
-    )
-    made.add_argument(
-        "--limit",
-        "--count",
-        dest="count",
-        type=at_least(1),
-        metavar="N",
-        help="the first N models only, from --start on",
-    )
-    made.add_argument(
-        "--force", action="store_true", help="do again what an earlier run into FOLDER has done and proven"
-    )
-    made.add_argument(
-        "--module",
-        metavar="MODULE:CLASS",
-        help="a class to import, from this folder or from Python's packages",
-    )
-    made.add_argument(
-        "--init",
-        default="",
-        metavar="ARGUMENTS",
-        help="of --module: what its constructor gets, as Python literals: '(64, heads=8)'",
-    )
-    made.add_argument(
-        "--inputs",
-        default="",
-        metavar="INPUTS",
-        help="of --module: what goes in: 'x=float32[batch,seq,64], ids=int64[batch,seq]<1000'",
-    )
-    made.add_argument(
-        "--hf-config",
-        metavar="NAME",
-        help="a model of transformers by its type (bert, llama, vit), with random weights",
-    )
-    made.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="of --hf-config: a field of the configuration, such as num_hidden_layers=2 (may be repeated)",
-    )
-    made.add_argument(
-        "--graph", type=Path, metavar="FILE", help="write what the model calls as JSON, and do nothing else"
-    )
-    return made
 
 
 def levels_of(text: str) -> tuple[Level, ...]:
@@ -136,16 +41,63 @@ def levels_of(text: str) -> tuple[Level, ...]:
     numbers: dict[str, str] = {str(number): level for number, level in enumerate(LEVELS, 1)}
     asked = [numbers.get(word.strip(), word.strip()) for word in text.split(",")]
     if unknown := [word for word in asked if word not in LEVELS]:
-        raise argparse.ArgumentTypeError(f"invalid part level {unknown[0]!r}; expected {LEVELS_HELP}")
+        raise ArgumentTypeError(f"invalid part level {unknown[0]!r}; expected {LEVELS_HELP}")
     return tuple(level for level in LEVELS if level in asked)
 
 
-def main(arguments: list[str]) -> int:
+@dataclass(frozen=True, kw_only=True)
+class DecomposeSettings(ToolSettings):
+    """Take models apart into layers, fusions and kernels, each a problem of its own, and prove that the parts are
+    the whole."""
+
+    epilog = "Exit codes: 0 all proven; 1 a model could not be decomposed or proven; 2 wrong usage."
+    sources: tuple[Path, ...] = argument(
+        "a .py file with a class Model, or a folder of them (or of level1/, level2/ …)", "FILE|DIR", ()
+    )
+    output: Path = option(
+        Path("output"), "where the folders go, FOLDER/level3/NAME", flag="-o", metavar="FOLDER"
+    )
+    workers: int | None = workers_option("models")
+    timeout: int = option(
+        300, "seconds one model may take, and one claim of its proof", least=1, metavar="SECONDS"
+    )
+    levels: tuple[Level, ...] = option(
+        LEVELS,
+        f"{LEVELS_HELP}, whose files are kept; kernels always are (default: all)",
+        parse=levels_of,
+        metavar="1,2",
+    )
+    level: int | None = option(None, "only models of this level", least=1)
+    start: int = option(0, "the first model, counted from 0", least=0)
+    limit: int | None = option(None, "the first N models only, from --start on", flag="--count", least=1)
+    force: bool = option(False, "do again what an earlier run into FOLDER has done and proven")
+    module: str | None = option(
+        None, "a class to import, from this folder or from Python's packages", metavar="MODULE:CLASS"
+    )
+    init: str = option(
+        "",
+        "of --module: what its constructor gets, as Python literals: '(64, heads=8)'",
+        metavar="ARGUMENTS",
+    )
+    inputs: str = option(
+        "", "of --module: what goes in: 'x=float32[batch,seq,64], ids=int64[batch,seq]<1000'"
+    )
+    hf_config: str | None = option(
+        None, "a model of transformers by its type (bert, llama, vit), with random weights", metavar="NAME"
+    )
+    set: tuple[str, ...] = option(
+        (),
+        "of --hf-config: a field of the configuration, such as num_hidden_layers=2 (may be repeated)",
+        metavar="KEY=VALUE",
+    )
+    graph: Path | None = option(None, "write what the model calls as JSON, and do nothing else")
+
+
+def main(given: DecomposeSettings) -> int:
     """Run the command. Raises `MillError` if there is nothing to read or nothing can be written."""
-    given = parser().parse_args(arguments)
     require("decompose", "torch", "ruff", extra="eval")
     started = time.monotonic()
-    models = _asked(_models(given), given.level, given.start, given.count)
+    models = _asked(_models(given), given.level, given.start, given.limit)
     if given.graph is not None:
         return _graph(models, given.graph, float(given.timeout))
     number = 0
@@ -178,20 +130,24 @@ def show(tree: RichTree) -> None:
     console.print(tree)
 
 
-def _models(given: argparse.Namespace) -> list[ModelFile]:
+def _models(given: DecomposeSettings) -> list[ModelFile]:
     """The models to decompose: from files, or the single one named by --module or --hf-config."""
     ways = [bool(given.sources), given.module is not None, given.hf_config is not None]
     if sum(ways) != 1:
-        parser().error("name files or folders, or one of --module and --hf-config")
+        raise _misused("name files or folders, or one of --module and --hf-config")
     if given.module is None and (given.init or given.inputs):
-        parser().error("--init and --inputs belong to --module")
+        raise _misused("--init and --inputs belong to --module")
     if given.hf_config is None and given.set:
-        parser().error("--set belongs to --hf-config")
+        raise _misused("--set belongs to --hf-config")
     if given.module is not None:
         return [module_source(given.module, given.init, given.inputs, Path.cwd())]
     if given.hf_config is not None:
         return [hf_source(given.hf_config, dict(keyword(text) for text in given.set))]
     return model_files(given.sources)
+
+
+def _misused(why: str) -> ConfigError:
+    return ConfigError(f"{why} (see kernelmill decompose --help)")
 
 
 def _graph(models: list[ModelFile], file: Path, timeout: float) -> int:

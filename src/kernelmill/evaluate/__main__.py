@@ -8,7 +8,7 @@ import sys
 
 from kernelmill.base.terminal import say
 from kernelmill.errors import MillError
-from kernelmill.evaluate.command import main
+from kernelmill.settings.commands import run_tool
 
 
 def run() -> int:
@@ -17,7 +17,7 @@ def run() -> int:
             stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that clean-up runs
     try:
-        return main(sys.argv[1:])
+        return run_tool("evaluate", sys.argv[1:])
     except MillError as error:
         say(f"kernelmill: {' '.join(str(error).split())}")
         return error.exit_code

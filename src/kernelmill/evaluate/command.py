@@ -5,11 +5,12 @@ Also runs as `python -m kernelmill.evaluate` on a machine that has only Python, 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import math
+from argparse import ArgumentTypeError
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,98 +22,96 @@ from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.progress import watch
 from kernelmill.evaluate.score.rewards import REWARDS, find
 from kernelmill.evaluate.score.summary import render
-from kernelmill.evaluate.verdict import TIERS, Verdict, VerdictValue
+from kernelmill.evaluate.verdict import Tier, Verdict, VerdictValue
 from kernelmill.evaluate.verdict_journal import VerdictRow, encode
-from kernelmill.settings.arguments import Parser, at_least, processors
+from kernelmill.settings.options import (
+    Device,
+    ToolSettings,
+    argument,
+    device_option,
+    option,
+    processors,
+    workers_option,
+)
 
 NOT_DONE = 3
 """Exit code if rows of a file are still owed, or if there is a verdict that --fail-on names."""
 
 
-def parser() -> Parser:
-    made = Parser(
-        prog="kernelmill evaluate",
-        description="Say whether Triton candidates compute what their PyTorch references do, and how: "
-        "correct, incorrect, hack or inconclusive.",
-        epilog="Exit codes: 0 judged, whatever the verdict; 1 trouble; 2 wrong usage; 3 rows still owed (INFRA_ERROR: run again), "
-        "or a verdict that --fail-on names; 130 interrupted (run again to go on).",
-        allow_abbrev=False,
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
+def _numbers(text: str) -> tuple[int, ...]:
+    if not all(part.isascii() and part.isdigit() for part in text.split(",")):
+        raise ArgumentTypeError(f"{text}: expected numbers, such as 0,1")
+    return tuple(dict.fromkeys(int(part) for part in text.split(",")))
+
+
+def _truths(text: str) -> tuple[VerdictValue, ...]:
+    known: dict[str, VerdictValue] = {truth: truth for truth in get_args(VerdictValue)}
+    named = [part.strip() for part in text.split(",")]
+    if unknown := [part for part in named if part not in known]:
+        raise ArgumentTypeError(f"{unknown[0] or repr(text)}: expected some of {', '.join(known)}")
+    return tuple(dict.fromkeys(known[part] for part in named))
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < 1e6:
+        raise ArgumentTypeError(f"{text}: expected a number of seconds")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateSettings(ToolSettings):
+    """Say whether Triton candidates compute what their PyTorch references do, and how: correct, incorrect, hack
+    or inconclusive."""
+
+    epilog = (
+        "Exit codes: 0 judged, whatever the verdict; 1 trouble; 2 wrong usage; 3 rows still owed (INFRA_ERROR: run again), "
+        "or a verdict that --fail-on names; 130 interrupted (run again to go on)."
     )
-    made.add_argument(
-        "pairs",
-        nargs="?",
-        type=Path,
-        metavar="PAIRS.jsonl",
-        help="rows of id, reference, candidate, entry_point; may be .jsonl.gz",
+    pairs: Path | None = argument(
+        "rows of id, reference, candidate, entry_point; may be .jsonl.gz", "PAIRS.jsonl", None
     )
-    made.add_argument("--reference", type=Path, metavar="FILE", help="for one pair: the PyTorch module")
-    made.add_argument(
-        "--candidate",
-        type=Path,
-        metavar="FILE",
-        help="for one pair: the Triton code, or a completion that holds it",
+    reference: Path | None = option(None, "for one pair: the PyTorch module")
+    candidate: Path | None = option(None, "for one pair: the Triton code, or a completion that holds it")
+    output: Path | None = option(
+        None, "where the verdicts go (default: PAIRS.verdicts.jsonl; nowhere for one pair)", flag="-o"
     )
-    made.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="where the verdicts go (default: PAIRS.verdicts.jsonl; nowhere for one pair)",
-    )
-    made.add_argument(
-        "--json", action="store_true", help="print JSON: of one pair, the verdict's row and nothing else"
-    )
-    made.add_argument(
-        "--device",
-        choices=("cpu", "cuda", "auto"),
-        default="auto",
-        metavar="cpu|cuda|auto",
-        help="where candidates are judged (default: auto)",
-    )
-    made.add_argument(
-        "--devices", type=_numbers, default=(), metavar="0,1", help="GPUs to use (default: all)"
-    )
-    made.add_argument("--tier", choices=TIERS, help="how far to go (default: as far as the device allows)")
-    made.add_argument(
-        "--audit", action="store_true", help="run every check and record it, also after the first failure"
-    )
-    made.add_argument("--tf32", action="store_true", help="allow TF32 in float32 matrix products")
-    made.add_argument(
-        "--timeout",
-        type=_seconds,
-        default=Options.timeout,
+    json: bool = option(False, "print JSON: of one pair, the verdict's row and nothing else")
+    device: Device = device_option()
+    devices: tuple[int, ...] = option((), "GPUs to use (default: all)", parse=_numbers, metavar="0,1")
+    tier: Tier | None = option(None, "how far to go (default: as far as the device allows)")
+    audit: bool = option(False, "run every check and record it, also after the first failure")
+    tf32: bool = option(False, "allow TF32 in float32 matrix products")
+    timeout: float = option(
+        Options.timeout,
+        f"seconds one candidate may take in one tier; waiting does not count (default: {Options.timeout:g})",
+        parse=_seconds,
         metavar="SECONDS",
-        help=f"seconds one candidate may take in one tier; waiting does not count (default: {Options.timeout:g})",
     )
-    made.add_argument(
-        "--seed", type=at_least(0), metavar="N", help="fixed seed, to reproduce a verdict (default: random)"
+    seed: int | None = option(None, "fixed seed, to reproduce a verdict (default: random)", least=0)
+    entry_point: str | None = option(
+        None, "the reference's class, where a row does not name it", metavar="CLASS"
     )
-    made.add_argument(
-        "--entry-point", metavar="CLASS", help="the reference's class, where a row does not name it"
+    reward: str | None = option(
+        None, lambda: f"also as the column `reward`: {REWARDS.listed()}", metavar="NAME"
     )
-    made.add_argument("--reward", metavar="NAME", help=f"also as the column `reward`: {REWARDS.listed()}")
-    made.add_argument(
-        "--fail-on",
-        type=_truths,
-        default=(),
+    fail_on: tuple[VerdictValue, ...] = option(
+        (),
+        f"exit with {NOT_DONE} if there is one of these: {', '.join(get_args(VerdictValue))}, joined by commas; for CI",
+        parse=_truths,
         metavar="VERDICTS",
-        help=f"exit with {NOT_DONE} if there is one of these: {', '.join(get_args(VerdictValue))}, joined by commas; for CI",
     )
-    made.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="pairs at a time (default: number of CPUs)"
+    workers: int | None = workers_option("pairs")
+    limit: int | None = option(None, "the first N pairs only", least=1)
+    force: bool = option(
+        False, "throw away the verdicts that the output and its journal hold, and judge again"
     )
-    made.add_argument("--limit", type=at_least(1), metavar="N", help="the first N pairs only")
-    made.add_argument(
-        "--force",
-        action="store_true",
-        help="throw away the verdicts that the output and its journal hold, and judge again",
-    )
-    return made
 
 
-def main(arguments: list[str]) -> int:
-    given = parser().parse_args(arguments)
+def main(given: EvaluateSettings) -> int:
     if given.reward is not None:
         find(given.reward)
     if given.devices and (given.device == "cpu" or given.tier in ("static", "interpreter")):
@@ -129,10 +128,10 @@ def main(arguments: list[str]) -> int:
     )
     if given.pairs is None:
         return _one(given, options)
-    return _many(given, options)
+    return _many(given, given.pairs, options)
 
 
-def _one(given: argparse.Namespace, options: Options) -> int:
+def _one(given: EvaluateSettings, options: Options) -> int:
     if given.reference is None or given.candidate is None:
         raise ConfigError("name a file of pairs, or --reference FILE and --candidate FILE")
     for name in ("limit", "force", "workers"):
@@ -174,17 +173,17 @@ async def _judged(pair: Pair, options: Options, quiet: bool = False) -> Verdict:
             await asyncio.gather(*beside, return_exceptions=True)
 
 
-def _many(given: argparse.Namespace, options: Options) -> int:
+def _many(given: EvaluateSettings, pairs: Path, options: Options) -> int:
     if given.reference is not None or given.candidate is not None:
         raise ConfigError("name a file of pairs, or --reference and --candidate, not both")
     if given.json:
         raise ConfigError("--json is for one pair: the verdicts of a file are JSON already, in OUT")
-    output = given.output or given.pairs.with_name(f"{_stem(given.pairs)}.verdicts.jsonl")
+    output = given.output or pairs.with_name(f"{_stem(pairs)}.verdicts.jsonl")
     if output.suffix == ".gz":
         raise ConfigError(f"{output}: verdicts are written as plain .jsonl")
     workers = processors(given.workers)
     batch = PairBatch(
-        given.pairs, output, options, workers, given.reward, given.entry_point, given.limit, given.force
+        pairs, output, options, workers, given.reward, given.entry_point, given.limit, given.force
     )
     done = run(batch)
     print(render(done.summary))
@@ -254,27 +253,3 @@ def _read(path: Path) -> str:
 
 def _stem(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".jsonl")
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    if not all(part.isascii() and part.isdigit() for part in text.split(",")):
-        raise argparse.ArgumentTypeError(f"{text}: expected numbers, such as 0,1")
-    return tuple(dict.fromkeys(int(part) for part in text.split(",")))
-
-
-def _truths(text: str) -> tuple[VerdictValue, ...]:
-    known: dict[str, VerdictValue] = {truth: truth for truth in get_args(VerdictValue)}
-    named = [part.strip() for part in text.split(",")]
-    if unknown := [part for part in named if part not in known]:
-        raise argparse.ArgumentTypeError(f"{unknown[0] or repr(text)}: expected some of {', '.join(known)}")
-    return tuple(dict.fromkeys(known[part] for part in named))
-
-
-def _seconds(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0 < found < 1e6:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number of seconds")
-    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,35 +18,37 @@ from kernelmill.base.whole_file import replacing
 from kernelmill.errors import ConfigError, OutputError, SourceError
 from kernelmill.llm.client import read_reply
 from kernelmill.llm.journal import Call, JournalReader
-from kernelmill.settings.arguments import Parser, at_least
+from kernelmill.settings.arguments import Parser
+from kernelmill.settings.options import ToolSettings, argument, option
 
 _ACTIONS = ("list", "totals", "export")
 
 
-def main(arguments: list[str]) -> int:
+@dataclass(frozen=True, kw_only=True)
+class JournalSettings(ToolSettings):
+    """`kernelmill journal`: list, total and export what was paid for. Reads only, also while a run is going on."""
+
+    usage = "kernelmill journal [list|totals|export] [FILE …] [--last N] [-o FILE]"
+    abbreviations = True
+    what: tuple[str, ...] = argument(
+        "what to do (default: totals), then the journals (default: outputs/*.journal.sqlite)", "FILE", ()
+    )
+    last: int = option(20, "list: the newest N calls (default 20)", least=1)
+    output: Path | None = option(None, "export: JSONL to write (default: standard output)", flag="-o")
+
+    @classmethod
+    def load(cls, parser: Parser, arguments: list[str]) -> JournalSettings:
+        """Flags may stand between what to do and the journals."""
+        return cls.of(parser.parse_intermixed_args(arguments))
+
+
+def main(options: JournalSettings) -> int:
     """`kernelmill journal`: journals in; a list, totals or JSONL of their calls out."""
-    parser = Parser(
-        prog="kernelmill journal",
-        usage="kernelmill journal [list|totals|export] [FILE …] [--last N] [-o FILE]",
-        description=__doc__,
-    )
-    parser.add_argument(
-        "what",
-        nargs="*",
-        metavar="FILE",
-        help="what to do (default: totals), then the journals (default: outputs/*.journal.sqlite)",
-    )
-    parser.add_argument(
-        "--last", type=at_least(1), default=20, metavar="N", help="list: the newest N calls (default 20)"
-    )
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="export: JSONL to write (default: standard output)"
-    )
-    options = parser.parse_intermixed_args(arguments)
-    action = options.what.pop(0) if options.what and options.what[0] in _ACTIONS else "totals"
+    names = options.what
+    action, names = (names[0], names[1:]) if names and names[0] in _ACTIONS else ("totals", names)
     if options.output is not None and action != "export":
         raise ConfigError(f"-o is for export, and this is {action}: kernelmill journal export -o FILE")
-    journals = [Path(name) for name in options.what] or sorted(Path("outputs").glob("*.journal.sqlite"))
+    journals = [Path(name) for name in names] or sorted(Path("outputs").glob("*.journal.sqlite"))
     if not journals:
         raise SourceError("no journal here (outputs/*.journal.sqlite): name one")
     if action == "export":

@@ -10,11 +10,11 @@ Steps run one after the other. The first failure ends the run; the results of ea
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import shlex
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -32,11 +32,12 @@ from kernelmill.pipeline.run_report import Record, Step, now, read_record, show
 from kernelmill.publish.splits import ancestors
 from kernelmill.settings.arguments import Parser, config_file
 from kernelmill.settings.base import RowSettings, Settings
+from kernelmill.settings.commands import run_tool
 from kernelmill.settings.config import load, public, secret
 from kernelmill.settings.fields import PublishSettings, RunSettings
+from kernelmill.settings.options import ToolSettings, argument, option
 from kernelmill.settings.registry import stage_classes
 from kernelmill.stages.call import call_stage, stage_settings
-from kernelmill.stages.show import main as show_rows
 from kernelmill.store import Source, open_source
 from kernelmill.store.manifest import file_hash
 from kernelmill.store.output import beside, test_path
@@ -45,60 +46,56 @@ DEFAULT = "configs/offline.toml"
 FORMAT = 1
 
 
-def main(arguments: list[str]) -> int:
+@dataclass(frozen=True, kw_only=True)
+class RunFlags(ToolSettings):
+    """Run the stages that a config names, skipping what is done."""
+
+    abbreviations = True
+    file: Path | None = argument(f"TOML file (default: {DEFAULT})", "FILE", None)
+    from_: str | None = option(None, "begin with this step", metavar="STEP")
+    until: str | None = option(None, "end with this step", metavar="STEP")
+    only: str | None = option(None, "these steps and no others", metavar="STEP,STEP")
+    force: bool = option(False, "run steps even if nothing has changed")
+    dry_run: bool = option(False, "say which steps would run, and why, with their calls and cost; run none")
+    test_mode: bool = option(False, "first 5 rows only, beside the real outputs; nothing is published")
+    config: Path | None = None
+    """The file, where it was given as `@ FILE` or `--config FILE`."""
+
+    @classmethod
+    def load(cls, parser: Parser, arguments: list[str]) -> RunFlags:
+        """The config names the steps: its table `[run]` is `RunSettings`, not values of these flags."""
+        config, arguments = config_file(arguments)
+        return cls.of(parser.parse_args(arguments), config=config)
+
+
+def main(flags: RunFlags) -> int:
     """`kernelmill run`: a config in; the outputs of its stages and `run.json` out. Returns the exit code."""
-    file, arguments = config_file(arguments)
-    options = parser().parse_args(arguments)
-    if options.file is not None:
-        if file is not None:
-            raise ConfigError(f"two configs, {options.file} and {file}: name one")
-        file = options.file
+    if flags.file is not None and flags.config is not None:
+        raise ConfigError(f"two configs, {flags.file} and {flags.config}: name one")
+    file = flags.file or flags.config
     if file is None:
         file = bundled(DEFAULT)
         say(f"no config given: running {DEFAULT}, which needs no GPU, no key and no network")
     elif str(file) == DEFAULT and not file.exists():
         file = bundled(DEFAULT)
         say(f"{DEFAULT} is not in this folder: running the one that ships with kernelmill")
-    flags = {"test_mode": True} if options.test_mode else {}
-    settings = load("run", RunSettings, flags, file)
-    run = Run(settings, file, options)
-    return run.plan() if options.dry_run else run.run()
-
-
-def parser() -> argparse.ArgumentParser:
-    options = Parser(
-        prog="kernelmill run", description="Run the stages that a config names, skipping what is done."
-    )
-    options.add_argument("file", nargs="?", type=Path, metavar="FILE", help=f"TOML file (default: {DEFAULT})")
-    options.add_argument("--from", dest="first", metavar="STEP", help="begin with this step")
-    options.add_argument("--until", dest="last", metavar="STEP", help="end with this step")
-    options.add_argument("--only", metavar="STEP,STEP", help="these steps and no others")
-    options.add_argument("--force", action="store_true", help="run steps even if nothing has changed")
-    options.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="say which steps would run, and why, with their calls and cost; run none",
-    )
-    options.add_argument(
-        "--test-mode",
-        action="store_true",
-        help="first 5 rows only, beside the real outputs; nothing is published",
-    )
-    return options
+    settings = load("run", RunSettings, {"test_mode": True} if flags.test_mode else {}, file)
+    run = Run(settings, file, flags)
+    return run.plan() if flags.dry_run else run.run()
 
 
 class Run:
     """The steps of one config, and the record of the last run."""
 
-    def __init__(self, settings: RunSettings, file: Path, options: argparse.Namespace) -> None:
+    def __init__(self, settings: RunSettings, file: Path, flags: RunFlags) -> None:
         self._file = file
-        self._force = options.force
+        self._force = flags.force
         self._test = settings.test_mode
         self._path = settings.report.with_suffix(".test.json") if self._test else settings.report
         self._steps = _steps(settings, file)
         if self._test:
             _rewire(self._steps)
-        self._chosen = _chosen([name for name, _, _ in self._steps], options)
+        self._chosen = _chosen([name for name, _, _ in self._steps], flags)
         self._settings = settings
         self._record = Record(FORMAT, config=file.name, started=now())
         self._old = {step.name: step for step in read_record(self._path, FORMAT).steps}
@@ -133,7 +130,7 @@ class Run:
             whole = not self._test and len(self._chosen) == len(self._steps)
             if whole and self._settings.show and any(step.status == "done" for step in self._record.steps):
                 print("--- an example")
-                show_rows(shlex.split(self._settings.show))
+                run_tool("show", shlex.split(self._settings.show))
         finally:
             self._save()
             show(self._record, self._path, self._settings.next if whole else [])
@@ -232,20 +229,20 @@ def _rewire(steps: Steps) -> None:
             written[settings.output.resolve()] = str(test_path(settings.output))
 
 
-def _chosen(names: list[str], options: argparse.Namespace) -> set[str]:
-    """The steps to run, according to the options."""
-    only = [name.strip() for name in options.only.split(",")] if options.only is not None else []
-    for name in (*only, options.first, options.last):
+def _chosen(names: list[str], flags: RunFlags) -> set[str]:
+    """The steps to run, according to the flags."""
+    only = [name.strip() for name in flags.only.split(",")] if flags.only is not None else []
+    for name in (*only, flags.from_, flags.until):
         if name is not None and name not in names:
             raise ConfigError(f"there is no step {name} (there are: {', '.join(names)})")
     if only:
-        if options.first or options.last:
+        if flags.from_ or flags.until:
             raise ConfigError("--only names the steps, so --from and --until say nothing: leave them out")
         return set(only)
-    first = names.index(options.first) if options.first else 0
-    last = names.index(options.last) if options.last else len(names) - 1
+    first = names.index(flags.from_) if flags.from_ else 0
+    last = names.index(flags.until) if flags.until else len(names) - 1
     if last < first:
-        raise ConfigError(f"--from {options.first} comes after --until {options.last}")
+        raise ConfigError(f"--from {flags.from_} comes after --until {flags.until}")
     return set(names[first : last + 1])
 
 

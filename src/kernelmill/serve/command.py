@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import copy
@@ -13,6 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from types import FrameType
 
 from kernelmill.base.terminal import say
@@ -22,8 +22,8 @@ from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.score import rewards
 from kernelmill.evaluate.verdict import Verdict
 from kernelmill.sandbox import START_SECONDS
-from kernelmill.settings.arguments import Parser, add_device, add_workers, at_least
 from kernelmill.settings.config import secret
+from kernelmill.settings.options import Device, ToolSettings, device_option, option, workers_option
 
 try:
     import prometheus_client  # noqa: F401  `serve.metrics` needs it
@@ -42,55 +42,37 @@ GRACE_SECONDS = 3.0
 log = logging.getLogger("kernelmill.serve")
 
 
-def parser() -> Parser:
-    made = Parser(
-        prog="kernelmill serve",
-        description="Judge candidates behind HTTP, for trainers.",
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings(ToolSettings):
+    """Judge candidates behind HTTP, for trainers."""
+
+    abbreviations = True
+    host: str = option("127.0.0.1", "address to listen on", metavar="ADDRESS")
+    port: int = option(18188, "0: any that is free", least=0)
+    workers: int | None = workers_option("candidates")
+    queue: int = option(256, "queue length", least=1)
+    cache: int = option(1024, "verdicts remembered", least=0)
+    token_env: str | None = option(
+        None, "environment variable with the bearer token that callers must send", metavar="NAME"
     )
-    made.add_argument(
-        "--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)"
-    )
-    made.add_argument(
-        "--port", type=at_least(0), default=18188, metavar="N", help="0: any that is free (default: 18188)"
-    )
-    add_workers(made, "candidates")
-    made.add_argument(
-        "--queue", type=at_least(1), default=256, metavar="N", help="queue length (default: 256)"
-    )
-    made.add_argument(
-        "--cache", type=at_least(0), default=1024, metavar="N", help="verdicts remembered (default: 1024)"
-    )
-    made.add_argument(
-        "--token-env",
+    insecure: bool = option(False, "listen beyond this machine without a token")
+    device: Device = device_option()
+    reward: str = option(
+        "default",
+        lambda: f"reward returned in the `reward` field: {rewards.REWARDS.listed()}",
         metavar="NAME",
-        help="environment variable with the bearer token that callers must send",
     )
-    made.add_argument("--insecure", action="store_true", help="listen beyond this machine without a token")
-    add_device(made)
-    made.add_argument(
-        "--reward",
-        default="default",
-        metavar="NAME",
-        help=f"reward returned in the `reward` field: {rewards.REWARDS.listed()} (default: default)",
+    timeout: int = option(
+        60,
+        "seconds one candidate may take in one tier; a request may ask for less",
+        least=1,
+        metavar="SECONDS",
     )
-    made.add_argument(
-        "--timeout", type=at_least(1), default=60, metavar="SECONDS",
-        help="seconds one candidate may take in one tier; a request may ask for less (default: 60)",
-    )  # fmt: skip
-    made.add_argument(
-        "--max-bytes",
-        type=at_least(1),
-        default=16 << 20,
-        metavar="N",
-        help="maximum request body in bytes (default: 16777216)",
-    )
-    made.add_argument("--quiet", action="store_true", help="log only what went wrong, not every request")
-    return made
+    max_bytes: int = option(16 << 20, "maximum request body in bytes", least=1)
+    quiet: bool = option(False, "log only what went wrong, not every request")
 
 
-def main(arguments: list[str]) -> int:
-    flags = parser().parse_args(arguments)
+def main(flags: ServeSettings) -> int:
     rewards.find(flags.reward)
     token = _token(flags.token_env)
     timeout = float(flags.timeout)
@@ -102,9 +84,7 @@ def main(arguments: list[str]) -> int:
         return _serve(flags, evaluator, listening, token)
 
 
-def _serve(
-    flags: argparse.Namespace, evaluator: Evaluator, listening: socket.socket, token: str | None
-) -> int:
+def _serve(flags: ServeSettings, evaluator: Evaluator, listening: socket.socket, token: str | None) -> int:
     logging.basicConfig(
         stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -114,11 +113,6 @@ def check_tables(file: Path | str, content: Mapping[str, Any], more: Iterable[st
             raise ConfigError(f"{file}: {name} must be a table ([{name}])")
 
 
-def processors(workers: int | None) -> int:
-    """The number of items to process in parallel: `--workers`, else the number of CPUs."""
-    return workers or os.cpu_count() or 1
-
-
 def table_of(file: Path, words: list[str], more: Iterable[str] = ()) -> dict[str, Any]:
     """Read this command's table of a TOML file."""
     try:
@@ -144,24 +138,6 @@ def at_least(least: int) -> Callable[[str], int]:
         return min(found, sys.maxsize // 2)
 
     return number
-
-
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """Add `--device` of the commands that judge candidates."""
-    parser.add_argument(
-        "--device",
-        choices=("cpu", "cuda", "auto"),
-        default="auto",
-        metavar="cpu|cuda|auto",
-        help="where candidates are judged (default: auto)",
-    )
-
-
-def add_workers(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add `--workers`; `what` names the items that are processed in parallel."""
-    parser.add_argument(
-        "--workers", type=at_least(1), metavar="N", help=f"{what} at a time (default: number of CPUs)"
-    )
 
 
 def config_file(arguments: list[str]) -> tuple[Path | None, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -13,42 +14,35 @@ from rich.text import Text
 from kernelmill.base.rows import Named, Row, RowReader
 from kernelmill.base.terminal import plain
 from kernelmill.errors import ConfigError
-from kernelmill.settings.arguments import Parser, at_least
 from kernelmill.settings.config import secret
+from kernelmill.settings.options import ToolSettings, argument, option
 from kernelmill.store import open_source
 
 
-def main(arguments: list[str]) -> int:
+@dataclass(frozen=True, kw_only=True)
+class ShowSettings(ToolSettings):
+    """`kernelmill show`: print rows of any source in the terminal."""
+
+    abbreviations = True
+    source: str = argument("file, folder or Hub dataset", "SOURCE")
+    limit: int = option(3, "the first N rows only", flag="-n", least=0)
+    from_: int = option(0, "first row, counted from 0", least=0, metavar="ROW")
+    columns: str = option("", "only these; a dot goes inside: info.module_name", metavar="A,B")
+    lines: int = option(12, "lines of a long text that are shown (0: all)", least=0)
+
+
+def main(options: ShowSettings) -> int:
     """`kernelmill show`: any rows in; their text in the terminal out. Returns the exit code."""
-    parser = Parser(prog="kernelmill show", description=__doc__)
-    parser.add_argument("source", metavar="SOURCE", help="file, folder or Hub dataset")
-    parser.add_argument(
-        "-n", "--limit", type=at_least(0), default=3, metavar="N", help="the first N rows only (default: 3)"
-    )
-    parser.add_argument(
-        "--from", dest="start", type=at_least(0), default=0, metavar="ROW", help="first row, counted from 0"
-    )
-    parser.add_argument(
-        "--columns", default="", metavar="A,B", help="only these; a dot goes inside: info.module_name"
-    )
-    parser.add_argument(
-        "--lines",
-        type=at_least(0),
-        default=12,
-        metavar="N",
-        help="lines of a long text that are shown (0: all)",
-    )
-    options = parser.parse_args(arguments)
     source = open_source(options.source, None, secret("HF_TOKEN"))
     columns = [name for name in options.columns.split(",") if name]
     read = RowReader(dict[str, Any])
     console = Console(markup=False, highlight=False)
     shown = 0
-    for row in islice(source.rows(), options.start, options.start + options.limit):
+    for row in islice(source.rows(), options.from_, options.from_ + options.limit):
         console.print(_panel(row, read(row), columns, options.lines))
         shown += 1
     if not shown:
-        console.print("no rows" if options.start == 0 else f"no row {options.start}: the source has fewer")
+        console.print("no rows" if options.from_ == 0 else f"no row {options.from_}: the source has fewer")
     return 0
 
 

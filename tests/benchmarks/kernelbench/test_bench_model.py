@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kernelmill.benchmarks.kernelbench.command import main as bench_model
 from kernelmill.benchmarks.kernelbench.results import eval_results, summary
 from kernelmill.cli import main
+from kernelmill.settings.commands import run_tool
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.generate.synthesize.answers import GOOD, PROSE, WRONG, problem
 
@@ -140,10 +140,10 @@ def test_a_problem_without_an_answer_counts_and_a_line_separator_in_an_answer_en
         return 0
 
     monkeypatch.setattr("kernelmill.cli.main", synthesize)
-    assert bench_model([".", "-o", "runs", "--dry-run"]) == 0
+    assert run_tool("bench-model", [".", "-o", "runs", "--dry-run"]) == 0
     assert len(called) == 2  # each level says what it would cost
     assert not (tmp_path / "runs").exists()
-    assert bench_model([".", "-o", "runs", "--levels", "1"]) == 0
+    assert run_tool("bench-model", [".", "-o", "runs", "--levels", "1"]) == 0
     found = json.loads((tmp_path / "runs/results.json").read_text())["levels"]["1"]
     assert (found["problems"], found["with_samples"], found["correct"]) == (3, 2, 2)
     assert found["fast_p"]["0"] == found["pass_at_k"]["1"] == 0.666667

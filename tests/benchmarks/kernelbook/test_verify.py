@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from kernelmill.benchmarks.kernelbook import verify as module
-from kernelmill.benchmarks.kernelbook.command import parser
 from kernelmill.benchmarks.kernelbook.tally import NO_LICENCE, Tally
 from kernelmill.benchmarks.kernelbook.verify import Book, Task, Unread, told, verify
 from kernelmill.cli import main
@@ -27,7 +26,7 @@ from kernelmill.evaluate.score.summary import Summary
 from kernelmill.evaluate.verdict import Flag, Status, Tier, Verdict
 from kernelmill.store import Output, open_source
 from tests.benchmarks.kernelbook.book_rows import AFFINE, AFFINE_NEW, EXPECTED, ROWS, book_row
-from tests.conftest import ROOT, command, quick_command, read_rows, write_rows
+from tests.conftest import command, quick_command, read_rows, write_rows
 
 # Rows are judged for real, most of them by the first test that asks for `whole`.
 pytestmark = pytest.mark.timeout(900)
@@ -366,9 +365,3 @@ def test_rows_that_nobody_could_judge_are_still_owed(
     write_rows(Path("rows.jsonl"), ROWS[:1])
     assert mill("rows.jsonl", "-o", "ok.jsonl", "--device", "cpu") == 3
     assert "exit code 3: 1 row INFRA_ERROR, not judged: the same command" in capsys.readouterr().err
-
-
-def test_the_option_list_in_the_docs_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "110")
-    text = (ROOT / "docs/kernelbook.md").read_text(encoding="utf-8")
-    assert f"<!-- help: verify-kernelbook -->\n```\n{parser().format_help()}```\n<!-- /help -->" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernelmill.errors import OutputError, SourceError  # noqa: E402
-from kernelmill.evaluate.admit.command import main, parser, table  # noqa: E402
+from kernelmill.evaluate.admit.command import table  # noqa: E402
 from kernelmill.evaluate.admit.worker import admission, handle  # noqa: E402
+from kernelmill.settings.commands import run_tool  # noqa: E402
+
+main = partial(run_tool, "admit")
 
 
 def source(forward: str, inputs: str = "[torch.randn(8, 32)]", build: str = "pass") -> str:
@@ -156,12 +160,6 @@ def test_the_command_gives_a_row_a_problem_whatever_it_does(
     assert "1 of 4 admitted" in shown
     assert main([str(folder / "2_good.py"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["id"] == "2_good"
-
-
-def test_the_option_list_in_the_docs_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "110")
-    page = Path(__file__).parents[3] / "docs" / "admit.md"
-    assert f"```\n{parser().format_help()}```" in page.read_text(encoding="utf-8")
 
 
 def test_the_table_counts_the_reasons() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.errors import BadRow, ConfigError, OutputError, SourceError
-from kernelmill.evaluate.score.rescore import main, parser, rescore
+from kernelmill.evaluate.score.rescore import rescore
 from kernelmill.evaluate.score.rewards import compute
 from kernelmill.evaluate.verdict import Verdict
-from tests.conftest import ROOT, read_rows
+from kernelmill.settings.commands import run_tool
+from tests.conftest import read_rows
 from tests.evaluate.verdicts import timed, untimed, verdicts
 
+main = partial(run_tool, "rescore")
 unhurried = settings(
     max_examples=30,
     deadline=None,
@@ -156,16 +158,3 @@ def test_the_output_can_be_read_by_whom_the_umask_lets() -> None:
     write(Path("in.jsonl"), untimed())
     main(["in.jsonl", "-o", "out.jsonl"])
     assert Path("out.jsonl").stat().st_mode == Path("in.jsonl").stat().st_mode
-
-
-def test_the_option_list_in_the_docs_is_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "110")
-    page = ROOT / "docs" / "rewards.md"
-    text = page.read_text(encoding="utf-8")
-    block = f"<!-- help: rescore -->\n```\n{parser().format_help()}```\n<!-- /help -->"
-    new = re.sub(r"<!-- help: rescore -->.*?<!-- /help -->", lambda _: block, text, flags=re.DOTALL)
-    if os.environ.get("UPDATE_DOCS"):
-        page.write_text(new, encoding="utf-8")
-    assert page.read_text(encoding="utf-8") == new, (
-        "run UPDATE_DOCS=1 pytest tests/evaluate/score/test_rescore.py"
-    )

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kernelmill.base.answers import read_answer
 from kernelmill.base.control import Control
 from kernelmill.base.rows import Drop
-from kernelmill.cli import main, stage_parser
+from kernelmill.cli import main
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate.options import Pair
 from kernelmill.evaluate.verdict import Verdict
@@ -35,6 +35,7 @@ from kernelmill.llm.client import incomplete_reason, read_reply
 from kernelmill.llm.engine import Messages
 from kernelmill.llm.journal import Journal
 from kernelmill.llm.prompts import Prompt
+from kernelmill.settings.commands import parser_of
 from kernelmill.testing.fake_endpoint import FakeEndpoint
 from tests.conftest import ROOT, read_rows, write_rows
 from tests.generate.synthesize.answers import (
@@ -325,7 +326,7 @@ def test_what_a_manifest_saves_can_be_told_on_the_command_line(tmp_path: Path) -
     problem(tmp_path / "problems")
     with FakeEndpoint(lambda _: PROSE) as endpoint:
         assert synthesize(endpoint.base_url) == 0
-    shown = stage_parser(COMMANDS["synthesize"], SynthesizeSettings).format_help()
+    shown = parser_of(COMMANDS["synthesize"]).format_help()
     saved = set(manifest()["config"]) - {"source", "prices"}
     assert [name for name in saved if f"--{name.replace('_', '-')}" not in shown] == []
 

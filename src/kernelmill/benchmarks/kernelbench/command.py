@@ -6,8 +6,8 @@ folder.
 
 from __future__ import annotations
 
-import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from kernelmill.base.whole_file import write_whole
 from kernelmill.benchmarks.kernelbench.results import eval_results, summary
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.problems.sets.levels import asked_levels
-from kernelmill.settings.arguments import Parser, at_least, config_file
+from kernelmill.settings.arguments import Parser, config_file
+from kernelmill.settings.options import ToolSettings, argument, option
 from kernelmill.store.manifest import manifest_of
 
 _OURS = (
@@ -36,34 +37,35 @@ _OURS = (
 """Flags of `synthesize` that this command sets itself."""
 
 
-def parser() -> Parser:
-    made = Parser(
-        prog="kernelmill bench-model",
-        description="Have a model answer KernelBench and grade it: fast_p and pass@k by level, eval_results.json as KernelBench writes it.",
-        epilog="Every other flag is one of synthesize's: --model, --base-url, --sampling, --turns, --device, --limit, … Exit codes are its, too.",
-        allow_abbrev=False,
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
-    )
-    made.add_argument("source", metavar="KERNELBENCH", help="a checkout, a folder with level1, level2, …, or the Hub dataset")  # fmt: skip
-    made.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="where results go, a folder for each level")  # fmt: skip
-    made.add_argument(
-        "--levels", default=None, metavar="1,2", help="these levels only (default: all that are there)"
-    )
-    made.add_argument("--samples", type=at_least(1), default=1, metavar="N", help="answers for each problem (default: 1)")  # fmt: skip
-    return made
+@dataclass(frozen=True, kw_only=True)
+class BenchSettings(ToolSettings):
+    """Have a model answer KernelBench and grade it: fast_p and pass@k by level, eval_results.json as KernelBench
+    writes it."""
+
+    epilog = "Every other flag is one of synthesize's: --model, --base-url, --sampling, --turns, --device, --limit, … Exit codes are its, too."
+    source: str = argument("a checkout, a folder with level1, level2, …, or the Hub dataset", "KERNELBENCH")
+    output: Path = option(..., "where results go, a folder for each level", flag="-o", metavar="FOLDER")
+    levels: str | None = option(None, "these levels only (default: all that are there)", metavar="1,2")
+    samples: int = option(1, "answers for each problem", least=1)
+    rest: tuple[str, ...] = ()
+    """Arguments of `synthesize`."""
+
+    @classmethod
+    def load(cls, parser: Parser, arguments: list[str]) -> BenchSettings:
+        from kernelmill.generate.synthesize.config_file import KEYS
+
+        file, _ = config_file(arguments)
+        parser.more_tables = KEYS
+        given, rest = parser.parse_known_args(arguments)
+        rest += ["@", str(file)] if file is not None else []  # the file's other tables are for synthesize
+        return cls.of(given, rest=tuple(rest))
 
 
-def main(argv: list[str]) -> int:
+def main(given: BenchSettings) -> int:
     """`kernelmill bench-model`: KernelBench in; results by level and `eval_results.json` out."""
     from kernelmill.cli import main as kernelmill
-    from kernelmill.generate.synthesize.config_file import KEYS
 
-    file, _ = config_file(argv)
-    reader = parser()
-    reader.more_tables = KEYS
-    given, rest = reader.parse_known_args(argv)
-    rest += ["@", str(file)] if file is not None else []  # the file's other tables are for synthesize
-    if wrong := next((flag for flag in rest if flag.partition("=")[0] in _OURS), None):
+    if wrong := next((flag for flag in given.rest if flag.partition("=")[0] in _OURS), None):
         raise ConfigError(f"{wrong} is settled by bench-model: see kernelmill bench-model --help")
     report: dict[str, Any] = {"levels": {}}
     for level, source in _levels(given.source, given.levels).items():
@@ -80,10 +82,10 @@ def main(argv: list[str]) -> int:
             "all",
         ]
         say(f"level {level}: {' '.join(source)}")
-        code = kernelmill([*line, "--export", "best", *rest])
+        code = kernelmill([*line, "--export", "best", *given.rest])
         if code != 0:
             return code
-        if "--dry-run" in rest:
+        if "--dry-run" in given.rest:
             continue
         rows = [json.loads(text) for text in rows_file.read_bytes().split(b"\n") if text]
         results = eval_results(rows)
@@ -93,7 +95,7 @@ def main(argv: list[str]) -> int:
         assert manifest is not None, f"synthesize left no manifest beside {rows_file}"
         report["levels"][str(level)] = summary(results, manifest["rows"]["in"] // given.samples)
         report["writer"] = rows[0]["writer"] if rows else None
-    if "--dry-run" in rest:
+    if "--dry-run" in given.rest:
         return 0
     write_whole(given.output / "results.json", (json.dumps(report, indent=2) + "\n").encode())
     _show(report, given.output)

@@ -2,86 +2,70 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentTypeError
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kernelmill.base.terminal import say
-from kernelmill.benchmarks.kernelbook.verify import Book, verify
+from kernelmill.benchmarks.kernelbook.verify import Book, Keep, verify
 from kernelmill.errors import OutputError
 from kernelmill.evaluate.command import NOT_DONE, still_owed
 from kernelmill.evaluate.options import Options
-from kernelmill.settings.arguments import Parser, add_device, add_workers, at_least, processors
 from kernelmill.settings.config import secret
+from kernelmill.settings.options import (
+    Device,
+    ToolSettings,
+    argument,
+    device_option,
+    option,
+    processors,
+    workers_option,
+)
 from kernelmill.store import Output, open_source
 from kernelmill.store.output import beside
 
 STAGE = "verify-kernelbook"
 
 
-def parser() -> Parser:
-    made = Parser(
-        prog=f"kernelmill {STAGE}",
-        description="Judge the triton_code of KernelBook rows against their python_code, and keep the rows that hold.",
-        epilog="Exit codes: 0 judged, whatever the verdicts; 1 failed; 2 wrong usage; 3 some rows not finished (INFRA_ERROR: run again); 130 interrupted (run again to resume).",
-        allow_abbrev=False,
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
+def _names(text: str) -> frozenset[str]:
+    names = frozenset(name.strip().lower() for name in text.split(",") if name.strip())
+    if not names:
+        raise ArgumentTypeError("expected licences, such as mit,apache-2.0")
+    return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifySettings(ToolSettings):
+    """Judge the triton_code of KernelBook rows against their python_code, and keep the rows that hold."""
+
+    epilog = "Exit codes: 0 judged, whatever the verdicts; 1 failed; 2 wrong usage; 3 some rows not finished (INFRA_ERROR: run again); 130 interrupted (run again to resume)."
+    rows: str = argument("KernelBook rows: file, folder or Hub dataset", "ROWS")
+    output: Path = option(
+        ..., "where the rows go; verdicts, rejected rows and a manifest stand beside it", flag="-o"
     )
-    made.add_argument("rows", metavar="ROWS", help="KernelBook rows: file, folder or Hub dataset")
-    made.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="where the rows go; verdicts, rejected rows and a manifest stand beside it",
+    split: str | None = option(None, "one split of a Hub dataset (default: all)", metavar="NAME")
+    device: Device = device_option()
+    workers: int | None = workers_option("rows")
+    timeout: int = option(
+        int(Options.timeout), "seconds one row may take in one tier", least=1, metavar="SECONDS"
     )
-    made.add_argument("--split", metavar="NAME", help="one split of a Hub dataset (default: all)")
-    add_device(made)
-    add_workers(made, "rows")
-    made.add_argument(
-        "--timeout",
-        type=at_least(1),
-        default=int(Options.timeout),
-        metavar="SECONDS",
-        help=f"seconds one row may take in one tier (default: {Options.timeout:g})",
-    )
-    made.add_argument("--tf32", action="store_true", help="allow TF32 in float32 matrix products")
-    made.add_argument("--limit", type=at_least(1), metavar="N", help="the first N rows only")
-    made.add_argument(
-        "--keep",
-        choices=("correct", "all"),
-        default="correct",
-        help="what the output holds: verified rows, or every row that was judged (default: correct)",
-    )
-    made.add_argument(
-        "--licences",
-        type=_names,
+    tf32: bool = option(False, "allow TF32 in float32 matrix products")
+    limit: int | None = option(None, "the first N rows only", least=1)
+    keep: Keep = option("correct", "what the output holds: verified rows, or every row that was judged")
+    licences: frozenset[str] | None = option(
+        None,
+        "only rows all of whose licences are among these, such as mit,apache-2.0 (default: any)",
+        parse=_names,
         metavar="A,B",
-        help="only rows all of whose licences are among these, such as mit,apache-2.0 (default: any)",
     )
-    made.add_argument(
-        "--as-is",
-        action="store_true",
-        help="judge the text to the letter, also where it needs the torch that wrote it",
-    )
-    made.add_argument(
-        "--on-bad-row",
-        choices=("stop", "reject"),
-        default="stop",
-        help="what to do with a row that cannot be read (default: stop)",
-    )
-    made.add_argument(
-        "--force",
-        action="store_true",
-        help="throw away the verdicts that stand beside the output, and judge again",
-    )
-    return made
+    as_is: bool = option(False, "judge the text to the letter, also where it needs the torch that wrote it")
+    on_bad_row: Literal["stop", "reject"] = option("stop", "what to do with a row that cannot be read")
+    force: bool = option(False, "throw away the verdicts that stand beside the output, and judge again")
 
 
-def main(arguments: list[str]) -> int:
+def main(given: VerifySettings) -> int:
     """`kernelmill verify-kernelbook`: KernelBook rows in; the rows with their verdicts out."""
-    given = parser().parse_args(arguments)
     output = Output(given.output.expanduser())
     verdicts = beside(output.path, ".verdicts.jsonl")
     source = open_source(given.rows, given.split, secret("HF_TOKEN"))
@@ -128,7 +112,7 @@ def main(arguments: list[str]) -> int:
     return NOT_DONE if owed else 0
 
 
-def _config(given: argparse.Namespace) -> dict[str, Any]:
+def _config(given: VerifySettings) -> dict[str, Any]:
     """Return the flags that determine the content of OUT and differ from their defaults."""
     found: dict[str, Any] = {"source": given.rows}
     for name, default in (("split", None), ("device", "auto"), ("limit", None), ("keep", "correct")):
@@ -140,10 +124,3 @@ def _config(given: argparse.Namespace) -> dict[str, Any]:
     if given.on_bad_row != "stop":
         found["on_bad_row"] = given.on_bad_row
     return found
-
-
-def _names(text: str) -> frozenset[str]:
-    names = frozenset(name.strip().lower() for name in text.split(",") if name.strip())
-    if not names:
-        raise argparse.ArgumentTypeError("expected licences, such as mit,apache-2.0")
-    return names

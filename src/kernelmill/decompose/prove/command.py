@@ -5,8 +5,8 @@ The exit code is 1 if a claim failed or could not be tried. Each such claim gets
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernelmill.base.problem_layout import natural
@@ -16,45 +16,24 @@ from kernelmill.decompose.prove.prover import MEMORY_MB, TIMEOUT, Proof, Prover,
 from kernelmill.decompose.prove.tree import TREE
 from kernelmill.errors import SourceError
 from kernelmill.runner import ItemProgress, Threads, run_all
-from kernelmill.settings.arguments import Parser, at_least, processors
+from kernelmill.settings.options import ToolSettings, argument, option, processors, workers_option
 
 _MAX_LINES = 20
 
 
-def parser() -> Parser:
-    made = Parser(
-        prog="kernelmill prove",
-        description="Prove decomposed models from their files: each step, and the kernels put together.",
-        epilog="Exit codes: 0 all proven; 1 a claim failed or could not be tried; 2 wrong usage.",
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110),
-        allow_abbrev=False,
-    )
-    made.add_argument(
-        "sources", nargs="+", type=Path, metavar="OUT", help="a decomposed model, or a folder above several"
-    )
-    made.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="claims at a time (default: number of CPUs)"
-    )
-    made.add_argument(
-        "--timeout",
-        type=at_least(1),
-        default=int(TIMEOUT),
-        metavar="SECONDS",
-        help=f"seconds one claim may take (default: {TIMEOUT:.0f})",
-    )
-    made.add_argument(
-        "--memory",
-        type=at_least(256),
-        default=MEMORY_MB,
-        metavar="MB",
-        help=f"memory a claim (default: {MEMORY_MB})",
-    )
-    return made
+@dataclass(frozen=True, kw_only=True)
+class ProveSettings(ToolSettings):
+    """Prove decomposed models from their files: each step, and the kernels put together."""
+
+    epilog = "Exit codes: 0 all proven; 1 a claim failed or could not be tried; 2 wrong usage."
+    sources: tuple[Path, ...] = argument("a decomposed model, or a folder above several", "OUT")
+    workers: int | None = workers_option("claims")
+    timeout: int = option(int(TIMEOUT), "seconds one claim may take", least=1, metavar="SECONDS")
+    memory: int = option(MEMORY_MB, "memory a claim", least=256, metavar="MB")
 
 
-def main(arguments: list[str]) -> int:
+def main(given: ProveSettings) -> int:
     """Run the command. Raises `MillError` if there is nothing to read or results cannot be written."""
-    given = parser().parse_args(arguments)
     workers = processors(given.workers)
     folders = list(dict.fromkeys(folder for source in given.sources for folder in model_folders(source)))
     try:

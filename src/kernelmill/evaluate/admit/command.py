@@ -12,6 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,51 +23,32 @@ from kernelmill.evaluate.task import offline_models
 from kernelmill.runner import ItemProgress, Threads, run_all
 from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.pool import Pool
-from kernelmill.settings.arguments import Parser, at_least, processors
+from kernelmill.settings.commands import run_tool
+from kernelmill.settings.options import ToolSettings, argument, option, processors, workers_option
 
 WORKER = "kernelmill.evaluate.admit.worker"
 MEMORY_MB = 6144
 
 
-def parser() -> Parser:
-    made = Parser(
-        prog="kernelmill admit",
-        description="Flag problems that a candidate could pass without computing them.",
+@dataclass(frozen=True, kw_only=True)
+class AdmitSettings(ToolSettings):
+    """Flag problems that a candidate could pass without computing them."""
+
+    abbreviations = True
+    sources: tuple[Path, ...] = argument("a problem's .py file, or a folder of them", "SOURCE")
+    output: Path | None = option(None, "write one JSON row a problem to this file", flag="-o")
+    json: bool = option(False, "print JSON: the rows instead of the table")
+    entry_point: str | None = option(
+        None, "the class of the reference; default: Model, or the only one", metavar="CLASS"
     )
-    made.add_argument(
-        "sources", nargs="+", type=Path, metavar="SOURCE", help="a problem's .py file, or a folder of them"
-    )
-    made.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write one JSON row a problem to this file"
-    )
-    made.add_argument("--json", action="store_true", help="print JSON: the rows instead of the table")
-    made.add_argument(
-        "--entry-point", metavar="CLASS", help="the class of the reference; default: Model, or the only one"
-    )
-    made.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        metavar="N",
-        help="what the inputs and weights are drawn with (default: 0)",
-    )
-    made.add_argument("--tf32", action="store_true", help="allow TF32 in float32 matrix products")
-    made.add_argument(
-        "--workers", type=at_least(1), metavar="N", help="problems at a time (default: number of CPUs)"
-    )
-    made.add_argument(
-        "--timeout",
-        type=float,
-        default=60.0,
-        metavar="SECONDS",
-        help="seconds one problem may take (default: 60)",
-    )
-    return made
+    seed: int = option(0, "what the inputs and weights are drawn with")
+    tf32: bool = option(False, "allow TF32 in float32 matrix products")
+    workers: int | None = workers_option("problems")
+    timeout: float = option(60.0, "seconds one problem may take (default: 60)", metavar="SECONDS")
 
 
-def main(arguments: list[str]) -> int:
+def main(given: AdmitSettings) -> int:
     """Run the command. Raises `MillError` if there is nothing to read or nowhere to write."""
-    given = parser().parse_args(arguments)
     workers = processors(given.workers)
     problems = [problem for source in given.sources for problem in _problems(source)]
     if given.output is not None and not given.output.parent.is_dir():
@@ -155,4 +137,4 @@ def _write(output: Path, rows: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool("admit", sys.argv[1:]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,28 +19,26 @@ from kernelmill.base.whole_file import replacing
 from kernelmill.errors import BadRow, OutputError, SourceError
 from kernelmill.evaluate.score.rewards import REWARDS, compute, find
 from kernelmill.evaluate.verdict import Verdict
-from kernelmill.settings.arguments import Parser
+from kernelmill.settings.options import ToolSettings, argument, option
 
 
-def parser() -> Parser:
-    made = Parser(
-        prog="kernelmill rescore",
-        description="Compute the rewards of stored verdicts again, without running anything.",
+@dataclass(frozen=True, kw_only=True)
+class RescoreSettings(ToolSettings):
+    """Compute the rewards of stored verdicts again, without running anything."""
+
+    abbreviations = True
+    verdicts: Path = argument("what kernelmill evaluate wrote", "VERDICTS.jsonl")
+    output: Path = option(..., "another file than the source", flag="-o")
+    reward: str | None = option(
+        None, lambda: f"also as the column `reward`: {REWARDS.listed()}", metavar="NAME"
     )
-    made.add_argument("verdicts", type=Path, metavar="VERDICTS.jsonl", help="what kernelmill evaluate wrote")
-    made.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help="another file than the source"
-    )
-    made.add_argument("--reward", metavar="NAME", help=f"also as the column `reward`: {REWARDS.listed()}")
-    return made
 
 
-def main(arguments: list[str]) -> int:
-    options = parser().parse_args(arguments)
-    if options.reward is not None:
-        find(options.reward)  # report a wrong name before reading the first row
-    rows = rescore(options.verdicts, options.output, options.reward)
-    print(f"{rows:,} row{'s' if rows != 1 else ''} rescored into {options.output}", file=sys.stderr)
+def main(given: RescoreSettings) -> int:
+    if given.reward is not None:
+        find(given.reward)  # report a wrong name before reading the first row
+    rows = rescore(given.verdicts, given.output, given.reward)
+    print(f"{rows:,} row{'s' if rows != 1 else ''} rescored into {given.output}", file=sys.stderr)
     return 0
 
 

@@ -16,7 +16,7 @@ from kernelmill.generate.synthesize.settings import SynthesizeSettings
 from kernelmill.generate.synthesize.teacher_writer import TeacherWriter
 from kernelmill.generate.synthesize.writer import Writer
 from kernelmill.llm.client import Endpoint
-from kernelmill.settings.arguments import processors
+from kernelmill.settings.options import processors
 from kernelmill.stages.answering import Batch, Plan
 from kernelmill.stages.run_stage import estimated, say_estimate
 from kernelmill.tokens.vocabulary import TokenCounter, token_counter

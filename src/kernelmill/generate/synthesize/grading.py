@@ -25,7 +25,7 @@ from kernelmill.generate.synthesize.settings import SynthesizeSettings
 from kernelmill.generate.synthesize.writer import WriterAnswer
 from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.sandbox.gpu_vendors import visible_gpus
-from kernelmill.settings.arguments import processors
+from kernelmill.settings.options import processors
 
 
 def options_of(settings: SynthesizeSettings) -> Options:

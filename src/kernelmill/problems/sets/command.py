@@ -5,24 +5,24 @@ Flags and printing only; `merge`, `verify` and the others do the work.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernelmill.base.problem_layout import KERNELBENCH
-from kernelmill.base.task_rules import MARKS
+from kernelmill.base.task_rules import MARKS, Mark
 from kernelmill.base.terminal import plain, say, tell
 from kernelmill.base.whole_file import encoded, write_whole
 from kernelmill.errors import ConfigError, OutputError
 from kernelmill.problems.sets.distribution import distribution_of
 from kernelmill.problems.sets.levels import PREFIX, asked_levels, levels_of, merged_file
 from kernelmill.problems.sets.listing import list_set, show_problem, stats_lines, stats_of
-from kernelmill.problems.sets.merge import ORDERS, SEED, Order, merged, parse_weights, read_levels, written
+from kernelmill.problems.sets.merge import SEED, Order, merged, parse_weights, read_levels, written
 from kernelmill.problems.sets.trainers import TRAINERS
 from kernelmill.problems.sets.verify import Verified, VerifyRequest, verify
-from kernelmill.settings.arguments import Parser, add_workers, at_least, processors
 from kernelmill.settings.config import GIVEN
+from kernelmill.settings.options import ToolSettings, argument, option, processors, workers_option
 from kernelmill.stages.source_choice import source_line
 
 IMPORTED = Path("data") / KERNELBENCH
@@ -30,240 +30,150 @@ SHOWN = 50
 """The number of faults printed; the others are only counted."""
 
 
-def _format(prog: str) -> argparse.HelpFormatter:
-    return argparse.HelpFormatter(prog, max_help_position=32, width=110)
+@dataclass(frozen=True, kw_only=True)
+class ProblemsSettings(ToolSettings):
+    """Import problems, inspect them, and make RL prompts of them."""
+
+    abbreviations = True
+    epilog = "Run `kernelmill problems COMMAND --help` for options. Exit codes: 0 done; 1 failed, or verify found a fault; 2 wrong usage."
 
 
-def parser() -> Parser:
-    made = Parser(
-        prog="kernelmill problems",
-        description="Import problems, inspect them, and make RL prompts of them.",
-        epilog="Run `kernelmill problems COMMAND --help` for options. Exit codes: 0 done; 1 failed, or verify found a fault; 2 wrong usage.",
-        formatter_class=_format,
+@dataclass(frozen=True, kw_only=True)
+class ImportSettings(ToolSettings):
+    """Import problems. Each is traced at full size on fake tensors and run at a reduced size on the CPU, in a sandbox."""
+
+    source: str = argument(
+        "a KernelBench checkout, a Hub dataset, a folder of problem files, or rows; NAME=SOURCE", "SOURCE"
     )
-    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_import(commands)
-    _add_looking(commands)
-    _add_export(commands)
-    _add_merge(commands)
-    _add_verify(commands)
-    return made
-
-
-def _subcommand(
-    commands: argparse._SubParsersAction[Parser], name: str, help: str, description: str
-) -> Parser:
-    return commands.add_parser(
-        name, help=help, description=description, formatter_class=_format, allow_abbrev=False
+    into: Path | None = option(None, "where they go (default: data/NAME)", metavar="FOLDER")
+    benchmark: bool | None = option(
+        None, "it measures models and must stay out of training sets (default: yes for KernelBench)"
     )
-
-
-def _add_import(commands: argparse._SubParsersAction[Parser]) -> None:
-    made = _subcommand(
-        commands,
-        "import",
-        "problems from KernelBench or anywhere else into a folder, each checked once",
-        "Import problems. Each is traced at full size on fake tensors and run at a reduced size on the CPU, in a sandbox.",
+    default_level: int | None = option(
+        None, "level of problems that have none (default: 1)", flag="--level", least=1
     )
-    made.add_argument(
-        "source",
-        metavar="SOURCE",
-        help="a KernelBench checkout, a Hub dataset, a folder of problem files, or rows; NAME=SOURCE",
-    )
-    made.add_argument("--into", type=Path, metavar="FOLDER", help="where they go (default: data/NAME)")
-    made.add_argument(
-        "--benchmark",
-        action=argparse.BooleanOptionalAction,
-        help="it measures models and must stay out of training sets (default: yes for KernelBench)",
-    )
-    made.add_argument(
-        "--default-level",
-        "--level",
-        dest="level",
-        type=at_least(1),
-        metavar="N",
-        help="level of problems that have none (default: 1)",
-    )
-    add_workers(made, "problems")
-    made.add_argument(
-        "--timeout",
-        type=at_least(1),
-        default=60,
-        metavar="SECONDS",
-        help="seconds one run of a problem may take (default: 60)",
-    )
-    made.add_argument("--force", action="store_true", help="check again what was checked before")
-    made.set_defaults(run=_import)
+    workers: int | None = workers_option("problems")
+    timeout: int = option(60, "seconds one run of a problem may take", least=1, metavar="SECONDS")
+    force: bool = option(False, "check again what was checked before")
 
 
-def _add_looking(commands: argparse._SubParsersAction[Parser]) -> None:
-    for name, what, run in (
-        ("list", "every problem of an imported set on a line", _list),
-        ("show", "one problem: inputs, operations, what the checks found, source", _show),
-        ("stats", "an imported set by level, operators, sizes and dtypes", _stats),
-    ):
-        made = _subcommand(commands, name, what, f"{what[0].upper()}{what[1:]}.")
-        if name == "show":
-            made.add_argument("problem", metavar="PROBLEM", help="such as level1/19, or its name")
-        _add_imported_set(made)
-        if name == "list":
-            made.add_argument("--levels", metavar="1,2", help="these levels only (default: all)")
-        made.add_argument("--json", action="store_true", help="print JSON")
-        made.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class ListSettings(ToolSettings):
+    """Every problem of an imported set on a line."""
+
+    folder: Path = argument("an imported set", "FOLDER", IMPORTED)
+    levels: str | None = option(None, "these levels only (default: all)", metavar="1,2")
+    json: bool = option(False, "print JSON")
 
 
-def _add_imported_set(made: Parser) -> None:
-    made.add_argument(
-        "folder",
-        nargs="?",
-        type=Path,
-        default=IMPORTED,
-        metavar="FOLDER",
-        help=f"an imported set (default: {IMPORTED})",
+@dataclass(frozen=True, kw_only=True)
+class ShowSettings(ToolSettings):
+    """One problem: inputs, operations, what the checks found, source."""
+
+    problem: str = argument("such as level1/19, or its name", "PROBLEM")
+    folder: Path = argument("an imported set", "FOLDER", IMPORTED)
+    json: bool = option(False, "print JSON")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatsSettings(ToolSettings):
+    """An imported set by level, operators, sizes and dtypes."""
+
+    folder: Path = argument("an imported set", "FOLDER", IMPORTED)
+    json: bool = option(False, "print JSON")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings(ToolSettings):
+    """Make prompts for RL trainers of an imported set, in the order of level and problem id."""
+
+    folder: Path = argument("an imported set", "FOLDER", IMPORTED)
+    format: str = option("slime", "trainer format", choices=TRAINERS.names)
+    output: Path = option(Path("outputs/rl"), "where the files go", flag="-o", metavar="FOLDER")
+    levels: str | None = option(None, "these levels only (default: all)", metavar="1,2")
+    admitted: bool = option(False, "leave out problems that a candidate could pass without computing them")
+    prompt: Path | None = option(
+        None,
+        "Jinja template for the user message; variables: code, problem_name, class_name, module_name, answer, and the rules work, stateless, precision, payment",
+    )
+    system_prompt: Path | None = option(None, "Jinja template for the system message")
+    answer: Mark | None = option(
+        None,
+        "how the model is to mark its code: <answer> tags or a code block (default: as the format's trainer reads it)",
     )
 
 
-def _add_export(commands: argparse._SubParsersAction[Parser]) -> None:
-    made = _subcommand(
-        commands,
-        "export",
-        "an imported set as prompts for RL trainers",
-        "Make prompts for RL trainers of an imported set, in the order of level and problem id.",
-    )
-    _add_imported_set(made)
-    made.add_argument(
-        "--format", choices=TRAINERS.names(), default="slime", help="trainer format (default: slime)"
-    )
-    made.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=Path("outputs/rl"),
-        metavar="FOLDER",
-        help="where the files go (default: outputs/rl)",
-    )
-    made.add_argument("--levels", metavar="1,2", help="these levels only (default: all)")
-    made.add_argument(
-        "--admitted",
-        action="store_true",
-        help="leave out problems that a candidate could pass without computing them",
-    )
-    made.add_argument(
-        "--prompt",
-        type=Path,
-        metavar="FILE",
-        help="Jinja template for the user message; variables: code, problem_name, class_name, module_name, answer, and the rules work, stateless, precision, payment",
-    )
-    made.add_argument(
-        "--system-prompt", type=Path, metavar="FILE", help="Jinja template for the system message"
-    )
-    made.add_argument(
-        "--answer",
-        choices=tuple(MARKS),
-        help="how the model is to mark its code: <answer> tags or a code block (default: as the format's trainer reads it)",
-    )
-    made.set_defaults(run=_export)
+@dataclass(frozen=True, kw_only=True)
+class LevelFilesSettings(ToolSettings):
+    """What `merge` and `verify` share: where the level files are, and which of them."""
 
-
-def _add_merge(commands: argparse._SubParsersAction[Parser]) -> None:
-    made = _subcommand(
-        commands,
-        "merge",
-        "level files as one file, shuffled or in an order",
-        "Merge kernel_bench_triton_level_N.jsonl: lines unchanged, the same bytes for the same files and seed.",
-    )
-    _add_set(made)
-    made.add_argument(
-        "--no-shuffle", action="store_true", help="level after level: the same as --order level"
-    )
-    made.add_argument("--seed", type=int, default=SEED, metavar="N", help=f"of the shuffle (default: {SEED})")
-    made.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="file to write (default: kernel_bench_triton_all_levels.jsonl in FOLDER); a report stands beside it",
-    )
-    made.add_argument("--order", choices=ORDERS, help="row order (default: shuffle)")
-    made.set_defaults(run=_merge)
-
-
-def _add_verify(commands: argparse._SubParsersAction[Parser]) -> None:
-    made = _subcommand(
-        commands,
-        "verify",
-        "whether a merged file is what its level files make it",
-        "Check every row of the level files and of the merged file; each fault names its line.",
-    )
-    _add_set(made)
-    made.add_argument(
-        "--merged",
-        type=Path,
-        metavar="FILE",
-        help="the merged file (default: kernel_bench_triton_all_levels.jsonl in FOLDER)",
-    )
-    made.add_argument("--order", choices=ORDERS, help="the order that it must have (default: any)")
-    made.add_argument(
-        "--seed", type=int, metavar="N", help="the seed that it must be shuffled with (default: any)"
-    )
-    made.add_argument(
-        "--any-counts",
-        action="store_true",
-        help="the levels need not have KernelBench's 100, 100, 50 and 20 rows",
-    )
-    made.set_defaults(run=_verify)
-
-
-def _add_set(made: Parser) -> None:
-    """Add the flags that both share: where the level files are, and which of them."""
-    made.add_argument(
-        "folder",
-        nargs="?",
-        type=Path,
-        metavar="FOLDER",
-        help="where the level files are (default: here)",
-    )
-    made.add_argument("--levels", metavar="1,2", help="these levels only (default: all)")
-    made.add_argument(
-        "--weights",
+    folder: Path | None = argument("where the level files are (default: here)", "FOLDER", None)
+    levels: str | None = option(None, "these levels only (default: all)", metavar="1,2")
+    weights: str | None = option(
+        None,
+        "how often to repeat each level's rows; a fraction draws a sample with --seed",
         metavar="1=1,2=2",
-        help="how often to repeat each level's rows; a fraction draws a sample with --seed",
     )
 
 
-def main(arguments: list[str]) -> int:
-    """`kernelmill problems`: problem sets in; problem folders and RL prompts out. Returns the exit code."""
-    given = parser().parse_args(arguments)
-    code: int = given.run(given)
-    return code
+@dataclass(frozen=True, kw_only=True)
+class MergeSettings(LevelFilesSettings):
+    """Merge kernel_bench_triton_level_N.jsonl: lines unchanged, the same bytes for the same files and seed."""
+
+    no_shuffle: bool = option(False, "level after level: the same as --order level")
+    seed: int = option(SEED, "of the shuffle")
+    output: Path | None = option(
+        None,
+        "file to write (default: kernel_bench_triton_all_levels.jsonl in FOLDER); a report stands beside it",
+        flag="-o",
+    )
+    order: Order | None = option(None, "row order (default: shuffle)")
 
 
-def _import(given: argparse.Namespace) -> int:
+@dataclass(frozen=True, kw_only=True)
+class VerifySettings(LevelFilesSettings):
+    """Check every row of the level files and of the merged file; each fault names its line."""
+
+    merged: Path | None = option(
+        None, "the merged file (default: kernel_bench_triton_all_levels.jsonl in FOLDER)"
+    )
+    order: Order | None = option(None, "the order that it must have (default: any)")
+    seed: int | None = option(None, "the seed that it must be shuffled with (default: any)")
+    any_counts: bool = option(False, "the levels need not have KernelBench's 100, 100, 50 and 20 rows")
+
+
+def import_set(given: ImportSettings) -> int:
     from kernelmill.problems.sets.importing import import_problems
 
     workers = processors(given.workers)
     return import_problems(
-        given.source, given.into, given.benchmark, given.level, workers, float(given.timeout), given.force
+        given.source,
+        given.into,
+        given.benchmark,
+        given.default_level,
+        workers,
+        float(given.timeout),
+        given.force,
     )
 
 
-def _list(given: argparse.Namespace) -> int:
+def list_problems(given: ListSettings) -> int:
     print("\n".join(list_set(given.folder, asked_levels(given.levels), given.json)))
     return 0
 
 
-def _show(given: argparse.Namespace) -> int:
+def show(given: ShowSettings) -> int:
     print("\n".join(show_problem(given.folder, given.problem, given.json)))
     return 0
 
 
-def _stats(given: argparse.Namespace) -> int:
+def stats(given: StatsSettings) -> int:
     found = stats_of(given.folder)
     print(encoded(found).decode().rstrip("\n") if given.json else "\n".join(stats_lines(found)))
     return 0
 
 
-def _export(given: argparse.Namespace) -> int:
+def export_prompts(given: ExportSettings) -> int:
     from kernelmill.llm.prompts import Prompt
     from kernelmill.problems.sets.export import Prompts, export
 
@@ -285,7 +195,7 @@ def _export(given: argparse.Namespace) -> int:
     return 0
 
 
-def _read_from(given: argparse.Namespace) -> tuple[Path, Sequence[int]]:
+def _read_from(given: LevelFilesSettings) -> tuple[Path, Sequence[int]]:
     """Return the folder and the levels to read, and print them first."""
     folder = given.folder or Path()
     levels = levels_of(folder, given.levels)
@@ -295,7 +205,7 @@ def _read_from(given: argparse.Namespace) -> tuple[Path, Sequence[int]]:
     return folder, levels
 
 
-def _merge(given: argparse.Namespace) -> int:
+def merge(given: MergeSettings) -> int:
     folder, levels = _read_from(given)
     order: Order = given.order or ("level" if given.no_shuffle else "shuffle")
     if given.no_shuffle and order == "shuffle":
@@ -326,7 +236,7 @@ def _merge(given: argparse.Namespace) -> int:
     return 0
 
 
-def _verify(given: argparse.Namespace) -> int:
+def verify_files(given: VerifySettings) -> int:
     folder, levels = _read_from(given)
     weights = parse_weights(given.weights, levels) if given.weights else None
     file = given.merged or merged_file(folder, levels)
