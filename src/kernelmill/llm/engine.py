@@ -121,7 +121,7 @@ class Model(Generic[Item]):
         self.concurrency = self.settings.concurrency
         self._asking = asking
         # Not a null: a request without it keeps its bytes, whose hash is the key of answers already paid for.
-        self._fields = {"response_format": response_format} if response_format else {}
+        self._fields: dict[str, Any] = {"response_format": response_format} if response_format else {}
         self._journal = journal
         self._stage = stage
         self._stats = stats
