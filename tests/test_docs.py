@@ -9,12 +9,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kernelmill.base.columns import ADDED, EVALS, KERNELBENCH, KERNELBOOK, SPECIFICATION, Column
 from kernelmill.flow import COMMANDS
 from kernelmill.settings.commands import parser_of
 from kernelmill.settings.fields import BASE
@@ -96,6 +97,42 @@ def test_every_command_has_its_option_list_in_the_docs_and_a_stage_on_its_own_pa
         "doctor",
     }
     assert [name for name in (*stage_classes(), "run") if PAGE_OF[name].stem != name] == []
+
+
+def column_list(title: str, columns: Iterable[Column]) -> str:
+    lines = [f"{title}:", "", "| column | type | meaning |", "|---|---|---|"]
+    for column in columns:
+        # On a dataset card, "(see Reward)" leads to one of its sections.
+        meaning = re.sub(r" \(see \w+\)", "", column.meaning)
+        required = ", required" if column.rule == "required" else ""
+        lines.append(f"| `{column.name}` | {type_in_words(column.type)}{required} | {meaning} |")
+    return "\n".join(lines)
+
+
+def type_in_words(kind: Any) -> str:
+    if isinstance(kind, list):
+        return f"list of {type_in_words(kind[0])}"
+    if isinstance(kind, dict):
+        return f"object ({', '.join(f'`{name}`' for name in kind)})"
+    return {"difficulty": "text", "json": "object or list"}.get(kind, kind)
+
+
+def test_the_column_list_in_the_docs_is_the_declared_one() -> None:
+    formats = {
+        "Evals rows": EVALS, "KernelBook rows": KERNELBOOK, "KernelBench rows": KERNELBENCH, "Specifications": SPECIFICATION,
+        **{f"Added by `{command}`": columns for command, columns in ADDED.items()},
+    }  # fmt: skip
+    lists = "\n\n".join(column_list(title, columns) for title, columns in formats.items())
+    page = ROOT / "docs/commands.md"
+    new = re.sub(
+        r"<!-- columns -->.*<!-- /columns -->",
+        lambda _: f"<!-- columns -->\n{lists}\n<!-- /columns -->",
+        page.read_text(encoding="utf-8"),
+        flags=re.DOTALL,
+    )
+    if os.environ.get("UPDATE_DOCS"):
+        page.write_text(new, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == new, "run UPDATE_DOCS=1 pytest tests/test_docs.py"
 
 
 def test_links_and_paths_in_the_pages_lead_somewhere() -> None:

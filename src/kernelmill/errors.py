@@ -93,6 +93,14 @@ class BadRow(SourceError):
         return f"{f'field {self.field}: ' if self.field else ''}{self.problem}"
 
 
+_JSON_KINDS = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+
+
+def json_kind(value: object) -> str:
+    """The type of a decoded JSON value in words, for the message of a `BadRow`: `an object`, `a number`."""
+    return _JSON_KINDS.get(type(value), "a number")
+
+
 class OutputError(MillError):
     pass
 

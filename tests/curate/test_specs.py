@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from kernelmill.base.rows import SyntheticRow
-from kernelmill.curate.specs.checks import SECTIONS, check_spec, clean_spec, sections_of
+from kernelmill.curate.specs.checks import check_spec, clean_spec
+from kernelmill.curate.specs.specification import SECTIONS, sections_of
 from kernelmill.curate.specs.writer import write_spec
 from kernelmill.llm.engine import BadAnswer
 from kernelmill.llm.prompts import Prompt

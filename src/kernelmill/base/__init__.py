@@ -3,7 +3,8 @@
 Imports nothing else of kernelmill but `errors`. The modules that `evaluate` and `rl` use need only the
 standard library.
 
-    rows, answers, task_rules       row formats, the code in a model's answer, the rules quoted in prompts
+    rows, columns                   row formats: what stages read of them, and every column's type and meaning
+    answers, task_rules             the code in a model's answer, the rules quoted in prompts
     control                         counters of a run, and how it stops
     locks, whole_file               one writer per file, atomic writes
     parallel, no_gc                 worker processes, garbage collector off

@@ -1,4 +1,4 @@
-"""The row type, and the row formats that other people's tools depend on.
+"""The row type, and what stages read of the row formats that other people's tools depend on.
 
 A `Row` is the bytes of one JSON object and its origin. Stages decode only the columns they need
 (`RowReader`). They write a row back unchanged or with columns added at the end (`with_columns`). A value that
@@ -117,8 +117,8 @@ def _inside(value: Any, name: str) -> Any:
 class EvalsRow(Struct):
     """An evaluated sample: a prompt, a model's answer, and its reward.
 
-    Every stage needs the columns up to `info`; the rest may be missing. docs/commands.md, "Row formats",
-    lists the columns that stages add.
+    Every stage needs the columns up to `info`; the rest may be missing. `columns` says what they mean, and
+    which ones stages add.
     """
 
     example_id: int

@@ -12,6 +12,7 @@ from array import array
 from collections import Counter
 from typing import Any, NamedTuple
 
+from kernelmill.base.columns import CONTAMINATED
 from kernelmill.base.rows import Drop, ModuleCodeReader, Row, with_columns
 from kernelmill.base.terminal import say
 from kernelmill.flow import StageResult
@@ -83,14 +84,14 @@ class Decontaminate(ScanningStage):
         columns: dict[str, Any] = {}
         reasons: dict[str, str] = {}
         for n, (benchmark, found) in enumerate(zip(self._benchmarks, matches.found, strict=True)):
-            columns[f"contaminated_{benchmark.name}"] = None
+            columns[f"{CONTAMINATED}{benchmark.name}"] = None
             if not found:
                 continue
             surest = found[0]
             self._rows[n][surest.how] += 1
             self._hits[n].update(match.problem for match in found)
             label, share = benchmark.labels[surest.problem], round(surest.share, 4)
-            columns[f"contaminated_{benchmark.name}"] = {"problem": label, "how": surest.how, "share": share}
+            columns[f"{CONTAMINATED}{benchmark.name}"] = {"problem": label, "how": surest.how, "share": share}
             how = "the same code" if surest.how == "same code" else f"{share:.0%} of its n-grams"
             reasons[benchmark.name] = f"{benchmark.name} {label}: {how}"
         if not self._drop:

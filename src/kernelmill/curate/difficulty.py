@@ -1,6 +1,6 @@
 """Read the difficulty of a task from a model's answer.
 
-The answer states it between `<difficulty>` tags, once or always the same. Case, punctuation and whitespace
+A JSON answer is a `Rating`. A text states it between `<difficulty>` tags, once or always the same. Case, punctuation and whitespace
 are ignored. An answer that is only the word is accepted too. Thoughts (`<think>…</think>`) are not read.
 Anything else (prose, two different levels, another word) is an error, never a null.
 """
@@ -10,11 +10,25 @@ from __future__ import annotations
 import re
 from typing import get_args
 
+from msgspec import Struct
+
 from kernelmill.base.rows import Difficulty
 from kernelmill.curate.thoughts import strip_thoughts
 from kernelmill.llm.engine import BadAnswer
 
 LEVELS: tuple[Difficulty, ...] = get_args(Difficulty)
+
+
+class Rating(Struct, forbid_unknown_fields=True):
+    """A rating as a JSON answer has it."""
+
+    evaluation: str
+    difficulty: Difficulty
+
+    def text(self) -> str:
+        """The rating as a text answer would state it."""
+        return f"{self.evaluation.strip()}\n\n<difficulty>{self.difficulty}</difficulty>"
+
 
 _TAGGED = re.compile(r"<difficulty>(.*?)</difficulty>", re.DOTALL | re.IGNORECASE)
 

@@ -15,12 +15,14 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelmill.base.rows import Drop, EvalsReader, Row, with_columns
-from kernelmill.curate.difficulty import LEVELS, read_difficulty
+from kernelmill.curate.difficulty import LEVELS, Rating, read_difficulty
 from kernelmill.curate.static_rater import rate_facts
+from kernelmill.curate.thoughts import strip_thoughts
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.flow import StageResult
 from kernelmill.llm.engine import Done, Messages
 from kernelmill.llm.prompts import Prompt
+from kernelmill.llm.structured import Structured
 from kernelmill.problems.analysis import Analysis
 from kernelmill.problems.facts import ModuleFacts
 from kernelmill.settings.config import secret
@@ -80,12 +82,15 @@ class Rate:
 class RatingQuestions:
     """Builds the rating questions for a model and reads its answers."""
 
-    def __init__(self, prompt: Prompt, model: str) -> None:
-        self._prompt = prompt
-        self._model = model
+    def __init__(self, settings: RateSettings) -> None:
+        self._prompt = Prompt("rate", settings.prompt)
+        self._model = settings.model
+        self.structured = Structured("rate", Rating) if settings.answers == "json" else None
+        self.prompts = [self._prompt, *([self.structured.prompt] if self.structured else [])]
 
     def messages(self, item: Task) -> Messages:
-        return [{"role": "user", "content": self._prompt.render(**item._asdict())}]
+        question = self._prompt.render(**item._asdict())
+        return [{"role": "user", "content": self.structured.ask(question) if self.structured else question}]
 
     async def prepare(self, item: Task) -> None:
         """Nothing to prepare: a rating needs only the answer."""
@@ -94,6 +99,9 @@ class RatingQuestions:
         return None
 
     async def parse(self, item: Task, text: str) -> dict[str, Any]:
+        if self.structured:
+            rating = self.structured.read(strip_thoughts(text))
+            return _columns(rating.difficulty, rating.text(), f"llm:{self._model}")
         return _columns(read_difficulty(text), text, f"llm:{self._model}")
 
     def again(self, messages: Messages, text: str, reason: str) -> Messages:
@@ -109,10 +117,6 @@ def _rate_from_facts(item: Task, facts: ModuleFacts) -> dict[str, Any]:
     return _columns(rating.difficulty, rating.evidence, "static")
 
 
-def _model_rater(context: Context, prompt: Prompt) -> Answerer[Task]:
-    return context.model(RatingQuestions(prompt, context.settings.model))
-
-
 def _static_rater(context: Context) -> Answerer[Task]:
     return Analysis(context.facts, _rate_from_facts, context.stats)
 
@@ -126,12 +130,12 @@ async def rate(settings: RateSettings) -> StageResult:
 
     def setup(context: Context) -> StageSetup[Task]:
         stage = Rate(settings.threshold)
-        prompts = [Prompt("rate", settings.prompt)] if by_model else []
+        questions = RatingQuestions(settings) if by_model else None
         return StageSetup(
             stage,
-            _model_rater(context, prompts[0]) if by_model else _static_rater(context),
+            context.model(questions, questions.structured) if questions else _static_rater(context),
             by=f"llm:{settings.model}" if by_model else "static",
-            prompts=prompts,
+            prompts=questions.prompts if questions else [],
             summary=lambda: [("difficulty", _levels(stage.levels)), *_odd(stage)],
             details=lambda: {
                 "difficulty": {level: stage.levels[level] for level in LEVELS},
@@ -159,8 +163,9 @@ async def compare(settings: RateSettings) -> None:
     table: Counter[tuple[str, str]] = Counter()
     unrated = 0
     async with Session("rate", settings, journal_path("rate", settings), model=True, facts=True) as context:
-        raters = {
-            "llm": _model_rater(context, Prompt("rate", settings.prompt)),
+        questions = RatingQuestions(settings)
+        raters: dict[str, Answerer[Task]] = {
+            "llm": context.model(questions, questions.structured),
             "static": _static_rater(context),
         }
         failed = 0

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from kernelmill.base.json_kind import json_kind
-from kernelmill.errors import BadRow, SourceError
+from kernelmill.errors import BadRow, SourceError, json_kind
 from kernelmill.evaluate.options import Pair
 
 

@@ -8,5 +8,6 @@ question.
     journal             stores every answer durably; only `Journal` writes the file
     limiter, retry      calls in flight, call rate and pauses
     budget, unusable    stop at `--max-cost`, or for a model that cannot do the job
+    structured          answers in JSON: the schema to send, and the validation
     prompts, command    prompt templates, and `kernelmill journal`
 """

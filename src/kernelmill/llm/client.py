@@ -207,9 +207,9 @@ class Endpoint:
                 f"(or name another endpoint with --base-url, or use program analysis instead of a model)"
             )
 
-    def request(self, messages: list[dict[str, str]], sample: int = 0) -> Request:
-        """Build the request for these messages. `sample` distinguishes several samples of one question."""
-        body = msgspec.json.encode({"model": self.model, "messages": messages, **self._sampling})
+    def request(self, messages: list[dict[str, str]], sample: int = 0, **fields: Any) -> Request:
+        """Build a request. `sample` tells samples of one question apart; `fields` are added to the body."""
+        body = msgspec.json.encode({"model": self.model, "messages": messages, **self._sampling, **fields})
         asked = hashlib.sha256(f"{self.name}\n{sample}\n".encode())
         asked.update(body)
         return Request(asked.hexdigest(), body)

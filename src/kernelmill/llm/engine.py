@@ -21,6 +21,7 @@ from kernelmill.llm.budget import Budget
 from kernelmill.llm.client import (
     Endpoint,
     Reply,
+    Request,
     RequestRefused,
     TransientError,
     cost_of,
@@ -112,12 +113,15 @@ class Model(Generic[Item]):
         stage: str,
         stats: Stats,
         control: Control,
+        response_format: dict[str, Any] | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.settings = endpoint.settings
         self.name = endpoint.model
         self.concurrency = self.settings.concurrency
         self._asking = asking
+        # Not a null: a request without it keeps its bytes, whose hash is the key of answers already paid for.
+        self._fields: dict[str, Any] = {"response_format": response_format} if response_format else {}
         self._journal = journal
         self._stage = stage
         self._stats = stats
@@ -138,7 +142,10 @@ class Model(Generic[Item]):
         return self._asking.messages(item)
 
     def key(self, item: Item) -> str:
-        return self.endpoint.request(self.messages(item)).key
+        return self._request(self.messages(item)).key
+
+    def _request(self, messages: Messages) -> Request:
+        return self.endpoint.request(messages, **self._fields)
 
     async def outcome(self, item: Item, key: str) -> Outcome:
         """The outcome of this question according to the journal."""
@@ -184,7 +191,7 @@ class Model(Generic[Item]):
             messages = self._asking.messages(item)
             if answers:
                 messages = await self._again(item, messages, answers[-1])
-            body = self.endpoint.request(messages).body
+            body = self._request(messages).body
             response = await self._call(body, key, attempt=len(answers), why=why)
             try:
                 await self._parse(item, response)
@@ -287,10 +294,11 @@ class Model(Generic[Item]):
         """Stop the run after several refusals with no answer ever: then the settings are wrong, not a row."""
         self._refused += not error.about_size
         if not self._has_answered and self._refused >= min(_REFUSALS, self._stats.total):
+            advice = "check --model and --sampling"
+            if self._fields:
+                advice += ", or use --answers text: it may not support response_format"
             self._control.stop(
-                EndpointError(
-                    f"{self.endpoint.name} refuses our requests ({error}): check --model and --sampling"
-                )
+                EndpointError(f"{self.endpoint.name} refuses our requests ({error}): {advice}")
             )
 
     @property

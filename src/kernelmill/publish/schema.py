@@ -1,6 +1,6 @@
 """Infer the columns of a source row by row, and map them to an Arrow schema.
 
-The columns of our own formats are listed here with fixed types. Other columns are inferred: the type of the
+The columns of our own formats are declared in `base.columns`. Other columns are inferred: the type of the
 first non-null value, float for a mix of integers and floats, and the union of the keys of objects. A column
 whose values have no common type is an error that names both rows. There are no other conversions: no number
 becomes text, and no text a number.
@@ -20,58 +20,35 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from kernelmill.base.columns import FORMATS, pattern_of
 from kernelmill.base.rows import Row, RowReader, read_info
 from kernelmill.errors import BadRow, SourceError
 
-_MESSAGE = {"role": "text", "content": "text"}
-_EVALS = {
-    "example_id": "int",
-    "prompt": [_MESSAGE],
-    "completion": [{**_MESSAGE, "reasoning": "text"}],  # null without thoughts: other runs have some
-    "task": "text",
-    "reward": "float",
-    "generation_ms": "float",
-    "scoring_ms": "float",
-    "total_ms": "float",
-    "info": {"module_name": "text", "python_code": "text", "triton_code": "text"},
-    "answer": "text",
-    "speedup_reward": "float",
-    "num_turns": "float",
-    "oai_tools": "text",
+_LISTED = {
+    form: {column.name: column.type for column in FORMATS[form] if column.rule in ("required", "always")}
+    for form in ("evals", "synthetic")
 }
-_SYNTHETIC = {"prompt": "text", "module_name": "text", "python_code": "text"}
+_REQUIRED = {
+    form: tuple(column.name for column in FORMATS[form] if column.rule == "required") for form in _LISTED
+}
 _OPTIONAL = {
-    "evals": {"difficulty": "difficulty", "evaluation_raw": "text", "rater": "text"},
-    "synthetic": {"triton_code": "text"},
-    "messages": {"reasoning": "text", "reasoning_content": "text"},
+    form: {column.name: column.type for column in FORMATS[form] if column.rule == "fixed"} for form in _LISTED
 }
 """Optional columns with a fixed type."""
-_FREE_KEYS = ("verdict", "turns")
-"""Columns whose objects have different keys in every row: published as JSON text."""
+_IN_MESSAGES = {"reasoning": "text", "reasoning_content": "text"}
+"""The same for the messages of a column of chats."""
+_INFERRED = {
+    column.name: column.type
+    for columns in FORMATS.values()
+    for column in columns
+    if column.rule == "inferred"
+}
+_FREE_KEYS = tuple(name for name, kind in _INFERRED.items() if kind == "json")
 _VERDICT_ROW = {"schema", "status", "verdict", "tier", "checks"}
 _OF_A_VERDICT = (
     "task", "candidate", "grade", "checks", "flags", "compile", "perf", "rewards", "kb_compat", "env", "cost",
 )  # fmt: skip
 """The same for rows that are verdicts themselves, as written by `kernelmill evaluate`."""
-_CONTAMINATED = "contaminated_"
-_ONLY_NULLS: dict[str, Any] = {
-    "tokens_in": "int",
-    "tokens_out": "int",
-    "problem_level": "int",
-    "problem_id": "int",
-    "problem_uuid": "int",
-    "level": "int",
-    "uuid": "int",
-    "stars": "int",
-    "synthetic": "bool",
-    "licenses": ["text"],
-    _CONTAMINATED: {"problem": "text", "how": "text", "share": "float"},
-}
-"""Types of our non-text columns that hold only nulls in a run: other runs have values there."""
-_REQUIRED = {
-    "evals": ("example_id", "prompt", "completion", "reward", "info"),
-    "synthetic": tuple(_SYNTHETIC),
-}
 _DIFFICULTIES = ("low", "medium", "high")
 _NAMES = {
     "bool": "true or false", "int": "a whole number", "float": "a number", "text": "text", "list": "a list",
@@ -112,7 +89,7 @@ class ColumnType:
         if isinstance(pattern, list):
             column_type = cls(path, "list", listed=True)
             column_type.item = cls.of(f"{path}[]", pattern[0])
-            column_type.item.optional = _OPTIONAL["messages"]
+            column_type.item.optional = _IN_MESSAGES
             return column_type
         if isinstance(pattern, dict):
             column_type = cls(path, "object", listed=True)
@@ -219,8 +196,7 @@ class ColumnType:
 
         match self.kind:
             case None:
-                name = _CONTAMINATED if self.path.startswith(_CONTAMINATED) else self.path
-                return ColumnType.of(self.path, _ONLY_NULLS.get(name, "text")).arrow()
+                return ColumnType.of(self.path, _INFERRED.get(pattern_of(self.path), "text")).arrow()
             case "list":
                 return pa.list_(self.item.arrow() if self.item else pa.string())
             case "object":
@@ -313,12 +289,11 @@ class Columns:
 
     def _begin(self, first: dict[str, Any]) -> ColumnType:
         """Detect the format from the columns of the first row, and return its initial type."""
-        patterns: dict[str, Any] = {}
         if {"example_id", "prompt", "completion", "info"} <= first.keys():
-            self.format, patterns = "evals", _EVALS
-        elif first.keys() >= _SYNTHETIC.keys() and isinstance(first["prompt"], str):
-            self.format, patterns = "synthetic", _SYNTHETIC
-        column_type = ColumnType.of("", patterns)
+            self.format = "evals"
+        elif first.keys() >= _LISTED["synthetic"].keys() and isinstance(first["prompt"], str):
+            self.format = "synthetic"
+        column_type = ColumnType.of("", _LISTED.get(self.format, {}))
         column_type.optional = _OPTIONAL.get(self.format, {})
         column_type.required = _REQUIRED.get(self.format, ())
         is_verdict = self.format == "other" and first.keys() >= _VERDICT_ROW

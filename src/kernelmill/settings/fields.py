@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from kernelmill.settings.base import RowSettings, Settings, StageSettings, expand_home, setting
 
@@ -45,7 +45,23 @@ class NamedDatasets(Settings):
     raw_to: str = BASE
 
 
-class RateSettings(StageSettings):
+class AnswerSettings(StageSettings):
+    """Settings of every stage whose questions a model can also answer in JSON."""
+
+    answers: Literal["text", "json"] = setting(
+        "text", "what a model answers in: text, or JSON by a schema, if the endpoint supports response_format"
+    )
+
+    @field_validator("answers")
+    @classmethod
+    def _one_response_format(cls, value: str, others: ValidationInfo) -> str:
+        sampling = others.data.get("sampling")
+        if value == "json" and sampling and "response_format" in sampling.extra_body:
+            raise ValueError("it sends a response_format of its own: leave it out of sampling.extra_body")
+        return value
+
+
+class RateSettings(AnswerSettings):
     """Keep the good rows, and rate the difficulty of each one's task."""
 
     source: str = setting(BASE, "evals rows")
@@ -58,7 +74,7 @@ class RateSettings(StageSettings):
     compare: bool = setting(False, "run both raters and print how far they agree")
 
 
-class SpecsSettings(StageSettings):
+class SpecsSettings(AnswerSettings):
     """Write a task specification for each module."""
 
     source: str = setting("GPUMODE/KernelBook", "KernelBook rows, evals rows or problem files")

@@ -19,6 +19,7 @@ from kernelmill.llm.client import Endpoint
 from kernelmill.llm.engine import Asking, Messages, Model
 from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.llm.prompts import Prompt
+from kernelmill.llm.structured import Structured
 from kernelmill.problems.analysis import FactStore, torch_is_installed
 from kernelmill.problems.facts import TRACE_WORKER
 from kernelmill.sandbox import Sandbox
@@ -45,10 +46,17 @@ class Context:
     facts: FactStore
     endpoint: Endpoint | None
 
-    def model(self, asking: Asking[Item]) -> Model[Item]:
+    def model(self, asking: Asking[Item], structured: Structured[Any] | None = None) -> Model[Item]:
         assert self.endpoint is not None
-        # A dry run's journal is read-only; a dry run never gets an answer to write.
-        return Model(self.endpoint, asking, self.journal, self.name, self.stats, self.control)  # type: ignore[arg-type]
+        return Model(
+            self.endpoint,
+            asking,
+            self.journal,  # type: ignore[arg-type]  # read-only in a dry run, which gets no answer to write
+            self.name,
+            self.stats,
+            self.control,
+            structured.response_format if structured else None,
+        )
 
 
 @dataclass

@@ -11,7 +11,8 @@ or, in a separate process, which prints its address and answers `GET /fake/stats
 The script decides what each call gets: a list (call by call, then `ok`), rates (`{"500": 0.1}`, drawn from a
 seed and the request, so the same request gets the same behaviour at the same attempt), or a function of the
 call. `BEHAVIOURS` names all of them. `at_once` and `per_second` are limits that it enforces with 429. `amend`
-changes the body of an answer before it is sent. It accepts any key and any model, and does not stream.
+changes the body of an answer before it is sent. It accepts any key and any model, and does not stream. It
+enforces `response_format` as OpenAI does (`fake_schema`): `reply` must return JSON that the schema allows.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from kernelmill.testing.fake_schema import format_fault
+
 BEHAVIOURS = {
     "ok": "an answer that ends with `stop`",
     "429": "too many requests, with no word about when to come back",
@@ -44,27 +47,19 @@ BEHAVIOURS = {
     "length": "an answer that was cut: finish_reason is `length`",
     "empty": "an answer with no text",
     "tags": "an answer whose tags are not the ones asked for",
+    "not-json": "an answer that is cut, though it ends with `stop`: of JSON, something that is none",
     "refusal": "the model declines",
     "slow": "an answer that starts late",
     "400": "bad request",
+    "no-format": "bad request where it has a `response_format`, else an answer",
     "401": "wrong key",
     "403": "forbidden",
     "404": "no such model",
     "quota": "429 with insufficient_quota",
 }
 CHAOS = (
-    "429",
-    "429-retry-after",
-    "500",
-    "hang",
-    "drop",
-    "malformed",
-    "length",
-    "empty",
-    "tags",
-    "refusal",
-    "slow",
-)
+    "429", "429-retry-after", "500", "hang", "drop", "malformed", "length", "empty", "tags", "refusal", "slow",
+)  # fmt: skip
 """Transient behaviours: a good client gets through all of them."""
 
 _ERRORS = {
@@ -74,6 +69,7 @@ _ERRORS = {
     "500": (500, "server_error", "The server had an error"),
     "503": (503, "overloaded", "The server is overloaded"),
     "400": (400, "invalid_request_error", "Unsupported parameter"),
+    "no-format": (400, "invalid_request_error", "'response_format' of type 'json_schema' is not supported"),
     "401": (401, "invalid_api_key", "Incorrect API key provided"),
     "403": (403, "permission_denied", "This key may not use this model"),
     "404": (404, "model_not_found", "The model does not exist"),
@@ -107,7 +103,10 @@ def difficulty_for(text: str) -> str:
 
 def rate_reply(body: dict[str, Any]) -> str:
     """Answer a rating prompt with `difficulty_for` of the user's message."""
-    return f"Rated by its hash.\n<difficulty>{difficulty_for(body['messages'][-1]['content'])}</difficulty>"
+    difficulty = difficulty_for(body["messages"][-1]["content"])
+    if "response_format" in body:
+        return json.dumps({"evaluation": "Rated by its hash.", "difficulty": difficulty})
+    return f"Rated by its hash.\n<difficulty>{difficulty}</difficulty>"
 
 
 class FakeEndpoint:
@@ -233,9 +232,11 @@ class FakeEndpoint:
         key = hashlib.sha256(raw).hexdigest()
         number, attempt = self.asked.total(), self.asked[key]
         self.asked[key] += 1
-        behaviour = "limited" if self._over_limit() else self.choose(key, number, attempt)
-        self.behaved[behaviour] += 1
         body = json.loads(raw)
+        behaviour = "limited" if self._over_limit() else self.choose(key, number, attempt)
+        if behaviour == "no-format" and "response_format" not in body:
+            behaviour = "ok"
+        self.behaved[behaviour] += 1
         if self._remember:
             self.seen.append(
                 Seen(
@@ -279,8 +280,9 @@ class FakeEndpoint:
             status, code, message = _ERRORS[behaviour]
             told = behaviour == "429-retry-after" or (behaviour == "limited" and self._retry_after > 0)
             headers = {"Retry-After": f"{self._retry_after:g}"} if told else {}
-            error = {"error": {"message": message, "type": code, "code": code}}
-            return web.json_response(error, status=status, headers=headers)
+            return _error(status, code, message, headers)
+        if fault := format_fault(body, self._reply):
+            return _error(400, "invalid_request_error", fault)
         await asyncio.sleep(self._latency + (self._slow if behaviour == "slow" else 0.0))
         if behaviour == "malformed":
             return web.Response(text='{"id": "x", "choices": [{"mess', content_type="application/json")
@@ -304,8 +306,8 @@ class FakeEndpoint:
         finish, refusal = "stop", None
         prompt = sum(len(str(message.get("content", ""))) for message in body["messages"])
         tokens = len(text) // 4 + 1
-        if behaviour == "length":
-            text, finish = text[: len(text) // 2], "length"
+        if behaviour in ("length", "not-json"):
+            text, finish = text[: len(text) // 2], "length" if behaviour == "length" else "stop"
         elif behaviour == "empty":
             text = ""
         elif behaviour == "tags":
@@ -331,6 +333,11 @@ class FakeEndpoint:
                 "completion_tokens_details": {"reasoning_tokens": tokens // 2},
             },
         }
+
+
+def _error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    error = {"error": {"message": message, "type": code, "code": code}}
+    return web.json_response(error, status=status, headers=headers)
 
 
 def _named_reply(name: str) -> Reply:

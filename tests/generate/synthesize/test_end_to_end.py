@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kernelmill.base.columns import FORMATS
 from kernelmill.base.rows import EVALS_COLUMNS, EvalsRow
 from kernelmill.cli import main
 from kernelmill.evaluate.verdict import Verdict
@@ -41,6 +42,7 @@ def test_a_row_has_the_columns_of_the_format_in_their_order_and_the_whole_verdic
     (row,) = rows()
     assert list(row)[: len(ORDER)] == ORDER
     assert set(ORDER) == set(EVALS_COLUMNS)
+    assert set(row) <= {column.name for column in FORMATS["evals"]}
     msgspec.convert(row, EvalsRow, strict=True)
     assert [message["role"] for message in row["prompt"]] == ["system", "user"]
     assert REFERENCE in row["prompt"][1]["content"]

@@ -2,8 +2,8 @@
 
 In: rows with a module. Out: rows with a specification as `prompt`.
 
-    stage       the command `kernelmill specs`
-    writer      write a specification from a trace
-    checks      everything a specification must satisfy; uses hints, shapes and text
-    hints, shapes, text     implementation hints; shapes and dtypes; parsing of the text
+    stage           the command `kernelmill specs`
+    specification   the structure of a specification, as text and as JSON
+    writer          write a specification from a trace
+    checks          everything a specification must satisfy; `shapes` compares shapes and dtypes
 """

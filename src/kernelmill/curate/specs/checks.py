@@ -19,15 +19,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from kernelmill.base.python_text import parse_module
-from kernelmill.curate.specs.hints import hints_in
 from kernelmill.curate.specs.shapes import shape_faults
-from kernelmill.curate.specs.text import SECTIONS, headings_of, normal, sections_of, without_rules
+from kernelmill.curate.specs.specification import SECTIONS, headings_of, normal, sections_of, without_rules
 from kernelmill.curate.thoughts import strip_thoughts
 from kernelmill.llm.engine import BadAnswer
 from kernelmill.problems.facts import Trace
 from kernelmill.problems.source import ModuleSource
-
-__all__ = ["SECTIONS", "check_spec", "clean_spec", "sections_of"]
 
 _CHATTER = re.compile(
     r"^\W*(?:sure|certainly|of course|absolutely|okay|great)\b\s*[,!.:]"
@@ -60,6 +57,53 @@ _COPYABLE = re.compile(r"[=(\[+*/@-]")
 _SHORTEST_COPY = 10
 _SHORTEST_EXPRESSION = 14
 
+_BLOCKS = r"block_?sizes?|pixel_?(?:un)?shuffle|space_to_depth|depth_to_space|num_blocks"
+_REPEATS = r"\btile\b|\.tile\(|repeat|expand"
+_CONVOLUTION = r"conv|kernel"
+
+_HINTS: list[tuple[re.Pattern[str], re.Pattern[str] | None]] = [
+    (re.compile(pattern, re.IGNORECASE), re.compile(unless, re.IGNORECASE) if unless else None)
+    for pattern, unless in (
+        (r"\bblock[\s_-]*(?:sizes?|dim(?:ension)?s?|shapes?|widths?|heights?|pointers?|ptrs?)\b", _BLOCKS),
+        (r"\bBLOCK_\w+", None),
+        (r"\bblocks?\s+of\s+(?:[a-z]+\s+){0,2}\d+\b(?!\s+(?:layers?|conv\w*|units?))", rf"{_BLOCKS}|unfold|window|\bblocks\b"),
+        (r"\b(?:chunks?|strips?)\s+of\s+(?:[a-z]+\s+){0,2}\d+\b", "chunk|split|unfold|window"),
+        (r"\btil(?:e|es|ed|ing)\b", _REPEATS),
+        (r"\bnum_(?:warps|stages|ctas)\b", None),
+        # Allow the verb: "warps the image".
+        (r"\bwarps?\b(?!\s+(?:the|an?|each|every|its|this|that|it|both|all|images?|features?)\b)", "warp|grid_sample"),
+        (r"\bauto-?tun\w+", None),
+        (r"\bshared[ -]memory\b|\bglobal[ -]memory\b|\bbank conflicts?\b", None),
+        (r"\bmemory (?:traffic|bandwidth|access\w*|latency|hierarchy|loads?|stores?|transactions?)\b", None),
+        (r"\bcoalesc\w+", None),
+        (r"\bprogram[_ ]ids?\b|\bprograms? instances?\b|\b(?:each|every|per|one) programs?\b", None),
+        (r"\btl\.\w+|@?triton\.\w+|\btl\b|\bconstexpr\b", None),
+        (r"\b(?:launch|kernel) grid\b|\bgrid[- ]stride\b", None),
+        (r"\bgrid (?:size|dimensions?)\b", "grid"),
+        (r"\bthread[ -]?blocks?\b", None),
+        (r"\b(?:each|every|per|one) (?:\w+ )?thread\b|\bthreads per\b|\bCTAs?\b", "thread"),
+        (r"\blaunch(?:es|ing|ed)?\s+(?:config\w*|param\w*|(?:one|an?|two|three|\d+|multiple|several|separate|single|enough)\b)", None),
+        (r"\bregister (?:pressure|blocking|file|tile)\b|\b(?:in(?:to)?|from|on|via|across|using) (?:the |GPU |CUDA )?registers\b", None),
+        (r"\b(?:SRAM|HBM)\b|\btensor[- ]cores?\b|\b(?:wg)?mma\b|\bTMA\b|\bmultiprocessors?\b|\boccupancy\b", "occupancy"),
+        (r"\bL[123]\b[ -](?:\w+[ -])?cach\w+|\bcache (?:hits?|lines?|reuse|locality|modifier\w*)\b", None),
+        (r"\bswizzl\w+|\b(?:split|stream)[- _]?k\b|\bbank swizzle\b", None),
+        (r"\bpersistent[- ](?:kernel|thread|program|block|CTA|matmul|loop|reduction)\w*", None),
+        (r"\bmask(?:ed|ing|s)?\s+(?:(?:\w|-)+\s+){0,3}?(?:loads?|stores?)\b", None),
+        (r"\bout[- ]of[- ]bounds?\s+(?:loads?|stores?|access\w*|threads?|lanes?)\b", None),
+        (r"\bvector(?:iz|is)ed (?:load|store|access|memory)\w*", None),
+        (r"\bfus(?:e|es|ed|ing|ion)\b[^.\n]{0,80}\bkernels?\b", None),
+        (r"\b(?:in(?:to)?|as|with|by|using) (?:a single|one|a fused) (?:\w+ )?kernel\b|\b(?:one|single|separate) kernels? (?:per|for each)\b",
+         _CONVOLUTION),
+        (r"\b(?:loop )?unroll(?:ed|ing)?\b", "unroll"),
+        (r"\bdouble[- ]buffer\w*|\bprefetch\w*|\bmulti-?stage pipelin\w+|\bsoftware pipelin\w+", None),
+        (r"\batomic(?:s|[_ -](?:add|max|min|op)\w*)\b", None),
+        (r"\bonline[- ]softmax\b|\bflash[- ]?attention\b", "flash_?attention"),
+        (r"\bnext power of (?:two|2)\b", None),
+    )
+]  # fmt: skip
+"""Hints about the implementation, and the words of a module for which each one describes behaviour: a module
+may itself have a `block_size`, tile a tensor or warp an image. Advice in other words is not detected."""
+
 
 def clean_spec(text: str) -> str:
     """Return the specification in a model's answer, without thoughts and surrounding blank lines.
@@ -78,7 +122,7 @@ def check_spec(text: str, class_name: str, source: ModuleSource, trace: Trace | 
         *_chatter(text),
         *_names(text, class_name, source),
         *_code(text, source),
-        *(f"it gives a hint about the implementation: {hint}" for hint in hints_in(text, source)),
+        *(f"it gives a hint about the implementation: {hint}" for hint in _hints(text, source)),
         *(shape_faults(text, sections, source, trace) if trace is not None else ()),
     ]
     if faults:
@@ -210,3 +254,17 @@ def _is_program(value: ast.AST) -> bool:
 def _squeeze(text: str) -> str:
     """Remove whitespace, backticks and quotes, so that reformatting does not hide a copy."""
     return re.sub(r"[\s`'\"]+", "", text)
+
+
+def _hints(text: str, source: ModuleSource) -> Iterator[str]:
+    """Yield one example of each kind of hint in the text, except words that the module itself uses."""
+    code = "\n".join(source.code_lines)
+    lower = code.lower()
+    for pattern, unless in _HINTS:
+        found = pattern.search(text)
+        if found is None or (unless is not None and unless.search(code)):
+            continue
+        for found in pattern.finditer(text):
+            if re.sub(r"[\s-]+", "_", found[0].lower()) not in lower:
+                yield found[0]
+                break

@@ -16,16 +16,17 @@ import msgspec
 from kernelmill.base.missing import require
 from kernelmill.base.rows import Drop, Row, SyntheticRow
 from kernelmill.curate.specs.checks import check_spec, clean_spec
+from kernelmill.curate.specs.specification import Specification
 from kernelmill.curate.specs.writer import write_spec
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.flow import StageResult
 from kernelmill.llm.engine import BadAnswer, Messages
 from kernelmill.llm.prompts import Prompt
+from kernelmill.llm.structured import Structured
 from kernelmill.problems.analysis import Analysis, FactStore
 from kernelmill.problems.facts import ModuleFacts
 from kernelmill.problems.module_rows import Module, ModuleReader
 from kernelmill.settings.fields import SpecsSettings
-from kernelmill.stages.answering import Answerer
 from kernelmill.stages.run_stage import Context, StageSetup, run_answering_stage
 
 
@@ -60,17 +61,19 @@ class Specs:
 class SpecQuestions:
     """Builds the questions for a model and checks its specifications."""
 
-    def __init__(self, prompt: Prompt, again: Prompt, facts: FactStore, model: str) -> None:
-        self._prompt = prompt
-        self._again = again
+    def __init__(self, settings: SpecsSettings, facts: FactStore) -> None:
+        self._prompt = Prompt("specs", settings.prompt)
+        self._again = Prompt("specs_again")
         self._facts = facts
-        self._model = model
+        self._model = settings.model
+        self.structured = Structured("specs", Specification) if settings.answers == "json" else None
+        self.prompts = [self._prompt, self._again, *([self.structured.prompt] if self.structured else [])]
 
     def messages(self, item: Module) -> Messages:
         text = self._prompt.render(
             module_name=item.module_name, problem_name=item.problem_name, python_code=item.python_code
         )
-        return [{"role": "user", "content": text}]
+        return [{"role": "user", "content": self.structured.ask(text) if self.structured else text}]
 
     async def prepare(self, item: Module) -> None:
         with contextlib.suppress(SourceError):  # recorded as a fact, and reported by `fault`
@@ -85,7 +88,10 @@ class SpecQuestions:
             facts = await self._facts.find(item)
         except SourceError as error:
             raise BadAnswer(f"the module cannot be read: {error}") from None
-        return _checked(item, clean_spec(text), facts, f"llm:{self._model}")
+        spec = clean_spec(text)
+        if self.structured:
+            spec = self.structured.read(spec).text()
+        return _checked(item, spec, facts, f"llm:{self._model}")
 
     def again(self, messages: Messages, text: str, reason: str) -> Messages:
         feedback = self._again.render(reason=reason)
@@ -115,15 +121,12 @@ async def specs(settings: SpecsSettings) -> StageResult:
         require("the static writer, which traces modules,", "torch", extra="eval")
 
     def setup(context: Context) -> StageSetup[Module]:
-        prompts = [Prompt("specs", settings.prompt), Prompt("specs_again")] if by_model else []
-        answerer: Answerer[Module]
+        stage = Specs(settings.threshold)
         if by_model:
-            answerer = context.model(SpecQuestions(prompts[0], prompts[1], context.facts, settings.model))
-        else:
-            answerer = Analysis(context.facts, _write_static, context.stats)
-        by = f"llm:{settings.model}" if by_model else "static"
-        return StageSetup(
-            Specs(settings.threshold), answerer, by=by, prompts=prompts, expected_output_tokens=1500
-        )
+            questions = SpecQuestions(settings, context.facts)
+            model = context.model(questions, questions.structured)
+            by = f"llm:{settings.model}"
+            return StageSetup(stage, model, by, questions.prompts, expected_output_tokens=1500)
+        return StageSetup(stage, Analysis(context.facts, _write_static, context.stats), "static")
 
     return await run_answering_stage("specs", settings, setup, model=by_model, facts=True)

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Sequence
 from string import Formatter
 
-from kernelmill.curate.specs.checks import SECTIONS
+from kernelmill.curate.specs.specification import Specification, Tensor, Tensors
 from kernelmill.problems.definitions import Param
-from kernelmill.problems.facts import OpFact, TensorFact, Trace
+from kernelmill.problems.facts import OpFact, TensorFact, Trace, ValueFact
 from kernelmill.problems.source import ModuleSource
 
 _ELEMENTWISE = {
@@ -102,16 +102,15 @@ _UNSAID = {
 
 def write_spec(class_name: str, source: ModuleSource, trace: Trace) -> str:
     """Write the specification with the sections that `specs.checks` requires."""
-    bodies: dict[str, Iterator[str]] = {
-        "What is computed": _computed(class_name, trace),
-        "Inputs": _inputs(source, trace),
-        "Outputs": _outputs(trace),
-        "Module interface": _interface(class_name, source, trace),
-        "Behavioural requirements": _behaviour(trace),
-        "Language": iter(["The kernels are written in Triton and called from a PyTorch nn.Module."]),
-        "Learnable parameters": _parameters(trace),
-    }
-    return "\n\n".join(f"## {title}\n\n" + "\n".join(bodies[title]) for title in SECTIONS)
+    return Specification(
+        what_is_computed="\n".join(_computed(class_name, trace)),
+        inputs=_inputs(trace),
+        outputs=_outputs(trace),
+        module_interface="\n".join(_interface(class_name, source, trace)),
+        behavioural_requirements="\n".join(_behaviour(trace)),
+        language="The kernels are written in Triton and called from a PyTorch nn.Module.",
+        learnable_parameters=_parameters(trace),
+    ).text()
 
 
 def _computed(class_name: str, trace: Trace) -> Iterator[str]:
@@ -158,27 +157,25 @@ def _shape(shape: Sequence[int]) -> str:
     return str(tuple(shape))
 
 
-def _bullet(tensor: TensorFact, note: str = "") -> str:
-    return f"- {tensor.name}: tensor of shape {_shape(tensor.shape)}, dtype {tensor.dtype}{note}"
+def _tensor(fact: TensorFact, meaning: str = "") -> Tensor:
+    return Tensor(fact.name, list(fact.shape), fact.dtype, meaning)
 
 
-def _inputs(source: ModuleSource, trace: Trace) -> Iterator[str]:
-    if not trace.inputs and not trace.input_values:
-        yield "None."
-    for tensor in trace.inputs:
-        note = {"bool": ", true or false an element", "int64": ", whole numbers"}.get(tensor.dtype, "")
-        yield _bullet(tensor, note)
-    for value in trace.input_values:
-        yield f"- {value.name}: {value.repr}, a plain Python value"
+def _inputs(trace: Trace) -> Tensors:
+    meanings = {"bool": "true or false an element", "int64": "whole numbers"}
+    tensors = [_tensor(tensor, meanings.get(tensor.dtype, "")) for tensor in trace.inputs]
+    return Tensors(tensors, "\n".join(_plain(trace.input_values)))
 
 
-def _outputs(trace: Trace) -> Iterator[str]:
-    for tensor in trace.outputs:
-        yield _bullet(tensor)
-    for value in trace.output_values:
-        yield f"- {value.name}: {value.repr}, a plain Python value"
+def _outputs(trace: Trace) -> Tensors:
+    notes = _plain(trace.output_values)
     if len(trace.outputs) + len(trace.output_values) > 1:
-        yield "They are returned together, in this order and structure."
+        notes.append("They are returned together, in this order and structure.")
+    return Tensors([_tensor(tensor) for tensor in trace.outputs], "\n".join(notes))
+
+
+def _plain(values: Sequence[ValueFact]) -> list[str]:
+    return [f"- {value.name}: {value.repr}, a plain Python value" for value in values]
 
 
 def _interface(class_name: str, source: ModuleSource, trace: Trace) -> Iterator[str]:
@@ -239,13 +236,13 @@ def _in_place(op: OpFact) -> bool:
     return re.fullmatch(r"aten\.[a-z]\w*[a-z0-9]_", op.op) is not None
 
 
-def _parameters(trace: Trace) -> Iterator[str]:
-    if not trace.parameters:
-        yield "None."
-        return
+def _parameters(trace: Trace) -> Tensors:
+    tensors = []
     for parameter in trace.parameters:
-        note = "" if parameter.learnable else ", not trained"
+        meaning = [] if parameter.learnable else ["not trained"]
         if parameter.owner.startswith("nn."):
-            note += f", initialised as in PyTorch's {parameter.owner} by default"
-        yield _bullet(parameter, note)
-    yield "They are held under these names, so that saved state can be loaded."
+            meaning.append(f"initialised as in PyTorch's {parameter.owner} by default")
+        tensors.append(_tensor(parameter, ", ".join(meaning)))
+    return Tensors(
+        tensors, "They are held under these names, so that saved state can be loaded." if tensors else ""
+    )

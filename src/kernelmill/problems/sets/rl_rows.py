@@ -14,9 +14,8 @@ import json
 import re
 from typing import Any
 
-from kernelmill.base.json_kind import json_kind
 from kernelmill.base.python_text import parse_module
-from kernelmill.errors import BadRow
+from kernelmill.errors import BadRow, json_kind
 
 TASK_TYPE = "kernelbench"
 COLUMNS = ("prompt", "label", "extra_info", "instance_id")

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from kernelmill.base.columns import CONTAMINATED, FORMATS, pattern_of
 from kernelmill.curate.length_report import PERCENTILES as PERCENTILES_OF_TOKENS
 from kernelmill.publish.card.facts import OTHERS, CardFacts
 from kernelmill.publish.card.markdown import Markdown, code, listed, table, text
@@ -23,57 +24,6 @@ REWARD_EDGES = (0, 0.25, 0.5, 0.85, 1, 1.5, 2, 3, 5, 10)
 CHARACTER_EDGES = tuple(1000 * 2**n for n in range(9))
 PERCENTILES = (50, 75, 90, 95, 99, 100)
 MOST_REASONS, MOST_ROWS = 3, 20
-
-_COLUMNS = {
-    "example_id": "number of the task in the source; several rows may share it",
-    "prompt": "what the model was asked, as chat messages",
-    "completion": "what it answered, as chat messages; the kernel stands in the assistant's message",
-    "task": "name of the task or environment",
-    "reward": "the reward of the answer (see Reward)",
-    "generation_ms": "milliseconds that generating took, as the producer recorded it",
-    "scoring_ms": "milliseconds that scoring took, as the producer recorded it",
-    "total_ms": "milliseconds in all, as the producer recorded it",
-    "info": "the module: its name, its PyTorch code, and a reference Triton version where the source has one",
-    "answer": "an answer, as the source has it",
-    "speedup_reward": "reward for speed, as the producer recorded it",
-    "num_turns": "turns of the conversation",
-    "oai_tools": "tools that the model was offered, or null",
-    "difficulty": "how hard the task is: low, medium or high (see Difficulty)",
-    "evaluation_raw": "what the rater answered, whole",
-    "rater": "who rated the difficulty: llm and the model's name, or static (program analysis)",
-    "module_name": "name of the module's class",
-    "python_code": "the PyTorch code of the module",
-    "triton_code": "a reference Triton version, as the source has it",
-    "uuid": "identifier of the module in the source",
-    "name": "name of the problem in the source",
-    "level": "level of the problem in the source",
-    "problem_id": "number of the problem in the source",
-    "writer": "who wrote the answer: llm and the model's name, or inductor and the version of torch",
-    "checked": "what the specification was checked against",
-    "licenses": "licences of the repository that the module comes from",
-    "verdict": "the evaluator's whole verdict",
-    "reward_name": "which of the verdict's rewards `reward` is",
-    "reward_masked": "whether there is no reward, because nobody could judge; `reward` is 0 then",
-    "rollout": "number of the answer among those to the same task",
-    "prompt_version": "hash of the templates that the prompt was made from",
-    "ended": "why the conversation ended",
-    "finish_reason": "why the answer ended, as the server said",
-    "tokens_in": "tokens of the prompt, as the server counted them",
-    "tokens_out": "tokens of the answer, as the server counted them",
-    "turns": "every answer of the conversation with its verdict and reward",
-    "problem_name": "name of the problem in the source",
-    "problem_level": "level of the problem in the source",
-    "problem_uuid": "identifier of the module in the source",
-    "extern": "calls of torch's library that the kernels leave to it",
-    "captured_mode": "eval where the module is random in training and was compiled as it is in evaluation",
-    "variant": "which sizes of blocks the kernels have",
-}
-"""Descriptions of the columns of our formats. Other columns are shown without a description."""
-_OF_SPECS = {
-    "prompt": "the task specification, in words",
-    "writer": "who wrote the specification: llm and the model's name, or static (program analysis)",
-}
-
 
 _LEAKAGE = {
     "groups_on_both_sides": "groups on both sides",
@@ -109,12 +59,13 @@ def columns_table(facts: CardFacts) -> Markdown:
 
 
 def _column(name: str, kind: str) -> Markdown:
-    if name.startswith("contaminated_"):
-        return Markdown("the benchmark problem that the module is or resembles, or null (see Benchmarks)")
-    if kind == "other":
+    """The meaning of a column; empty if it is none of ours."""
+    name = pattern_of(name)
+    if kind == "other" and not name.startswith(CONTAMINATED):
         return Markdown("")  # may have the same name but another meaning
-    words = _COLUMNS | _OF_SPECS if kind == "synthetic" else _COLUMNS
-    return Markdown(words.get(name, ""))
+    # The format's own meaning comes first: a specification has another `writer` than an answer.
+    columns = (*FORMATS.get(kind, ()), *FORMATS["evals"], *FORMATS["synthetic"], *FORMATS["KernelBook"])
+    return Markdown(next((column.meaning for column in columns if column.name == name), ""))
 
 
 def stages_table(lineage: Sequence[Mapping[str, Any]]) -> Markdown:
