@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from kernelmill.decompose.nested import dtype_of
 from kernelmill.decompose.prove.build import (
     IN_BLOCKS,
     SHARED,
@@ -231,7 +232,7 @@ def _tried(
         trial, trouble = pair.trial(given, plan, record=False)
     if trouble is not None:
         return _troubled(plan, trouble, found)
-    found.input_dtype = ", ".join(dict.fromkeys(_name(t.dtype) for t in tensors_in(given)))
+    found.input_dtype = ", ".join(dict.fromkeys(dtype_of(t) for t in tensors_in(given)))
     found.note(plan, trial)
     return True
 
@@ -357,7 +358,3 @@ def _seed(seed: int) -> None:
     random.seed(seed)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

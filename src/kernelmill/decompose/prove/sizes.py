@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
+from kernelmill.decompose.nested import map_tensors, tree_map
 from kernelmill.decompose.prove.operations import tensors_in
 
 Shape = tuple[int, ...]
@@ -133,37 +134,29 @@ def target(shape: Iterable[int], rules: list[Rule]) -> Shape:
 
 def narrowed(value: Any, rules: list[Rule]) -> Any:
     """Copies of tensors cut to their target shapes; integers replaced by rule; everything else unchanged."""
-    if type(value) is int:
-        return next((rule.new for rule in rules if rule.dimension == NUMBER and rule.size == value), value)
-    if isinstance(value, torch.Tensor):
-        wanted = target(value.shape, rules)
-        if wanted == tuple(value.shape):
-            return value
+
+    def change(one: Any) -> Any:
+        if type(one) is int:
+            return next((rule.new for rule in rules if rule.dimension == NUMBER and rule.size == one), one)
+        if not isinstance(one, torch.Tensor) or (wanted := target(one.shape, rules)) == tuple(one.shape):
+            return one
         for dimension, size in enumerate(wanted):
-            value = value.narrow(dimension, 0, size)
-        return value.clone(memory_format=torch.contiguous_format)
-    if isinstance(value, dict):
-        return {key: narrowed(item, rules) for key, item in value.items()}
-    if isinstance(value, list):
-        return [narrowed(item, rules) for item in value]
-    if isinstance(value, tuple):
-        items = [narrowed(item, rules) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return value
+            one = one.narrow(dimension, 0, size)
+        return one.clone(memory_format=torch.contiguous_format)
+
+    return tree_map(value, change)
 
 
 def enlarged(value: Any, rule: Rule | None) -> Any:
     """Fake tensors with another size in one dimension; everything else unchanged."""
     if rule is None:
         return value
-    if isinstance(value, torch.Tensor):
-        wanted = target(value.shape, [rule])
-        return value if wanted == tuple(value.shape) else value.new_empty(wanted)
-    if isinstance(value, dict):
-        return {key: enlarged(item, rule) for key, item in value.items()}
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(enlarged(item, rule) for item in value)
-    return value
+
+    def change(one: torch.Tensor) -> torch.Tensor:
+        wanted = target(one.shape, [rule])
+        return one if wanted == tuple(one.shape) else one.new_empty(wanted)
+
+    return map_tensors(value, change)
 
 
 class _Smaller(TorchFunctionMode):  # type: ignore[misc]

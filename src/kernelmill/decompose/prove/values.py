@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from kernelmill.decompose.nested import form_of, map_tensors
 from kernelmill.decompose.prove.build import BLOCK, block_of, held_tensors, overlaps
 from kernelmill.decompose.prove.operations import tensors_in
 
@@ -133,23 +134,15 @@ def _fill(tensor: torch.Tensor, block: torch.Tensor) -> None:
 
 
 def clone(value: Any) -> Any:
-    """Deep-copy the tensors inside tuples, lists and dicts. A tensor that occurs twice stays one tensor."""
-    return _cloned(value, {})
+    """Deep-copy the tensors inside a value. A tensor that occurs twice stays one tensor."""
+    made: dict[int, torch.Tensor] = {}
 
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in made:
+            made[id(tensor)] = tensor.detach().clone()
+        return made[id(tensor)]
 
-def _cloned(value: Any, made: dict[int, torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        if id(value) not in made:
-            made[id(value)] = value.detach().clone()
-        return made[id(value)]
-    if isinstance(value, dict):
-        return {key: _cloned(item, made) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_cloned(item, made) for item in value]
-    if isinstance(value, tuple):
-        items = [_cloned(item, made) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return value
+    return map_tensors(value, copied)
 
 
 def scale_floats(value: Any, factor: float) -> None:
@@ -169,16 +162,9 @@ def tells_little(value: Any) -> bool:
 
 def draw_floats(value: Any) -> Any:
     """The same structure with new numbers between 0 and 1 in every float tensor."""
-    if isinstance(value, torch.Tensor):
-        return torch.rand(value.shape).to(value.dtype) if value.is_floating_point() else value
-    if isinstance(value, dict):
-        return {key: draw_floats(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [draw_floats(item) for item in value]
-    if isinstance(value, tuple):
-        items = [draw_floats(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return value
+    return map_tensors(
+        value, lambda one: torch.rand(one.shape).to(one.dtype) if one.is_floating_point() else one
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- outputs
@@ -206,13 +192,9 @@ def leaves(value: Any, path: str = "output") -> Iterator[tuple[str, str, Any]]:
 def form(value: Any, name: str = "output") -> list[str]:
     """The structure of a value with shapes and dtypes, without numbers."""
     return [
-        f"{path}: {_dtype(leaf)}{list(leaf.shape)}" if kind == "tensor" else f"{path}: {kind}"
+        f"{path}: {form_of(leaf)}" if kind == "tensor" else f"{path}: {kind}"
         for path, kind, leaf in leaves(value, name)
     ]
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 @dataclasses.dataclass
@@ -244,10 +226,7 @@ class Comparison:
             self.faults.append(f"{path} is a {type(b).__name__} in the refactored")
             return
         if a.shape != b.shape or a.dtype != b.dtype:
-            said = (
-                f"{_dtype(a)}{list(a.shape)} in the original and {_dtype(b)}{list(b.shape)} in the refactored"
-            )
-            self.faults.append(f"{path} is {said}")
+            self.faults.append(f"{path} is {form_of(a)} in the original and {form_of(b)} in the refactored")
             return
         if a.numel() == 0:
             return

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernelmill.decompose.record.types import Op, Record, Scope, Value, tree_map
+from kernelmill.decompose.nested import tree_map
+from kernelmill.decompose.record.types import Op, Record, Scope, Value
 
 
 def graph_of(record: Record) -> dict[str, Any]:
