@@ -205,6 +205,8 @@ class Comparison:
     bitwise: bool = True
     faults: list[str] = dataclasses.field(default_factory=list)
     finite: int = 0
+    tolerance: float = 0.0
+    """The largest tolerance of the outputs' dtypes."""
     facts: list[float] = dataclasses.field(default_factory=list)
     """The extremes of each result of the original (of floats, the magnitudes). If equal in all trials, they
     prove nothing."""
