@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kernelmill.decompose.cut.kinds import snake
-from kernelmill.decompose.cut.partition import Part, partition
+from kernelmill.decompose.cut.part import Part
+from kernelmill.decompose.cut.partition import partition
 from kernelmill.decompose.prove.prover import Prover, prove_folder
 from kernelmill.decompose.record.capture import capture
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from kernelmill.cli import main as kernelmill
 from kernelmill.decompose.prove import prover as prove_module
-from kernelmill.decompose.prove.child_rules import child_violations
-from kernelmill.decompose.prove.parent_rules import Parent
 from kernelmill.decompose.prove.prover import Proof, Prover, prove_folder
+from kernelmill.decompose.prove.rules.child import child_violations
+from kernelmill.decompose.prove.rules.parent import Parent
 from tests.decompose.trees import CHILDREN, STEPS, edit, edit_map, one_step, problem, write, write_tree
 
 CONV = "level_0_kernel/conv2d_3x8_k3_fp32.py"

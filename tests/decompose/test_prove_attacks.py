@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernelmill.decompose.prove.child_rules import child_violations
 from kernelmill.decompose.prove.prover import Prover, prove_folder
+from kernelmill.decompose.prove.rules.child import child_violations
 from kernelmill.decompose.prove.tampering import TorchSnapshot
 from tests.decompose.trees import edit, one_step, problem, write, write_tree
 

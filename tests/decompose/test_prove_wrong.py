@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernelmill.decompose.prove.prover import Proof, Prover, prove_folder
-from kernelmill.decompose.prove.single_path import single_path_violations
+from kernelmill.decompose.prove.rules.single_path import single_path_violations
 from tests.decompose.trees import edit, one_step, problem
 
 ACT = "level_0_kernel/act.py"

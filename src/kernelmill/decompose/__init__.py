@@ -10,7 +10,7 @@ the tree, and the proof that the parts compute what the model computes. The stag
     prove     the proof, from the files alone
 
 A stage imports from the stages above it only, and `prove` only from `sources` and `record`. `literals`,
-`levels` and `errors` belong to several stages.
+`levels`, `nested` and `errors` belong to several stages.
 
 `command`, `prove.command` and `collect` are the command line. Other packages use only `collect`,
 `prove.command.model_folders` and `prove.tree.TREE`. Run `worker` only in a sandboxed process.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,13 +21,8 @@ def constant(value: Any) -> str:
         return f'float("{value}")'
     if isinstance(value, float) and value != value:
         return 'float("nan")'
-    if isinstance(value, tuple):
-        inner = ", ".join(constant(item) for item in value)
-        return f"({inner},)" if len(value) == 1 else f"({inner})"
-    if isinstance(value, list):
-        return f"[{', '.join(constant(item) for item in value)}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{constant(key)}: {constant(item)}' for key, item in value.items())}}}"
+    if (nested := structure(value, constant)) is not None:
+        return nested
     if value is None or isinstance(value, bool | int | float | str | complex | range):
         return repr(value)
     if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
@@ -36,3 +32,16 @@ def constant(value: Any) -> str:
     if value in (bool, int, float):
         return str(value.__name__)
     raise ValueError(f"a {type(value).__name__} cannot be written as a constant")
+
+
+def structure(tree: Any, text: Callable[[Any], str]) -> str | None:
+    """A tuple, list, dict or slice as an expression, with `text` for what is inside; None for anything else."""
+    if isinstance(tree, tuple):
+        return f"({', '.join(map(text, tree))}{',' if len(tree) == 1 else ''})"
+    if isinstance(tree, list):
+        return f"[{', '.join(map(text, tree))}]"
+    if isinstance(tree, dict):
+        return f"{{{', '.join(f'{text(key)}: {text(item)}' for key, item in tree.items())}}}"
+    if isinstance(tree, slice):
+        return f"slice({', '.join(map(text, (tree.start, tree.stop, tree.step)))})"
+    return None

@@ -22,7 +22,8 @@ from kernelmill.decompose.record.tensor_literals import sign_of, tensor_expressi
 from kernelmill.decompose.record.types import Record
 from kernelmill.decompose.sources.source_parts import standing_alone
 from kernelmill.decompose.write.class_body import Weight
-from kernelmill.decompose.write.files import Files, Source
+from kernelmill.decompose.write.files import Files
+from kernelmill.decompose.write.tree_json import Source
 from kernelmill.evaluate.task import offline_models
 
 _WARM_UP = """

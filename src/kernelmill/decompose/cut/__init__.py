@@ -2,7 +2,8 @@
 
 In: a `Record`. Out: a tree of `Part`s from `partition.partition`. Nothing is run or written here.
 
-    partition     the partitioning, and `Part`
-    op_patterns   calls that together form one named operation
+    partition     the partitioning
+    part          `Part`
+    op_patterns   calls that form one named operation, and kernels that form one fusion
     kinds         the kind and name of each operation; shared with `write`
 """

@@ -1,10 +1,14 @@
-"""Group calls that together have one name (`x * torch.sigmoid(x)`) or write one tensor part by part."""
+"""Recognise calls that are one kernel, and kernels that are one fusion.
+
+Calls are one kernel if they have one name (`x * torch.sigmoid(x)`) or write one tensor part by part.
+"""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 from kernelmill.decompose.cut.kinds import fusion_role, short_of, title_of
+from kernelmill.decompose.cut.part import Part
 from kernelmill.decompose.record.types import Op, Value
 
 _TOGETHER = (
@@ -68,3 +72,51 @@ def _feeds(ops: list[Op]) -> bool:
         all(set(a.outputs()) & set(b.inputs()) for a, b in pairwise(ops))
         and len({op.scope for op in ops}) == 1
     )
+
+
+# ------------------------------------------------------------------------------------------ fusions
+
+
+def _qkv(parts: list[Part]) -> bool:
+    return all(part.title == "linear" for part in parts) and len({tuple(part.inputs) for part in parts}) == 1
+
+
+_PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")
+
+
+def _attention(parts: list[Part]) -> bool:
+    """Whether it is attention: scores, pointwise operations on them, softmax, values."""
+    kinds = [part.kind for part in parts]
+    return (
+        kinds[0] == kinds[-1] == "heavy"
+        and not {"softmax", "activation"}.isdisjoint(kinds[1:-1])
+        and all(kind in ("softmax", "pointwise", "activation") for kind in kinds[1:-1])
+        and parts[0].title in _PRODUCTS
+        and parts[-1].title in _PRODUCTS
+        and _in_a_row(parts)
+    )
+
+
+def _gated(parts: list[Part]) -> bool:
+    """Whether it is linear, activation, linear, product: SwiGLU and its variants."""
+    gate, act, up, product = parts
+    return (
+        gate.title == up.title == "linear"
+        and act.kind in ("activation", "pointwise")
+        and product.title == "mul"
+        and gate.inputs == up.inputs
+        and set(act.inputs) <= set(gate.outputs)
+        and set(product.inputs) == {*act.outputs, *up.outputs}
+    )
+
+
+def _in_a_row(parts: list[Part]) -> bool:
+    return all(set(a.outputs) & set(b.inputs) for a, b in pairwise(parts))
+
+
+FUSIONS = (
+    ((5, 4, 3), "attention", _attention, "the scores need not be written to memory"),
+    ((4,), "gated_linear", _gated, "two products of one input, multiplied before they are written"),
+    ((3,), "qkv", _qkv, "three products of one input are one, with their weights side by side"),
+)
+"""The lengths of a known fusion, its title, whether kernels are one, and why they belong together."""

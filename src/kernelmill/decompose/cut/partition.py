@@ -13,15 +13,14 @@ that already exist.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from kernelmill.decompose.cut.kinds import fusion_role, is_idle, short_of, snake, title_of
-from kernelmill.decompose.cut.op_patterns import named_groups
+from kernelmill.decompose.cut.op_patterns import FUSIONS, named_groups
+from kernelmill.decompose.cut.part import Part
 from kernelmill.decompose.levels import Level
 from kernelmill.decompose.record.types import Op, Record, Scope, Value, values_of
 
@@ -32,58 +31,7 @@ _MOVES = ("cat", "stack", "concat", "repeat", "repeat_interleave", "roll", "flip
 _MANY = 12
 _LOOP = 4
 """Minimum number of times that one line must run with different indices to count as a loop."""
-_ROOM = 1 << 28
-"""Elements: 1 GB of float32."""
 _FOLLOWS = ("activation", "pointwise", "norm", "softmax", "reduction")
-
-
-@dataclass(eq=False)
-class Part:
-    level: Level
-    title: str
-    ops: list[Op]
-    children: list[Part] = field(default_factory=list)
-    scope: Scope | None = None
-    why: str = ""
-    inputs: list[Value] = field(default_factory=list)
-    outputs: list[Value] = field(default_factory=list)
-
-    @property
-    def _computes(self) -> Op | None:
-        return next((op for op in self.ops if fusion_role(op) != "layout"), None)
-
-    @property
-    def main(self) -> Op:
-        """The operation that a kernel is named after."""
-        return self._computes or self.ops[-1]
-
-    @property
-    def at(self) -> int:
-        """Its position in the run.
-
-        A layout-only kernel counts from its first operation, because several may read it.
-        """
-        if self.level == "kernel":
-            return (self._computes or self.ops[0]).index
-        return min(child.at for child in self.children)
-
-    @property
-    def kind(self) -> str:
-        kinds = [fusion_role(op) for op in self.ops]
-        return next(
-            (kind for kind in ("heavy", "norm", "softmax", "reduction") if kind in kinds),
-            fusion_role(self.main),
-        )
-
-    @property
-    def crowded(self) -> bool:
-        """Whether its results do not all fit in memory at once, so that variables must be reused."""
-        return sum(math.prod(v.shape or ()) for op in self.ops for v in op.outputs()) > _ROOM
-
-    def leaves(self) -> list[Part]:
-        return (
-            [self] if self.level == "kernel" else [leaf for child in self.children for leaf in child.leaves()]
-        )
 
 
 def partition(record: Record, source_level: int | None) -> Part:
@@ -325,7 +273,7 @@ class _Cutter:
         first = parts[at]
         if first.level != "kernel":
             return [first], "", ""
-        for lengths, title, fits, why in _KNOWN:
+        for lengths, title, fits, why in FUSIONS:
             for length in lengths:
                 some = parts[at : at + length]
                 if len(some) == length and all(part.level == "kernel" for part in some) and fits(some):
@@ -345,48 +293,6 @@ class _Cutter:
         return group, "_".join(part.title for part in group), why
 
 
-def _qkv(parts: list[Part]) -> bool:
-    return all(part.title == "linear" for part in parts) and len({tuple(part.inputs) for part in parts}) == 1
-
-
-_PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")
-
-
-def _attention(parts: list[Part]) -> bool:
-    """Whether it is attention: scores, pointwise operations on them, softmax, values."""
-    kinds = [part.kind for part in parts]
-    return (
-        kinds[0] == kinds[-1] == "heavy"
-        and not {"softmax", "activation"}.isdisjoint(kinds[1:-1])
-        and all(kind in ("softmax", "pointwise", "activation") for kind in kinds[1:-1])
-        and parts[0].title in _PRODUCTS
-        and parts[-1].title in _PRODUCTS
-        and _in_a_row(parts)
-    )
-
-
-def _gated(parts: list[Part]) -> bool:
-    """Whether it is linear, activation, linear, product: SwiGLU and its variants."""
-    gate, act, up, product = parts
-    return (
-        gate.title == up.title == "linear"
-        and act.kind in ("activation", "pointwise")
-        and product.title == "mul"
-        and gate.inputs == up.inputs
-        and set(act.inputs) <= set(gate.outputs)
-        and set(product.inputs) == {*act.outputs, *up.outputs}
-    )
-
-
-def _in_a_row(parts: list[Part]) -> bool:
-    return all(set(a.outputs) & set(b.inputs) for a, b in pairwise(parts))
-
-
-_KNOWN = (
-    ((5, 4, 3), "attention", _attention, "the scores need not be written to memory"),
-    ((4,), "gated_linear", _gated, "two products of one input, multiplied before they are written"),
-    ((3,), "qkv", _qkv, "three products of one input are one, with their weights side by side"),
-)
 _PASS = "one pass over memory instead of several"
 
 
@@ -413,6 +319,3 @@ def _check_order(part: Part, there: Iterable[Value]) -> None:
         if child.children:
             _check_order(child, child.inputs)
         known |= set(child.outputs)
-
-
-__all__ = ["Part", "partition", "short_of"]

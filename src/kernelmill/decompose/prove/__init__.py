@@ -8,15 +8,13 @@ In: the folder of a decomposed model, ours or anybody's. Out: verification resul
     command      the command line of `prove`
     prover       prove a folder: `Prover`, `prove_folder`, `Proof`
     tree         read and check the tree and its files; run nothing
-    parent_rules rules for a parent: it only calls its children
-    child_rules  rules for a self-contained file: it only computes
+    rules        what a parent and a self-contained file may contain
     uses         check that the tree's parts are used as it says
 
 In a sandboxed process only, because these execute untrusted code:
 
     worker       prove one claim
     files        check one self-contained file
-    single_path  check that a file has only one code path
     build        build both sides of a claim, and look up their tensors
     trace        run a side, and record its operations
     op_recorder  the operations of one run

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelmill.decompose.prove.build import Original
 from kernelmill.decompose.prove.op_recorder import ClaimOpRecorder, WholeSequences, shapes_of, varies
 from kernelmill.decompose.prove.operations import tensors_in
-from kernelmill.decompose.prove.single_path import has_authors_classes, single_path_violations
+from kernelmill.decompose.prove.rules.single_path import has_authors_classes, single_path_violations
 from kernelmill.decompose.prove.sizes import Shape, drawn_small
 from kernelmill.decompose.prove.trace import first_trace
 from kernelmill.problems.module_file import where

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from kernelmill.decompose.nested import dtype_of
 from kernelmill.decompose.prove.build import (
     IN_BLOCKS,
     SHARED,
@@ -76,10 +77,9 @@ class Numbers:
         self.varied: dict[str, list[bool]] = {}
         """For each child, whether each tensor it received held more than one distinct number."""
 
-    def note(self, plan: TrialSettings, trial: _Trial) -> None:
-        compared = trial.comparison
+    def note(self, plan: TrialSettings, compared: Comparison) -> None:
         passed, worst = not compared.faults, compared.max_diff
-        self.rtol = max(self.rtol, trial.tolerance)
+        self.rtol = max(self.rtol, compared.tolerance)
         self.bitwise &= compared.bitwise
         self.finite += compared.finite
         said = f"{'PASS' if passed else 'FAIL'} (seed {plan.seed})"
@@ -222,17 +222,17 @@ def _tried(
     elif plan.inputs:
         scale_floats(given, SCALES[plan.inputs])
     first = plan == TrialSettings(SEEDS[0])
-    trial, trouble = pair.trial(given, plan, record=first)
+    compared, trouble = pair.trial(given, plan, record=first)
     if trouble is not None and trouble[0] == "original" and (plan.inputs == "small" or plan.gradients):
         # Small inputs and gradients are our choice, and not every model accepts them (a neighbour search that
         # finds none, a weight that is written in place). Fall back to plain inputs.
         _seed(plan.seed)
         given, plan = draw(), TrialSettings(plan.seed)
-        trial, trouble = pair.trial(given, plan, record=False)
+        compared, trouble = pair.trial(given, plan, record=False)
     if trouble is not None:
         return _troubled(plan, trouble, found)
-    found.input_dtype = ", ".join(dict.fromkeys(_name(t.dtype) for t in tensors_in(given)))
-    found.note(plan, trial)
+    found.input_dtype = ", ".join(dict.fromkeys(dtype_of(t) for t in tensors_in(given)))
+    found.note(plan, compared)
     return True
 
 
@@ -252,12 +252,6 @@ def _troubled(plan: TrialSettings, trouble: tuple[str, str], found: Numbers) -> 
     else:
         found.faults.append(line)
     return False
-
-
-class _Trial:
-    def __init__(self) -> None:
-        self.comparison = Comparison()
-        self.tolerance = 0.0
 
 
 class _Pair:
@@ -291,7 +285,9 @@ class _Pair:
             if name in registered(self._refactored) and source in registered(self._original)
         ]
 
-    def trial(self, given: Any, plan: TrialSettings, record: bool) -> tuple[_Trial, tuple[str, str] | None]:
+    def trial(
+        self, given: Any, plan: TrialSettings, record: bool
+    ) -> tuple[Comparison, tuple[str, str] | None]:
         """Run one trial. If a side does not run, return which one and why."""
         clear_caches()
         self._state.draw(plan.seed, plan.inputs == "small")
@@ -301,14 +297,14 @@ class _Pair:
         self._copy()
         versions = [tensor._version for _, tensor in self._shared]
         (args, kwargs), (their_args, their_kwargs) = given, clone(given)
-        trial = _Trial()
+        compared = Comparison()
         _seed(plan.seed)
         try:
             with torch.set_grad_enabled(plan.gradients):
                 one = self._original(*args, **kwargs)
         except Exception as error:  # noqa: BLE001
             reraise_if_out_of_memory(error)
-            return trial, ("original", where(error, "original.py"))
+            return compared, ("original", where(error, "original.py"))
         _seed(plan.seed)
         children = {m: name for name, m in self._refactored.named_children()}
         recorder = ClaimOpRecorder(children)
@@ -317,11 +313,10 @@ class _Pair:
                 other = self._refactored(*their_args, **their_kwargs)
         except Exception as error:  # noqa: BLE001
             reraise_if_out_of_memory(error)
-            return trial, ("refactored", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            return compared, ("refactored", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
         if record:
             self.varied = recorder.varied
-        compared = trial.comparison
-        trial.tolerance = max((TOLERANCES.get(t.dtype, 0.0) for t in tensors_in(one)), default=0.0)
+        compared.tolerance = max((TOLERANCES.get(t.dtype, 0.0) for t in tensors_in(one)), default=0.0)
         compared.faults += [
             f"the parent computes: {op} x{n}" for op, n in (recorder.outside + recorder.outside_views).items()
         ]
@@ -340,7 +335,7 @@ class _Pair:
             for (name, tensor), version in zip(self._shared, versions, strict=True)
             if tensor._version != version
         ]
-        return trial, None
+        return compared, None
 
     def _copy(self) -> None:
         """Copy the original's numbers to the refactored side, by name."""
@@ -357,7 +352,3 @@ def _seed(seed: int) -> None:
     random.seed(seed)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -24,15 +24,8 @@ _INTEGER_ARGUMENTS = _DIMENSIONS | {
 }  # fmt: skip
 """Arguments whose integers are not sizes."""
 _OF_SIZES = {
-    "arange",
-    "linspace",
-    "range",
-    "full",
-    "new_full",
-    "as_strided",
-    "empty_strided",
-    "new_empty_strided",
-}
+    "arange", "linspace", "range", "full", "new_full", "as_strided", "empty_strided", "new_empty_strided",
+}  # fmt: skip
 """Operations whose numbers may come from sizes."""
 DEVICE_ARGUMENTS = {"device", "layout", "pin_memory", "memory_format"}
 _ONE_MORE = {"stack", "unsqueeze"}

@@ -2,7 +2,7 @@
 
 It compares functions and classes: those of the modules that models use and that the prover compares with, the
 methods of torch's modules and tensors, and torch's state for all modules (hooks, the default dtype). It is
-not a security boundary: arbitrary code can restore what it changed. `prove.child_rules` keeps such code out; this
+not a security boundary: arbitrary code can restore what it changed. `prove.rules` keeps such code out; this
 detects what got past it.
 """
 

@@ -13,17 +13,11 @@ from typing import Any
 
 import msgspec
 
-from kernelmill.decompose.prove.child_rules import child_violations
-from kernelmill.decompose.prove.parent_rules import Parent, computes_nothing, same_class
+from kernelmill.decompose.levels import FOLDERS
+from kernelmill.decompose.prove.rules.child import child_violations, computes_nothing, same_class
+from kernelmill.decompose.prove.rules.parent import Parent
 
 TREE = "decomposition_tree.json"
-FOLDERS = {
-    "model": "level_3_model",
-    "layer": "level_2_layer",
-    "fusion": "level_1_fusion",
-    "kernel": "level_0_kernel",
-}
-"""Copied, not imported: the proof trusts nothing from `write`."""
 KERNELS = FOLDERS["kernel"]
 _CODES = {
     "fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from kernelmill.decompose.nested import form_of
 from kernelmill.decompose.prove.build import BLOCK, block_of, held_tensors, overlaps
 from kernelmill.decompose.prove.operations import tensors_in
 from kernelmill.torch_calls.tensors import map_tensors
@@ -194,13 +195,9 @@ def leaves(value: Any, path: str = "output") -> Iterator[tuple[str, str, Any]]:
 def form(value: Any, name: str = "output") -> list[str]:
     """The structure of a value with shapes and dtypes, without numbers."""
     return [
-        f"{path}: {_dtype(leaf)}{list(leaf.shape)}" if kind == "tensor" else f"{path}: {kind}"
+        f"{path}: {form_of(leaf)}" if kind == "tensor" else f"{path}: {kind}"
         for path, kind, leaf in leaves(value, name)
     ]
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 @dataclasses.dataclass
@@ -211,6 +208,8 @@ class Comparison:
     bitwise: bool = True
     faults: list[str] = dataclasses.field(default_factory=list)
     finite: int = 0
+    tolerance: float = 0.0
+    """The largest tolerance of the outputs' dtypes."""
     facts: list[float] = dataclasses.field(default_factory=list)
     """The extremes of each result of the original (of floats, the magnitudes). If equal in all trials, they
     prove nothing."""
@@ -232,10 +231,7 @@ class Comparison:
             self.faults.append(f"{path} is a {type(b).__name__} in the refactored")
             return
         if a.shape != b.shape or a.dtype != b.dtype:
-            said = (
-                f"{_dtype(a)}{list(a.shape)} in the original and {_dtype(b)}{list(b.shape)} in the refactored"
-            )
-            self.faults.append(f"{path} is {said}")
+            self.faults.append(f"{path} is {form_of(a)} in the original and {form_of(b)} in the refactored")
             return
         if a.numel() == 0:
             return

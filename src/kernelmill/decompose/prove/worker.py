@@ -8,7 +8,7 @@ cheap and informative ones first:
     numbers    up to six trials with three seeds, each side with its own copy of inputs and weights (`prove.numbers`)
 
 This executes untrusted code: call `handle` only in a sandboxed process. Not covered: both sides share this
-process, so code that reaches torch itself could falsify the result. `prove.child_rules` keeps such code out, and
+process, so code that reaches torch itself could falsify the result. `prove.rules` keeps such code out, and
 `prove.tampering` detects most of what gets past it.
 """
 
@@ -23,6 +23,7 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"  # `@torch.compile` would start compiler
 
 import torch
 
+from kernelmill.decompose.nested import form_of
 from kernelmill.decompose.prove import operations
 from kernelmill.decompose.prove.build import (
     ORIGINAL,
@@ -37,7 +38,7 @@ from kernelmill.decompose.prove.files import check_file
 from kernelmill.decompose.prove.numbers import Numbers, compare_numbers
 from kernelmill.decompose.prove.op_recorder import TooMany, shapes_of
 from kernelmill.decompose.prove.operations import RunOps, tensors_in
-from kernelmill.decompose.prove.single_path import reads_sizes
+from kernelmill.decompose.prove.rules.single_path import reads_sizes
 from kernelmill.decompose.prove.sizes import Cost, Limits, Rule, Shape, choose, numbers_in
 from kernelmill.decompose.prove.tampering import TorchSnapshot
 from kernelmill.decompose.prove.trace import Run, first_trace, traced
@@ -187,7 +188,7 @@ class ClaimCheck:
                 side, missing = ("refactored", name) if to is None else ("original", source)
                 lines.append(f"the weight map names {missing}, which the {side} does not have")
             elif to.shape != of.shape or to.dtype != of.dtype:
-                lines.append(f"{name} is {_of(to)}, {source} is {_of(of)}")
+                lines.append(f"{name} is {form_of(to)}, {source} is {form_of(of)}")
         used = sorted(name for name in one.recorder.used if name in tensors)
         unread = [name for name in used if id(tensors[name]) not in mapped]
         unset = sorted(
@@ -346,10 +347,6 @@ def _first_difference(one: list[str], other: list[str]) -> tuple[str, str]:
         if mine != theirs:
             return mine, theirs
     return f"{len(one)} parts", f"{len(other)} parts"
-
-
-def _of(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 def _said(error: BaseException) -> str:

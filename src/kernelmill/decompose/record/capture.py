@@ -24,6 +24,8 @@ from torch import nn
 
 from kernelmill.decompose.errors import CannotRecord
 from kernelmill.decompose.literals import RESERVED
+from kernelmill.decompose.nested import tree_map
+from kernelmill.torch_calls.tensors import map_tensors
 from kernelmill.decompose.record.caches import clear_caches
 from kernelmill.decompose.record.fake import Fakes
 from kernelmill.decompose.record.fast_paths import without_fast_paths
@@ -39,7 +41,6 @@ from kernelmill.decompose.record.types import (
     Record,
     Scope,
     Value,
-    tree_map,
 )
 from kernelmill.decompose.record.variables import variables
 from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
@@ -185,13 +186,11 @@ def _may_train(op: Op) -> bool:
 def _resized(args: list[Any], kwargs: dict[str, Any], sizes: dict[tuple[int, int], int]) -> Any:
     count = iter(range(1_000_000))
 
-    def change(one: Any) -> Any:
-        if not isinstance(one, torch.Tensor):
-            return one
+    def change(one: torch.Tensor) -> torch.Tensor:
         at = next(count)
         return one.new_empty([sizes.get((at, axis), size) for axis, size in enumerate(one.shape)])
 
-    return tree_map((args, kwargs), change)
+    return map_tensors((args, kwargs), change)
 
 
 @without_fast_paths()
@@ -221,7 +220,7 @@ def _capture(
             args, kwargs = inputs(module)
         if mode == "real constructor":
             _make_fake(model, fake)
-            args, kwargs = tree_map((args, kwargs), lambda one: _faked(one, fake))
+            args, kwargs = map_tensors((args, kwargs), fake.from_tensor)
         with contextlib.nullcontext() if mode == "real" else fake:
             if sizes:
                 args, kwargs = _resized(args, kwargs, sizes)
@@ -308,9 +307,7 @@ class _TrackedInt(int, metaclass=_IsInt):
 def _make_fake(model: nn.Module, fake: Fakes) -> None:
     memo: dict[int, Any] = {}
 
-    def change(one: Any) -> Any:
-        if not isinstance(one, torch.Tensor):
-            return one
+    def change(one: torch.Tensor) -> Any:
         if id(one) not in memo:
             made = fake.from_tensor(one.detach())
             memo[id(one)] = nn.Parameter(made, one.requires_grad) if isinstance(one, nn.Parameter) else made
@@ -322,11 +319,7 @@ def _make_fake(model: nn.Module, fake: Fakes) -> None:
                 if isinstance(one, torch.Tensor) or (
                     isinstance(one, list | tuple) and any(isinstance(item, torch.Tensor) for item in one)
                 ):
-                    table[name] = tree_map(one, change)
-
-
-def _faked(one: Any, fake: Fakes) -> Any:
-    return fake.from_tensor(one) if isinstance(one, torch.Tensor) else one
+                    table[name] = map_tensors(one, change)
 
 
 # -------------------------------------------------------------------------------------------------- recording

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernelmill.decompose.record.types import Op, Record, Scope, Value, tree_map
+from kernelmill.decompose.literals import structure
+from kernelmill.decompose.nested import tree_map
+from kernelmill.decompose.record.types import Op, Record, Scope, Value
 
 
 def graph_of(record: Record) -> dict[str, Any]:
@@ -23,14 +25,7 @@ def graph_of(record: Record) -> dict[str, Any]:
     def text(tree: Any) -> str:
         if isinstance(tree, Value):
             return names.get(tree, repr(tree.example))
-        if isinstance(tree, dict):
-            return f"{{{', '.join(f'{key!r}: {text(item)}' for key, item in tree.items())}}}"
-        if isinstance(tree, list | tuple):
-            inner = ", ".join(map(text, tree))
-            return f"[{inner}]" if isinstance(tree, list) else f"({inner}{',' if len(tree) == 1 else ''})"
-        if isinstance(tree, slice):
-            return f"slice({text(tree.start)}, {text(tree.stop)}, {text(tree.step)})"
-        return repr(tree)
+        return structure(tree, text) or repr(tree)
 
     def call(number: int, op: Op) -> dict[str, Any]:
         arguments = [*map(text, op.args), *(f"{key}={text(value)}" for key, value in op.kwargs.items())]

@@ -53,7 +53,3 @@ def bound_arguments(forward: Callable[..., Any], args: list[Any], kwargs: dict[s
         else:
             found[name] = value
     return found
-
-
-def dtype_of(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

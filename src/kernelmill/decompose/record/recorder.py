@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._mode_utils import no_dispatch
 
 from kernelmill.decompose.errors import CannotRecord
+from kernelmill.decompose.nested import dtype_of, tree_map
 from kernelmill.decompose.record.aliasing import INTEGER_DTYPES, AliasTracker, versions
 from kernelmill.decompose.record.fake import has_value, is_uninitialised
 from kernelmill.decompose.record.fast_paths import bypass_torch_function
@@ -38,13 +39,12 @@ from kernelmill.decompose.record.layers import arguments
 from kernelmill.decompose.record.model_tensors import (
     attributes_of,
     bound_arguments,
-    dtype_of,
     tensors_of,
 )
 from kernelmill.decompose.record.tensor_literals import tensor_expression
-from kernelmill.decompose.record.types import Int, Leaf, Op, Scope, Tree, Value, tracked, tree_map
+from kernelmill.decompose.record.types import Int, Leaf, Op, Scope, Tree, Value, tracked
 from kernelmill.decompose.record.variables import PositionLookup, SourcePosition
-from kernelmill.torch_calls.tensors import tensors_in
+from kernelmill.torch_calls.tensors import map_tensors, tensors_in
 
 FILE = "decomposed_model.py"
 MAX_OPS = 20_000
@@ -269,10 +269,7 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         may_differ = "dropout" in name.lower() or (leaf is not None and leaf.opaque_reason)
         if may_differ and any(id(one) in before for one in tensors_in(output)):
             # It may return its input unchanged only in this run (a dropout: only in eval mode).
-            output = tree_map(
-                output,
-                lambda one: one.view_as(one) if isinstance(one, torch.Tensor) and id(one) in before else one,
-            )
+            output = map_tensors(output, lambda one: one.view_as(one) if id(one) in before else one)
         made = tensors_in(output)
         written = [one for one in tensors_in((args, kwargs)) if one._version != before[id(one)]]
         if args and any(one is args[0] for one in written):

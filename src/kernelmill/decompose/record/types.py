@@ -154,20 +154,6 @@ def values_of(tree: Tree) -> Iterator[Value]:
         yield from values_of((tree.start, tree.stop, tree.step))
 
 
-def tree_map(tree: Tree, change: Callable[[Any], Any]) -> Tree:
-    """The same structure with `change` applied to every leaf."""
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return tuple(tree_map(item, change) for item in tree)
-    if isinstance(tree, list | tuple):
-        made = [tree_map(item, change) for item in tree]
-        return made if isinstance(tree, list) else tuple(made)
-    if isinstance(tree, dict):
-        return {key: tree_map(item, change) for key, item in tree.items()}
-    if isinstance(tree, slice):
-        return slice(*(tree_map(item, change) for item in (tree.start, tree.stop, tree.step)))
-    return change(tree)
-
-
 # --------------------------------------------------------------------------- numbers that know their origin
 
 

@@ -7,21 +7,9 @@ from typing import NamedTuple
 
 from kernelmill.base.python_text import parse_module
 
-ALLOWED = frozenset(
-    [
-        "torch",
-        "math",
-        "typing",
-        "collections",
-        "functools",
-        "__future__",
-        "dataclasses",
-        "abc",
-        "enum",
-        "itertools",
-        "copy",
-    ]
-)
+ALLOWED = frozenset([
+    "torch", "math", "typing", "collections", "functools", "__future__", "dataclasses", "abc", "enum", "itertools", "copy",
+])  # fmt: skip
 
 
 class Inputs(NamedTuple):

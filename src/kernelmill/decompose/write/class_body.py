@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from kernelmill.decompose.cut.kinds import snake
-from kernelmill.decompose.cut.partition import Part
+from kernelmill.decompose.cut.part import Part
 from kernelmill.decompose.literals import constant
 from kernelmill.decompose.record.types import Leaf, Written
 from kernelmill.decompose.write.literals import OF_MODULES, numbered

@@ -16,11 +16,12 @@ from typing import Any
 import torch
 
 from kernelmill.decompose.cut.kinds import short_of, title_of
-from kernelmill.decompose.cut.partition import Part
-from kernelmill.decompose.literals import RESERVED, constant
+from kernelmill.decompose.cut.part import Part
+from kernelmill.decompose.literals import RESERVED, constant, structure
 from kernelmill.decompose.record.types import TRAINING, Float, Int, Op, Tree, Value, values_of
 from kernelmill.decompose.write.class_body import ClassState, Weight
-from kernelmill.decompose.write.literals import Shapes, both, names_of_inputs, numbered, sized
+from kernelmill.decompose.write.literals import Shapes, both, names_of_inputs, sized
+from kernelmill.decompose.write.variables import Variables
 
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "true_divide": "/", "__truediv__": "/", "matmul": "@", "__matmul__": "@",
@@ -32,20 +33,9 @@ _REFLECTED = {
     "__rsub__": "-", "__rtruediv__": "/", "__rdiv__": "/", "__rpow__": "**", "__radd__": "+", "__rmul__": "*", "__rmatmul__": "@",
     "__rfloordiv__": "//", "__rmod__": "%", "__rlshift__": "<<", "__rrshift__": ">>",
 }  # fmt: skip
-_FRESH = frozenset(
-    [
-        "__setitem__",
-        "zeros",
-        "ones",
-        "full",
-        "empty",
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "empty_like",
-        "clone",
-    ]
-)
+_FRESH = frozenset([
+    "__setitem__", "zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "empty_like", "clone",
+])  # fmt: skip
 _MAKERS = frozenset(["arange", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace", "ones", "rand", "randint", "randn", "randperm", "range", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros"])  # fmt: skip
 """Functions that create a tensor from no other; without a device argument they would create it on the CPU."""
 _HIDDEN = ("_stacklevel", "inplace", "out")
@@ -72,32 +62,23 @@ class Made:
     """Sizes passed after its inputs: the tensor and the axis of each."""
 
 
-class Writer:
+class Writer(Variables):
     def __init__(self, part: Part, weights: dict[str, Weight], other: Shapes | None = None) -> None:
-        """`other` holds the shapes of all tensors when the model's inputs have other sizes.
-
-        A size read from a tensor that is not in this part is taken from a tensor that is, if the two sizes
-        are equal there as well. If there is no such tensor, the size becomes an argument of `forward`. A size
+        """A size read from a tensor that is not in this part is taken from a tensor that is, if the two sizes
+        are equal with other inputs (`other`) as well. If there is no such tensor, the size becomes an argument of `forward`. A size
         that does not change, or any size without `other`, is a literal number.
         """
-        self._part = part
-        self._other = other or {}
-        self._authors_names = part.level in ("layer", "model") and not part.crowded
-        self._taken: set[str] = set(RESERVED)
+        super().__init__(part, other or {}, set(RESERVED))
         self._class = ClassState(part, weights)
         self._imports: set[str] = set()
         self._sizes: dict[tuple[Value, int], str] = {}
         self.unknown = False
         """Whether a size of a tensor that is not in this part was needed."""
-        self._names: dict[Value, str] = {}
-        self._value_of_variable: dict[str, Value] = {}
-        """What each variable currently holds."""
         self._last: dict[Value, Op] = {value: op for op in part.ops for value in op.inputs()}
         self._last_sized = {value: op.index for op in part.ops for value in sized((op.args, op.kwargs))}
         self._given = names_of_inputs(part)
         for value, name in self._given.items():
-            self._names[value] = self._name(value, name)
-            self._taken.add(name)
+            self._taken.add(self._name(value, name))
 
     def made(self) -> Made:
         lines = [line for op in self._part.ops for line in self._statement(op)]
@@ -140,7 +121,7 @@ class Writer:
         if not used:
             used = values[:1]
         if isinstance(output, dict) or (isinstance(output, list | tuple) and len(output) > _FEW):
-            name = self._new(f"{title_of(op)}s")
+            name = self._new(_identifier(f"{title_of(op)}s"))
             keys = output.items() if isinstance(output, dict) else enumerate(output)
             for key, value in keys:
                 if isinstance(value, Value):
@@ -156,10 +137,7 @@ class Writer:
                 name = self._target(op, tree) if first else self._fresh(op, tree)
                 first = False
                 return name
-            if isinstance(tree, list | tuple):
-                inner = ", ".join(pattern(item) for item in tree)
-                return f"({inner},)" if len(tree) == 1 else f"({inner})"
-            return "_"
+            return (structure(tuple(tree), pattern) or "_") if isinstance(tree, list | tuple) else "_"
 
         left = ", ".join(pattern(item) for item in output)
         return [f"{left}{',' if len(output) == 1 else ''} = {text}"]
@@ -201,27 +179,19 @@ class Writer:
             break
         return self._fresh(op, value)
 
-    def _name(self, value: Value, name: str) -> str:
-        self._names[value], self._value_of_variable[name] = name, value
-        return name
-
     def _read_size_later(self, value: Value, op: Op) -> bool:
         return self._last_sized.get(value, -1) > op.index
 
     def _fresh(self, op: Op, value: Value) -> str:
         if wanted := self._authors(value):
-            name = next(name for name in numbered(wanted) if name not in self._taken or self._ends(name, op))
-            self._taken.add(name)
-            return self._name(value, name)
+            return self._name(value, self._new(wanted, lambda name: self._ends(name, op)))
         base = self._class.name_of(op.module.path) if op.module else None
-        return self._name(value, self._new(base or title_of(op), op))
+        return self._name(
+            value, self._new(_identifier(base or title_of(op)), lambda name: self._is_over(name, op))
+        )
 
     def _authors(self, value: Value) -> str:
-        """The author's name for a value; empty in kernels and fusions, and where memory is short.
-
-        Kernels and fusions must read the same in any location. The author's helper functions free their
-        variables on return, but here they are inlined into one function.
-        """
+        """The author's name for a value; empty in kernels and fusions, and where memory is short."""
         return value.variable if self._authors_names else ""
 
     def _ends(self, name: str, op: Op) -> bool:
@@ -244,19 +214,6 @@ class Writer:
             and (held not in self._last or self._last[held].index < op.index)
             and not self._read_size_later(held, op)
         )
-
-    def _new(self, base: str, op: Op | None = None) -> str:
-        """A free variable name; with `op`, one that is no longer read at this call is free too."""
-        base = re.sub(r"\W+", "_", base).strip("_") or "x"
-        if keyword.iskeyword(base) or base[0].isdigit():
-            base = f"{base}_" if keyword.iskeyword(base) else f"v{base}"
-        name = next(
-            name
-            for name in numbered(base)
-            if name not in self._taken or (op is not None and self._is_over(name, op))
-        )
-        self._taken.add(name)
-        return name
 
     # ---------------------------------------------------------------------------------------------- calls
 
@@ -355,16 +312,7 @@ class Writer:
             # Whatever the device was here, a part runs on that of its inputs.
             some = next((name for value, name in self._names.items() if value.shape is not None), None)
             return f"{some or f'self.{self._class.device_buffer()}'}.device"
-        if isinstance(tree, torch.Size | tuple):
-            inner = ", ".join(self._text(item) for item in tree)
-            return f"({inner},)" if len(tree) == 1 else f"({inner})"
-        if isinstance(tree, list):
-            return f"[{', '.join(self._text(item) for item in tree)}]"
-        if isinstance(tree, dict):
-            return "{" + ", ".join(f"{key!r}: {self._text(item)}" for key, item in tree.items()) + "}"
-        if isinstance(tree, slice):
-            return f"slice({', '.join(self._text(one) for one in (tree.start, tree.stop, tree.step))})"
-        return constant(tree)
+        return structure(tree, self._text) or constant(tree)
 
     def _value(self, value: Value) -> str:
         if value.kind == "literal" and value not in self._names:
@@ -379,9 +327,8 @@ class Writer:
             return self._names[parts[0]]
         if sign == "size":
             value, axis = parts
-            name = self._names.get(value, "")
-            if self._value_of_variable.get(name) is value:
-                return f"{name}.shape[{axis}]"
+            if (size := self._size_now(value, axis)) is not None:
+                return size
             self.unknown = True
             return self._same_size(value, axis)
         if sign == "int":
@@ -397,15 +344,17 @@ class Writer:
     def _same_size(self, value: Value, axis: int) -> str:
         """An expression for a size of a tensor that is not in this part."""
         wanted = both(value, axis, self._other)
-        if wanted[0] != wanted[1]:
-            for name, held in self._value_of_variable.items():
-                for place in range(len(held.shape or ())):
-                    if both(held, place, self._other) == wanted:
-                        return f"{name}.shape[{place}]"
-            if (value, axis) not in self._sizes:
-                self._sizes[value, axis] = self._new("size")
-            return self._sizes[value, axis]
-        return str(wanted[0])
+        if wanted[0] == wanted[1]:
+            return str(wanted[0])
+        if (size := self._equal_size(wanted)) is not None:
+            return size
+        if (value, axis) not in self._sizes:
+            self._sizes[value, axis] = self._new("size")
+        return self._sizes[value, axis]
 
 
-__all__ = ["Made", "Writer"]
+def _identifier(base: str) -> str:
+    base = re.sub(r"\W+", "_", base).strip("_") or "x"
+    if keyword.iskeyword(base):
+        return f"{base}_"
+    return f"v{base}" if base[0].isdigit() else base

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kernelmill.decompose.cut.kinds import fusion_role, short_of
-from kernelmill.decompose.cut.partition import Part
+from kernelmill.decompose.cut.part import Part
 from kernelmill.decompose.literals import constant
 from kernelmill.decompose.record.types import Op, Value, values_of
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from itertools import zip_longest
 from typing import Any
 
-from kernelmill.decompose.cut.kinds import fusion_role, title_of
-from kernelmill.decompose.cut.partition import Part
+from kernelmill.decompose.cut.kinds import fusion_role
+from kernelmill.decompose.cut.part import Part
 from kernelmill.decompose.levels import FOLDERS
 from kernelmill.decompose.literals import constant
-from kernelmill.decompose.record.types import Record, Value
+from kernelmill.decompose.record.types import Record
 from kernelmill.decompose.sources.source_parts import own_classes, own_inputs
 from kernelmill.decompose.write.class_body import Weight
 from kernelmill.decompose.write.emit import Made, Writer
@@ -25,54 +22,8 @@ from kernelmill.decompose.write.example_inputs import example_input
 from kernelmill.decompose.write.literals import OF_MODULES, Shapes, both, names_of_inputs, numbered
 from kernelmill.decompose.write.naming import class_name, file_name, plain, same_for_all
 from kernelmill.decompose.write.parents import Names
-
-_RUN = '''
-
-def run_tests():
-    """Run it once, and see that what comes out has the shapes and types that it has inside the model."""
-    model = Model(*get_init_inputs()).eval()
-    with torch.no_grad():
-        outputs = model(*get_inputs())
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    found = [(tuple(one.shape), one.dtype) for one in outputs]
-    expected = EXPECTED
-    assert found == expected, f"{found}, expected {expected}"
-    print("PASS")
-
-
-if __name__ == "__main__":
-    run_tests()
-'''
-
-
-@dataclass(eq=False)
-class EmittedPart:
-    """A distinct piece of work, with its first instance."""
-
-    id: str
-    part: Part
-    made: Made
-    text: str
-    instances: int = 0
-    children: list[EmittedPart] = field(default_factory=list)
-    attributes: list[str] = field(default_factory=list)
-    """The attribute of each child instance in the step's parent."""
-    step: str | None = None
-
-    @property
-    def path(self) -> str:
-        return f"{FOLDERS[self.part.level]}/{self.id}.py"
-
-
-@dataclass
-class Source:
-    code: str
-    name: str
-    """The model's name: `9_ResNet18`."""
-    file: str
-    level: int | None
-    alone: str | None
-    """The code as a file that needs nothing but torch, if possible."""
+from kernelmill.decompose.write.templates import COMPOSITION_TEST, PART_TEST
+from kernelmill.decompose.write.tree_json import EmittedPart, Source, operations, tree_json
 
 
 class Files:
@@ -109,7 +60,9 @@ class Files:
         files["verification/original.py"] = self._source.code
         files["verification/composition_test.py"] = composed
         files["verification/weight_map.json"] = _json({"refactored_to_original": weights})
-        files["decomposition_tree.json"] = _json(self._tree(root))
+        files["decomposition_tree.json"] = _json(
+            tree_json(self._record, self._source, root, list(self._nodes.values()), self._of)
+        )
         return files
 
     # ------------------------------------------------------------------------------------------------ nodes
@@ -201,7 +154,7 @@ class Files:
             inputs = f"def get_inputs():\n    return [{', '.join(listed)}]\n"
         init = f"def get_init_inputs():\n    return {constant(list(made.arguments.values()))}\n"
         expected = ", ".join(f"({constant(value.shape)}, torch.{value.dtype})" for value in part.outputs)
-        run = _RUN.replace("EXPECTED", f"[{expected}]")
+        run = PART_TEST.replace("EXPECTED", f"[{expected}]")
         body = made.body
         if made.source_classes:
             source = own_classes(self._source.code, made.source_classes)
@@ -300,7 +253,7 @@ class Files:
             f"    def forward({', '.join(['self', *names.signature])}):",
             *(f"        {line}" for line in body),
         ]
-        return "\n".join(lines) + "\n" + (_COMPOSITION if whole else ""), weights
+        return "\n".join(lines) + "\n" + (COMPOSITION_TEST if whole else ""), weights
 
     def _as_named(self, node: EmittedPart, weights: dict[str, str]) -> dict[str, str]:
         """The weight map with the names that the step's original uses."""
@@ -309,126 +262,10 @@ class Files:
         back = {path: name for name, path in node.made.weights.items()}
         return {name: back[path] for name, path in weights.items()}
 
-    # ----------------------------------------------------------------------------------------------- the tree
-
-    def _tree(self, root: EmittedPart) -> dict[str, Any]:
-        nodes = list(self._nodes.values())
-        levels = Counter(node.part.level for node in nodes)
-        return {
-            "metadata": {
-                "source_file": self._source.file,
-                "source_level": self._source.level,
-                "model_name": self._source.name,
-                "timestamp": datetime.now(UTC).isoformat(timespec="seconds"),
-                "total_components": len(nodes),
-                "by_level": {level: levels[level] for level in FOLDERS},
-                "unique_kernels": levels["kernel"],
-                "verification_status": "NOT_RUN",
-                "root": root.id,
-                "classification": {"level": root.part.level, "reason": root.part.why},
-                "capture": {"road": self._record.mode, "notes": self._record.notes},
-                "assumptions": [],
-            },
-            "nodes": {node.id: self._entry(node) for node in nodes},
-            "data_flow": list(self._flow()),
-        }
-
-    def _entry(self, node: EmittedPart) -> dict[str, Any]:
-        part = node.part
-        return {
-            "id": node.id,
-            "name": part.title,
-            "level": part.level,
-            "path": node.path,
-            "children": [child.id for child in node.children],
-            "instances": [
-                {"child": self._of[child].id, "attribute": attribute, "source_path": _where(child)}
-                for child, attribute in zip_longest(part.children, node.attributes)
-            ],
-            "input_shapes": [list(value.shape) for value in part.inputs if value.shape is not None],
-            "output_shapes": [list(value.shape or ()) for value in part.outputs],
-            "input_dtypes": [value.dtype for value in part.inputs if value.shape is not None],
-            "output_dtypes": [value.dtype for value in part.outputs],
-            "instance_count": node.instances,
-            "operations": _operations(part),
-            "reason": part.why,
-            "source_path": _where(part),
-            "step": node.step,
-        }
-
-    def _flow(self) -> Any:
-        made: dict[Value, str] = dict.fromkeys(self._record.inputs, "input")
-        names = Names(self._root, {leaf: [] for leaf in self._root.leaves()}, True, self._record, {})
-        for leaf in self._root.leaves():
-            for value in (value for value in leaf.inputs if value.kind != "literal"):
-                yield _edge(made[value], self._of[leaf].id, value, names.of(value))
-            names.call("", leaf)
-            made |= dict.fromkeys(leaf.outputs, self._of[leaf].id)
-        for value in self._root.outputs:
-            yield _edge(made[value], "output", value, names.of(value))
-
-
-_COMPOSITION = '''
-
-def run_tests():
-    """Give the source's weights to the kernels, and compare what comes out. At full size: `kernelmill prove` does more, with less memory."""
-    import importlib.util
-    import json
-
-    import torch
-    from torch.utils._pytree import tree_flatten
-
-    here = Path(__file__).resolve().parent
-    spec = importlib.util.spec_from_file_location("original", here / "original.py")
-    original = importlib.util.module_from_spec(spec)
-    sys.modules["original"] = original
-    spec.loader.exec_module(original)
-
-    def at(model, path):
-        for name in path.split("."):
-            model = model[int(name)] if name.isdigit() and not hasattr(model, name) else getattr(model, name)
-        return model
-
-    expected_model = original.Model(*original.get_init_inputs()).eval()
-    found_model = Model().eval()
-    names = json.loads((here / "weight_map.json").read_text())["refactored_to_original"]
-    with torch.no_grad():
-        for name, path in names.items():
-            at(found_model, name).copy_(at(expected_model, path))
-        inputs = original.get_inputs()
-        copies = [one.clone() if isinstance(one, torch.Tensor) else one for one in inputs]
-        torch.manual_seed(0)
-        expected = tree_flatten(expected_model(*inputs))[0]
-        torch.manual_seed(0)
-        found = tree_flatten(found_model(*copies))[0]
-    assert len(expected) == len(found)
-    for one, other in zip(expected, found):
-        torch.testing.assert_close(one, other)
-    print("PASS")
-
-
-if __name__ == "__main__":
-    run_tests()
-'''
-
-
-def _edge(source: str, to: str, value: Value, name: str) -> dict[str, Any]:
-    return {
-        "from": source,
-        "to": to,
-        "tensor_name": name,
-        "shape": list(value.shape or ()),
-        "dtype": value.dtype,
-    }
-
-
-def _operations(part: Part) -> list[str]:
-    return [op.module.kind if op.module else title_of(op) for op in part.ops]
-
 
 def _summary(part: Part) -> str:
     """The operations of a kernel or fusion in order; for a larger part, their counts."""
-    names = _operations(part)
+    names = operations(part)
     if part.level in ("kernel", "fusion"):
         return ", ".join(names)
     counted = Counter(
@@ -440,12 +277,6 @@ def _summary(part: Part) -> str:
 def _is_empty(part: Part) -> bool:
     """Whether an input is empty (a cache before the first token), which is no example of the part's work."""
     return any(0 in (value.shape or ()) for value in part.inputs)
-
-
-def _where(part: Part) -> str:
-    if part.scope is not None:
-        return part.scope.path
-    return next((op.module.path for op in part.ops if op.module), part.main.scope.path)
 
 
 def _takes_all(record: Record, part: Part) -> bool:

@@ -9,7 +9,7 @@ from itertools import chain, count
 from torch import nn
 
 from kernelmill.decompose.cut.kinds import short_of
-from kernelmill.decompose.cut.partition import Part
+from kernelmill.decompose.cut.part import Part
 from kernelmill.decompose.literals import RESERVED
 from kernelmill.decompose.record.types import Float, Int, Tree, Value
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from kernelmill.decompose.cut.kinds import fusion_role
-from kernelmill.decompose.cut.partition import Part
+from kernelmill.decompose.cut.part import Part
 from kernelmill.decompose.write.emit import Made
 from kernelmill.decompose.write.literals import numbered
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import keyword
 
-from kernelmill.decompose.cut.partition import Part
-from kernelmill.decompose.literals import constant
+from kernelmill.decompose.cut.part import Part
+from kernelmill.decompose.literals import constant, structure
 from kernelmill.decompose.record.types import Record, Tree, Value, values_of
-from kernelmill.decompose.write.literals import Shapes, both, names_of_inputs, numbered
+from kernelmill.decompose.write.literals import Shapes, both, names_of_inputs
+from kernelmill.decompose.write.variables import Variables
 
 
-class Names:
+class Names(Variables):
     """The variables of a parent's `forward`."""
 
     def __init__(
@@ -22,14 +23,9 @@ class Names:
         other: Shapes,
     ) -> None:
         """`sizes` has the children in order, each with the sizes that it receives besides its inputs."""
-        self._part, self._structured, self._output = part, structured, record.root.output
-        self._sizes, self._other = sizes, other
-        self._authors_names = part.level in ("layer", "model") and not part.crowded
+        super().__init__(part, other, {"self", "nn", *keyword.kwlist})
+        self._structured, self._output, self._sizes = structured, record.root.output, sizes
         self._given_sizes: dict[tuple[Value, int], str] = {}
-        self._names: dict[Value, str] = {}
-        self._value_of_variable: dict[str, Value] = {}
-        """What each variable currently holds."""
-        self._taken: set[str] = {"self", "nn", *keyword.kwlist}
         self._last = {
             value: child
             for child, asked in sizes.items()
@@ -80,17 +76,8 @@ class Names:
     def _size(self, value: Value, axis: int) -> str:
         if (value, axis) in self._given_sizes:
             return self._given_sizes[value, axis]
-        if self._value_of_variable.get(self._names.get(value, "")) is value:
-            return f"{self._names[value]}.shape[{axis}]"
         wanted = both(value, axis, self._other)
-        for name, one in self._value_of_variable.items():
-            for place, size in enumerate(self._both(one)):
-                if size == wanted:
-                    return f"{name}.shape[{place}]"
-        return str(wanted[0])
-
-    def _both(self, value: Value) -> list[tuple[int, int]]:
-        return [both(value, axis, self._other) for axis in range(len(value.shape or ()))]
+        return self._size_now(value, axis) or self._equal_size(wanted) or str(wanted[0])
 
     def of(self, value: Value) -> str:
         return self._names[value]
@@ -114,11 +101,8 @@ class Names:
     def _target(self, value: Value, child: Part, free: list[str]) -> str:
         """The variable for a result: the author's, else one that is free now."""
         if value.variable and self._authors_names:
-            for name in numbered(value.variable):
-                if name in free or name not in self._taken or self._is_over(name, child):
-                    self._taken.add(name)
-                    return name
-        return free[0] if free else self._new(child.title, child)
+            return self._new(value.variable, lambda name: name in free or self._is_over(name, child))
+        return free[0] if free else self._new(child.title, lambda name: self._is_over(name, child))
 
     def closing(self) -> str:
         if self._structured:
@@ -128,16 +112,7 @@ class Names:
     def _tree(self, tree: Tree) -> str:
         if isinstance(tree, Value):
             return self._names[tree]
-        if isinstance(tree, tuple):
-            return f"({', '.join(self._tree(item) for item in tree)}{',' if len(tree) == 1 else ''})"
-        if isinstance(tree, list):
-            return f"[{', '.join(self._tree(item) for item in tree)}]"
-        if isinstance(tree, dict):
-            return "{" + ", ".join(f"{key!r}: {self._tree(item)}" for key, item in tree.items()) + "}"
-        return constant(tree)
-
-    def _name(self, value: Value, name: str) -> None:
-        self._names[value], self._value_of_variable[name] = name, value
+        return structure(tree, self._tree) or constant(tree)
 
     def _ends(self, value: Value, child: Part) -> bool:
         """Whether this child is the last one that reads it."""
@@ -161,16 +136,6 @@ class Names:
 
     def _is_asked_later(self, value: Value, child: Part) -> bool:
         """Whether a later child receives a size of it that no other variable has."""
-        asked = self._asked_later[child].intersection(self._both(value))
+        asked = self._asked_later[child].intersection(self._sizes_of(value))
         others = (one for one in self._value_of_variable.values() if one is not value)
-        return bool(asked) and not asked <= {size for one in others for size in self._both(one)}
-
-    def _new(self, base: str, child: Part | None = None) -> str:
-        """A free variable name; with `child`, one that is no longer read at its call is free too."""
-        name = next(
-            name
-            for name in numbered(base)
-            if name not in self._taken or (child is not None and self._is_over(name, child))
-        )
-        self._taken.add(name)
-        return name
+        return bool(asked) and not asked <= {size for one in others for size in self._sizes_of(one)}

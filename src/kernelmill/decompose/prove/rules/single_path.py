@@ -11,54 +11,21 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import nn
 
-from kernelmill.decompose.prove.child_rules import aliases
-from kernelmill.decompose.prove.parent_rules import parse
+from kernelmill.decompose.prove.rules.child import aliases
+from kernelmill.decompose.prove.rules.syntax import at_line, dotted, is_constant, parse, root_name, shown
+from kernelmill.decompose.prove.rules.torch_names import TAKE_SIZES, find, gives_tensors, is_plain
 
-_MAKERS = {
-    "arange", "as_tensor", "bartlett_window", "blackman_window", "complex", "empty", "empty_strided", "eye", "full", "hamming_window",
-    "hann_window", "kaiser_window", "linspace", "logspace", "normal", "ones", "polar", "rand", "randint", "randn", "randperm", "range",
-    "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros",
-}  # fmt: skip
-"""torch functions that create tensors from numbers."""
 _SIZES = {"shape", "ndim"}
 _OF_RESULTS = {"values", "indices"}
 _VIEWS = {"T", "mT", "H", "mH", "real", "imag"}
 _PYTHON = {
-    "int",
-    "float",
-    "len",
-    "min",
-    "max",
-    "abs",
-    "sum",
-    "round",
-    "range",
-    "tuple",
-    "list",
-    "enumerate",
-    "zip",
-}
+    "int", "float", "len", "min", "max", "abs", "sum", "round", "range", "tuple", "list", "enumerate", "zip",
+}  # fmt: skip
 """Builtins that map Python values to Python values."""
-_NO_TENSOR = {
-    "allclose", "backward", "can_cast", "cpu", "cuda", "data_ptr", "detach", "detach_", "dim", "element_size", "equal", "get_device",
-    "is_nonzero", "item", "ndimension", "nelement", "numel", "numpy", "pin_memory", "record_stream", "register_hook", "requires_grad_",
-    "resize_", "result_type", "retain_grad", "set_", "share_memory_", "sparse_dim", "dense_dim", "storage", "storage_offset",
-    "storage_type", "stride", "to_dense", "tolist", "type_promotion", "typed_storage", "untyped_storage", "xpu",
-}  # fmt: skip
-"""Functions and methods that return no tensor, or change more than numbers."""
-_TAKE_SIZES = {
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-    "adaptive_max_pool3d", "arange", "as_strided", "broadcast_to", "chunk", "empty", "expand", "eye", "fold", "full", "int", "interpolate",
-    "linspace", "max_unpool1d", "max_unpool2d", "max_unpool3d", "narrow", "new_empty", "new_full", "new_ones", "new_zeros", "one_hot",
-    "ones", "pad", "rand", "randint", "randn", "repeat", "repeat_interleave", "reshape", "roll", "select", "slice", "split", "tensor_split",
-    "tile", "topk", "tril", "tril_indices", "triu", "triu_indices", "unflatten", "unfold", "upsample", "view", "zeros",
-}  # fmt: skip
-"""Functions whose arguments are sizes, so that a rounded size is allowed there."""
 _BRANCHES = (
     ast.If, ast.IfExp, ast.While, ast.Match, ast.Try, ast.TryStar, ast.BoolOp, ast.Assert, ast.Raise, ast.With, ast.AsyncWith,
     ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
@@ -88,9 +55,7 @@ def single_path_violations(code: str, source: str) -> list[str]:
     authors = {ast.dump(node) for node in original.body} if not isinstance(original, str) else set()
     checked = [node for node in tree.body if ast.dump(node) not in authors]
     reading = _Reading(tree, checked)
-    return [
-        f"line {getattr(at, 'lineno', '?')}: {what}" for node in checked for at, what in reading.top(node)
-    ]
+    return [at_line(at, what) for node in checked for at, what in reading.top(node)]
 
 
 def has_authors_classes(code: str, source: str) -> bool:
@@ -153,19 +118,19 @@ class _Reading:
                     yield from self.top(one)
                     if isinstance(one, ast.FunctionDef) and one.name in _OF_MODULES:
                         yield one, f"it replaces a method of nn.Module: {one.name}"
-            case ast.Assign(value=value) | ast.AnnAssign(value=value) if value is None or _is_fixed(value):
+            case ast.Assign(value=value) | ast.AnnAssign(value=value) if value is None or is_constant(value):
                 return
             case _:
-                yield node, f"state or code outside of functions: {_text(node)}"
+                yield node, f"state or code outside of functions: {shown(node)}"
 
     def _function(self, node: ast.FunctionDef) -> Wrong:
         making = node.name == "__init__"
         for one in node.decorator_list:
-            if _text(one) != "staticmethod":
+            if shown(one) != "staticmethod":
                 yield one, f"{node.name} is decorated"
         for default in [*node.args.defaults, *node.args.kw_defaults]:
-            if default is not None and not _is_fixed(default):
-                yield default, f"a default that can be changed: {_text(default)}"
+            if default is not None and not is_constant(default):
+                yield default, f"a default that can be changed: {shown(default)}"
         own = set(self._numbers) if node.name == "forward" else set()
         for statement in node.body:
             yield from self._statement(statement, own, making)
@@ -188,7 +153,9 @@ class _Reading:
             ):
                 yield from self._expression(value, numbers, making)
                 yield from self._target(target, value, numbers, making)
-            case ast.For(iter=steps, target=target, body=body, orelse=[]) if making or _root(steps) == "self":
+            case ast.For(iter=steps, target=target, body=body, orelse=[]) if (
+                making or root_name(steps) == "self"
+            ):
                 yield from self._expression(steps, numbers, making)
                 yield from self._target(target, steps, numbers, making)
                 for one in body:
@@ -200,7 +167,7 @@ class _Reading:
             case ast.Pass():
                 return
             case _:
-                yield node, f"a branch or state: {_text(node)}"
+                yield node, f"a branch or state: {shown(node)}"
 
     def _target(self, target: ast.expr, value: ast.expr, numbers: set[str], making: bool) -> Wrong:
         match target:
@@ -216,7 +183,7 @@ class _Reading:
             case ast.Subscript(value=ast.Name(), slice=index):
                 yield from self._expression(index, numbers, making)
             case _:
-                yield target, f"state that outlives a call: {_text(target)}"
+                yield target, f"state that outlives a call: {shown(target)}"
 
     def _is_tie(self, target: ast.Attribute, value: ast.expr) -> bool:
         """Whether a constructor ties weights: `self.head.weight = self.embedding.weight`.
@@ -246,7 +213,7 @@ class _Reading:
                 case ast.Assign(
                     targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Call(func=func)
                 ) if self._is_layer(func):
-                    made.setdefault(name, []).append(_text(func))
+                    made.setdefault(name, []).append(shown(func))
         return {
             name: kinds[0]
             for name, kinds in made.items()
@@ -257,8 +224,8 @@ class _Reading:
         """Whether a call of it makes a module: it is a class of torch or of this file."""
         if isinstance(func, ast.Name) and func.id in self._classes:
             return True
-        place = self._imported.get(func.id) if isinstance(func, ast.Name) else self._place(func)
-        found = _found(place) if place is not None else None
+        place = self._imported.get(func.id) if isinstance(func, ast.Name) else self._dotted(func)
+        found = find(place) if place is not None else None
         return isinstance(found, type) and issubclass(found, nn.Module)
 
     def _expression(self, node: ast.AST, numbers: set[str], making: bool) -> Wrong:
@@ -267,37 +234,37 @@ class _Reading:
                 pass
             case ast.Compare(left=left, comparators=rest):
                 if all(self._is_number(one, numbers) for one in (left, *rest)):
-                    yield node, f"a comparison of sizes: {_text(node)}"
+                    yield node, f"a comparison of sizes: {shown(node)}"
                 if any(isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot) for op in node.ops):
-                    yield node, f"a branch: {_text(node)}"
+                    yield node, f"a branch: {shown(node)}"
             case ast.UnaryOp(op=ast.Not()) if not making:
-                yield node, f"a branch: {_text(node)}"
+                yield node, f"a branch: {shown(node)}"
             case ast.ListComp() | ast.GeneratorExp() if making:
                 pass
             case _ if isinstance(node, _BRANCHES):
-                yield node, f"a branch: {_text(node)}"
+                yield node, f"a branch: {shown(node)}"
             case _ if isinstance(node, _STATE):
-                yield node, f"code or state of another kind: {_text(node)}"
-            case ast.Subscript(value=ast.List() | ast.Tuple() | ast.Dict(), slice=index) if not _is_fixed(
+                yield node, f"code or state of another kind: {shown(node)}"
+            case ast.Subscript(value=ast.List() | ast.Tuple() | ast.Dict(), slice=index) if not is_constant(
                 index
             ):
-                yield node, f"a choice by a number: {_text(node)}"
+                yield node, f"a choice by a number: {shown(node)}"
             case ast.BinOp(left=left, right=right) if not self._is_number(node, numbers) and any(
                 self._is_step(one, numbers) for one in (left, right)
             ):
-                yield node, f"a step in sizes is used as a number: {_text(node)}"
+                yield node, f"a step in sizes is used as a number: {shown(node)}"
             case ast.Call(func=func):
                 yield from self._call(node, func)
-                takes_sizes = making or _last(func) in _TAKE_SIZES
-                if isinstance(func, ast.Attribute) and self._place(func) is None:
+                takes_sizes = making or _last(func) in TAKE_SIZES
+                if isinstance(func, ast.Attribute) and self._dotted(func) is None:
                     yield from self._expression(func.value, numbers, making)
                 for given in [*node.args, *(keyword.value for keyword in node.keywords)]:
                     if not takes_sizes and self._is_step(given, numbers):
-                        yield given, f"a step in sizes is used as a number: {_text(node)}"
+                        yield given, f"a step in sizes is used as a number: {shown(node)}"
                     yield from self._argument(given, numbers, making)
                 return
             case ast.Attribute(attr=name) if not self._may_read(node):
-                yield node, f"it asks for {name}: {_text(node)}"
+                yield node, f"it asks for {name}: {shown(node)}"
         for one in ast.iter_child_nodes(node):
             yield from self._expression(one, numbers, making)
 
@@ -313,47 +280,40 @@ class _Reading:
             case ast.Name(id=name) if name in self._own or name in _PYTHON | {"super", "slice"}:
                 return
             case ast.Name(id=name) if name in self._imported:
-                fine = _gives_tensors(self._imported[name])
-            case ast.Attribute(attr=name) if (place := self._place(func)) is not None:
-                fine = _gives_tensors(place)
+                fine = gives_tensors(self._imported[name])
+            case ast.Attribute(attr=name) if (place := self._dotted(func)) is not None:
+                fine = gives_tensors(place)
             case ast.Attribute(value=ast.Call(func=ast.Name(id="super"))):
                 return
             case ast.Attribute(attr=name) if hasattr(torch.Tensor, name):
-                fine = _is_plain(name) or _is_weight(func)
+                fine = is_plain(name) or _is_weight(func)
             case ast.Attribute():
-                fine = _root(func) == "self"
+                fine = root_name(func) == "self"
             case ast.Subscript():
-                fine = _root(func) == "self"
+                fine = root_name(func) == "self"
             case _:
                 fine = False
         if not fine:
-            yield node, f"it calls what gives no tensor: {_text(func)}"
+            yield node, f"it calls what gives no tensor: {shown(func)}"
 
     def _may_read(self, node: ast.Attribute) -> bool:
-        if (place := self._place(node)) is not None:
+        if (place := self._dotted(node)) is not None:
             kinds = (torch.dtype, torch.memory_format, torch.layout, float, int)
-            return isinstance(_found(place), kinds) or _gives_tensors(place)
+            return isinstance(find(place), kinds) or gives_tensors(place)
         if node.attr in _SIZES | _VIEWS | _OF_RESULTS or isinstance(node.ctx, ast.Store):
             return True
         if isinstance(node.value, ast.Name) and node.value.id in self._own:
             return True  # a class constant: `Way.UP`
         if isinstance(node.value, ast.Call) and not hasattr(torch.Tensor, node.attr):
             return True  # one of several results: `torch.linalg.svd(x).Vh`
-        return _is_weight(node) or (_root(node) == "self" and not hasattr(torch.Tensor, node.attr))
+        return _is_weight(node) or (root_name(node) == "self" and not hasattr(torch.Tensor, node.attr))
 
-    def _place(self, node: ast.expr) -> str | None:
-        """The dotted path of a name accessed through a module: `torch.cuda.is_available`."""
-        match node:
-            case ast.Name(id=name):
-                return self._modules.get(name)
-            case ast.Attribute(value=value, attr=name):
-                place = self._place(value)
-                return f"{place}.{name}" if place is not None else None
-        return None
+    def _dotted(self, node: ast.expr) -> str | None:
+        return dotted(node, self._modules)
 
     def _is_step(self, node: ast.expr, numbers: set[str]) -> bool:
         """Whether it is computed from sizes with rounding, so that it may be a step function of the size."""
-        if not self._is_number(node, numbers) or _is_fixed(node):
+        if not self._is_number(node, numbers) or is_constant(node):
             return False
         return any(
             isinstance(one, ast.Call)
@@ -395,74 +355,13 @@ def _given_numbers(tree: ast.Module) -> Iterator[str]:
     given = inputs.body[-1].value
     if isinstance(given, ast.List | ast.Tuple):
         for argument, value in zip(forward.args.args[1:], given.elts, strict=False):
-            if _is_fixed(value):
+            if is_constant(value):
                 yield argument.arg
 
 
 def _is_weight(node: ast.Attribute) -> bool:
     """Whether it is an attribute of `self`, even if it is named like one of a tensor: `self.data`."""
     return isinstance(node.value, ast.Name) and node.value.id == "self"
-
-
-def _is_fixed(node: ast.expr) -> bool:
-    """Whether it is a constant, or immutable and made of constants."""
-    match node:
-        case ast.Constant() | ast.Name():
-            return not isinstance(node, ast.Name)
-        case ast.Tuple(elts=parts):
-            return all(map(_is_fixed, parts))
-        case ast.UnaryOp(operand=one):
-            return _is_fixed(one)
-        case ast.BinOp(left=left, right=right):
-            return _is_fixed(left) and _is_fixed(right)
-        case ast.Call(func=ast.Name(id="float"), args=[ast.Constant()], keywords=[]):
-            return True
-        case ast.Attribute(value=ast.Name(id="torch" | "math"), attr=name):
-            return isinstance(getattr(torch, name, None), torch.dtype) or name in ("pi", "inf", "e", "nan")
-    return False
-
-
-def _gives_tensors(place: str) -> bool:
-    """Whether a torch name is a tensor function, a tensor constructor or a layer.
-
-    Also true for `math` names.
-    """
-    module, _, name = place.rpartition(".")
-    if module == "math":
-        return True
-    found = _found(place)
-    if isinstance(found, type):
-        return (issubclass(found, nn.Module | torch.Tensor) and not issubclass(found, torch.Tensor)) or (
-            found is nn.Parameter
-        )
-    if module.startswith(("torch.nn.init", "torch.nn.utils", "torch.ops.aten")):
-        return True
-    if module == "torch.nn.functional" and _is_plain(name):  # some cannot be overridden: `hardswish`
-        return callable(found) and not name.startswith(("assert_", "boolean_", "handle_"))
-    return _is_plain(name) and (name in _MAKERS or id(found) in _overridable())
-
-
-def _is_plain(name: str) -> bool:
-    """Whether a function or method returns a tensor, not something Python could branch on."""
-    return name not in _NO_TENSOR and not name.startswith(("is_", "get_", "has_", "__")) and name != "is"
-
-
-def _found(place: str) -> Any:
-    found: Any = torch
-    for step in place.split(".")[1:]:
-        found = getattr(found, step, None)
-    return found if place.startswith("torch") else None
-
-
-_KNOWN: set[int] = set()
-
-
-def _overridable() -> set[int]:
-    """Ids of the functions that a tensor subclass could override, which are those that work on tensors."""
-    if not _KNOWN:
-        functions = torch.overrides.get_overridable_functions()
-        _KNOWN.update(id(one) for some in functions.values() for one in some)
-    return _KNOWN
 
 
 def _last(node: ast.expr) -> str:
@@ -478,18 +377,3 @@ def _path(node: ast.expr) -> list[str]:
         case ast.Attribute(value=value, attr=name) if above := _path(value):
             return [*above, name]
     return []
-
-
-def _root(node: ast.expr) -> str:
-    while True:
-        match node:
-            case ast.Attribute(value=value) | ast.Subscript(value=value):
-                node = value
-            case ast.Name(id=name):
-                return name
-            case _:
-                return ""
-
-
-def _text(node: ast.AST) -> str:
-    return " ".join(ast.unparse(node).split())[:120]

@@ -1,11 +1,8 @@
-"""Check what the files of a decomposition may contain, on their syntax trees. Nothing is run.
+"""Check what a parent (refactored.py, composition_test.py) may contain. Nothing is run.
 
-    parent    refactored.py and composition_test.py: build children from literals; `forward` calls them and
-              passes values on
-    child     a file under level_* is not the original and computes something; other rules: `prove.child_rules`
-
-Each violation is one line with its line number in the file. What a parent does is checked again at run time
-(`prove.worker`): an index such as `x[0]` is plumbing for a tuple but computation for a tensor.
+A parent builds its children from literals, and its `forward` calls them and passes values on. What it does is
+checked again at run time (`prove.worker`): an index such as `x[0]` is plumbing for a tuple but computation
+for a tensor.
 """
 
 from __future__ import annotations
@@ -13,30 +10,13 @@ from __future__ import annotations
 import ast
 from collections import Counter
 
-from kernelmill.base.python_text import parse_module
+from kernelmill.decompose.prove.rules.syntax import at_line, is_constant, parse, shown
 from kernelmill.problems.similarity.normal_form import normal_form
 
 PARENT_IMPORTS = {"torch", "torch.nn"}
 COMPOSITION_IMPORTS = PARENT_IMPORTS | {"sys", "json", "importlib", "importlib.util"}
 """`run_tests` of a composition may use these; its `forward` cannot."""
 _PATH_LINE = "sys.path.insert(0, str(Path(__file__).resolve().parents[1]))"
-_DTYPES = {
-    "float64", "float32", "float16", "bfloat16", "float", "double", "half", "complex64", "complex128",
-    "bool", "int8", "int16", "int32", "int64", "uint8", "int", "long",
-}  # fmt: skip
-
-
-def parse(code: str) -> ast.Module | str:
-    """The syntax tree, or why there is none."""
-    try:
-        return parse_module(code)
-    except SyntaxError as error:
-        return f"it does not parse: {error.msg} (line {error.lineno})"
-    except (ValueError, RecursionError, MemoryError) as error:
-        return f"it does not parse: {type(error).__name__}"
-
-
-# ---------------------------------------------------------------------------------------------------- parents
 
 
 class Parent:
@@ -72,7 +52,7 @@ class Parent:
         ]
 
     def _refuse(self, node: ast.AST, what: str) -> None:
-        self.violations.append(f"line {getattr(node, 'lineno', '?')}: {what}")
+        self.violations.append(at_line(node, what))
 
     def _top(self, node: ast.stmt) -> None:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -88,7 +68,7 @@ class Parent:
                 return
         elif self._composition and (_is_path_line(node) or _is_tests(node)):
             return
-        self._refuse(node, f"a parent may not have this: {_text(node)}")
+        self._refuse(node, f"a parent may not have this: {shown(node)}")
 
     def _class(self, node: ast.ClassDef) -> None:
         if node.name != "Model" or [ast.unparse(b) for b in node.bases] != ["nn.Module"] or node.keywords:
@@ -99,7 +79,7 @@ class Parent:
         methods = {n.name: n for n in body if isinstance(n, ast.FunctionDef)}
         for other in body:
             if not (isinstance(other, ast.FunctionDef) and other.name in ("__init__", "forward")):
-                self._refuse(other, f"the class has more than __init__ and forward: {_text(other)}")
+                self._refuse(other, f"the class has more than __init__ and forward: {shown(other)}")
         for name in ("__init__", "forward"):
             if name not in methods:
                 self._refuse(node, f"the class has no {name}")
@@ -116,7 +96,7 @@ class Parent:
         arguments = method.args
         for default in [*arguments.defaults, *(d for d in arguments.kw_defaults if d is not None)]:
             if not _is_literal(default):
-                self._refuse(default, f"a default that is no literal: {_text(default)}")
+                self._refuse(default, f"a default that is no literal: {shown(default)}")
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         every += [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
         for note in [*(a.annotation for a in every), method.returns]:
@@ -128,7 +108,7 @@ class Parent:
 
     def _init(self, method: ast.FunctionDef) -> None:
         for node in _without_docstring(method.body):
-            if _text(node) in ("super().__init__()", "super(Model, self).__init__()"):
+            if shown(node) in ("super().__init__()", "super(Model, self).__init__()"):
                 continue
             match node:
                 case ast.Assign(
@@ -140,7 +120,7 @@ class Parent:
                         self.built[name] = alias
                         self.arguments[name] = [_value_of(v) for v in values]
                         continue
-            self._refuse(node, f"not a child made from literals: {_text(node)}")
+            self._refuse(node, f"not a child made from literals: {shown(node)}")
 
     def _forward(self, method: ast.FunctionDef) -> None:
         arguments = method.args
@@ -161,7 +141,7 @@ class Parent:
                 case ast.Pass():
                     pass
                 case _:
-                    self._refuse(node, f"not plumbing: {_text(node)}")
+                    self._refuse(node, f"not plumbing: {shown(node)}")
 
     def _target(self, node: ast.expr) -> set[str]:
         match node:
@@ -171,7 +151,7 @@ class Parent:
                 return {name for part in parts for name in self._target(part)}
             case ast.Starred(value=inner):
                 return self._target(inner)
-        self._refuse(node, f"an assignment to something else than names: {_text(node)}")
+        self._refuse(node, f"an assignment to something else than names: {shown(node)}")
         return set()
 
     def _value(self, node: ast.expr, names: set[str]) -> None:
@@ -188,7 +168,7 @@ class Parent:
             case ast.Dict(keys=keys, values=values):
                 for key, value in zip(keys, values, strict=True):
                     if key is not None and not _is_literal(key):
-                        self._refuse(key, f"a key that is no literal: {_text(key)}")
+                        self._refuse(key, f"a key that is no literal: {shown(key)}")
                     self._value(value, names)
                 return
             case ast.Subscript(
@@ -208,7 +188,7 @@ class Parent:
                     self._value(value, names)
                 return
         if not _is_literal(node):
-            self._refuse(node, f"the parent computes: {_text(node)}")
+            self._refuse(node, f"the parent computes: {shown(node)}")
 
 
 def _froms(composition: bool) -> list[tuple[str, list[tuple[str, str | None]]]]:
@@ -237,20 +217,7 @@ def _is_index(node: ast.expr) -> bool:
 
 
 def _is_literal(node: ast.expr) -> bool:
-    match node:
-        case ast.Constant():
-            return True
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float()) | ast.Call() as inner):
-            return _is_literal(inner)
-        case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            return all(_is_literal(part) for part in parts)
-        case ast.Dict(keys=keys, values=values):
-            return all(key is not None and _is_literal(key) for key in keys) and all(map(_is_literal, values))
-        case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str())], keywords=[]):
-            return True  # float("inf")
-        case ast.Attribute(value=ast.Name(id="torch"), attr=name):
-            return name in _DTYPES
-    return False
+    return is_constant(node, literal=True)
 
 
 def _value_of(node: ast.expr) -> str:
@@ -266,54 +233,3 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
         case [ast.Expr(value=ast.Constant(value=str())), *rest]:
             return rest
     return body
-
-
-def _text(node: ast.AST) -> str:
-    return " ".join(ast.unparse(node).split())[:120]
-
-
-# -------------------------------------------------------------------------------- a child beside the original
-
-
-def same_class(original: str, child: str, name: str = "Model") -> bool:
-    """Whether the child contains the original's class, under any name."""
-    one, other = parse(original), parse(child)
-    if isinstance(one, str) or isinstance(other, str):
-        return False
-    classes = [node for node in one.body if isinstance(node, ast.ClassDef)]
-    wanted = next((node for node in classes if node.name == name), classes[-1] if classes else None)
-    if wanted is None:
-        return False
-    form = _form(one, wanted)
-    return any(form == _form(other, node) for node in other.body if isinstance(node, ast.ClassDef))
-
-
-def _form(tree: ast.Module, wanted: ast.ClassDef) -> list[str]:
-    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    return normal_form(ast.Module([*imports, wanted], []))[0]
-
-
-def computes_nothing(code: str) -> bool:
-    """Whether a child's `forward` calls nothing and uses no operator."""
-    tree = parse(code)
-    if isinstance(tree, str):
-        return False
-    kind = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"), None)
-    forward = (
-        next((n for n in kind.body if isinstance(n, ast.FunctionDef) and n.name == "forward"), None)
-        if kind
-        else None
-    )
-    active = (
-        ast.Call
-        | ast.BinOp
-        | ast.UnaryOp
-        | ast.Compare
-        | ast.BoolOp
-        | ast.Subscript
-        | ast.AugAssign
-        | ast.Attribute
-    )
-    return forward is not None and not any(
-        isinstance(part, active) for statement in forward.body for part in ast.walk(statement)
-    )
