@@ -146,12 +146,12 @@ def mill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., subpr
 
 
 def own_children() -> list[psutil.Process]:
-    """The processes that the test started, without those that are kept for the next."""
-    kept = servers.idle_pids() | server_templates.template_pids()
+    """The processes that the test started, without those that are kept for the next, and without servers from templates."""
+    idle = servers.idle_pids()
     return [
         child
         for child in psutil.Process().children(recursive=True)
-        if child.pid not in kept and not _is_kept(child)
+        if child.pid not in idle and not _is_kept(child)
     ]
 
 

@@ -41,9 +41,14 @@ COMMAND = [
     "from kernelmill import cli; sys.argv[0] = cli.__file__.replace('cli.py', '__main__.py'); sys.exit(cli.main())",
 ]
 _BOOT = """
-import json, sys
+import json, os, sys
 sys.path[:] = json.loads(sys.argv[1])
 from tests.server_templates import be_template
+pid = os.fork()
+if pid:
+    print(pid)
+    sys.exit()
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 be_template(*json.loads(sys.argv[2]))
 """
 
@@ -60,10 +65,6 @@ def end() -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(file.read_text()), signal.SIGKILL)  # its servers end with it
     shutil.rmtree(folder)
-
-
-def template_pids() -> set[int]:
-    return {int(file.read_text()) for file in Path(os.environ[FOLDER]).glob("*.pid")}
 
 
 def use() -> None:
@@ -130,18 +131,19 @@ def _start_template(settings: Settings, path: list[str], name: Path) -> None:
         listener.bind(f"{name}.socket")
         listener.listen(64)  # whoever connects now waits until it has imported
         given = [settings["worker"], listener.fileno(), int(os.environ[f"{FOLDER}_PID"])]
-        process = subprocess.Popen(
+        # It forks and ends, so that the template is nobody's child: it serves other processes than the one that starts it.
+        started = subprocess.run(
             [sys.executable, "-I", "-u", "-c", _BOOT, json.dumps([*path, str(ROOT)]), json.dumps(given)],
             env=parent.server_environment(settings, str(name.parent)),
             cwd=name.parent,
             pass_fds=[listener.fileno()],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            check=True,
         )
-    process.returncode = 0  # it outlives whoever has started it: nobody is to wait for it
-    Path(f"{name}.pid").write_text(str(process.pid))
+    Path(f"{name}.pid").write_text(started.stdout.decode())
 
 
 def be_template(worker: str, listener_fd: int, owner: int) -> None:

@@ -559,7 +559,6 @@ def test_nothing_of_a_module_reaches_this_process(sandbox: Sandbox) -> None:
     assert {name for name in set(sys.modules) - before if name in ("this", "torch")} == set()
 
 
-@pytest.mark.own_servers
 @pytest.mark.heavy
 def test_a_warm_isolate_traces_a_small_module_in_a_fraction_of_the_time_that_a_fresh_one_takes(
     sandbox: Sandbox,
