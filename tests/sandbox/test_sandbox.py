@@ -51,7 +51,7 @@ def handle(request):
     exec(textwrap.dedent(request["code"]), space)
     return {"value": space.get("value")}
 """
-TIMEOUT = 2.0
+TIMEOUT = 4.0
 # landlock answers EXDEV, a plain OSError, where a file would move from one part of the tree to another.
 REFUSED = ("PermissionError", "OSError")
 

@@ -25,7 +25,6 @@ from torch import nn
 from kernelmill.decompose.errors import CannotRecord
 from kernelmill.decompose.literals import RESERVED
 from kernelmill.decompose.nested import tree_map
-from kernelmill.torch_calls.tensors import map_tensors
 from kernelmill.decompose.record.caches import clear_caches
 from kernelmill.decompose.record.fake import Fakes
 from kernelmill.decompose.record.fast_paths import without_fast_paths
@@ -45,6 +44,7 @@ from kernelmill.decompose.record.types import (
 from kernelmill.decompose.record.variables import variables
 from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
 from kernelmill.torch_calls.recorder import SEQUENCES, fake_sequence
+from kernelmill.torch_calls.tensors import map_tensors
 
 NAME = "kernelmill_decomposed"
 _MODES: tuple[CaptureMode, ...] = ("fake", "real constructor", "real")

@@ -52,7 +52,7 @@ class ModelWriter(Model[CandidateRequest]):
         self.at_once = self.settings.concurrency
 
     def known(self, problem: CandidateRequest, messages: Messages) -> WriterAnswer | Ended | None:
-        key = self._request(problem, messages).key
+        key = self._candidate_request(problem, messages).key
         stored = self._journal.answers(key)
         if not stored:
             refused = self._journal.fact(f"too-long:{key}")
@@ -81,7 +81,7 @@ class ModelWriter(Model[CandidateRequest]):
         )
 
     async def write(self, problem: CandidateRequest, messages: Messages) -> None:
-        request, why = self._request(problem, messages), ""
+        request, why = self._candidate_request(problem, messages), ""
         while self.known(problem, messages) is None:
             if self._control.stopping.is_set():
                 raise CallFailed("the run was stopped")
@@ -105,7 +105,7 @@ class ModelWriter(Model[CandidateRequest]):
         self._usefulness.usable()
         return ""
 
-    def _request(self, problem: CandidateRequest, messages: Messages) -> Request:
+    def _candidate_request(self, problem: CandidateRequest, messages: Messages) -> Request:
         request = self.endpoint.request(messages, problem.sample)
         seed = self.settings.sampling.seed
         if seed is None or not problem.sample:

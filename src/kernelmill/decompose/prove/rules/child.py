@@ -24,7 +24,7 @@ import typing
 from collections.abc import Iterator
 
 from kernelmill.decompose.prove.rules.syntax import at_line, dotted, parse, root_name, shown
-from kernelmill.problems.structure import normal_form
+from kernelmill.problems.similarity.normal_form import normal_form
 
 _ANY = "any object"
 _TORCH = """

@@ -11,7 +11,6 @@ import ast
 from collections import Counter
 
 from kernelmill.decompose.prove.rules.syntax import at_line, is_constant, parse, shown
-from kernelmill.problems.similarity.normal_form import normal_form
 
 PARENT_IMPORTS = {"torch", "torch.nn"}
 COMPOSITION_IMPORTS = PARENT_IMPORTS | {"sys", "json", "importlib", "importlib.util"}
