@@ -16,10 +16,10 @@ from kernelmill.curate.specs.stage import Specs
 from kernelmill.generate.synthesize.problems import CandidateRequest, PromptBuilder, RolloutRow
 from kernelmill.generate.synthesize.row_filter import SynthesizeStage
 from kernelmill.generate.synthesize.settings import SynthesizeSettings
-from kernelmill.llm.prompts import Prompt
 from kernelmill.problems.benchmark import Benchmark
 from kernelmill.problems.open_set import open_problems
 from kernelmill.publish.splits import plan_split
+from kernelmill.settings.fields import RateSettings
 from kernelmill.store import open_source
 from tests.conftest import evals_row, read_rows, write_rows
 
@@ -146,7 +146,7 @@ def test_a_template_for_rating_can_name_the_problem(tmp_path: Path) -> None:
     )
     task = Rate(0.5).take(Row(*_row(taught(0, "19_ReLU"))))
     assert isinstance(task, Task)
-    (asked,) = RatingQuestions(Prompt("rate", tmp_path / "mine.md"), "m").messages(task)
+    (asked,) = RatingQuestions(RateSettings(prompt=tmp_path / "mine.md")).messages(task)
     assert asked["content"].startswith("How hard is 19_ReLU, a Model?")
 
 
