@@ -1,11 +1,11 @@
 """Servers forked from templates: processes that have imported a worker, one for each worker and environment.
 
-A server imports and prepares for two to nine seconds before it can do anything. The tests start a hundred of them, most of them with
-settings of their own, from several processes. A template does that once for the whole run of pytest, and forks a server in
-milliseconds. Such a server is the template's child, not the test's. A test about how servers start and end is marked
-`own_servers` and starts them as users do.
+A server takes two to nine seconds to import and prepare its worker. The tests start a hundred of them, most
+with settings of their own, from several processes. A template does this once for the whole run of pytest, and
+forks a server in milliseconds. Such a server is the template's child, not the test's. A test about how servers
+start and end is marked `own_servers` and starts them as users do.
 
-`python -m kernelmill` is run on templates, too, where `COMMAND` stands for `-m kernelmill`.
+`python` with the arguments `COMMAND` runs the command line on templates, as `python -m kernelmill` does without.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kernelmill.sandbox import parent
 from kernelmill.sandbox.wire import Settings
 
 FOLDER = "MILL_TEST_TEMPLATES"
-"""The variable with the folder of the templates' sockets: one for a run of pytest, set by the process that begins it."""
+"""The variable with the folder of the templates' sockets: one for each run of pytest, set by its first process."""
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [
     "-c",
@@ -72,7 +72,7 @@ def use() -> None:
 
 
 def start_server(settings: Settings, scratch: str, fd: int) -> ForkedServer:
-    """Stands for `parent._start_server`."""
+    """Replaces `parent._start_server`."""
     config = parent.server_config(settings, scratch, fd)
     line = _template(settings, config["path"])
     request = {"config": config, "environment": parent.server_environment(settings, scratch)}
@@ -131,7 +131,7 @@ def _start_template(settings: Settings, path: list[str], name: Path) -> None:
         listener.bind(f"{name}.socket")
         listener.listen(64)  # whoever connects now waits until it has imported
         given = [settings["worker"], listener.fileno(), int(os.environ[f"{FOLDER}_PID"])]
-        # It forks and ends, so that the template is nobody's child: it serves other processes than the one that starts it.
+        # It forks and ends, so that the template is not a child of this process, which may end before it.
         started = subprocess.run(
             [sys.executable, "-I", "-u", "-c", _BOOT, json.dumps([*path, str(ROOT)]), json.dumps(given)],
             env=parent.server_environment(settings, str(name.parent)),

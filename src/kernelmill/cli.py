@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(arguments)
-        if sys.stdout is not None:  # it is, where the shell has closed it
+        if sys.stdout is not None:  # it is None if the shell has closed it
             sys.stdout.flush()
         return code
     except MillError as error:

@@ -40,7 +40,7 @@ _DISK = {
 
 
 def disk_fault(error: BaseException | None, kept: str = "") -> str | None:
-    """What a disk that cannot be written says to the user, and what is `kept` all the same; None where it is no such error."""
+    """The message for a disk that cannot be written, with what is `kept` nevertheless; None for any other error."""
     if not isinstance(error, OSError) or error.errno not in _DISK:
         return None
     what, advice = _DISK[error.errno]
@@ -89,7 +89,7 @@ class BadRow(SourceError):
 
     @property
     def reason(self) -> str:
-        """The reason as it stands in a rejected file: without the place, which has a column of its own."""
+        """The reason for a rejected file: without the place, which has a column of its own there."""
         return f"{f'field {self.field}: ' if self.field else ''}{self.problem}"
 
 

@@ -12,5 +12,5 @@ standard library.
     terminal, bar_chart             output formatting
     python_text, resources          parsing and formatting Python, bundled files
     problem_layout                  folders of problem files, and how to make KernelBench's
-    missing, json_kind              words for messages: missing packages, JSON types
+    missing                         how to install a missing package
 """

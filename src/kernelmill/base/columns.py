@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 Rule = Literal["required", "always", "fixed", "inferred"]
-"""How a column is published. `required`: every row must have it. `always`: also if no row has it, as nulls.
-`fixed`: with its type, if rows have it. `inferred`: with the type of its values; its own type is that of a
-column that holds only nulls, because other runs have values there."""
+"""How a column is published. `required`: every row must have it. `always`: it is published even if no
+row has it, as nulls. `fixed`: with the declared type, if rows have it. `inferred`: with the type of its values; if
+all are null, with the declared type, because other runs have values there."""
 CONTAMINATED = "contaminated_"
 """Followed by the name of a benchmark."""
 
@@ -28,7 +28,10 @@ class Column(NamedTuple):
 
 
 _MESSAGE = {"role": "text", "content": "text"}
-_ANSWER = {**_MESSAGE, "reasoning": "text"}  # null without thoughts: other runs have some
+_ANSWER = {
+    **_MESSAGE,
+    "reasoning": "text",
+}  # `reasoning` is null in a run without thoughts, but declared for all
 _INFO = {"module_name": "text", "python_code": "text", "triton_code": "text"}
 
 EVALS = (

@@ -66,12 +66,12 @@ _CALLS: dict[str, OpKind] = {
 }  # fmt: skip
 
 
-class Rating(NamedTuple):
+class StaticRating(NamedTuple):
     difficulty: Difficulty
     evidence: str
 
 
-def rate_facts(facts: ModuleFacts) -> Rating:
+def rate_facts(facts: ModuleFacts) -> StaticRating:
     """Rate a module. Never fails: a module that could not be traced is rated by its source."""
     if facts.trace is not None:
         counts, names = _traced(facts.trace)
@@ -86,7 +86,7 @@ def rate_facts(facts: ModuleFacts) -> Rating:
         ", ".join(f"{number} {kind}" for kind, number in counts.most_common() if kind not in FREE)
         or "no computation"
     )
-    return Rating(level, f"{level}: {why}.\nCounted ({basis}): {kinds}.\nOperations: {listed}{more}.")
+    return StaticRating(level, f"{level}: {why}.\nCounted ({basis}): {kinds}.\nOperations: {listed}{more}.")
 
 
 def _apply(counts: Counter[OpKind]) -> tuple[Difficulty, str]:

@@ -10,8 +10,14 @@ the tree, and the proof that the parts compute what the model computes. The stag
     prove     the proof, from the files alone
 
 A stage imports from the stages above it only, and `prove` only from `sources` and `record`. `literals`,
-`levels`, `nested` and `errors` belong to several stages.
+`levels`, `nested` and `errors` belong to several stages. What runs the stages:
 
-`command`, `prove.command` and `collect` are the command line. Other packages use only `collect`,
-`prove.command.model_folders` and `prove.tree.TREE`. Run `worker` only in a sandboxed process.
+    command        `kernelmill decompose`; `kernelmill prove` is `prove.command`
+    batch          many models: decompose, prove, resume (`resume`), one folder for each
+    worker         record, cut and write one model; run it only in a sandboxed process
+    model_folder   write a worker's reply to the folder of its model
+    analysis       `decomposition_analysis.md`, the report on one model
+    collect        `kernelmill collect`: the distinct proven parts of many models
+
+Other packages use only `collect`, `prove.command.model_folders` and `prove.tree.TREE`.
 """

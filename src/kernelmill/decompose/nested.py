@@ -1,4 +1,7 @@
-"""Nested arguments and results: tuples, lists, dicts and slices of anything."""
+"""Nested arguments and results of calls: map the leaves of tuples, lists, dicts and slices; name a tensor's form.
+
+Where only the tensors matter, use `torch_calls.tensors`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from kernelmill.torch_calls.tensors import dtype_of
 
 
 def tree_map(tree: Any, change: Callable[[Any], Any]) -> Any:
@@ -20,11 +25,6 @@ def tree_map(tree: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(tree, slice):
         return slice(*(tree_map(item, change) for item in (tree.start, tree.stop, tree.step)))
     return change(tree)
-
-
-def dtype_of(tensor: torch.Tensor) -> str:
-    """`float32`"""
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def form_of(tensor: torch.Tensor) -> str:

@@ -1,4 +1,4 @@
-"""GPU backends: what torch's and Triton's code for a vendor differs in, on a GPU and when kernels are compiled.
+"""GPU backends: what differs between vendors in torch and Triton, on a GPU and when kernels are compiled.
 
 `torch.cuda` is not in here: torch has the same names for the GPUs of other vendors. What needs no torch is in
 `sandbox.gpu_vendors`, and docs/extending.md says what another vendor takes. Only CUDA is supported and tested.
@@ -49,7 +49,7 @@ class GpuBackend(ABC):
 
     @abstractmethod
     def prepare_server(self) -> None:
-        """Let Triton's driver do what it does once, in a server that never uses the GPU."""
+        """Run the one-time set-up of Triton's driver, in a server that never uses the GPU."""
 
     @abstractmethod
     def arch(self) -> int:
@@ -155,7 +155,7 @@ def _shared_memory(module: Any, lower: Callable[[Any], object]) -> int:
     def stop(passes: Any) -> None:
         raise _Allocated(passes)
 
-    # The pass after the one that matters.
+    # The pass after the one that allocates shared memory.
     with mock.patch.object(nvidia.passes.ttnvgpuir, "add_allocate_tensor_memory", stop):
         try:
             lower(copy)

@@ -38,7 +38,7 @@ class JournalSettings(ToolSettings):
 
     @classmethod
     def load(cls, parser: Parser, arguments: list[str]) -> JournalSettings:
-        """Flags may stand between what to do and the journals."""
+        """Allow flags between the action and the journals."""
         return cls.of(parser.parse_intermixed_args(arguments))
 
 

@@ -1,5 +1,6 @@
 """Problems: where modules come from, and what is known about one without asking a model.
 
+    open_set                          open a problem set by name or location
     benchmark, benchmark_rows         benchmarks to compare with, and detection of benchmark rows
     module_rows, module_file          the module in a row, and in a problem file
     source, definitions, reached      facts from the source text: what it defines, and what `forward` reaches

@@ -34,7 +34,7 @@ from kernelmill.problems.facts import OpFact, ParameterFact, TensorFact, Trace, 
 from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
 from kernelmill.torch_calls.op_kinds import OpKind, kind_of
 from kernelmill.torch_calls.recorder import SEQUENCES, OpRecorder, WholeCalls, flops_of
-from kernelmill.torch_calls.tensors import tensors_in
+from kernelmill.torch_calls.tensors import dtype_of, tensors_in
 
 MAX_OPS = 20_000
 MAX_FACTS = 10_000
@@ -115,10 +115,10 @@ def _trace(code: str, entry_point: str, mode: str, sizes: list[int]) -> dict[str
         "output_values": output_values,
         "returned": returned,
         "parameters": [
-            ParameterFact(n, list(p.shape), _dtype(p), p.requires_grad, _owner(model, n))
+            ParameterFact(n, list(p.shape), dtype_of(p), p.requires_grad, _owner(model, n))
             for n, p in model.named_parameters()
         ],
-        "buffers": [TensorFact(n, list(b.shape), _dtype(b)) for n, b in model.named_buffers()],
+        "buffers": [TensorFact(n, list(b.shape), dtype_of(b)) for n, b in model.named_buffers()],
         "ops": recorder.ops,
         "ops_left_out": recorder.left_out,
         "submodule_types": dict(Counter(_type_name(m) for n, m in model.named_modules() if n)),
@@ -137,10 +137,6 @@ def _refuse_if_too_big(held: int, error: BaseException) -> None:
 
 
 # --------------------------------------------------------------------------------------------- values
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _type_name(module: nn.Module) -> str:
@@ -177,7 +173,7 @@ def _facts(values: Iterable[tuple[str, Any]]) -> tuple[list[TensorFact], list[Va
             if len(tensors) + len(others) > MAX_FACTS:
                 raise ValueError(f"more than {MAX_FACTS} values in {name}")
             if isinstance(leaf, torch.Tensor):
-                tensors.append(TensorFact(path, list(leaf.shape), _dtype(leaf)))
+                tensors.append(TensorFact(path, list(leaf.shape), dtype_of(leaf)))
             else:
                 others.append(ValueFact(path, repr(leaf)[:MAX_REPR]))
     return tensors, others

@@ -28,6 +28,7 @@ _LISTED = {
     form: {column.name: column.type for column in FORMATS[form] if column.rule in ("required", "always")}
     for form in ("evals", "synthetic")
 }
+"""The columns that every dataset of a format has, with their types."""
 _REQUIRED = {
     form: tuple(column.name for column in FORMATS[form] if column.rule == "required") for form in _LISTED
 }
@@ -43,7 +44,9 @@ _INFERRED = {
     for column in columns
     if column.rule == "inferred"
 }
+"""The declared type is used only for a column of nulls."""
 _FREE_KEYS = tuple(name for name, kind in _INFERRED.items() if kind == "json")
+"""Columns that are published as JSON text."""
 _VERDICT_ROW = {"schema", "status", "verdict", "tier", "checks"}
 _OF_A_VERDICT = (
     "task", "candidate", "grade", "checks", "flags", "compile", "perf", "rewards", "kb_compat", "env", "cost",

@@ -33,6 +33,18 @@ protection fails that the server has found to work.
 Not covered: a child can lie about the code it ran, because that code shares its process. Kernel and CPU
 vulnerabilities are out of scope.
 
+The modules:
+
+    parent, reply               `Sandbox`, and the outcome of a request
+    pool                        one sandbox for each set of environment variables
+    wire                        the protocol between parent and server
+    server, server_child        the server, and a child as the server sees it
+    gpu_lock                    who may use the GPU, alone or together with others
+    ending, scratch, own_time   end processes; the scratch folder; time without waiting for a CPU
+    child, confine              a child's code, and how it drops its privileges
+    inside, alarm               what a worker can use: the channel to the server, limits on a step
+    gpu_vendors                 device files, variables and programs of a vendor's GPUs
+
 From outside, import only the names below, `pool`, `own_time` and `gpu_vendors`, and in a worker `inside` and
 `alarm`. The server imports this package before its worker, so it may import only the standard library,
 `kernelmill.base.missing` and `kernelmill.errors`.

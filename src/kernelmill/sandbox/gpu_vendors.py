@@ -17,7 +17,7 @@ from dataclasses import dataclass
 class GpuVendor:
     what: str
     device_files: Callable[[], dict[int, str]]
-    """The GPUs of this machine: the device file of each, by the number that `visible` knows it by."""
+    """The device file of each GPU of this machine, by its number in the variable `visible`."""
     visible: str
     """The variable with the numbers of the GPUs that a process may use. A judge's process gets one number."""
     environment: Mapping[str, str]

@@ -46,7 +46,7 @@ def parser_of(command: Command) -> Parser:
 
 
 def _frame(command: Command) -> dict[str, Any]:
-    """What surrounds the flags in the help, and how flags are read."""
+    """The arguments of the parser itself: the texts around the flags in the help, and how flags are read."""
     frame = {"formatter_class": lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=110)}
     kind = referenced(command.settings)
     if issubclass(kind, ToolSettings):
@@ -57,7 +57,7 @@ def _frame(command: Command) -> dict[str, Any]:
         "description": f"{command.what[0].upper()}{command.what[1:]}.",
         "epilog": "Settings also come from a config file (@ file.toml), .env and KERNELMILL_… variables; a flag wins.",
         "allow_abbrev": False,
-        # What is not given is not in the result, so that it does not override a file.
+        # A flag that is not given is not in the result: its default must not override a config file.
         "argument_default": argparse.SUPPRESS,
     }
 
@@ -84,11 +84,11 @@ class _Field(NamedTuple):
     default: Any
     help: str
     extra: Mapping[str, Any]
-    """What `option`, `argument` or `setting` was told."""
+    """The other arguments of `option`, `argument` or `setting`."""
 
     @property
     def words(self) -> list[str]:
-        """What can be chosen from, if the annotation says so. A choice may also be left out: Literal[…] | None."""
+        """The choices, if the annotation is `Literal[…]` or `Literal[…] | None`; else empty."""
         kinds = (self.annotation, *get_args(self.annotation))
         return [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
 
@@ -108,7 +108,7 @@ def _stage_fields(kind: Any) -> Iterator[_Field]:
             extra, text = {"metavar": "SOURCE", "positional": True}, f"{text}: file, folder or Hub dataset"
         elif name == "sampling":
             extra, text = {"metavar": "KEY=VALUE", "parse": _pair}, "temperature, top_p, max_tokens, seed, …"
-            default = None  # a model, of which nothing is set
+            default = None  # it is an empty model, which the help does not show
         if text is not None:
             yield _Field(name, field.annotation, default, text, extra)
 
@@ -118,9 +118,9 @@ def _add(parser: Parser, field: _Field, how: dict[str, Any]) -> None:
     if field.extra.get("positional"):
         parser.add_argument(field.name, metavar=field.extra["metavar"], help=text, **how)
         return
-    # A trailing underscore keeps a keyword of Python from being a name: `from_`.
+    # A field named like a keyword of Python ends with an underscore: `from_`.
     main, other = f"--{field.name.rstrip('_').replace('_', '-')}", field.extra.get("flag")
-    # A further flag of several letters is an old spelling.
+    # A second flag of several letters is an old spelling, and comes last.
     flags = [main] if not other else [main, other] if other.startswith("--") else [other, main]
     parser.add_argument(*flags, dest=field.name, help=text, **how)
 
@@ -157,7 +157,7 @@ def _read_as(field: _Field) -> dict[str, Any]:
     how: dict[str, Any] = {"default": None if required else default}
     several, choices = get_origin(field.annotation) is tuple, field.words
     if extra.get("parse"):
-        # What it makes of the text may be several values, or a word that cannot be written.
+        # `parse` may return a tuple, or a value that is none of the choices, so both are left to it.
         how["type"], several, choices = extra["parse"], False, []
     elif extra.get("least") is not None:
         how["type"] = at_least(extra["least"])
@@ -176,7 +176,7 @@ def _read_as(field: _Field) -> dict[str, Any]:
 
 
 def _metavar(field: _Field) -> str:
-    """What stands for a value in the help: what it is, where the type says it, else the last word of the setting's name."""
+    """The placeholder of a value in the help: by its type, else the last word of the setting's name."""
     if given := field.extra.get("metavar"):
         return str(given)
     kinds = {field.annotation, *get_args(field.annotation)}

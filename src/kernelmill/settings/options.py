@@ -40,12 +40,12 @@ class ToolSettings:
 
     @classmethod
     def load(cls, parser: Parser, arguments: list[str]) -> Self:
-        """Parse the arguments. A command that needs more of them than its flags overrides this."""
+        """Parse the arguments. A command that parses them in another way, or passes some on, overrides this."""
         return cls.of(parser.parse_args(arguments))
 
     @classmethod
     def of(cls, given: Namespace, **more: Any) -> Self:
-        """The settings with these values. argparse collects several values in lists; settings are immutable."""
+        """The settings with argparse's values. Its lists become tuples, because settings are immutable."""
         values = {
             name: tuple(value) if isinstance(value, list) else value for name, value in vars(given).items()
         }
@@ -65,7 +65,7 @@ def option(
     """Declare a flag, named like its field; without a default (`...`), it must be given.
 
     `flag` is a second flag, `metavar` the placeholder of the value in the help, `least` the smallest whole
-    number, and `parse` makes the value of a text, raising `ArgumentTypeError`. `help` and `choices` are
+    number, and `parse` converts the text to the value, or raises `ArgumentTypeError`. `help` and `choices` are
     functions where they depend on installed plug-ins.
     """
     more = {"flag": flag, "metavar": metavar, "least": least, "parse": parse, "choices": choices}

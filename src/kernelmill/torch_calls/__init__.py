@@ -1,6 +1,6 @@
-"""What everything that watches torch's calls shares. Imports only the standard library and torch.
+"""What recorders of torch's calls share. Imports only the standard library and torch.
 
-    tensors     the tensors inside nested values
+    tensors     the tensors inside nested values, and their dtypes as text
     recorder    recorders of operations: FLOPs, and calls that count as one operation
     op_kinds    the kind of an ATen operation; importable without torch
 

@@ -37,7 +37,7 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[misc]
 
 
 class WholeCalls(TorchFunctionMode):  # type: ignore[misc]
-    """Gives the recorder calls of the functions in `names` as one operation each, before torch splits them.
+    """Passes calls of the functions in `names` to the recorder as one operation each, before torch splits them.
 
     Recurrent functions are not run step by step on fake tensors.
     """

@@ -23,6 +23,11 @@ def tensors_in(value: Any, fields: bool = False) -> list[torch.Tensor]:
     return [tensor for item in value for tensor in tensors_in(item, fields)]
 
 
+def dtype_of(tensor: torch.Tensor) -> str:
+    """`float32`"""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
 def map_tensors(
     value: Any, change: Callable[[torch.Tensor], Any], other: Callable[[Any], Any] = lambda value: value
 ) -> Any:

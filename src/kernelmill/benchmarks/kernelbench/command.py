@@ -52,6 +52,7 @@ class BenchSettings(ToolSettings):
 
     @classmethod
     def load(cls, parser: Parser, arguments: list[str]) -> BenchSettings:
+        """Flags that this command does not have are passed on to `synthesize`."""
         from kernelmill.generate.synthesize.config_file import KEYS
 
         file, _ = config_file(arguments)

@@ -9,7 +9,7 @@ In: the folder of a decomposed model, ours or anybody's. Out: verification resul
     prover       prove a folder: `Prover`, `prove_folder`, `Proof`
     tree         read and check the tree and its files; run nothing
     rules        what a parent and a self-contained file may contain
-    uses         check that the tree's parts are used as it says
+    uses         check each file against its use in the model; which parts are proven
 
 In a sandboxed process only, because these execute untrusted code:
 

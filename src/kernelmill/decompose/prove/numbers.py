@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kernelmill.decompose.nested import dtype_of
 from kernelmill.decompose.prove.build import (
     IN_BLOCKS,
     SHARED,
@@ -49,6 +48,7 @@ from kernelmill.decompose.prove.values import (
 )
 from kernelmill.decompose.record.caches import clear_caches
 from kernelmill.problems.module_file import where
+from kernelmill.torch_calls.tensors import dtype_of
 
 SEEDS = (1729, 2718, 3141)
 SCALES = {"small": 0.01, "large": 100.0}

@@ -32,6 +32,7 @@ from kernelmill.decompose.prove.operations import (
     tensors_in,
 )
 from kernelmill.torch_calls.recorder import OpRecorder, WholeCalls, flops_of
+from kernelmill.torch_calls.tensors import dtype_of
 
 _NO_OPERATION = {
     "aten.detach", "aten.lift_fresh", "aten.lift", "aten.alias", "aten._local_scalar_dense", "aten.equal",
@@ -240,7 +241,7 @@ def varies(tensor: torch.Tensor) -> bool:
 
 def shapes_of(value: Any) -> list[list[Any]]:
     """Shape and dtype of each tensor."""
-    return [[list(t.shape), str(t.dtype).removeprefix("torch.")] for t in tensors_in(value)]
+    return [[list(t.shape), dtype_of(t)] for t in tensors_in(value)]
 
 
 def _numbers(data: Any) -> str:

@@ -1,6 +1,6 @@
-"""Derive facts about single files from a proof's claims.
+"""What the claims of a proof say about single files.
 
-They are whether each file matches its use in the model, and which files are proven even if others are not.
+Check that each file matches its use in the model, and find the files that are proven even if others are not.
 """
 
 from __future__ import annotations

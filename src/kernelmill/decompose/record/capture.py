@@ -370,6 +370,3 @@ def _whole_sequences(fake: bool) -> Iterator[None]:
     finally:
         for name in SEQUENCES if fake else ():
             del vars(table)[name]
-
-
-__all__ = ["Float", "capture", "record_run"]

@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._mode_utils import no_dispatch
 
 from kernelmill.decompose.errors import CannotRecord
-from kernelmill.decompose.nested import dtype_of, tree_map
+from kernelmill.decompose.nested import tree_map
 from kernelmill.decompose.record.aliasing import INTEGER_DTYPES, AliasTracker, versions
 from kernelmill.decompose.record.fake import has_value, is_uninitialised
 from kernelmill.decompose.record.fast_paths import bypass_torch_function
@@ -44,7 +44,7 @@ from kernelmill.decompose.record.model_tensors import (
 from kernelmill.decompose.record.tensor_literals import tensor_expression
 from kernelmill.decompose.record.types import Int, Leaf, Op, Scope, Tree, Value, tracked
 from kernelmill.decompose.record.variables import PositionLookup, SourcePosition
-from kernelmill.torch_calls.tensors import map_tensors, tensors_in
+from kernelmill.torch_calls.tensors import dtype_of, map_tensors, tensors_in
 
 FILE = "decomposed_model.py"
 MAX_OPS = 20_000

@@ -1,6 +1,6 @@
 """`decomposition_tree.json` with types, for display and for `collect`.
 
-`prove.tree` reads the folder and trusts nothing.
+It trusts the file. `prove.tree`, which does not, reads it on its own.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Variables:
         return f"{name}.shape[{axis}]" if self._value_of_variable.get(name) is value else None
 
     def _equal_size(self, wanted: tuple[int, int]) -> str | None:
-        """A size of any variable that is the wanted one, and also is it with other inputs."""
+        """A size of any variable that equals the wanted one, also when the inputs have other sizes."""
         for name, held in self._value_of_variable.items():
             if wanted in (sizes := self._sizes_of(held)):
                 return f"{name}.shape[{sizes.index(wanted)}]"

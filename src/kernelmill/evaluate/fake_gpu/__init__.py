@@ -7,6 +7,6 @@
     streams    streams and events, and which launches have been waited for
 
 The interpreter runs kernels on it, and `compile.source` executes a candidate's module on it. Inductor
-(`generate.inductor.fake_gpu`) uses only `device` and `driver`: its tensors have no memory at all. The
-`install` functions patch torch and Triton permanently, so call them only in a process of your own.
+(`generate.inductor.fake_gpu`) does without `cuda` and `host`: its tensors have no memory at all. The `install`
+functions patch torch and Triton permanently, so call them only in a process of your own.
 """

@@ -66,4 +66,4 @@ ANSWERS: dict[str, Any] = {
     "device": new_class(streams.Context),
     "_DeviceGuard": new_class(streams.Context),
 }
-"""The attributes of torch.cuda that whoever uses a GPU asks for."""
+"""Replacements for attributes of torch.cuda, by name."""

@@ -6,6 +6,15 @@ permanently. From outside, use only the names below.
 
 In: launches made by the candidate. Out: results, and an `Observed` per call. The observations come from the
 candidate's own process, which a hostile candidate may tamper with, so a judge must check from outside.
+
+    language, speed         triton.language as the compiler reads it; cheaper objects
+    numerics, reduce        arithmetic as on a GPU; reductions and scans
+    libdevice               libdevice's functions by NumPy
+    memory, races           loads, stores and atomics, with bounds checked; races between programs
+    launch, autotune        launches, and triton.autotune without timing
+    observe, unsupported    what is observed of a call; what the interpreter cannot run
+
+The GPU that torch and Triton see is `evaluate.fake_gpu`.
 """
 
 from __future__ import annotations

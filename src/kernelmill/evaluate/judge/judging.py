@@ -29,6 +29,7 @@ from kernelmill.evaluate.task.own_size import own_bytes
 from kernelmill.evaluate.task.reference import BadReference, Facts, Reference
 from kernelmill.evaluate.task.resize import has_old_shape, keeps_powers_of_two, resized
 from kernelmill.sandbox import inside
+from kernelmill.torch_calls.tensors import dtype_of
 
 _SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 _STEP_S = 3e-4
@@ -224,7 +225,7 @@ def _grade_shapes(
 def _task(picked: Picked, facts: Facts, changes: dict[str, list[int]]) -> dict[str, Any]:
     task: dict[str, Any] = {"version": picked.version.kind, "elements": picked.size.elements}
     given = picked.reference.inputs(0).tensors()
-    kinds = sorted({str(t.dtype).removeprefix("torch.") for t in given if t.is_floating_point()})
+    kinds = sorted({dtype_of(t) for t in given if t.is_floating_point()})
     if kinds:
         task["dtype"] = "+".join(_SHORT.get(kind, kind) for kind in kinds)
     if changes:

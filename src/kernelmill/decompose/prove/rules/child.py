@@ -1,8 +1,8 @@
 """Check what a self-contained file (one under level_*) may contain. Nothing is run.
 
 A child computes with torch and a few harmless modules. Everything through which Python code reaches other
-code is rejected: other files, the original, the prover, frames, torch internals. Two rules say so: `_ALLOWED`
-is what a file may use, `_REJECTED` what it may not. Modules are recognised by name, so a module may not be
+code is rejected: other files, the original, the prover, frames, torch internals. Two tables define this:
+`_ALLOWED` is what a file may use, `_REJECTED` what it may not. Modules are recognised by name, so a module may not be
 passed on under another name.
 
 Code that gets past these checks and changes torch or the prover is detected at run time (`prove.tampering`).

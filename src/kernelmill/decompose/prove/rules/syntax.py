@@ -41,7 +41,7 @@ def root_name(node: ast.expr) -> str:
 
 
 def dotted(node: ast.expr, modules: Mapping[str, str]) -> str | None:
-    """The full name of what is accessed through a module (`torch.cuda.is_available`); None if it is none.
+    """The full name of what is accessed through a module (`torch.cuda.is_available`); else None.
 
     `modules` are the modules by the names that the file has for them.
     """
@@ -57,8 +57,8 @@ def dotted(node: ast.expr, modules: Mapping[str, str]) -> str | None:
 def is_constant(node: ast.expr, literal: bool = False) -> bool:
     """Whether it is a number, a string, a dtype, or a tuple of constants: what no code can change.
 
-    Arithmetic on constants counts as well. `literal`: it is written out as a parent does it. Then lists and
-    dicts count too, and arithmetic does not.
+    Arithmetic on constants counts as well. With `literal`, only what a parent may pass to a child counts: lists
+    and dicts of constants too, but no arithmetic.
     """
     match node:
         case ast.Constant():
