@@ -112,6 +112,7 @@ class ForkedServer:
 
 def _template(settings: Settings, path: list[str]) -> socket.socket:
     """A connection to the template for these settings, which is started if there is none."""
+    path = [entry for entry in dict.fromkeys(path) if entry != str(ROOT)]  # commands and pytest differ by it
     key = json.dumps([settings["worker"], settings["environment"], path], sort_keys=True)
     name = Path(os.environ[FOLDER]) / hashlib.sha256(key.encode()).hexdigest()[:16]
     line = socket.socket(socket.AF_UNIX)

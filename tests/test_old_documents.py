@@ -29,9 +29,9 @@ from kernelmill.settings.registry import stage_classes
 from kernelmill.testing.example_rows import MODULE
 from kernelmill.testing.fake_endpoint import FakeEndpoint, rate_reply
 from kernelmill.testing.fake_hub import TOKEN, FakeHub
-from kernelmill.testing.qwen_tokenizer import write_tokenizer
 from tests.conftest import ROOT, evals_row, read_rows, write_rows
 from tests.curate.test_specs import GOOD
+from tests.made_once import qwen_folder
 from tests.problems.sets.sets import write_levels
 
 BASE = "siro1/kernelbook-glm4_7-evals"
@@ -161,9 +161,8 @@ class Old:
 
 
 @pytest.fixture(scope="session")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    folder = write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
+def tokenizer() -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in qwen_folder().iterdir()}
 
 
 @pytest.fixture

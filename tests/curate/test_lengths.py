@@ -34,11 +34,12 @@ from kernelmill.curate.lengths import measure
 from kernelmill.errors import BadRow, SourceError
 from kernelmill.store import open_source
 from kernelmill.testing.fake_hub import FakeHub, Fault
-from kernelmill.testing.qwen_tokenizer import tokenizer_json, write_tokenizer
+from kernelmill.testing.qwen_tokenizer import write_tokenizer
 from kernelmill.tokens.chat_rows import ChatReader
 from kernelmill.tokens.chat_tokens import load_tokenizer
 from kernelmill.tokens.tokenizer_files import TokenizerFiles, find_tokenizer
 from tests.conftest import ROOT, command, evals_row, write_rows
+from tests.made_once import qwen_folder
 
 EMBEDDED = TokenizerFiles("qwen-embedded", None)
 CODE = "import triton\n\n\nclass NetNew:\n    pass"
@@ -48,12 +49,12 @@ THOUGHTS = "First the shapes. Then the blocks."
 
 @pytest.fixture(scope="module")
 def real() -> tokenizers.Tokenizer:
-    return tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json()))
+    return tokenizers.Tokenizer.from_file(str(qwen_folder() / "tokenizer.json"))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+def folder() -> Path:
+    return qwen_folder()
 
 
 def row(content: str = ANSWER, prompt: Any = "Write it.", **message: Any) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from kernelmill.errors import ConfigError
 from kernelmill.store import open_source
-from kernelmill.testing.qwen_tokenizer import tokenizer_json, write_tokenizer
 from kernelmill.tokens.chat_rows import ChatReader
 from kernelmill.tokens.chat_template import ChatTemplate, TemplateFailed
 from kernelmill.tokens.chat_tokens import load_tokenizer
@@ -23,12 +22,17 @@ from kernelmill.tokens.text_tokens import PIECES, EmbeddedTokens, FastTokens, Li
 from kernelmill.tokens.tokenizer_files import TokenizerFiles, find_tokenizer
 from kernelmill.tokens.vocabulary import QWEN3_ADDED_TOKENS, QWEN_PATTERN
 from tests.conftest import many
+from tests.made_once import qwen_folder
 
 LLAMA_PATTERN = next(pattern for pattern in PIECES if pattern != QWEN_PATTERN)
 EMBEDDED = TokenizerFiles("qwen-embedded", None)
 USER = {"role": "user", "content": "Hi"}
 
-whole_spec = functools.cache(tokenizer_json)
+
+@functools.cache
+def whole_spec() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((qwen_folder() / "tokenizer.json").read_text(encoding="utf-8"))
+    return found
 
 
 def library(spec: dict[str, Any]) -> tokenizers.Tokenizer:
@@ -113,8 +117,8 @@ def test_a_place_is_reached_after_as_many_tokens_as_it_takes_to_spell_it(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+def folder() -> Path:
+    return qwen_folder()
 
 
 def test_bundled_rows_have_the_counts_of_the_library_in_all_three_ways(folder: Path) -> None:

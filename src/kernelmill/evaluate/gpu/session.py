@@ -35,8 +35,9 @@ _COMPUTES, _SMALL = ("call", "graph", "replay", "profile"), ("load", "build", "w
 _OURS_FROM = 0.25
 """Fraction of the GPU's memory. If the judge uses more, running out of memory is not the candidate's
 fault."""
-_SHARED_S, _SHARED_TIMES = 3.0, 20
+_SHARED_S, _SHARED_TIMES = 1.0, 20
 """Timeout of a call on a shared GPU: minimum seconds, and a multiple of the reference's time."""
+_GRACE_S = 1.0
 _EXCLUSIVE_TIMES = 50
 """Timeout of a call with exclusive use, as a multiple of the reference's time, if that exceeds the limit."""
 _SLACK_S = 30.0
@@ -44,8 +45,8 @@ _SLACK_S = 30.0
 timeout."""
 _REFERENCE_S = 60.0
 """The cap on holding the lock while the reference runs."""
-_A_CONFIGURATION_S, _MOST_CONFIGURATIONS = 0.5, 128
-"""Seconds for a tuner to try one configuration, in addition to the time for the call."""
+_TUNER_S, _A_CONFIGURATION_S, _MOST_CONFIGURATIONS = 3.0, 0.5, 128
+"""Timeout of a call with a tuner: minimum seconds for the call, and seconds to try one configuration."""
 
 
 class GpuHold:
@@ -93,13 +94,17 @@ class GpuSession(Session):
     up: Arena
     lean = False
     compiles = True
-    grace = 1.0
     task_bytes = 0
     """Bytes of one set of inputs, the outputs and the weights."""
     reference_s = 0.0
     """Seconds that one call of the reference took when the arenas were allocated."""
     candidate_bytes = 0
     """The peak memory that the candidate's process reports. Known only for large tasks (`lean`)."""
+
+    @property
+    def grace(self) -> float:
+        """None on a shared GPU: nothing that is reported there would count."""
+        return _GRACE_S if self.exclusive else 0.0
 
     def allocate(self, reference: Reference, seed: int, timed: bool) -> None:
         """Allocate arenas that fit one call of this reference, or several sets of small inputs."""
@@ -182,7 +187,8 @@ class GpuSession(Session):
 
     def _choose(self, call: Call, seed: int, configurations: int) -> None:
         """Have tuners choose among this many configurations."""
-        limit, self.call_s = self.call_s, self.call_s + _A_CONFIGURATION_S * configurations
+        limit = self.call_s
+        self.call_s = max(limit, _TUNER_S) + _A_CONFIGURATION_S * configurations
         try:
             with self.computing(exclusive=True):
                 said = self.call(call, seed, forget=True, tolerate=True).reply

@@ -37,7 +37,6 @@ from kernelmill.sandbox.own_time import Mark, OwnTime
 _LOOK_EVERY = 8
 _OFTEN = ("call", "time")
 GRACE = 3.0
-"""Extra seconds after its own timeout in which a candidate process may report that it timed out."""
 _LEAST_COMPILED_S = 0.5
 """The least that each compilation counts towards `compile_total_s`, which bounds their number."""
 
@@ -50,7 +49,6 @@ class Session:
     well above what the task takes (`enough_s`). Otherwise the result is inconclusive.
     """
 
-    grace = GRACE
     compiles = False
     """Whether a call may pause to compile the kernels that it launches."""
 
@@ -78,6 +76,11 @@ class Session:
         self.constant: set[int] = set()
         """Positions of outputs that are the same for all inputs."""
         self._answer: tuple[Call, int, Answer] | None = None
+
+    @property
+    def grace(self) -> float:
+        """Extra seconds after its own timeout in which the candidate process may report that it timed out."""
+        return GRACE
 
     # ------------------------------------------------------------------------------------------ asking
 
