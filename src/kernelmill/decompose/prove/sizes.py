@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
+from kernelmill.decompose.nested import leaves
 from kernelmill.decompose.prove.operations import tensors_in
 from kernelmill.torch_calls.tensors import map_tensors
 
@@ -232,11 +233,7 @@ def drawn_small(
 
 def numbers_in(value: Any) -> list[int]:
     """Integers inside tuples, lists and dicts."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return [number for item in value for number in numbers_in(item)]
-    return [value] if type(value) is int else []
+    return [leaf for leaf in leaves(value) if type(leaf) is int]
 
 
 def elements_of(value: Any) -> int:

@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from types import FrameType
 from typing import Any
 
@@ -66,7 +67,6 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         self._inside = False
         """Whether an opaque module is running."""
         self.scope = self.root
-        self.notes: list[str] = []
         self.inputs: list[Value] = []
         self.weights: dict[str, Value] = {}
         self._weight_tensors: dict[str, torch.Tensor] = {}
@@ -86,13 +86,13 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
 
     def track_inputs(self, name: str) -> Callable[[Any], Any]:
         """A function that turns values of the model's argument `name` into inputs."""
-        count = iter(range(1_000_000))
+        numbers = count()
 
         def one(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 known = self._aliases.value(value)
                 if known is None:
-                    at = next(count)
+                    at = next(numbers)
                     known = Value(
                         "input", f"{name}_{at}" if at else name, tuple(value.shape), dtype_of(value)
                     )
@@ -161,9 +161,18 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         self._aliases.know(tensor, made)
         return made
 
-    def _made(self, name: str, args: Any, kwargs: Any, shape: tuple[int, ...] | None, dtype: str) -> Value:
-        op = Op(self._next(), name, args, kwargs, self.scope, None)
-        op.output = value = Value("result", "constant", shape, dtype, op)
+    def _made(
+        self,
+        name: str,
+        args: Any,
+        kwargs: Any,
+        shape: tuple[int, ...] | None,
+        dtype: str,
+        line: int | None = None,
+    ) -> Value:
+        """Record a call that the author did not write, and return its result."""
+        op = Op(self._next(), name, args, kwargs, self.scope, line)
+        op.output = value = Value("result", op.short, shape, dtype, op)
         self.scope.items.append(op)
         return value
 
@@ -312,10 +321,7 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         if undone is None:
             return
         base, name, args = undone
-        op = Op(self._next(), name, args, {}, self.scope, _line())
-        self.scope.items.append(op)
-        op.output = Value("result", op.short, tuple(base.shape), dtype_of(base), op)
-        self._aliases.know(base, op.output)
+        self._aliases.know(base, self._made(name, args, {}, tuple(base.shape), dtype_of(base), _line()))
         self._write_back(base)
 
     # Calls of modules.

@@ -18,9 +18,9 @@ import torch
 from kernelmill.decompose.cut.kinds import short_of, title_of
 from kernelmill.decompose.cut.part import Part
 from kernelmill.decompose.literals import RESERVED, constant, structure
-from kernelmill.decompose.record.types import TRAINING, Float, Int, Op, Tree, Value, values_of
+from kernelmill.decompose.record.types import TRAINING, Float, Int, Op, Tree, Value, sized_values, values_of
 from kernelmill.decompose.write.class_body import ClassState, Weight
-from kernelmill.decompose.write.literals import Shapes, both, names_of_inputs, sized
+from kernelmill.decompose.write.literals import Shapes, both, names_of_inputs
 from kernelmill.decompose.write.variables import Variables
 
 _OPERATORS = {
@@ -75,7 +75,9 @@ class Writer(Variables):
         self.unknown = False
         """Whether a size of a tensor that is not in this part was needed."""
         self._last: dict[Value, Op] = {value: op for op in part.ops for value in op.inputs()}
-        self._last_sized = {value: op.index for op in part.ops for value in sized((op.args, op.kwargs))}
+        self._last_sized = {
+            value: op.index for op in part.ops for value in sized_values((op.args, op.kwargs))
+        }
         self._given = names_of_inputs(part)
         for value, name in self._given.items():
             self._taken.add(self._name(value, name))
