@@ -37,11 +37,7 @@ from kernelmill.decompose.record.keep_whole import (
     sized_by_values,
 )
 from kernelmill.decompose.record.layers import arguments
-from kernelmill.decompose.record.model_tensors import (
-    attributes_of,
-    bound_arguments,
-    tensors_of,
-)
+from kernelmill.decompose.record.model_tensors import attributes_of, bound_arguments, tensors_of
 from kernelmill.decompose.record.tensor_literals import tensor_expression
 from kernelmill.decompose.record.types import Int, Leaf, Op, Scope, Tree, Value, tracked
 from kernelmill.decompose.record.variables import PositionLookup, SourcePosition
@@ -131,13 +127,17 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
             return self.tree(dict(vars(one)))
         return one
 
-    def _constant(self, tensor: torch.Tensor) -> Any:
+    def _constant(self, tensor: torch.Tensor) -> Value:
         """Record a tensor that no torch call made: `torch.Tensor([1e10])`, `torch.from_numpy(np.eye(3))`."""
+        made = self._as_call(tensor)
+        self._aliases.know(tensor, made)
+        return made
+
+    def _as_call(self, tensor: torch.Tensor) -> Value:
+        """The result of a call that makes the numbers of a tensor."""
         typed, shape, dtype = {"dtype": tensor.dtype}, tuple(tensor.shape), dtype_of(tensor)
         if is_uninitialised(tensor):
-            made = self._made("torch.zeros", (shape,), typed, shape, dtype)
-            self._aliases.know(tensor, made)
-            return made
+            return self._made("torch.zeros", (shape,), typed, shape, dtype)
         known = tensor.constant if has_value(tensor) else None if isinstance(tensor, FakeTensor) else tensor
         if known is None:
             raise CannotRecord(
@@ -152,14 +152,11 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
             identity = identity and bool((known.reshape(rows, rows) == torch.eye(rows)).all())
         if identity:
             made = self._made("torch.eye", (rows,), typed, (rows, rows), dtype)
-            if shape != (rows, rows):
-                made = self._made("torch.Tensor.view", (made, shape), {}, shape, dtype)
-        elif numbers is not None:
-            made = self._made("torch.tensor", (numbers,), typed, shape, dtype)
-        else:
-            raise self._retry(f"{known.numel():,} numbers are made without torch")
-        self._aliases.know(tensor, made)
-        return made
+            same = shape == (rows, rows)
+            return made if same else self._made("torch.Tensor.view", (made, shape), {}, shape, dtype)
+        if numbers is not None:
+            return self._made("torch.tensor", (numbers,), typed, shape, dtype)
+        raise self._retry(f"{known.numel():,} numbers are made without torch")
 
     def _made(
         self,
