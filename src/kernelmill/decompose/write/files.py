@@ -159,10 +159,8 @@ class Files:
         if made.source_classes:
             source = own_classes(self._source.code, made.source_classes)
             if source is None:
-                why = next(
-                    op.module.opaque_reason for op in part.ops if op.module and op.module.opaque_reason
-                )
-                raise ValueError(f"{made.source_classes[0]} is kept whole and needs more than torch; {why}")
+                kind, why = made.source_classes[0], part.opaque_reason
+                raise ValueError(f"{kind} is kept whole and needs more than torch; {why}")
             imports += [line for line in source.imports if line not in imports]
             body = f"{source.text}\n\n{body}"
         return "\n".join(imports) + f"\n\n\n{body}\n\n{inputs}\n\n{init}{run}"
@@ -235,16 +233,9 @@ class Files:
             f'"""{self._source.name if whole else node.id} made of its {"kernels" if whole else "children"} alone."""',
             "",
         ]
-        if whole:
-            lines += ["import sys", "from pathlib import Path", ""]
-            lines += [
-                "import torch.nn as nn",
-                "",
-                "sys.path.insert(0, str(Path(__file__).resolve().parents[1]))",
-                "",
-            ]
-        else:
-            lines += ["import torch.nn as nn", ""]
+        lines += ["import sys", "from pathlib import Path", ""] if whole else []
+        lines += ["import torch.nn as nn", ""]
+        lines += ["sys.path.insert(0, str(Path(__file__).resolve().parents[1]))", ""] if whole else []
         lines += [f"from {package}.{kind.id} import Model as {name}" for kind, name in classes.items()]
         lines += ["", "", "class Model(nn.Module):", "    def __init__(self):", "        super().__init__()"]
         lines += [f"        {line}" for line in init]
