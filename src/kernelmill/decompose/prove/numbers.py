@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -35,7 +34,7 @@ from kernelmill.decompose.prove.build import (
 )
 from kernelmill.decompose.prove.op_recorder import ClaimOpRecorder
 from kernelmill.decompose.prove.operations import tensors_in
-from kernelmill.decompose.prove.sizes import WRITTEN, Cost, Limits, Rule, Shape, reduced_inputs, target
+from kernelmill.decompose.prove.sizes import WRITTEN, Cost, Draw, Limits, Rule, Shape, reduced_inputs, target
 from kernelmill.decompose.prove.values import (
     TOLERANCES,
     Comparison,
@@ -202,13 +201,7 @@ def compare_numbers(
     return found
 
 
-def _tried(
-    pair: _Pair,
-    plan: TrialSettings,
-    draw: Callable[[], tuple[list[Any], dict[str, Any]]],
-    rewired: bool,
-    found: Numbers,
-) -> bool:
+def _tried(pair: _Pair, plan: TrialSettings, draw: Draw, rewired: bool, found: Numbers) -> bool:
     """Run one trial and record its result. Returns whether further trials are useful."""
     _seed(plan.seed)
     given = draw()
