@@ -18,7 +18,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from kernelmill.base.locks import take_lock
@@ -122,9 +121,7 @@ class Decomposer:
         self._resume_log = ResumeLog(self._out, self._levels)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
 
     def close(self) -> None:

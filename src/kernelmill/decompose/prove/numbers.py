@@ -272,11 +272,8 @@ class _Pair:
         mapped = {id(resolve(self._refactored, name)) for name in weight_map}
         own = [t for t in held_tensors(self._refactored).values() if id(t) not in mapped]
         self._theirs = Snapshot(self._refactored, [t for t in own if not t.is_floating_point()])
-        self._both = [
-            (name, source)
-            for name, source in weight_map.items()
-            if name in registered(self._refactored) and source in registered(self._original)
-        ]
+        sources, names = registered(self._original), registered(self._refactored)
+        self._both = [(name, of) for name, of in weight_map.items() if name in names and of in sources]
 
     def trial(
         self, given: Any, plan: TrialSettings, record: bool

@@ -64,12 +64,12 @@ class Made:
 
 
 class Writer(Variables):
-    def __init__(self, part: Part, weights: dict[str, Weight], other: Shapes | None = None) -> None:
+    def __init__(self, part: Part, weights: dict[str, Weight], other: Shapes) -> None:
         """A size read from a tensor that is not in this part is taken from a tensor that is, if the two sizes
         are equal with other inputs (`other`) as well. If there is no such tensor, the size becomes an argument of `forward`. A size
         that does not change, or any size without `other`, is a literal number.
         """
-        super().__init__(part, other or {}, set(RESERVED))
+        super().__init__(part, other, set(RESERVED))
         self._class = ClassState(part, weights)
         self._imports: set[str] = set()
         self._sizes: dict[tuple[Value, int], str] = {}

@@ -28,8 +28,9 @@ from kernelmill.decompose.write.tree_json import EmittedPart, Source, operations
 
 class Files:
     def __init__(
-        self, record: Record, root: Part, weights: dict[str, Weight], source: Source, other: Shapes | None
+        self, record: Record, root: Part, weights: dict[str, Weight], source: Source, other: Shapes
     ) -> None:
+        """`other` holds the shapes of all tensors with other inputs, or nothing (see `write.emit`)."""
         self._record, self._root, self._source = record, root, source
         self._weights, self._other = weights, other
         self._nodes: dict[Any, EmittedPart] = {}
@@ -204,7 +205,7 @@ class Files:
         init: list[str] = []
         weights: dict[str, str] = {}
         sizes = {child: self._written(child).sizes for child in children}
-        names = Names(node.part, sizes, structured, self._record, self._other or {})
+        names = Names(node.part, sizes, structured, self._record, self._other)
         if not structured:
             names.add_sizes(node.made.sizes)
         body = list(names.opening)
