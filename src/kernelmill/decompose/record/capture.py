@@ -16,6 +16,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from itertools import count
+from types import ModuleType
 from typing import Any
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
@@ -75,8 +76,6 @@ def _with_opaque_modules(code: str, mode: CaptureMode, opaque: dict[str, str]) -
             return _capture(code, "real" if opaque else mode, opaque=opaque)
         except RetryWithOpaqueModule as found:
             opaque[found.path] = found.why
-        finally:
-            forget(NAME)
 
 
 def other_shapes(record: Record, code: str) -> dict[Value, tuple[int, ...]]:
@@ -113,8 +112,6 @@ def _tried(code: str, record: Record, sizes: dict[tuple[int, int], int]) -> Reco
         other = _capture(code, record.mode, sizes)
     except Exception:  # noqa: BLE001  the model rejects these sizes, which is what is tested here
         return None
-    finally:
-        forget(NAME)
     same = [(op.name, len(op.outputs())) for op in record.root.ops()] == [
         (op.name, len(op.outputs())) for op in other.root.ops()
     ]
@@ -152,8 +149,6 @@ def _find_training(record: Record, code: str) -> None:
         found = list(_capture(code, record.mode, train=True).root.ops())
     except Exception:  # noqa: BLE001  it does not run in training, or one run does not describe it
         found = []
-    finally:
-        forget(NAME)
     ops = list(record.root.ops())
     aligned = [(op.name, op.line) for op in ops] == [(op.name, op.line) for op in found]
     then = dict(zip(ops, found, strict=True)) if aligned else {}
@@ -195,16 +190,15 @@ def _capture(
 ) -> Record:
     clear_caches()
     torch.manual_seed(0)
-    module = load(code, NAME, FILE)
-    vars(module)["int"] = _TrackedInt
-    note_constructors(module)
-    kind: Any = getattr(module, "Model", None)
-    if nn.Module not in getattr(kind, "__mro__", ()):
-        raise CannotRecord("it defines no class Model that is an nn.Module")
-    if not callable(getattr(module, "get_inputs", None)):
-        raise CannotRecord("it defines no get_inputs()")
-    fake = Fakes()
-    with torch.no_grad():
+    with _loaded(code) as module, torch.no_grad():
+        vars(module)["int"] = _TrackedInt
+        note_constructors(module)
+        kind: Any = getattr(module, "Model", None)
+        if nn.Module not in getattr(kind, "__mro__", ()):
+            raise CannotRecord("it defines no class Model that is an nn.Module")
+        if not callable(getattr(module, "get_inputs", None)):
+            raise CannotRecord("it defines no get_inputs()")
+        fake = Fakes()
         with fake if mode == "fake" else contextlib.nullcontext():
             _, init_args, init_kwargs = init_inputs(module)
             model = kind(*init_args, **init_kwargs).train(train)
@@ -237,10 +231,16 @@ def build(code: str) -> list[tuple[str, torch.Tensor]]:
 
 def _built(code: str) -> list[tuple[str, torch.Tensor]]:
     torch.manual_seed(0)
-    try:
-        module = load(code, NAME, FILE)
+    with _loaded(code) as module:
         _, init_args, init_kwargs = init_inputs(module)
         return list(tensors_of(module.Model(*init_args, **init_kwargs)))
+
+
+@contextlib.contextmanager
+def _loaded(code: str) -> Iterator[ModuleType]:
+    """The source as an imported module, until the end of this context."""
+    try:
+        yield load(code, NAME, FILE)
     finally:
         forget(NAME)
 

@@ -1,4 +1,7 @@
-"""Disable fast paths of torch that say nothing about the model and hide what it does."""
+"""Disable fast paths of torch that say nothing about the model and hide what it does.
+
+`replaced`, which does it, gives any module or class other attributes for a while.
+"""
 
 from __future__ import annotations
 
