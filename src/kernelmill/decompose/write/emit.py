@@ -270,18 +270,13 @@ class Writer(Variables):
         return found
 
     def _arguments_text(self, args: tuple[Tree, ...], kwargs: dict[str, Tree]) -> str:
-        parts = [self._text(value) for value in args]
-        for name, value in kwargs.items():
-            parts.append(f"{name}={self._text(value)}")
-        return ", ".join(parts)
+        named = (f"{name}={self._text(value)}" for name, value in kwargs.items())
+        return ", ".join([*map(self._text, args), *named])
 
     def _operand(self, tree: Tree) -> str:
         text = self._text(tree)
-        return (
-            text
-            if re.fullmatch(r"[\w.]+(\[[^\]]*\])?|-?[\d.e-]+", text) and not text.startswith("-")
-            else f"({text})"
-        )
+        simple = re.fullmatch(r"[\w.]+(\[[^\]]*\])?|\d[\d.e-]*", text)
+        return text if simple else f"({text})"
 
     def _index(self, tree: Tree) -> str:
         if isinstance(tree, tuple):

@@ -33,12 +33,8 @@ def names_of_inputs(part: Part) -> dict[Value, str]:
     authors: dict[Value, str] = {}
     if part.scope is not None:
         authors = {tree: name for name, tree in part.scope.args.items() if isinstance(tree, Value)}
-    else:
-        authors = (
-            {value: value.name for value in part.inputs if value.kind == "input"}
-            if part.level != "kernel"
-            else {}
-        )
+    elif part.level != "kernel":
+        authors = {value: value.name for value in part.inputs if value.kind == "input"}
     attention = next((op for op in part.ops if short_of(op) == "scaled_dot_product_attention"), None)
     if attention is not None:
         authors |= {

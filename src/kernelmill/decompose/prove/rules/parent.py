@@ -153,40 +153,37 @@ class Parent:
         return set()
 
     def _value(self, node: ast.expr, names: set[str]) -> None:
+        """Check an expression of `forward`, then the expressions inside it."""
+        inside: list[ast.expr] = []
         match node:
             case ast.Name(id=name) if name in names:
-                return
+                pass
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                for part in parts:
-                    self._value(part, names)
-                return
+                inside = parts
             case ast.Starred(value=inner):
-                self._value(inner, names)
-                return
+                inside = [inner]
             case ast.Dict(keys=keys, values=values):
-                for key, value in zip(keys, values, strict=True):
+                for key in keys:
                     if key is not None and not _is_literal(key):
                         self._refuse(key, f"a key that is no literal: {shown(key)}")
-                    self._value(value, names)
-                return
+                inside = values
             case ast.Subscript(
                 value=ast.Attribute(value=ast.Name(id=name), attr="shape"), slice=ast.Constant(value=int())
             ) if name in names:
-                return
+                pass
             case ast.Subscript(value=inner, slice=index) if _is_index(index):
-                self._value(inner, names)
-                return
+                inside = [inner]
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id="self"), attr=name), args=args, keywords=keywords
             ):
                 self.calls[name] += 1
                 if name not in self.built:
                     self._refuse(node, f"self.{name} is not a child")
-                for value in [*args, *(k.value for k in keywords)]:
-                    self._value(value, names)
-                return
-        if not _is_literal(node):
-            self._refuse(node, f"the parent computes: {shown(node)}")
+                inside = [*args, *(k.value for k in keywords)]
+            case _ if not _is_literal(node):
+                self._refuse(node, f"the parent computes: {shown(node)}")
+        for one in inside:
+            self._value(one, names)
 
 
 def _is_tests(node: ast.stmt) -> bool:
