@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kernelmill.base.terminal import plain
@@ -48,14 +48,15 @@ def analysis(tree: Mapping[str, Any], proof: Proof | None = None) -> str:
 
 def _what(tree: TreeFile) -> Iterator[str]:
     root, about = tree.nodes[tree.metadata.root], tree.metadata
-    leaves = sum(node.instance_count for node in tree.nodes.values() if node.level == "kernel")
+    kernels = tree.of_level("kernel")
+    calls = sum(node.instance_count for node in kernels)
     yield f"Source: {_code(about.source_file)}" + (
         f", level {about.source_level}." if about.source_level is not None else "."
     )
     yield (
         f"It takes {_taken(root)} and gives "
-        f"{_text(shapes(root.output_shapes, root.output_dtypes))}; {_count(leaves, 'kernel call')} in a run, "
-        f"of {_count(_number(tree, 'kernel'), 'different kernel')}."
+        f"{_given(root)}; {_count(calls, 'kernel call')} in a run, "
+        f"of {_count(len(kernels), 'different kernel')}."
     )
     yield "`tree.svg` shows the hierarchy, `decomposition_tree.json` has all of it."
 
@@ -70,8 +71,7 @@ def _parts(tree: TreeFile) -> Iterator[str]:
     yield "| level | different parts | in a run | what that is |"
     yield "|---|---|---|---|"
     for level in reversed(LEVELS):
-        mine = [node for node in tree.nodes.values() if node.level == level]
-        if mine:
+        if mine := tree.of_level(level):
             uses = sum(node.instance_count for node in mine)
             yield f"| {level} | {len(mine)} | {uses} | {_WHAT[level]} |"
     if tree.metadata.levels is not None and set(tree.metadata.levels) != set(LEVELS):
@@ -81,56 +81,47 @@ def _parts(tree: TreeFile) -> Iterator[str]:
 
 
 def _layers(tree: TreeFile) -> Iterator[str]:
-    layers = [node for node in tree.nodes.values() if node.level == "layer"]
-    if not layers:
-        return
-    yield "| layer | first instance | in a run | takes | gives | made of |"
-    yield "|---|---|---|---|---|---|"
-    for node in layers[:_MANY]:
+    def cells(node: Node) -> list[str]:
         below = Counter(tree.nodes[instance.child].level for instance in node.instances)
         made = ", ".join(_count(below[level], level) for level in reversed(LEVELS) if below[level])
-        yield (
-            f"| {_code(node.id)} | {_code(node.source_path)} | {node.instance_count} | "
-            f"{_taken(node)} | "
-            f"{_text(shapes(node.output_shapes, node.output_dtypes))} | {made} |"
-        )
-    yield from _more(layers, "layer")
+        return [_code(node.source_path), str(node.instance_count), _taken(node), _given(node), made]
+
+    columns = ["layer", "first instance", "in a run", "takes", "gives", "made of"]
+    return _table(columns, tree.of_level("layer"), cells)
 
 
 def _fusions(tree: TreeFile) -> Iterator[str]:
-    fusions = [node for node in tree.nodes.values() if node.level == "fusion"]
-    if not fusions:
-        return
-    fusions.sort(key=lambda node: -node.instance_count)
-    yield "| fusion | in a run | operations | why |"
-    yield "|---|---|---|---|"
-    for node in fusions[:_MANY]:
-        yield f"| {_code(node.id)} | {node.instance_count} | {_text(', '.join(node.operations))} | {_text(node.reason)} |"
-    yield from _more(fusions, "fusion")
+    def cells(node: Node) -> list[str]:
+        return [str(node.instance_count), _text(", ".join(node.operations)), _text(node.reason)]
+
+    fusions = sorted(tree.of_level("fusion"), key=lambda node: -node.instance_count)
+    return _table(["fusion", "in a run", "operations", "why"], fusions, cells)
 
 
 def _kernels(tree: TreeFile) -> Iterator[str]:
-    kernels = [node for node in tree.nodes.values() if node.level == "kernel"]
-    kernels.sort(key=lambda node: -node.instance_count)
+    kernels = sorted(tree.of_level("kernel"), key=lambda node: -node.instance_count)
     total = sum(node.instance_count for node in kernels)
+
+    def cells(node: Node) -> list[str]:
+        share = f"{node.instance_count / max(1, total):.1%}"
+        return [str(node.instance_count), share, _taken(node), _given(node)]
+
     yield "The share is of the calls in a run, not of its time. Sizes are those of the first call: where others differ in what is no parameter"
     yield "(a ReLU after every layer, the same weights' shape on a smaller image), one file stands for all of them."
     yield ""
-    yield "| kernel | in a run | share | takes | gives |"
-    yield "|---|---|---|---|---|"
-    for node in kernels[:_MANY]:
-        yield (
-            f"| {_code(node.id)} | {node.instance_count} | {node.instance_count / max(1, total):.1%} | "
-            f"{_taken(node)} | "
-            f"{_text(shapes(node.output_shapes, node.output_dtypes))} |"
-        )
-    yield from _more(kernels, "kernel")
+    yield from _table(["kernel", "in a run", "share", "takes", "gives"], kernels, cells)
 
 
-def _more(nodes: list[Node], what: str) -> Iterator[str]:
+def _table(columns: list[str], nodes: list[Node], cells: Callable[[Node], list[str]]) -> Iterator[str]:
+    """A row for each node: its id, then its cells. Nothing if there is no node."""
+    if nodes:
+        yield f"| {' | '.join(columns)} |"
+        yield f"|{'---|' * len(columns)}"
+    for node in nodes[:_MANY]:
+        yield f"| {' | '.join([_code(node.id), *cells(node)])} |"
     if len(nodes) > _MANY:
         yield ""
-        yield f"And {_count(len(nodes) - _MANY, f'more {what}')}."
+        yield f"And {_count(len(nodes) - _MANY, f'more {columns[0]}')}."
 
 
 def _captured(tree: TreeFile) -> Iterator[str]:
@@ -168,12 +159,12 @@ def _proof(tree: TreeFile, proof: Proof | None) -> Iterator[str]:
 
 
 def _run(tree: TreeFile) -> Iterator[str]:
-    kernel = next((node for node in tree.nodes.values() if node.level == "kernel"), None)
+    kernels = tree.of_level("kernel")
     yield "In this folder:"
     yield ""
     yield "```"
-    if kernel is not None:
-        yield f"python {_plain(kernel.path)}    # every part runs by itself, at its size in the model"
+    if kernels:
+        yield f"python {_plain(kernels[0].path)}    # every part runs by itself, at its size in the model"
     yield "python verification/composition_test.py    # the kernels put together, against the source"
     yield "kernelmill prove .    # all of the proof again, from these files"
     yield "```"
@@ -183,8 +174,8 @@ def _taken(node: Node) -> str:
     return _text(shapes(node.input_shapes, node.input_dtypes)) or "nothing"
 
 
-def _number(tree: TreeFile, level: Level) -> int:
-    return sum(node.level == level for node in tree.nodes.values())
+def _given(node: Node) -> str:
+    return _text(shapes(node.output_shapes, node.output_dtypes))
 
 
 def _count(number: int, what: str) -> str:

@@ -18,7 +18,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from kernelmill.base.locks import take_lock
@@ -40,14 +39,13 @@ from kernelmill.decompose.model_folder import (
     write_manifest,
     write_model,
 )
-from kernelmill.decompose.prove.prover import RESULTS, SUMMARIES, Proof, Prover, prove_folder
+from kernelmill.decompose.prove.prover import RESULTS, SUMMARIES, Proof, Prover, environment_of, prove_folder
 from kernelmill.decompose.resume import ResumeLog
 from kernelmill.decompose.sources.local_imports import read_source, with_local_modules
 from kernelmill.decompose.sources.problem_files import UNKNOWN, ModelFile
 from kernelmill.decompose.write.picture import svg
 from kernelmill.decompose.write.tree_file import TreeFile
 from kernelmill.errors import ConfigError, OutputError
-from kernelmill.evaluate.task import offline_models
 from kernelmill.runner import ItemProgress, Threads, run_all
 from kernelmill.sandbox import Reply, Sandbox
 from kernelmill.sandbox.pool import Pool
@@ -122,9 +120,7 @@ class Decomposer:
         self._resume_log = ResumeLog(self._out, self._levels)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
 
     def close(self) -> None:
@@ -176,9 +172,9 @@ class Decomposer:
         self._prover = self._stack.enter_context(Prover(self._workers, self._timeout, self._memory_mb))
         for code in codes:
             self._prover.start(code)
-            self._servers.get(_environment(code)).start()
+            self._servers.get(environment_of(code)).start()
         for code in codes:
-            self._servers.get(_environment(code)).what_is_missing()  # waits until it is ready
+            self._servers.get(environment_of(code)).what_is_missing()  # waits until it is ready
         return [self._servers, self._prover]
 
     def _one(self, model: ModelFile, code: str) -> Outcome:
@@ -232,7 +228,7 @@ class Decomposer:
         return Outcome(model, status, "", tree, raw, proof)
 
     def _files(self, model: ModelFile, code: str, symbolic_sizes: bool) -> dict[str, str]:
-        reply = self._servers.get(_environment(code)).run_sync(
+        reply = self._servers.get(environment_of(code)).run_sync(
             {
                 "code": code,
                 "name": model.name,
@@ -256,7 +252,7 @@ class Decomposer:
 def graph(model: ModelFile, timeout: float, memory_mb: int = MEMORY_MB) -> dict[str, Any]:
     """Record what a model calls, without decomposing it. Raises `BadSource`."""
     code = source_of(model)
-    with _server(1, timeout, memory_mb, _environment(code)) as server:
+    with _server(1, timeout, memory_mb, environment_of(code)) as server:
         server.what_is_missing()  # waits until it is ready
         reply = server.run_sync({"graph": True, "code": code})
     if reply["kind"] != "ok":
@@ -264,10 +260,6 @@ def graph(model: ModelFile, timeout: float, memory_mb: int = MEMORY_MB) -> dict[
     return {"model": model.name, "source": code, "assumptions": list(model.assumptions)} | opened(
         reply["result"]
     )
-
-
-def _environment(code: str) -> dict[str, str]:
-    return offline_models.environment_for(code, "full")
 
 
 def _server(workers: int, timeout: float, memory_mb: int, environment: Mapping[str, str]) -> Sandbox:

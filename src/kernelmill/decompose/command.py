@@ -180,7 +180,7 @@ def line(outcome: Outcome) -> str:
     if outcome.tree is None:
         return plain(f"{outcome.model.path}: {outcome.reason}")
     tree, proof = outcome.tree, outcome.proof
-    parts = [(sum(node.level == level for node in tree.nodes.values()), level) for level in reversed(LEVELS)]
+    parts = [(len(tree.of_level(level)), level) for level in reversed(LEVELS)]
     kind = tree.metadata.classification
     words = [
         outcome.model.output_path,

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from kernelmill.decompose.cut.partition import partition
-from kernelmill.decompose.prove.tree import TREE
 from kernelmill.decompose.record.capture import build, capture, other_shapes
 from kernelmill.decompose.record.graph import graph_of
 from kernelmill.decompose.record.tensor_literals import sign_of, tensor_expression
@@ -67,16 +66,15 @@ def decomposed(request: dict[str, Any]) -> dict[str, str]:
     record = capture(code)
     root = partition(record, request["source_level"])
     alone = standing_alone(code)
-    source = Source(code, request["name"], request["source_file"], request["source_level"], alone)
+    assumptions = request.get("assumptions", [])
+    source = Source(
+        code, request["name"], request["source_file"], request["source_level"], alone, assumptions
+    )
     weights = _weights(record, code)
-    made = Files(record, root, weights, source, None)
+    made = Files(record, root, weights, source, {})
     files = made.written()
     if made.unknown_sizes() and request.get("symbolic_sizes", True):
         files = Files(record, root, weights, source, other_shapes(record, code)).written()
-    if request.get("assumptions"):
-        tree = json.loads(files[TREE])
-        tree["metadata"]["assumptions"] += request["assumptions"]
-        files[TREE] = json.dumps(tree, indent=2) + "\n"
     return files
 
 

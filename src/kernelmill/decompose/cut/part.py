@@ -52,6 +52,13 @@ class Part:
         )
 
     @property
+    def opaque_reason(self) -> str | None:
+        """Why it holds a module that is kept whole; None if it holds none."""
+        return next(
+            (op.module.opaque_reason for op in self.ops if op.module and op.module.opaque_reason), None
+        )
+
+    @property
     def crowded(self) -> bool:
         """Whether its results do not all fit in memory at once, so that variables must be reused."""
         return sum(math.prod(v.shape or ()) for op in self.ops for v in op.outputs()) > _ROOM

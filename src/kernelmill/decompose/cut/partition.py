@@ -64,10 +64,6 @@ def _literal(item: Any) -> Any:
     return Value("literal", "index", None, "int", example=item) if type(item) is int else item
 
 
-def _without_literals(values: list[Value]) -> list[Value]:
-    return [value for value in values if value.kind != "literal"]
-
-
 class _Cutter:
     def __init__(self, record: Record) -> None:
         self._readers: defaultdict[Value, set[Op]] = defaultdict(set)
@@ -114,15 +110,14 @@ class _Cutter:
             )
             return self._part("layer", title, parts, scope, f"{scope.kind} holds {len(parts)} parts")
         kernels = sum(len(part.leaves()) for part in parts)
+        level: Level = "model"
         if any(part.level == "layer" for part in parts):
-            return self._part("model", snake(scope.kind), parts, scope, "it is made of layers")
-        if kernels > _MANY:
-            return self._part(
-                "model", snake(scope.kind), parts, scope, f"{kernels} kernels are more than a layer"
-            )
-        return self._part(
-            "layer", snake(scope.kind), parts, scope, "a few kernels and fusions, and no layers inside"
-        )
+            why = "it is made of layers"
+        elif kernels > _MANY:
+            why = f"{kernels} kernels are more than a layer"
+        else:
+            level, why = "layer", "a few kernels and fusions, and no layers inside"
+        return self._part(level, snake(scope.kind), parts, scope, why)
 
     # ------------------------------------------------------------------------------------------------ kernels
 
@@ -148,9 +143,9 @@ class _Cutter:
     def _kernel(
         self, ops: list[Op], title: str, scope: Scope | None = None, why: str = "one operation"
     ) -> Part:
-        reason = next((op.module.opaque_reason for op in ops if op.module and op.module.opaque_reason), None)
-        why = f"kept whole: {reason}" if reason else why
         part = Part("kernel", title, sorted(ops, key=lambda op: op.index), scope=scope, why=why)
+        if part.opaque_reason:
+            part.why = f"kept whole: {part.opaque_reason}"
         self._close(part)
         return part
 
@@ -166,7 +161,7 @@ class _Cutter:
         read = dict.fromkeys(value for op in part.ops for value in op.inputs())
         part.inputs = [value for value in read if value.kind != "weight" and value.op not in inside]
         if part.level not in ("kernel", "fusion"):
-            part.inputs = _without_literals(part.inputs)
+            part.inputs = [value for value in part.inputs if value.kind != "literal"]
         part.outputs = [
             value
             for op in part.ops
@@ -182,6 +177,7 @@ class _Cutter:
         A layout change joins the kernel that reads or makes its tensor.
         """
         groups = named_groups([op for op in ops if fusion_role(op) != "layout"])
+        titles = [title for title, _ in groups]
         owner: dict[Op, int] = {op: at for at, (_, group) in enumerate(groups) for op in group}
         mine = set(ops)
         layout = [op for op in ops if fusion_role(op) == "layout"]
@@ -191,23 +187,19 @@ class _Cutter:
             owners = {owner.get(reader) for reader in readers}
             if readers and readers <= mine and not returned and len(owners) == 1 and None not in owners:
                 owner[op] = owners.pop()  # type: ignore[assignment]
-        rest: list[list[Op]] = []
         for op in layout:
             if op in owner:
                 continue
             makers = [value.op for value in op.inputs() if value.op is not None]
-            first = owner.get(makers[0]) if len(makers) == 1 else None
-            if first is not None:
-                owner[op] = first
-            else:
-                owner[op] = len(groups) + len(rest)
-                rest.append([op])
-        parts = []
-        for at in range(len(groups) + len(rest)):
-            group = [op for op in ops if owner[op] == at]
-            if group:
-                parts.append(self._kernel(group, groups[at][0] if at < len(groups) else title_of(group[0])))
-        return parts
+            if len(makers) == 1 and makers[0] in owner:
+                owner[op] = owner[makers[0]]
+            else:  # a kernel of its own
+                owner[op] = len(titles)
+                titles.append(title_of(op))
+        members: list[list[Op]] = [[] for _ in titles]
+        for op in ops:
+            members[owner[op]].append(op)
+        return [self._kernel(group, title) for group, title in zip(members, titles, strict=True)]
 
     def _with_idle_inside(self, parts: list[Part]) -> list[Part]:
         """Merge dropout beside a single part into that part; on its own it would do nothing."""

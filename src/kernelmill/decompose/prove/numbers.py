@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -35,7 +34,7 @@ from kernelmill.decompose.prove.build import (
 )
 from kernelmill.decompose.prove.op_recorder import ClaimOpRecorder
 from kernelmill.decompose.prove.operations import tensors_in
-from kernelmill.decompose.prove.sizes import WRITTEN, Cost, Limits, Rule, Shape, reduced_inputs, target
+from kernelmill.decompose.prove.sizes import WRITTEN, Cost, Draw, Limits, Rule, Shape, reduced_inputs, target
 from kernelmill.decompose.prove.values import (
     TOLERANCES,
     Comparison,
@@ -202,13 +201,7 @@ def compare_numbers(
     return found
 
 
-def _tried(
-    pair: _Pair,
-    plan: TrialSettings,
-    draw: Callable[[], tuple[list[Any], dict[str, Any]]],
-    rewired: bool,
-    found: Numbers,
-) -> bool:
+def _tried(pair: _Pair, plan: TrialSettings, draw: Draw, rewired: bool, found: Numbers) -> bool:
     """Run one trial and record its result. Returns whether further trials are useful."""
     _seed(plan.seed)
     given = draw()
@@ -279,11 +272,8 @@ class _Pair:
         mapped = {id(resolve(self._refactored, name)) for name in weight_map}
         own = [t for t in held_tensors(self._refactored).values() if id(t) not in mapped]
         self._theirs = Snapshot(self._refactored, [t for t in own if not t.is_floating_point()])
-        self._both = [
-            (name, source)
-            for name, source in weight_map.items()
-            if name in registered(self._refactored) and source in registered(self._original)
-        ]
+        sources, names = registered(self._original), registered(self._refactored)
+        self._both = [(name, of) for name, of in weight_map.items() if name in names and of in sources]
 
     def trial(
         self, given: Any, plan: TrialSettings, record: bool

@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from kernelmill.base.whole_file import replacing
@@ -85,9 +84,7 @@ class Prover:
     def __enter__(self) -> Prover:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -101,7 +98,7 @@ class Prover:
 
     def run(self, request: dict[str, Any]) -> Reply:
         """Run a claim. Thread-safe."""
-        server = self._servers.get(_environment(request.get("original", "")))
+        server = self._servers.get(environment_of(request.get("original", "")))
         with self._gate:
             self._gate.wait_for(lambda: not self._alone)
             self._running += 1
@@ -119,7 +116,7 @@ class Prover:
             self._alone = True
             self._gate.wait_for(lambda: not self._running)
         try:
-            environment = _environment(request["original"]) | _PAGES
+            environment = environment_of(request["original"]) | _PAGES
             with Sandbox(WORKER, 1, self.timeout, memory >> 20, environment=environment) as server:
                 with self._gate:
                     if self._closed:
@@ -137,7 +134,7 @@ class Prover:
 
     def start(self, source: str) -> None:
         """Start the servers that claims about this source need. Otherwise the first claim does."""
-        for environment in ({}, _environment(source)):
+        for environment in ({}, environment_of(source)):
             self._servers.get(environment).start()
 
     def _server(self, environment: Mapping[str, str]) -> Sandbox:
@@ -150,7 +147,8 @@ class Prover:
         )
 
 
-def _environment(source: str) -> dict[str, str]:
+def environment_of(source: str) -> dict[str, str]:
+    """The environment of the processes that run a source."""
     return offline_models.environment_for(source, "full")
 
 

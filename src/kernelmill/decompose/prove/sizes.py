@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
+from kernelmill.decompose.nested import leaves
 from kernelmill.decompose.prove.operations import tensors_in
 from kernelmill.torch_calls.tensors import map_tensors
 
 Shape = tuple[int, ...]
-
-
+Inputs = tuple[list[Any], dict[str, Any]]
+Draw = Callable[[], Inputs]
 NUMBER = -1
 """The dimension of a rule for integer inputs: a part may receive a size as an argument."""
 
@@ -188,30 +189,30 @@ _FLAT = {torch.rand, torch.randn, torch.zeros, torch.ones, torch.empty}
 _DRAWS = {*_FLAT, torch.randint, torch.full}
 
 
-def reduced_inputs(
-    draw: Callable[[], tuple[list[Any], dict[str, Any]]], shapes: list[Shape], rules: list[Rule]
-) -> tuple[list[Any], dict[str, Any]]:
+def reduced_inputs(draw: Draw, shapes: list[Shape], rules: list[Rule]) -> Inputs:
     """What `draw` returns, at the target shapes. `shapes` are the full-size shapes of its tensors."""
     if not rules:
         return draw()
-    wanted = [target(shape, rules) for shape in shapes]
-    try:
-        with _Smaller(dict(zip(shapes, wanted, strict=True))):
-            made = draw()
-    except RuntimeError:  # it combines tensors that were not all made smaller
-        made = [], {}
-    if [tuple(t.shape) for t in tensors_in(made)] == wanted:
+    made = _drawn_at(draw, {shape: target(shape, rules) for shape in shapes}, shapes)
+    if made is not None:
         return narrowed(made, [rule for rule in rules if rule.dimension == NUMBER])  # type: ignore[no-any-return]
-    del made
     return narrowed(draw(), rules)  # type: ignore[no-any-return]
+
+
+def _drawn_at(draw: Draw, small: dict[Shape, Shape], shapes: list[Shape]) -> Inputs | None:
+    """What `draw` returns if its tensors get smaller shapes; None if they do not all get them."""
+    try:
+        with _Smaller(small):
+            made = draw()
+    except RuntimeError:
+        return None  # it combines tensors that were not all made smaller
+    return made if [tuple(t.shape) for t in tensors_in(made)] == [small[shape] for shape in shapes] else None
 
 
 _SAMPLE, _MOST = 4096, 1 << 26
 
 
-def drawn_small(
-    draw: Callable[[], tuple[list[Any], dict[str, Any]]], shapes: list[Shape]
-) -> tuple[list[Any], dict[str, Any]] | None:
+def drawn_small(draw: Draw, shapes: list[Shape]) -> Inputs | None:
     """A sample of the numbers that `draw` returns.
 
     At smaller shapes if it can draw them, otherwise all of them; None if those are too many.
@@ -221,22 +222,17 @@ def drawn_small(
         most = int(_SAMPLE ** (1 / len(shape))) if shape else 1
         small[shape] = tuple(min(size, most) for size in shape)
     try:
-        with _Smaller(small):
-            made = draw()
-        if [tuple(t.shape) for t in tensors_in(made)] == [small[shape] for shape in shapes]:
-            return made
-    except (RuntimeError, IndexError, ValueError):
-        pass  # it combines tensors that were not all made smaller
-    return draw() if sum(map(math.prod, shapes)) <= _MOST else None
+        made = _drawn_at(draw, small, shapes)
+    except (IndexError, ValueError):
+        made = None  # it uses sizes that the smaller tensors do not have
+    if made is None and sum(map(math.prod, shapes)) <= _MOST:
+        made = draw()
+    return made
 
 
 def numbers_in(value: Any) -> list[int]:
     """Integers inside tuples, lists and dicts."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return [number for item in value for number in numbers_in(item)]
-    return [value] if type(value) is int else []
+    return [leaf for leaf in leaves(value) if type(leaf) is int]
 
 
 def elements_of(value: Any) -> int:

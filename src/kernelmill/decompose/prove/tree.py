@@ -99,9 +99,9 @@ class Tree:
         self.folder = folder
         self.faults: list[str] = []
         try:
-            self.raw: dict[str, Any] = json.loads(self._read(TREE))
-            self.nodes = msgspec.convert(self.raw["nodes"], dict[str, Node])
-            self.metadata: dict[str, Any] = dict(self.raw["metadata"])
+            raw = json.loads(self._read(TREE))
+            self.nodes = msgspec.convert(raw["nodes"], dict[str, Node])
+            self.metadata: dict[str, Any] = dict(raw["metadata"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise Unreadable(
                 f"{TREE} is not a tree: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
@@ -156,17 +156,12 @@ class Tree:
         if len(parts) != 2 or parts[0] != FOLDERS[node.level] or not parts[1].endswith(".py"):
             raise Unreadable(f"{node.path}: not a file of {FOLDERS[node.level]}")
         kept = self.metadata.get("levels")
-        if (
-            kept is not None
-            and node.level not in kept
-            and node.step
-            and not (self.folder / node.path).exists()
-        ):
-            return self._read(
-                f"{node.step}/original.py"
-            )  # decomposed with --levels: the step has the only copy
-        left_out = not (self.folder / parts[0]).exists() and node.step
-        return self._read(f"{node.step}/original.py" if left_out else node.path)
+        level_left_out = (kept is not None and node.level not in kept) or not (
+            self.folder / parts[0]
+        ).exists()
+        if level_left_out and node.step and not (self.folder / node.path).exists():
+            return self._read(f"{node.step}/original.py")  # the only copy
+        return self._read(node.path)
 
     def _walk(self) -> None:
         """Check that every node is reachable and that there are no cycles."""

@@ -15,6 +15,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from itertools import count
+from types import ModuleType
 from typing import Any
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
@@ -27,20 +29,11 @@ from kernelmill.decompose.literals import RESERVED
 from kernelmill.decompose.nested import tree_map
 from kernelmill.decompose.record.caches import clear_caches
 from kernelmill.decompose.record.fake import Fakes
-from kernelmill.decompose.record.fast_paths import without_fast_paths
+from kernelmill.decompose.record.fast_paths import replaced, without_fast_paths
 from kernelmill.decompose.record.keep_whole import RetryWithOpaqueModule, note_constructors
 from kernelmill.decompose.record.model_tensors import bound_arguments, tensors_of
 from kernelmill.decompose.record.recorder import FILE, CallRecorder
-from kernelmill.decompose.record.types import (
-    TRAINING,
-    CaptureMode,
-    Float,
-    Int,
-    Op,
-    Record,
-    Scope,
-    Value,
-)
+from kernelmill.decompose.record.types import TRAINING, CaptureMode, Float, Int, Op, Record, Scope, Value
 from kernelmill.decompose.record.variables import variables
 from kernelmill.problems.module_file import forget, init_inputs, inputs, load, where
 from kernelmill.torch_calls.recorder import SEQUENCES, fake_sequence
@@ -70,8 +63,8 @@ def capture(code: str) -> Record:
             continue
         _find_training(record, code)
         _name_variables(record, code)
-        record.notes.extend(failed)
-        record.notes.extend(f"{path or 'the model'} is kept whole: {why}" for path, why in opaque.items())
+        kept = [f"{path or 'the model'} is kept whole: {why}" for path, why in opaque.items()]
+        record.notes = [*failed, *kept]
         return record
     raise CannotRecord(failed[-1].partition(": ")[2])
 
@@ -83,8 +76,6 @@ def _with_opaque_modules(code: str, mode: CaptureMode, opaque: dict[str, str]) -
             return _capture(code, "real" if opaque else mode, opaque=opaque)
         except RetryWithOpaqueModule as found:
             opaque[found.path] = found.why
-        finally:
-            forget(NAME)
 
 
 def other_shapes(record: Record, code: str) -> dict[Value, tuple[int, ...]]:
@@ -121,8 +112,6 @@ def _tried(code: str, record: Record, sizes: dict[tuple[int, int], int]) -> Reco
         other = _capture(code, record.mode, sizes)
     except Exception:  # noqa: BLE001  the model rejects these sizes, which is what is tested here
         return None
-    finally:
-        forget(NAME)
     same = [(op.name, len(op.outputs())) for op in record.root.ops()] == [
         (op.name, len(op.outputs())) for op in other.root.ops()
     ]
@@ -160,8 +149,6 @@ def _find_training(record: Record, code: str) -> None:
         found = list(_capture(code, record.mode, train=True).root.ops())
     except Exception:  # noqa: BLE001  it does not run in training, or one run does not describe it
         found = []
-    finally:
-        forget(NAME)
     ops = list(record.root.ops())
     aligned = [(op.name, op.line) for op in ops] == [(op.name, op.line) for op in found]
     then = dict(zip(ops, found, strict=True)) if aligned else {}
@@ -184,10 +171,10 @@ def _may_train(op: Op) -> bool:
 
 
 def _resized(args: list[Any], kwargs: dict[str, Any], sizes: dict[tuple[int, int], int]) -> Any:
-    count = iter(range(1_000_000))
+    numbers = count()
 
     def change(one: torch.Tensor) -> torch.Tensor:
-        at = next(count)
+        at = next(numbers)
         return one.new_empty([sizes.get((at, axis), size) for axis, size in enumerate(one.shape)])
 
     return map_tensors((args, kwargs), change)
@@ -203,16 +190,15 @@ def _capture(
 ) -> Record:
     clear_caches()
     torch.manual_seed(0)
-    module = load(code, NAME, FILE)
-    vars(module)["int"] = _TrackedInt
-    note_constructors(module)
-    kind: Any = getattr(module, "Model", None)
-    if nn.Module not in getattr(kind, "__mro__", ()):
-        raise CannotRecord("it defines no class Model that is an nn.Module")
-    if not callable(getattr(module, "get_inputs", None)):
-        raise CannotRecord("it defines no get_inputs()")
-    fake = Fakes()
-    with torch.no_grad():
+    with _loaded(code) as module, torch.no_grad():
+        vars(module)["int"] = _TrackedInt
+        note_constructors(module)
+        kind: Any = getattr(module, "Model", None)
+        if nn.Module not in getattr(kind, "__mro__", ()):
+            raise CannotRecord("it defines no class Model that is an nn.Module")
+        if not callable(getattr(module, "get_inputs", None)):
+            raise CannotRecord("it defines no get_inputs()")
+        fake = Fakes()
         with fake if mode == "fake" else contextlib.nullcontext():
             _, init_args, init_kwargs = init_inputs(module)
             model = kind(*init_args, **init_kwargs).train(train)
@@ -245,10 +231,16 @@ def build(code: str) -> list[tuple[str, torch.Tensor]]:
 
 def _built(code: str) -> list[tuple[str, torch.Tensor]]:
     torch.manual_seed(0)
-    try:
-        module = load(code, NAME, FILE)
+    with _loaded(code) as module:
         _, init_args, init_kwargs = init_inputs(module)
         return list(tensors_of(module.Model(*init_args, **init_kwargs)))
+
+
+@contextlib.contextmanager
+def _loaded(code: str) -> Iterator[ModuleType]:
+    """The source as an imported module, until the end of this context."""
+    try:
+        yield load(code, NAME, FILE)
     finally:
         forget(NAME)
 
@@ -280,14 +272,8 @@ def record_run(
     root.args, root.parent, root.output = given, None, recorder.results(output, root)
     if not any(True for _ in root.ops()):
         raise CannotRecord("its forward calls nothing of torch")
-    return Record(
-        root,
-        recorder.inputs,
-        mode,
-        recorder.notes,
-        recorder.weights,
-        {n for n, _ in model.named_parameters()},
-    )
+    parameters = {name for name, _ in model.named_parameters()}
+    return Record(root, recorder.inputs, mode, recorder.weights, parameters)
 
 
 class _IsInt(type):
@@ -337,26 +323,18 @@ def _empty_parameters() -> Iterator[None]:
         if parameter.numel() > LOOKED_AT:
             part._parameters[name] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
 
-    nn.Module.register_parameter = register
-    try:
+    with replaced(nn.Module, register_parameter=register):
         yield
-    finally:
-        nn.Module.register_parameter = plain
 
 
-@contextlib.contextmanager
-def _calls(recorder: CallRecorder) -> Iterator[None]:
+def _calls(recorder: CallRecorder) -> contextlib.AbstractContextManager[None]:
     """Route every module call through the recorder."""
     plain = nn.Module.__call__
 
     def call(part: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return recorder.module(part, plain, args, kwargs)
 
-    nn.Module.__call__ = call
-    try:
-        yield
-    finally:
-        nn.Module.__call__ = plain
+    return replaced(nn.Module, __call__=call)
 
 
 @contextlib.contextmanager

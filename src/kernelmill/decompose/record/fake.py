@@ -124,6 +124,3 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[F
             one = args[at] if at < len(args) else kwargs.get(argument.name)
             found += [one] if has_value(one) else []
     return found
-
-
-__all__ = ["Fakes", "has_value", "is_uninitialised"]

@@ -33,20 +33,9 @@ from kernelmill.decompose.record.types import Written
 
 _MADE = "_kernelmill_made_with"
 _CONSTANTS = (int, float, str, bool, type(None))
-_READS_VALUES = frozenset(
-    f"torch.Tensor.{name}"
-    for name in [
-        "item",
-        "tolist",
-        "numpy",
-        "__bool__",
-        "__int__",
-        "__float__",
-        "__index__",
-        "__array__",
-        "equal",
-    ]
-)
+_READS_VALUES = frozenset([
+    "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__", "equal", "allclose", "is_nonzero",
+])  # fmt: skip
 _SIZED_BY_VALUES = frozenset(
     ["nonzero", "unique", "unique_consecutive", "masked_select", "_pack_padded_sequence"]
 )
@@ -62,7 +51,7 @@ class RetryWithOpaqueModule(Exception):
 
 def reads_values(name: str) -> bool:
     """Whether a call that returns no tensor reads a tensor's values."""
-    return name in _READS_VALUES or name.rpartition(".")[2] in ("equal", "allclose", "is_nonzero")
+    return name.rpartition(".")[2] in _READS_VALUES
 
 
 def sized_by_values(name: str, args: tuple[Any, ...]) -> bool:

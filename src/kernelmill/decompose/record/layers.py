@@ -92,5 +92,4 @@ def _makes_the_same(layer: nn.Module, required: dict[str, Any], options: dict[st
 
 
 def _shapes(layer: nn.Module) -> dict[str, tuple[int, ...]]:
-    found = {name: tuple(one.shape) for name, one in layer.named_parameters()}
-    return found | {name: tuple(one.shape) for name, one in layer.named_buffers()}
+    return {name: tuple(one.shape) for name, one in (*layer.named_parameters(), *layer.named_buffers())}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -20,24 +20,25 @@ def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def attributes_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for path, part in model.named_modules():
         for name, value in vars(part).items():
+            place = f"{path}.{name}" if path else name
             if name.startswith("_"):
                 continue
-            found = {name: value} if isinstance(value, torch.Tensor) else {}
-            if isinstance(value, list | tuple):
-                found = {f"{name}.{at}": one for at, one in enumerate(value) if isinstance(one, torch.Tensor)}
-            elif isinstance(value, dict):
-                found = {f"{name}.{key}": one for key, one in value.items() if isinstance(one, torch.Tensor)}
-            elif (
-                not isinstance(value, torch.Tensor | nn.Module)
-                and hasattr(value, "__dict__")
-                and not callable(value)
-            ):
-                # an object of the author's class, such as a normaliser with its mean
-                found = {
-                    f"{name}.{key}": one for key, one in vars(value).items() if isinstance(one, torch.Tensor)
-                }
-            for inner, tensor in found.items():
-                yield f"{path}.{inner}" if path else inner, tensor
+            if isinstance(value, torch.Tensor):
+                yield place, value
+            else:
+                yield from (
+                    (f"{place}.{key}", one) for key, one in _items(value) if isinstance(one, torch.Tensor)
+                )
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    """What a container holds, or an object of the author's class (a normaliser with its mean)."""
+    if isinstance(value, list | tuple):
+        return enumerate(value)
+    if isinstance(value, dict):
+        return value.items()
+    is_object = hasattr(value, "__dict__") and not callable(value)
+    return vars(value).items() if is_object else ()
 
 
 def bound_arguments(forward: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

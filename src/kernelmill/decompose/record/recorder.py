@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from types import FrameType
 from typing import Any
 
@@ -36,11 +37,7 @@ from kernelmill.decompose.record.keep_whole import (
     sized_by_values,
 )
 from kernelmill.decompose.record.layers import arguments
-from kernelmill.decompose.record.model_tensors import (
-    attributes_of,
-    bound_arguments,
-    tensors_of,
-)
+from kernelmill.decompose.record.model_tensors import attributes_of, bound_arguments, tensors_of
 from kernelmill.decompose.record.tensor_literals import tensor_expression
 from kernelmill.decompose.record.types import Int, Leaf, Op, Scope, Tree, Value, tracked
 from kernelmill.decompose.record.variables import PositionLookup, SourcePosition
@@ -66,7 +63,6 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         self._inside = False
         """Whether an opaque module is running."""
         self.scope = self.root
-        self.notes: list[str] = []
         self.inputs: list[Value] = []
         self.weights: dict[str, Value] = {}
         self._weight_tensors: dict[str, torch.Tensor] = {}
@@ -86,13 +82,13 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
 
     def track_inputs(self, name: str) -> Callable[[Any], Any]:
         """A function that turns values of the model's argument `name` into inputs."""
-        count = iter(range(1_000_000))
+        numbers = count()
 
         def one(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 known = self._aliases.value(value)
                 if known is None:
-                    at = next(count)
+                    at = next(numbers)
                     known = Value(
                         "input", f"{name}_{at}" if at else name, tuple(value.shape), dtype_of(value)
                     )
@@ -131,13 +127,17 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
             return self.tree(dict(vars(one)))
         return one
 
-    def _constant(self, tensor: torch.Tensor) -> Any:
+    def _constant(self, tensor: torch.Tensor) -> Value:
         """Record a tensor that no torch call made: `torch.Tensor([1e10])`, `torch.from_numpy(np.eye(3))`."""
+        made = self._as_call(tensor)
+        self._aliases.know(tensor, made)
+        return made
+
+    def _as_call(self, tensor: torch.Tensor) -> Value:
+        """The result of a call that makes the numbers of a tensor."""
         typed, shape, dtype = {"dtype": tensor.dtype}, tuple(tensor.shape), dtype_of(tensor)
         if is_uninitialised(tensor):
-            made = self._made("torch.zeros", (shape,), typed, shape, dtype)
-            self._aliases.know(tensor, made)
-            return made
+            return self._made("torch.zeros", (shape,), typed, shape, dtype)
         known = tensor.constant if has_value(tensor) else None if isinstance(tensor, FakeTensor) else tensor
         if known is None:
             raise CannotRecord(
@@ -152,18 +152,24 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
             identity = identity and bool((known.reshape(rows, rows) == torch.eye(rows)).all())
         if identity:
             made = self._made("torch.eye", (rows,), typed, (rows, rows), dtype)
-            if shape != (rows, rows):
-                made = self._made("torch.Tensor.view", (made, shape), {}, shape, dtype)
-        elif numbers is not None:
-            made = self._made("torch.tensor", (numbers,), typed, shape, dtype)
-        else:
-            raise self._retry(f"{known.numel():,} numbers are made without torch")
-        self._aliases.know(tensor, made)
-        return made
+            same = shape == (rows, rows)
+            return made if same else self._made("torch.Tensor.view", (made, shape), {}, shape, dtype)
+        if numbers is not None:
+            return self._made("torch.tensor", (numbers,), typed, shape, dtype)
+        raise self._retry(f"{known.numel():,} numbers are made without torch")
 
-    def _made(self, name: str, args: Any, kwargs: Any, shape: tuple[int, ...] | None, dtype: str) -> Value:
-        op = Op(self._next(), name, args, kwargs, self.scope, None)
-        op.output = value = Value("result", "constant", shape, dtype, op)
+    def _made(
+        self,
+        name: str,
+        args: Any,
+        kwargs: Any,
+        shape: tuple[int, ...] | None,
+        dtype: str,
+        line: int | None = None,
+    ) -> Value:
+        """Record a call that the author did not write, and return its result."""
+        op = Op(self._next(), name, args, kwargs, self.scope, line)
+        op.output = value = Value("result", op.short, shape, dtype, op)
         self.scope.items.append(op)
         return value
 
@@ -312,10 +318,7 @@ class CallRecorder(TorchFunctionMode):  # type: ignore[misc]
         if undone is None:
             return
         base, name, args = undone
-        op = Op(self._next(), name, args, {}, self.scope, _line())
-        self.scope.items.append(op)
-        op.output = Value("result", op.short, tuple(base.shape), dtype_of(base), op)
-        self._aliases.know(base, op.output)
+        self._aliases.know(base, self._made(name, args, {}, tuple(base.shape), dtype_of(base), _line()))
         self._write_back(base)
 
     # Calls of modules.

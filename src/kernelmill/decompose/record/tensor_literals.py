@@ -23,30 +23,23 @@ def tensor_expression(tensor: torch.Tensor) -> str | None:
     first = tensor.flatten()[0].item()
     if bool((tensor == first).all()):
         return f"torch.full({constant(shape)}, {constant(first)}{typed})"
-    for name in ("tril", "triu"):
-        ones = getattr(torch, name)(torch.ones(shape[-2:], dtype=dtype)) if len(shape) > 1 else None
-        if ones is not None and bool((tensor == ones).all()):
-            square = f"torch.{name}(torch.ones({shape[-2]}, {shape[-1]}{typed}))"
-            return square if len(shape) == 2 else f"{square}.expand({constant(shape)}).contiguous()"
-    upper = (
-        torch.triu(torch.full(shape[-2:], float("-inf")), 1)
-        if len(shape) > 1 and dtype.is_floating_point
-        else None
-    )
-    if upper is not None and bool((tensor == upper.to(dtype)).all()):
-        return f'torch.triu(torch.full({constant(shape)}, float("-inf"){typed}), 1)'
-    flat = tensor.flatten()
-    if (
-        not dtype.is_complex
-        and dtype != torch.bool
-        and bool((flat == torch.arange(flat.numel(), dtype=dtype)).all())
-    ):
-        return f"torch.arange({flat.numel()}{typed}).view({constant(shape)})"
+    if len(shape) > 1:
+        for name in ("tril", "triu"):
+            if bool((tensor == getattr(torch, name)(torch.ones(shape[-2:], dtype=dtype))).all()):
+                square = f"torch.{name}(torch.ones({shape[-2]}, {shape[-1]}{typed}))"
+                return square if len(shape) == 2 else f"{square}.expand({constant(shape)}).contiguous()"
+        upper = torch.triu(torch.full(shape[-2:], float("-inf")), 1)
+        if dtype.is_floating_point and bool((tensor == upper.to(dtype)).all()):
+            return f'torch.triu(torch.full({constant(shape)}, float("-inf"){typed}), 1)'
+    if dtype.is_complex:
+        return None
     if dtype == torch.bool:
         return f"torch.rand({constant(shape)}) > 0.5"
-    if not dtype.is_floating_point and not dtype.is_complex:
+    if bool((tensor.flatten() == torch.arange(tensor.numel(), dtype=dtype)).all()):
+        return f"torch.arange({tensor.numel()}{typed}).view({constant(shape)})"
+    if not dtype.is_floating_point:
         return f"torch.randint({int(tensor.min())}, {int(tensor.max()) + 1}, {constant(shape)}{typed})"
-    if dtype.is_floating_point and bool((tensor >= 0).all()) and bool(torch.isfinite(tensor).all()):
+    if bool((tensor >= 0).all()) and bool(torch.isfinite(tensor).all()):
         most = float(tensor.max())
         return f"torch.rand({constant(shape)}{typed}) * {float(f'{most:.3g}')}"
     return None

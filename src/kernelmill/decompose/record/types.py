@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kernelmill.decompose.nested import leaves
 from kernelmill.decompose.record.variables import SourcePosition
 
 CaptureMode = Literal["fake", "real constructor", "real"]
@@ -132,26 +133,28 @@ class Record:
     root: Scope
     inputs: list[Value]
     mode: CaptureMode
-    notes: list[str]
     weights: dict[str, Value]
     parameters: set[str]
     """Paths of the weights that are parameters; the others are buffers or plain tensors."""
+    notes: list[str] = field(default_factory=list)
+    """Which capture modes failed, and which modules are kept whole."""
 
 
 def values_of(tree: Tree) -> Iterator[Value]:
-    if isinstance(tree, Value):
-        yield tree
-    elif isinstance(tree, Int | Float):
-        if tree.expression[0] != "size":
-            yield from values_of(tree.expression[1:])
-    elif isinstance(tree, list | tuple):
-        for item in tree:
-            yield from values_of(item)
-    elif isinstance(tree, dict):
-        for item in tree.values():
-            yield from values_of(item)
-    elif isinstance(tree, slice):
-        yield from values_of((tree.start, tree.stop, tree.step))
+    """The values in it, also those that numbers are computed from; not those of which only a size is read."""
+    for leaf in leaves(tree):
+        if isinstance(leaf, Value):
+            yield leaf
+        elif isinstance(leaf, Int | Float) and leaf.expression[0] != "size":
+            yield from values_of(leaf.expression[1:])
+
+
+def sized_values(tree: Tree) -> Iterator[Value]:
+    """The values of which a size is read."""
+    for leaf in leaves(tree):
+        if isinstance(leaf, Int | Float):
+            kind, *parts = leaf.expression
+            yield from [parts[0]] if kind == "size" else sized_values(parts)
 
 
 # --------------------------------------------------------------------------- numbers that know their origin
@@ -207,12 +210,4 @@ for _base, _kind in ((int, Int), (float, Float)):
     ):  # fmt: skip
         setattr(_kind, f"__{_name}__", _binary(_base, f"__{_name}__", _sign, False))
         setattr(_kind, f"__r{_name}__", _binary(_base, f"__r{_name}__", _sign, True))
-
-
-def _power(self: Any, other: Any) -> Any:
-    found = (int if isinstance(self, int) else float).__pow__(self, other)
-    return found if found is NotImplemented else tracked(found, ("**", self, other))
-
-
-setattr(Int, "__pow__", _power)  # noqa: B010  mypy knows the plain one
-setattr(Float, "__pow__", _power)  # noqa: B010
+    setattr(_kind, "__pow__", _binary(_base, "__pow__", "**", False))  # noqa: B010  mypy knows the plain one

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from kernelmill.decompose.cut.kinds import snake
 from kernelmill.decompose.cut.part import Part
 from kernelmill.decompose.literals import constant
+from kernelmill.decompose.nested import leaves
 from kernelmill.decompose.record.types import Leaf, Written
 from kernelmill.decompose.write.literals import OF_MODULES, numbered
 
@@ -85,7 +85,7 @@ class ClassState:
         name = self._attribute(leaf.path, snake(leaf.kind))
         args = []
         for argument, value in leaf.required.items():
-            written = not self._by_type or any(True for _ in _needs(value))
+            written = not self._by_type or bool(_needs(value))
             args.append(constant(value) if written else self._argument(argument, name, value))
         args += [f"{option}={constant(value)}" for option, value in leaf.options.items()]
         if leaf.dtype:
@@ -145,11 +145,6 @@ class ClassState:
         return name
 
 
-def _needs(value: Any) -> Iterator[str]:
+def _needs(value: Any) -> list[str]:
     """The source's classes whose objects occur in a constructor's arguments."""
-    if isinstance(value, Written):
-        yield value.needs
-    for item in (
-        value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    ):
-        yield from _needs(item)
+    return [leaf.needs for leaf in leaves(value) if isinstance(leaf, Written)]

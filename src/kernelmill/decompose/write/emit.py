@@ -18,9 +18,9 @@ import torch
 from kernelmill.decompose.cut.kinds import short_of, title_of
 from kernelmill.decompose.cut.part import Part
 from kernelmill.decompose.literals import RESERVED, constant, structure
-from kernelmill.decompose.record.types import TRAINING, Float, Int, Op, Tree, Value, values_of
+from kernelmill.decompose.record.types import TRAINING, Float, Int, Op, Tree, Value, sized_values, values_of
 from kernelmill.decompose.write.class_body import ClassState, Weight
-from kernelmill.decompose.write.literals import Shapes, both, names_of_inputs, sized
+from kernelmill.decompose.write.literals import Shapes, both, names_of_inputs
 from kernelmill.decompose.write.variables import Variables
 
 _OPERATORS = {
@@ -33,6 +33,7 @@ _REFLECTED = {
     "__rsub__": "-", "__rtruediv__": "/", "__rdiv__": "/", "__rpow__": "**", "__radd__": "+", "__rmul__": "*", "__rmatmul__": "@",
     "__rfloordiv__": "//", "__rmod__": "%", "__rlshift__": "<<", "__rrshift__": ">>",
 }  # fmt: skip
+_SIGNS = {"neg": "-", "__neg__": "-", "__invert__": "~"}
 _FRESH = frozenset([
     "__setitem__", "zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "empty_like", "clone",
 ])  # fmt: skip
@@ -63,19 +64,21 @@ class Made:
 
 
 class Writer(Variables):
-    def __init__(self, part: Part, weights: dict[str, Weight], other: Shapes | None = None) -> None:
+    def __init__(self, part: Part, weights: dict[str, Weight], other: Shapes) -> None:
         """A size read from a tensor that is not in this part is taken from a tensor that is, if the two sizes
         are equal with other inputs (`other`) as well. If there is no such tensor, the size becomes an argument of `forward`. A size
         that does not change, or any size without `other`, is a literal number.
         """
-        super().__init__(part, other or {}, set(RESERVED))
+        super().__init__(part, other, set(RESERVED))
         self._class = ClassState(part, weights)
         self._imports: set[str] = set()
         self._sizes: dict[tuple[Value, int], str] = {}
         self.unknown = False
         """Whether a size of a tensor that is not in this part was needed."""
-        self._last: dict[Value, Op] = {value: op for op in part.ops for value in op.inputs()}
-        self._last_sized = {value: op.index for op in part.ops for value in sized((op.args, op.kwargs))}
+        self._last = {value: op.index for op in part.ops for value in op.inputs()}
+        self._last_sized = {
+            value: op.index for op in part.ops for value in sized_values((op.args, op.kwargs))
+        }
         self._given = names_of_inputs(part)
         for value, name in self._given.items():
             self._taken.add(self._name(value, name))
@@ -158,7 +161,7 @@ class Writer(Variables):
         return (
             made in self._part.ops
             and short_of(made) in _FRESH
-            and self._last.get(value) is op
+            and self._last.get(value) == op.index
             and value not in self._part.outputs
         )
 
@@ -170,17 +173,13 @@ class Writer(Variables):
             name = self._names.get(source, "")
             if source.kind == "weight" or not name.isidentifier() or source.shape is None:
                 continue
-            if (
-                self._last.get(source) is op
-                and source not in self._part.outputs
-                and not self._read_size_later(source, op)
-            ):
+            if not self._is_read_after(source, op.index):
                 return self._name(value, name)
             break
         return self._fresh(op, value)
 
-    def _read_size_later(self, value: Value, op: Op) -> bool:
-        return self._last_sized.get(value, -1) > op.index
+    def _is_size_read_after(self, value: Value, at: int) -> bool:
+        return self._last_sized.get(value, -1) > at
 
     def _fresh(self, op: Op, value: Value) -> str:
         if wanted := self._authors(value):
@@ -197,12 +196,11 @@ class Writer(Variables):
     def _ends(self, name: str, op: Op) -> bool:
         """Whether the result of this call may overwrite a variable."""
         held = self._value_of_variable.get(name)
-        if held is None or held.shape is None or held in self._part.outputs:
+        if held is None or held.shape is None:
             return False
-        last = self._last[held].index if held in self._last else -1
         # `y = x.clone(); y[0] = z` reads z after y is assigned.
         here = short_of(op) != "__setitem__" or held is op.args[0]
-        return (last < op.index or (last == op.index and here)) and not self._read_size_later(held, op)
+        return (here or self._last.get(held) != op.index) and not self._is_read_after(held, op.index)
 
     def _is_over(self, name: str, op: Op) -> bool:
         """Whether nothing reads a variable from this call on. Without reuse, it would keep its memory."""
@@ -210,9 +208,8 @@ class Writer(Variables):
         return (
             held is not None
             and held not in self._given
-            and held not in self._part.outputs
-            and (held not in self._last or self._last[held].index < op.index)
-            and not self._read_size_later(held, op)
+            and self._last.get(held) != op.index
+            and not self._is_read_after(held, op.index)
         )
 
     # ---------------------------------------------------------------------------------------------- calls
@@ -232,10 +229,8 @@ class Writer(Variables):
             return f"{self._operand(args[0])} {_OPERATORS[short]} {self._operand(args[1])}"
         if method and len(args) == 2 and short in _REFLECTED:
             return f"{self._operand(args[1])} {_REFLECTED[short]} {self._operand(args[0])}"
-        if method and short in ("neg", "__neg__"):
-            return f"-{self._operand(args[0])}"
-        if method and short == "__invert__":
-            return f"~{self._operand(args[0])}"
+        if method and short in _SIGNS:
+            return f"{_SIGNS[short]}{self._operand(args[0])}"
         kwargs = self._emitted_kwargs(op)
         if method:
             if not hasattr(torch.Tensor, short):  # only an in-place variant exists: `fill_`, `copy_`
@@ -275,18 +270,13 @@ class Writer(Variables):
         return found
 
     def _arguments_text(self, args: tuple[Tree, ...], kwargs: dict[str, Tree]) -> str:
-        parts = [self._text(value) for value in args]
-        for name, value in kwargs.items():
-            parts.append(f"{name}={self._text(value)}")
-        return ", ".join(parts)
+        named = (f"{name}={self._text(value)}" for name, value in kwargs.items())
+        return ", ".join([*map(self._text, args), *named])
 
     def _operand(self, tree: Tree) -> str:
         text = self._text(tree)
-        return (
-            text
-            if re.fullmatch(r"[\w.]+(\[[^\]]*\])?|-?[\d.e-]+", text) and not text.startswith("-")
-            else f"({text})"
-        )
+        simple = re.fullmatch(r"[\w.]+(\[[^\]]*\])?|\d[\d.e-]*", text)
+        return text if simple else f"({text})"
 
     def _index(self, tree: Tree) -> str:
         if isinstance(tree, tuple):

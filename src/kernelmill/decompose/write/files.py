@@ -28,8 +28,9 @@ from kernelmill.decompose.write.tree_json import EmittedPart, Source, operations
 
 class Files:
     def __init__(
-        self, record: Record, root: Part, weights: dict[str, Weight], source: Source, other: Shapes | None
+        self, record: Record, root: Part, weights: dict[str, Weight], source: Source, other: Shapes
     ) -> None:
+        """`other` holds the shapes of all tensors with other inputs, or nothing (see `write.emit`)."""
         self._record, self._root, self._source = record, root, source
         self._weights, self._other = weights, other
         self._nodes: dict[Any, EmittedPart] = {}
@@ -159,10 +160,8 @@ class Files:
         if made.source_classes:
             source = own_classes(self._source.code, made.source_classes)
             if source is None:
-                why = next(
-                    op.module.opaque_reason for op in part.ops if op.module and op.module.opaque_reason
-                )
-                raise ValueError(f"{made.source_classes[0]} is kept whole and needs more than torch; {why}")
+                kind, why = made.source_classes[0], part.opaque_reason
+                raise ValueError(f"{kind} is kept whole and needs more than torch; {why}")
             imports += [line for line in source.imports if line not in imports]
             body = f"{source.text}\n\n{body}"
         return "\n".join(imports) + f"\n\n\n{body}\n\n{inputs}\n\n{init}{run}"
@@ -206,7 +205,7 @@ class Files:
         init: list[str] = []
         weights: dict[str, str] = {}
         sizes = {child: self._written(child).sizes for child in children}
-        names = Names(node.part, sizes, structured, self._record, self._other or {})
+        names = Names(node.part, sizes, structured, self._record, self._other)
         if not structured:
             names.add_sizes(node.made.sizes)
         body = list(names.opening)
@@ -235,16 +234,9 @@ class Files:
             f'"""{self._source.name if whole else node.id} made of its {"kernels" if whole else "children"} alone."""',
             "",
         ]
-        if whole:
-            lines += ["import sys", "from pathlib import Path", ""]
-            lines += [
-                "import torch.nn as nn",
-                "",
-                "sys.path.insert(0, str(Path(__file__).resolve().parents[1]))",
-                "",
-            ]
-        else:
-            lines += ["import torch.nn as nn", ""]
+        lines += ["import sys", "from pathlib import Path", ""] if whole else []
+        lines += ["import torch.nn as nn", ""]
+        lines += ["sys.path.insert(0, str(Path(__file__).resolve().parents[1]))", ""] if whole else []
         lines += [f"from {package}.{kind.id} import Model as {name}" for kind, name in classes.items()]
         lines += ["", "", "class Model(nn.Module):", "    def __init__(self):", "        super().__init__()"]
         lines += [f"        {line}" for line in init]

@@ -11,7 +11,7 @@ from torch import nn
 from kernelmill.decompose.cut.kinds import short_of
 from kernelmill.decompose.cut.part import Part
 from kernelmill.decompose.literals import RESERVED
-from kernelmill.decompose.record.types import Float, Int, Tree, Value
+from kernelmill.decompose.record.types import Value
 
 OF_MODULES = frozenset(["training", *dir(nn.Module)])
 """Names that no layer or weight may have: `self.float` is a method."""
@@ -20,20 +20,6 @@ Shapes = dict[Value, tuple[int, ...]]
 
 def numbered(base: str) -> Iterator[str]:
     return chain([base], (f"{base}_{number}" for number in count(2)))
-
-
-def sized(tree: Tree) -> set[Value]:
-    """Values of which a size is read."""
-    if isinstance(tree, Int | Float):
-        sign, *parts = tree.expression
-        return {parts[0]} if sign == "size" else set().union(*(sized(part) for part in parts))
-    if isinstance(tree, list | tuple):
-        return set().union(*(sized(item) for item in tree))
-    if isinstance(tree, dict):
-        return sized(list(tree.values()))
-    if isinstance(tree, slice):
-        return sized((tree.start, tree.stop, tree.step))
-    return set()
 
 
 def both(value: Value, axis: int, other: Shapes) -> tuple[int, int]:
@@ -47,12 +33,8 @@ def names_of_inputs(part: Part) -> dict[Value, str]:
     authors: dict[Value, str] = {}
     if part.scope is not None:
         authors = {tree: name for name, tree in part.scope.args.items() if isinstance(tree, Value)}
-    else:
-        authors = (
-            {value: value.name for value in part.inputs if value.kind == "input"}
-            if part.level != "kernel"
-            else {}
-        )
+    elif part.level != "kernel":
+        authors = {value: value.name for value in part.inputs if value.kind == "input"}
     attention = next((op for op in part.ops if short_of(op) == "scaled_dot_product_attention"), None)
     if attention is not None:
         authors |= {

@@ -26,19 +26,18 @@ class Names(Variables):
         super().__init__(part, other, {"self", "nn", *keyword.kwlist})
         self._structured, self._output, self._sizes = structured, record.root.output, sizes
         self._given_sizes: dict[tuple[Value, int], str] = {}
+        self._position = {child: at for at, child in enumerate(sizes)}
         self._last = {
-            value: child
+            value: self._position[child]
             for child, asked in sizes.items()
             for value in [*child.inputs, *(value for value, _ in asked)]
         }
-        self._asked_later: dict[Part, set[tuple[int, int]]] = {}
-        """Sizes that later children receive; a variable that has one keeps its name."""
+        self._asked_later: dict[int, set[tuple[int, int]]] = {}
+        """By position, the sizes that later children receive; a variable that has one keeps its name."""
         later: set[tuple[int, int]] = set()
         for child, asked in reversed(sizes.items()):
-            self._asked_later[child] = later
+            self._asked_later[self._position[child]] = later
             later = later | {both(value, axis, other) for value, axis in asked}
-        self._outputs = set(part.outputs)
-        self._order = {child: at for at, child in enumerate(sizes)}
         self.opening: list[str] = []
         if structured:
             self.signature = list(record.root.args)
@@ -88,9 +87,11 @@ class Names(Variables):
         ]
         args = ", ".join([*given, *(self._size(value, axis) for value, axis in self._sizes[child])])
         targets: list[str] = []
+        at = self._position[child]
         for value in child.outputs:
-            if value in self._last or value in self._outputs:
-                ended = [self._names[one] for one in child.inputs if self._ends(one, child)]
+            if value in self._last or value in self._part.outputs:
+                tensors = [one for one in child.inputs if one.shape is not None]
+                ended = [self._names[one] for one in tensors if not self._is_read_after(one, at)]
                 free = [name for name in ended if name not in targets]
                 self._name(value, self._target(value, child, free))
                 targets.append(self._names[value])
@@ -100,9 +101,10 @@ class Names(Variables):
 
     def _target(self, value: Value, child: Part, free: list[str]) -> str:
         """The variable for a result: the author's, else one that is free now."""
+        at = self._position[child]
         if value.variable and self._authors_names:
-            return self._new(value.variable, lambda name: name in free or self._is_over(name, child))
-        return free[0] if free else self._new(child.title, lambda name: self._is_over(name, child))
+            return self._new(value.variable, lambda name: name in free or self._is_over(name, at))
+        return free[0] if free else self._new(child.title, lambda name: self._is_over(name, at))
 
     def closing(self) -> str:
         if self._structured:
@@ -114,28 +116,13 @@ class Names(Variables):
             return self._names[tree]
         return structure(tree, self._tree) or constant(tree)
 
-    def _ends(self, value: Value, child: Part) -> bool:
-        """Whether this child is the last one that reads it."""
-        return (
-            self._last[value] is child
-            and value not in self._outputs
-            and value.shape is not None
-            and not self._is_asked_later(value, child)
-        )
-
-    def _is_over(self, name: str, child: Part) -> bool:
+    def _is_over(self, name: str, at: int) -> bool:
         """Whether nothing reads a variable from this child on. Without reuse, it would keep its memory."""
         value = self._value_of_variable.get(name)
-        return (
-            value is not None
-            and value not in self._outputs
-            and value in self._last
-            and self._order[self._last[value]] < self._order[child]
-            and not self._is_asked_later(value, child)
-        )
+        return value in self._last and self._last[value] < at and not self._is_read_after(value, at)
 
-    def _is_asked_later(self, value: Value, child: Part) -> bool:
+    def _is_size_read_after(self, value: Value, at: int) -> bool:
         """Whether a later child receives a size of it that no other variable has."""
-        asked = self._asked_later[child].intersection(self._sizes_of(value))
+        asked = self._asked_later[at].intersection(self._sizes_of(value))
         others = (one for one in self._value_of_variable.values() if one is not value)
         return bool(asked) and not asked <= {size for one in others for size in self._sizes_of(one)}

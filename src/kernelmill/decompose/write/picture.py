@@ -5,7 +5,6 @@ Each part is one line; its children are below and to the right.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
@@ -45,7 +44,7 @@ def svg(tree: Mapping[str, Any]) -> str:
         ' font-family="ui-monospace, Menlo, Consolas, monospace" font-size="12">',
         f"<title>{_safe(found.metadata.model_name)}</title>",
         f'<rect width="{width:.0f}" height="{height}" fill="#ffffff"/>',
-        *_heading(found, lines),
+        *_heading(found),
         *_branches(lines),
     ]
     for at, (row, (name, facts)) in enumerate(zip(lines, texts, strict=True)):
@@ -112,20 +111,19 @@ def _middle(at: int) -> float:
     return _TOP + at * _LINE + _LINE / 2
 
 
-def _heading(tree: TreeFile, lines: list[Row]) -> Iterator[str]:
-    counts = Counter(node.level for node in tree.nodes.values())
+def _heading(tree: TreeFile) -> Iterator[str]:
     kind = tree.metadata.classification
     yield f'<text x="{_MARGIN}" y="34" font-size="18" font-weight="bold" fill="#1a1a1a">{_safe(tree.metadata.model_name)}</text>'
     if kind is not None:
         yield f'<text x="{_MARGIN}" y="54" fill="#555555">{_safe(f"{kind.level}: {kind.reason}")}</text>'
     x = float(_MARGIN)
     for level in reversed(LEVELS):
-        if not counts[level]:
+        mine = tree.of_level(level)
+        if not mine:
             continue
-        uses = sum(node.instance_count for node in tree.nodes.values() if node.level == level)
-        text = f"{counts[level]} {level}{'s' if counts[level] > 1 else ''}" + (
-            f", {uses} in all" if uses > counts[level] else ""
-        )
+        uses = sum(node.instance_count for node in mine)
+        text = f"{len(mine)} {level}{'s' if len(mine) > 1 else ''}"
+        text += f", {uses} in all" if uses > len(mine) else ""
         yield f'<rect x="{x:.0f}" y="66" width="12" height="12" rx="2" fill="{_FILL[level]}"/>'
         yield f'<text x="{x + 18:.0f}" y="76" fill="#1a1a1a">{text}</text>'
         x += 18 + len(text) * _LETTER + 24

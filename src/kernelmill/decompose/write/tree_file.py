@@ -77,6 +77,9 @@ class TreeFile(Struct):
     metadata: Metadata
     nodes: dict[str, Node]
 
+    def of_level(self, level: Level) -> list[Node]:
+        return [node for node in self.nodes.values() if node.level == level]
+
 
 class Row(NamedTuple):
     """A part at its position in the hierarchy."""

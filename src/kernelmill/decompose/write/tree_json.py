@@ -45,6 +45,8 @@ class Source:
     level: int | None
     alone: str | None
     """The code as a file that needs nothing but torch, if possible."""
+    assumptions: list[str]
+    """Choices made because the user specified nothing."""
 
 
 def tree_json(
@@ -69,7 +71,7 @@ def tree_json(
             "root": root.id,
             "classification": {"level": root.part.level, "reason": root.part.why},
             "capture": {"road": record.mode, "notes": record.notes},
-            "assumptions": [],
+            "assumptions": source.assumptions,
         },
         "nodes": {node.id: _entry(node, of) for node in nodes},
         "data_flow": list(_flow(record, root.part, of)),

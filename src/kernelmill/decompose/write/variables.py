@@ -20,6 +20,8 @@ class Variables:
         self._names: dict[Value, str] = {}
         self._value_of_variable: dict[str, Value] = {}
         """What each variable currently holds."""
+        self._last: dict[Value, int] = {}
+        """The position of the last statement that reads each value. Values that nothing reads are not in it."""
 
     def _name(self, value: Value, name: str) -> str:
         self._names[value], self._value_of_variable[name] = name, value
@@ -31,6 +33,17 @@ class Variables:
         name = next(one for one in names if one not in self._taken or (is_over is not None and is_over(one)))
         self._taken.add(name)
         return name
+
+    def _is_read_after(self, value: Value, at: int) -> bool:
+        """Whether a value, or only a size of it, is read after the statement at this position."""
+        return (
+            value in self._part.outputs
+            or self._last.get(value, -1) > at
+            or self._is_size_read_after(value, at)
+        )
+
+    def _is_size_read_after(self, value: Value, at: int) -> bool:
+        raise NotImplementedError
 
     def _size_now(self, value: Value, axis: int) -> str | None:
         """A size of a value, if a variable holds it now."""

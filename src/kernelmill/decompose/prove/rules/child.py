@@ -23,7 +23,15 @@ import numbers
 import typing
 from collections.abc import Iterator
 
-from kernelmill.decompose.prove.rules.syntax import at_line, dotted, parse, root_name, shown
+from kernelmill.decompose.prove.rules.syntax import (
+    at_line,
+    class_named,
+    dotted,
+    parameters,
+    parse,
+    root_name,
+    shown,
+)
 from kernelmill.problems.similarity.normal_form import normal_form
 
 _ANY = "any object"
@@ -98,7 +106,7 @@ def child_violations(code: str) -> list[str]:
         return [tree]
     reading = _Reading(tree)
     found = [at_line(node, what) for node in ast.walk(tree) for what in reading.wrong(node)]
-    if not any(isinstance(node, ast.ClassDef) and node.name == "Model" for node in tree.body):
+    if class_named(tree, "Model") is None:
         found.append("it has no class Model")
     return found
 
@@ -171,9 +179,7 @@ def _parameters(nodes: list[ast.AST]) -> Iterator[int]:
     elsewhere = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            own = node.args
-            every = [*own.posonlyargs, *own.args, *own.kwonlyargs, own.vararg, own.kwarg]
-            given = {one.arg for one in every if one is not None} - elsewhere
+            given = {one.arg for one in parameters(node)} - elsewhere
             todo: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
             while todo:
                 one = todo.pop()
@@ -235,10 +241,9 @@ def same_class(original: str, child: str, name: str = "Model") -> bool:
     if isinstance(one, str) or isinstance(other, str):
         return False
     classes = [node for node in one.body if isinstance(node, ast.ClassDef)]
-    wanted = next((node for node in classes if node.name == name), classes[-1] if classes else None)
-    if wanted is None:
+    if not classes:
         return False
-    form = _class_form(one, wanted)
+    form = _class_form(one, class_named(one, name) or classes[-1])
     return any(form == _class_form(other, node) for node in other.body if isinstance(node, ast.ClassDef))
 
 
@@ -257,8 +262,8 @@ def computes_nothing(code: str) -> bool:
     tree = parse(code)
     if isinstance(tree, str):
         return False
-    models = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model"]
-    methods = [node for node in models[0].body if isinstance(node, ast.FunctionDef)] if models else []
+    model = class_named(tree, "Model")
+    methods = [node for node in model.body if isinstance(node, ast.FunctionDef)] if model else []
     forward = next((node for node in methods if node.name == "forward"), None)
     return forward is not None and not any(
         isinstance(part, _ACTIVE) for statement in forward.body for part in ast.walk(statement)

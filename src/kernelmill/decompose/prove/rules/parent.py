@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 from collections import Counter
 
-from kernelmill.decompose.prove.rules.syntax import at_line, is_constant, parse, shown
+from kernelmill.decompose.prove.rules.syntax import at_line, is_constant, parameters, parse, shown
 
 PARENT_IMPORTS = {"torch", "torch.nn"}
 COMPOSITION_IMPORTS = PARENT_IMPORTS | {"sys", "json", "importlib", "importlib.util"}
 """`run_tests` of a composition may use these; its `forward` cannot."""
+_PATH_IMPORT = "from pathlib import Path"
 _PATH_LINE = "sys.path.insert(0, str(Path(__file__).resolve().parents[1]))"
 
 
@@ -59,13 +60,14 @@ class Parent:
             if package == self._package and name.isidentifier() and [n.name for n in node.names] == ["Model"]:
                 self.imported[node.names[0].asname or "Model"] = name
                 return
-            if (node.module, [(n.name, n.asname) for n in node.names]) in _froms(self._composition):
+            said = ast.unparse(node)
+            if said == "from torch import nn" or (self._composition and said == _PATH_IMPORT):
                 return
         elif isinstance(node, ast.Import):
             allowed = COMPOSITION_IMPORTS if self._composition else PARENT_IMPORTS
             if all(n.name in allowed and n.asname in (None, "nn") for n in node.names):
                 return
-        elif self._composition and (_is_path_line(node) or _is_tests(node)):
+        elif self._composition and (ast.unparse(node) == _PATH_LINE or _is_tests(node)):
             return
         self._refuse(node, f"a parent may not have this: {shown(node)}")
 
@@ -96,8 +98,7 @@ class Parent:
         for default in [*arguments.defaults, *(d for d in arguments.kw_defaults if d is not None)]:
             if not _is_literal(default):
                 self._refuse(default, f"a default that is no literal: {shown(default)}")
-        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        every += [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
+        every = parameters(method)
         for note in [*(a.annotation for a in every), method.returns]:
             for part in ast.walk(note) if note is not None else ():
                 if isinstance(part, ast.Call | ast.Lambda | ast.NamedExpr | ast.comprehension | ast.Await):
@@ -122,9 +123,7 @@ class Parent:
             self._refuse(node, f"not a child made from literals: {shown(node)}")
 
     def _forward(self, method: ast.FunctionDef) -> None:
-        arguments = method.args
-        names = {a.arg for a in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs][1:]}
-        names |= {a.arg for a in (arguments.vararg, arguments.kwarg) if a is not None}
+        names = {one.arg for one in parameters(method)[1:]}
         body = _without_docstring(method.body)
         for node in body:
             match node:
@@ -154,49 +153,37 @@ class Parent:
         return set()
 
     def _value(self, node: ast.expr, names: set[str]) -> None:
+        """Check an expression of `forward`, then the expressions inside it."""
+        inside: list[ast.expr] = []
         match node:
             case ast.Name(id=name) if name in names:
-                return
+                pass
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                for part in parts:
-                    self._value(part, names)
-                return
+                inside = parts
             case ast.Starred(value=inner):
-                self._value(inner, names)
-                return
+                inside = [inner]
             case ast.Dict(keys=keys, values=values):
-                for key, value in zip(keys, values, strict=True):
+                for key in keys:
                     if key is not None and not _is_literal(key):
                         self._refuse(key, f"a key that is no literal: {shown(key)}")
-                    self._value(value, names)
-                return
+                inside = values
             case ast.Subscript(
                 value=ast.Attribute(value=ast.Name(id=name), attr="shape"), slice=ast.Constant(value=int())
             ) if name in names:
-                return
+                pass
             case ast.Subscript(value=inner, slice=index) if _is_index(index):
-                self._value(inner, names)
-                return
+                inside = [inner]
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id="self"), attr=name), args=args, keywords=keywords
             ):
                 self.calls[name] += 1
                 if name not in self.built:
                     self._refuse(node, f"self.{name} is not a child")
-                for value in [*args, *(k.value for k in keywords)]:
-                    self._value(value, names)
-                return
-        if not _is_literal(node):
-            self._refuse(node, f"the parent computes: {shown(node)}")
-
-
-def _froms(composition: bool) -> list[tuple[str, list[tuple[str, str | None]]]]:
-    torch: list[tuple[str, list[tuple[str, str | None]]]] = [("torch", [("nn", None)])]
-    return [*torch, ("pathlib", [("Path", None)])] if composition else torch
-
-
-def _is_path_line(node: ast.stmt) -> bool:
-    return ast.unparse(node) == _PATH_LINE
+                inside = [*args, *(k.value for k in keywords)]
+            case _ if not _is_literal(node):
+                self._refuse(node, f"the parent computes: {shown(node)}")
+        for one in inside:
+            self._value(one, names)
 
 
 def _is_tests(node: ast.stmt) -> bool:

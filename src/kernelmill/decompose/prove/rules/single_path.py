@@ -287,12 +287,8 @@ class _Reading:
                 return
             case ast.Attribute(attr=name) if hasattr(torch.Tensor, name):
                 fine = is_plain(name) or _is_weight(func)
-            case ast.Attribute():
-                fine = root_name(func) == "self"
-            case ast.Subscript():
-                fine = root_name(func) == "self"
             case _:
-                fine = False
+                fine = isinstance(func, ast.Attribute | ast.Subscript) and root_name(func) == "self"
         if not fine:
             yield node, f"it calls what gives no tensor: {shown(func)}"
 
@@ -335,13 +331,8 @@ class _Reading:
                 return name in _PYTHON
             case ast.Subscript(value=value):
                 return self._is_number(value, numbers)
-            case ast.UnaryOp(operand=one):
-                return self._is_number(one, numbers)
-            case ast.BinOp(left=left, right=right):
-                return self._is_number(left, numbers) and self._is_number(right, numbers)
-            case ast.Compare(left=left, comparators=rest):
-                return all(self._is_number(one, numbers) for one in (left, *rest))
-            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            case ast.UnaryOp() | ast.BinOp() | ast.Compare() | ast.Tuple() | ast.List():
+                parts = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
                 return all(self._is_number(part, numbers) for part in parts)
         return False
 

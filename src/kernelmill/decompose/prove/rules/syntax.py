@@ -33,6 +33,19 @@ def shown(node: ast.AST) -> str:
     return " ".join(ast.unparse(node).split())[:120]
 
 
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
+    """All parameters of a function, `*args` and `**kwargs` last."""
+    own = function.args
+    every = [*own.posonlyargs, *own.args, *own.kwonlyargs, own.vararg, own.kwarg]
+    return [one for one in every if one is not None]
+
+
+def class_named(tree: ast.Module, name: str) -> ast.ClassDef | None:
+    """A class at the top of a file."""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return next((node for node in classes if node.name == name), None)
+
+
 def root_name(node: ast.expr) -> str:
     """The variable that attributes and items are taken of: `self` for `self.layers[0].weight`; or empty."""
     while isinstance(node, ast.Attribute | ast.Subscript):
