@@ -98,7 +98,6 @@ def _may_pass(facts: ModuleFacts) -> bool:
 class Analysis(Generic[Item]):
     """Answers from facts alone. Needs no model, and cannot tell what the code does not show."""
 
-    name = "static"
     free = True
 
     def __init__(
