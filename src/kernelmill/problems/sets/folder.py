@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from kernelmill import __version__
 from kernelmill.base.problem_layout import maker_of
 from kernelmill.base.whole_file import encoded, write_whole
 from kernelmill.errors import OutputError, SourceError
@@ -118,12 +117,6 @@ def write_set(folder: Path, record: SetRecord, codes: dict[str, str], before: li
     write_whole(folder / "README.md", readme(record).encode())
     write_whole(folder / SET_RECORD, encoded(record))
     (folder / JOURNAL).unlink(missing_ok=True)
-
-
-def new_record(
-    name: str, benchmark: bool, source: dict[str, Any], problems: list[Checked], rejected: list[Rejected]
-) -> SetRecord:
-    return SetRecord(name, benchmark, source, __version__, problems, rejected)
 
 
 def readme(record: SetRecord) -> str:

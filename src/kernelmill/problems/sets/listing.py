@@ -13,8 +13,9 @@ from kernelmill.base.bar_chart import terminal_bars
 from kernelmill.base.terminal import count, plain
 from kernelmill.base.whole_file import encoded
 from kernelmill.errors import ConfigError
+from kernelmill.problems.facts import TensorFact
 from kernelmill.problems.sets.folder import by_level, code_of, counts, read_set
-from kernelmill.problems.sets.problem import Checked, Tensor
+from kernelmill.problems.sets.problem import Checked
 
 
 def list_set(folder: Path, levels: list[int] | None, as_json: bool) -> list[str]:
@@ -133,5 +134,5 @@ def _sizes(one: Checked) -> str:
     )
 
 
-def _tensor(tensor: Tensor) -> str:
+def _tensor(tensor: TensorFact) -> str:
     return f"{tensor.name} {tuple(tensor.shape)} {tensor.dtype}"
