@@ -12,7 +12,7 @@ from kernelmill.base.rows import Drop, Row
 from kernelmill.llm.client import Endpoint
 from kernelmill.llm.engine import BadAnswer, Messages, Model
 from kernelmill.llm.journal import Journal
-from kernelmill.settings.base import LLMSettings
+from kernelmill.settings.base import LLMSettings, RowSettings
 from kernelmill.stages.answering import Batch, Plan
 from kernelmill.stages.progress import Progress
 from kernelmill.store import Output, open_source
@@ -75,10 +75,9 @@ class Run:
         with self.output, Journal(self.folder / "journal.sqlite") as journal:
             async with endpoint:
                 model = Model(endpoint, Ask(), journal, "test", self.stats, control)
-                batch = Batch(
-                    open_source(str(self.source_path)), Numbers(), model, self.stats, control,
-                    reject_bad_rows=False, test_mode=False,
-                )  # fmt: skip
+                rows = RowSettings(source=str(self.source_path), output=self.output.path)
+                source = open_source(rows.source)
+                batch = Batch(source, Numbers(), model, self.stats, control, rows)
                 with control.signals():
                     plan = await batch.plan()
                     await batch.answer(plan, Progress(self.stats, "test", priced=True))

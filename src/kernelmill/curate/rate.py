@@ -171,10 +171,7 @@ async def compare(settings: RateSettings) -> None:
         failed = 0
         with context.control.signals():
             for name, rater in raters.items():
-                batch = Batch(
-                    source, stage, rater, context.stats, context.control,
-                    reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
-                )  # fmt: skip
+                batch = Batch(source, stage, rater, context.stats, context.control, settings)
                 plan = await batch.plan()
                 context.stats.done = context.stats.failed = 0
                 await answer_all(batch, plan, settings, f"rate ({name})", priced=name == "llm")

@@ -150,9 +150,8 @@ async def run_answering_stage(
         context = await stack.enter_async_context(session)
         stage_setup = setup(context)
         batch = Batch(
-            source, stage_setup.stage, stage_setup.answerer, context.stats, context.control,
-            reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
-        )  # fmt: skip
+            source, stage_setup.stage, stage_setup.answerer, context.stats, context.control, settings
+        )
         with context.control.signals():
             plan = await batch.plan()
             if settings.dry_run:
