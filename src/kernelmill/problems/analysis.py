@@ -7,7 +7,6 @@ the code. What a stage derives from them is fast and computed anew each time.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
@@ -136,7 +135,3 @@ class Analysis(Generic[Item]):
 
     def check_breaker(self) -> None:
         """Do nothing: no server is called."""
-
-
-def torch_is_installed() -> bool:
-    return importlib.util.find_spec("torch") is not None

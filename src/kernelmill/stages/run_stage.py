@@ -20,8 +20,8 @@ from kernelmill.llm.engine import Asking, Messages, Model
 from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.llm.prompts import Prompt
 from kernelmill.llm.structured import Structured
-from kernelmill.problems.analysis import FactStore, torch_is_installed
-from kernelmill.problems.facts import TRACE_WORKER
+from kernelmill.problems.analysis import FactStore
+from kernelmill.problems.facts import TRACE_WORKER, torch_is_installed
 from kernelmill.sandbox import Sandbox
 from kernelmill.settings.base import Price, StageSettings
 from kernelmill.settings.config import public, secret

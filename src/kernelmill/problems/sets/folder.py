@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,14 @@ def by_level(record: SetRecord) -> dict[int, list[Checked]]:
     for one in record.problems:
         found.setdefault(one.level, []).append(one)
     return found
+
+
+def level_lines(found: Mapping[Any, Iterable[int]]) -> list[str]:
+    """A table of `counts` by level, for people."""
+    lines = ["level  problems  full size  small  admitted"]
+    for level, mine in found.items():
+        lines.append(f"{level:>5}  {{:>8}}  {{:>9}}  {{:>5}}  {{:>8}}".format(*mine))
+    return lines
 
 
 def counts(problems: list[Checked]) -> tuple[int, int, int, int]:

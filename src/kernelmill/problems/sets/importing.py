@@ -21,6 +21,7 @@ from kernelmill.problems.sets.folder import (
     by_level,
     counts,
     known_set,
+    level_lines,
     note_check,
     noted_checks,
     write_set,
@@ -63,10 +64,8 @@ def import_problems(
     codes = {one.file: one.code for one in problems}
     write_set(folder, record, {one.file: codes[one.file] for one in checked}, earlier)
     print("problems import")
-    print("level  problems  full size  small  admitted")
-    for number, mine in by_level(record).items():
-        print(f"{number:>5}  {{:>8}}  {{:>9}}  {{:>5}}  {{:>8}}".format(*counts(mine)))
-    print("  all  {:>8}  {:>9}  {:>5}  {:>8}".format(*counts(checked)))
+    levels = {level: counts(mine) for level, mine in by_level(record).items()}
+    print("\n".join(level_lines({**levels, "all": counts(checked)})))
     if random := sum(one.random_weights for one in checked):
         print(f"{random} with models of the Hub: built from their sizes, with random weights")
     for one in record.rejected[:_SHOWN]:
