@@ -30,10 +30,10 @@ from kernelmill.settings.fields import RateSettings
 from kernelmill.stages.answering import Answerer, Batch
 from kernelmill.stages.run_stage import (
     Context,
-    Session,
     StageSetup,
     answer_all,
-    journal_path,
+    open_endpoint,
+    opened,
     run_answering_stage,
     unanswered_error,
 )
@@ -162,7 +162,7 @@ async def compare(settings: RateSettings) -> None:
     source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
     table: Counter[tuple[str, str]] = Counter()
     unrated = 0
-    async with Session("rate", settings, journal_path("rate", settings), model=True, facts=True) as context:
+    async with opened("rate", settings, open_endpoint(settings), facts=True) as context:
         questions = RatingQuestions(settings)
         raters: dict[str, Answerer[Task]] = {
             "llm": context.model(questions, questions.structured),

@@ -117,7 +117,6 @@ class Model(Generic[Item]):
     ) -> None:
         self.endpoint = endpoint
         self.settings = endpoint.settings
-        self.name = endpoint.model
         self.concurrency = self.settings.concurrency
         self._asking = asking
         # Not a null: a request without it keeps its bytes, whose hash is the key of answers already paid for.
