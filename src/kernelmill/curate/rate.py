@@ -20,7 +20,7 @@ from kernelmill.curate.static_rater import rate_facts
 from kernelmill.curate.thoughts import strip_thoughts
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.flow import StageResult
-from kernelmill.llm.engine import Done, Messages
+from kernelmill.llm.engine import Asking, Done, Messages
 from kernelmill.llm.prompts import Prompt
 from kernelmill.llm.structured import Structured
 from kernelmill.problems.analysis import Analysis
@@ -79,7 +79,7 @@ class Rate:
         return with_columns(row.raw, columns)
 
 
-class RatingQuestions:
+class RatingQuestions(Asking[Task]):
     """Builds the rating questions for a model and reads its answers."""
 
     def __init__(self, settings: RateSettings) -> None:
@@ -92,20 +92,11 @@ class RatingQuestions:
         question = self._prompt.render(**item._asdict())
         return [{"role": "user", "content": self.structured.ask(question) if self.structured else question}]
 
-    async def prepare(self, item: Task) -> None:
-        """Nothing to prepare: a rating needs only the answer."""
-
-    def fault(self, item: Task) -> str | None:
-        return None
-
     async def parse(self, item: Task, text: str) -> dict[str, Any]:
         if self.structured:
             rating = self.structured.read(strip_thoughts(text))
             return _columns(rating.difficulty, rating.text(), f"llm:{self._model}")
         return _columns(read_difficulty(text), text, f"llm:{self._model}")
-
-    def again(self, messages: Messages, text: str, reason: str) -> Messages:
-        return messages
 
 
 def _columns(difficulty: str, evaluation: str, rater: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from kernelmill.curate.specs.specification import Specification
 from kernelmill.curate.specs.writer import write_spec
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.flow import StageResult
-from kernelmill.llm.engine import BadAnswer, Messages
+from kernelmill.llm.engine import Asking, BadAnswer, Messages
 from kernelmill.llm.prompts import Prompt
 from kernelmill.llm.structured import Structured
 from kernelmill.problems.analysis import Analysis, FactStore
@@ -58,7 +58,7 @@ class Specs:
         )
 
 
-class SpecQuestions:
+class SpecQuestions(Asking[Module]):
     """Builds the questions for a model and checks its specifications."""
 
     def __init__(self, settings: SpecsSettings, facts: FactStore) -> None:
