@@ -131,8 +131,10 @@ def _prompts(prompts: Mapping[str, str]) -> Markdown:
     return listed(shown) if shown else text("not recorded")
 
 
-def counts_table(head: str, counter: Counter[str], rows: int, order: Sequence[str] = ()) -> Markdown:
-    """Number of rows per value: the values in `order` first, then the others by frequency."""
+def counts_table(head: str, counter: Counter[str], rows: int, order: Sequence[str] = ()) -> Markdown | None:
+    """Number of rows per value: the values in `order` first, then the others by frequency; None for no value."""
+    if not counter:
+        return None
     values = [(value, counter[value]) for value in order if value in counter]
     rest = [(value, n) for value, n in counter.items() if value not in order and value != OTHERS]
     values += sorted(rest, key=lambda pair: (-pair[1], pair[0]))
@@ -143,12 +145,10 @@ def counts_table(head: str, counter: Counter[str], rows: int, order: Sequence[st
     return table((head, "rows", "share"), lines)
 
 
-def bars_table(head: str, bars: Sequence[tuple[str, int]]) -> Markdown:
+def bars_table(head: str, bars: Sequence[tuple[str, int]]) -> Markdown | None:
     total = sum(number for _, number in bars)
-    return table(
-        (head, "rows", "share"),
-        [(Markdown(label), number, _share(number, total)) for label, number in bars],
-    )
+    lines = [(Markdown(label), number, _share(number, total)) for label, number in bars]
+    return table((head, "rows", "share"), lines) if lines else None
 
 
 def buckets(values: Sequence[float], edges: Sequence[float]) -> list[tuple[str, int]]:
