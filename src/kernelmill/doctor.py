@@ -17,6 +17,7 @@ from rich.text import Text
 
 from kernelmill import __version__
 from kernelmill.base.missing import install
+from kernelmill.base.whole_file import encoded
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate.interpreter_gaps import UNSUPPORTED
 from kernelmill.sandbox import what_is_missing
@@ -57,13 +58,7 @@ class DoctorSettings(ToolSettings):
 def main(options: DoctorSettings) -> int:
     found = list(findings())
     if options.json:
-        import msgspec
-
-        print(
-            msgspec.json.format(
-                msgspec.json.encode([finding._asdict() for finding in found]), indent=2
-            ).decode()
-        )
+        print(encoded([finding._asdict() for finding in found]).decode(), end="")
         return 0
     table = Table(title=f"kernelmill {__version__}, Python {platform.python_version()}", title_justify="left")
     for name in ("", "here", "what it is", "what to do"):

@@ -10,21 +10,18 @@ from typing import Any
 from kernelmill.base.control import Control, Stats
 from kernelmill.base.rows import Drop, Row
 from kernelmill.llm.client import Endpoint
-from kernelmill.llm.engine import BadAnswer, Messages, Model
+from kernelmill.llm.engine import Asking, BadAnswer, Messages, Model
 from kernelmill.llm.journal import Journal
-from kernelmill.settings.base import LLMSettings
+from kernelmill.settings.base import LLMSettings, RowSettings
 from kernelmill.stages.answering import Batch, Plan
 from kernelmill.stages.progress import Progress
 from kernelmill.store import Output, open_source
 from kernelmill.testing.fake_endpoint import difficulty_for
 
 
-class Ask:
+class Ask(Asking[int]):
     def messages(self, item: int) -> Messages:
         return [{"role": "user", "content": f"question {item}"}]
-
-    async def prepare(self, item: int) -> None:
-        pass
 
     def fault(self, item: int) -> str | None:
         return "cannot be asked" if item < 0 else None
@@ -33,9 +30,6 @@ class Ask:
         if "<difficulty>" not in text:
             raise BadAnswer("no tag")
         return {"said": text.split("<difficulty>")[1].split("<")[0]}
-
-    def again(self, messages: Messages, text: str, reason: str) -> Messages:
-        return messages
 
 
 class Numbers:
@@ -75,10 +69,9 @@ class Run:
         with self.output, Journal(self.folder / "journal.sqlite") as journal:
             async with endpoint:
                 model = Model(endpoint, Ask(), journal, "test", self.stats, control)
-                batch = Batch(
-                    open_source(str(self.source_path)), Numbers(), model, self.stats, control,
-                    reject_bad_rows=False, test_mode=False,
-                )  # fmt: skip
+                rows = RowSettings(source=str(self.source_path), output=self.output.path)
+                source = open_source(rows.source)
+                batch = Batch(source, Numbers(), model, self.stats, control, rows)
                 with control.signals():
                     plan = await batch.plan()
                     await batch.answer(plan, Progress(self.stats, "test", priced=True))

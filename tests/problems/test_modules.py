@@ -28,7 +28,7 @@ def grouped(codes: list[str], similarity: float) -> set[frozenset[int]]:
         groups: dict[int, set[int]] = {}
         for row, text in enumerate(texts):
             groups.setdefault(near.root(modules.module_of(text)), set()).add(row)
-        assert len(groups) == near.count()
+        assert len(groups) == len({near.root(module) for module in range(len(modules.keys))})
     return {frozenset(rows) for rows in groups.values()}
 
 

@@ -324,8 +324,9 @@ def test_the_same_facts_give_the_same_bytes_in_another_process(tmp_path: Path) -
     assert len(hashes) == 1
 
 
+@pytest.mark.parametrize("how", ["groups", "source", "rows"])
 @pytest.mark.parametrize("evil", HOSTILE)
-def test_no_value_breaks_the_metadata_or_the_document(evil: str) -> None:
+def test_no_value_breaks_the_metadata_or_the_document(evil: str, how: str) -> None:
     def facts(word: str) -> CardFacts:
         counts = counts_of(
             *(rated(n) for n in range(3)),
@@ -356,7 +357,8 @@ def test_no_value_breaks_the_metadata_or_the_document(evil: str) -> None:
         other = {"stage": word, "rows": {"in": word}, "config": {word: word}}
         return some_facts(
             name=word, repo=word, license=word, version=word, counts=counts, lineage=(rate, unique, clean, other),
-            columns=(ColumnFacts(word, word),), lengths=lengths_report(5, name=word, revision=word), split_policy={word: word}, leakage={word: word, "near": [{word: word}]},
+            columns=(ColumnFacts(word, word),), lengths=lengths_report(5, name=word, revision=word), split_policy={"split": how, "of": word, "seed": word, "similarity": word, "validation_share": word, "groups_from": [word]},
+            leakage={"groups_on_both_sides": word, "close": word, "nearest": [{"validation": word, "train": word, "alike": word}]},
         )  # fmt: skip
 
     text, plain = readme(facts(evil)), readme(facts("word"))

@@ -9,7 +9,6 @@ import io
 import json
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -520,25 +519,6 @@ def test_put_wants_a_kind_and_an_org(hub: FakeHub) -> None:
     for kind, repo_id in (("datasets", REPO), ("dataset", "name"), ("dataset", "../name/x")):
         with pytest.raises(ValueError, match="org/name"):
             hub.put(kind, repo_id, {})
-
-
-def test_the_command_serves_a_folder_until_it_is_told_to_stop(tmp_path: Path) -> None:
-    inside = tmp_path / "repos" / "datasets" / "org" / "name" / "data" / "noise.bin"
-    inside.parent.mkdir(parents=True)
-    inside.write_bytes(NOISE)
-    command = [sys.executable, "-m", "kernelmill.testing.fake_hub", "--port", "0", "--folder"]
-    with subprocess.Popen([*command, tmp_path / "repos"], stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        address = server.stdout.readline().strip()
-        path = HfApi(endpoint=address, token=False).hf_hub_download(
-            REPO, "data/noise.bin", repo_type="dataset", cache_dir=tmp_path / "cache"
-        )
-        assert Path(path).read_bytes() == NOISE
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(240) == 0
-    refused = subprocess.run([*command, tmp_path / "cache"], capture_output=True, text=True, timeout=240)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith(f"error: {tmp_path}/cache: no repos found")
 
 
 # The datasets library.

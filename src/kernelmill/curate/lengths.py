@@ -23,7 +23,7 @@ from kernelmill.base.bar_chart import svg_bars
 from kernelmill.base.parallel import mapped
 from kernelmill.base.rows import TEST_ROWS, Named, Row, row_chunks
 from kernelmill.base.terminal import say
-from kernelmill.base.whole_file import write_whole
+from kernelmill.base.whole_file import encoded, write_whole
 from kernelmill.curate.length_report import LengthReport, LongRow, Tally, printed, report_of
 from kernelmill.errors import BadRow, ConfigError, NotOnHub, OutputError, SourceError
 from kernelmill.flow import StageResult
@@ -65,7 +65,7 @@ def lengths(settings: LengthsSettings) -> StageResult:
     for line in printed(report, time.monotonic() - started):
         print(line)
     if json_path is not None:
-        _write(json_path, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+        _write(json_path, encoded(report))
     if plot is not None:
         title = f"Rows by tokens, {report.tokenizer['name']}, reasoning {report.reasoning_in_words}"
         bars = [(bucket.label, bucket.rows) for bucket in report.buckets]

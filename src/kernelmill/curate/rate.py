@@ -20,7 +20,7 @@ from kernelmill.curate.static_rater import rate_facts
 from kernelmill.curate.thoughts import strip_thoughts
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.flow import StageResult
-from kernelmill.llm.engine import Done, Messages
+from kernelmill.llm.engine import Asking, Done, Messages
 from kernelmill.llm.prompts import Prompt
 from kernelmill.llm.structured import Structured
 from kernelmill.problems.analysis import Analysis
@@ -30,10 +30,10 @@ from kernelmill.settings.fields import RateSettings
 from kernelmill.stages.answering import Answerer, Batch
 from kernelmill.stages.run_stage import (
     Context,
-    Session,
     StageSetup,
     answer_all,
-    journal_path,
+    open_endpoint,
+    opened,
     run_answering_stage,
     unanswered_error,
 )
@@ -79,7 +79,7 @@ class Rate:
         return with_columns(row.raw, columns)
 
 
-class RatingQuestions:
+class RatingQuestions(Asking[Task]):
     """Builds the rating questions for a model and reads its answers."""
 
     def __init__(self, settings: RateSettings) -> None:
@@ -92,20 +92,11 @@ class RatingQuestions:
         question = self._prompt.render(**item._asdict())
         return [{"role": "user", "content": self.structured.ask(question) if self.structured else question}]
 
-    async def prepare(self, item: Task) -> None:
-        """Nothing to prepare: a rating needs only the answer."""
-
-    def fault(self, item: Task) -> str | None:
-        return None
-
     async def parse(self, item: Task, text: str) -> dict[str, Any]:
         if self.structured:
             rating = self.structured.read(strip_thoughts(text))
             return _columns(rating.difficulty, rating.text(), f"llm:{self._model}")
         return _columns(read_difficulty(text), text, f"llm:{self._model}")
-
-    def again(self, messages: Messages, text: str, reason: str) -> Messages:
-        return messages
 
 
 def _columns(difficulty: str, evaluation: str, rater: str) -> dict[str, Any]:
@@ -162,7 +153,7 @@ async def compare(settings: RateSettings) -> None:
     source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
     table: Counter[tuple[str, str]] = Counter()
     unrated = 0
-    async with Session("rate", settings, journal_path("rate", settings), model=True, facts=True) as context:
+    async with opened("rate", settings, open_endpoint(settings), facts=True) as context:
         questions = RatingQuestions(settings)
         raters: dict[str, Answerer[Task]] = {
             "llm": context.model(questions, questions.structured),
@@ -171,10 +162,7 @@ async def compare(settings: RateSettings) -> None:
         failed = 0
         with context.control.signals():
             for name, rater in raters.items():
-                batch = Batch(
-                    source, stage, rater, context.stats, context.control,
-                    reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
-                )  # fmt: skip
+                batch = Batch(source, stage, rater, context.stats, context.control, settings)
                 plan = await batch.plan()
                 context.stats.done = context.stats.failed = 0
                 await answer_all(batch, plan, settings, f"rate ({name})", priced=name == "llm")

@@ -76,17 +76,20 @@ class TooLong(CallFailed):
 
 
 class Asking(Protocol[I_contra]):
-    """The interface through which a stage describes its questions to the engine."""
+    """The interface through which a stage describes its questions to the engine.
+
+    A stage inherits what it does not need: nothing to collect, no fault, the same messages again.
+    """
 
     def messages(self, item: I_contra) -> Messages: ...
 
     async def prepare(self, item: I_contra) -> None:
         """Collect what `fault` and `parse` need, before any call is paid for."""
-        ...
+        return
 
     def fault(self, item: I_contra) -> str | None:
         """Why asking about this item is pointless; None where no reason is known."""
-        ...
+        return None
 
     async def parse(self, item: I_contra, text: str) -> dict[str, Any]:
         """Parse an answer into columns. Raises `BadAnswer`."""
@@ -94,7 +97,7 @@ class Asking(Protocol[I_contra]):
 
     def again(self, messages: Messages, text: str, reason: str) -> Messages:
         """The messages to send after an unusable answer: the same ones, or with a note on what was wrong."""
-        ...
+        return messages
 
 
 class Model(Generic[Item]):
@@ -117,7 +120,6 @@ class Model(Generic[Item]):
     ) -> None:
         self.endpoint = endpoint
         self.settings = endpoint.settings
-        self.name = endpoint.model
         self.concurrency = self.settings.concurrency
         self._asking = asking
         # Not a null: a request without it keeps its bytes, whose hash is the key of answers already paid for.

@@ -7,7 +7,6 @@ the code. What a stage derives from them is fast and computed anew each time.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
@@ -98,7 +97,6 @@ def _may_pass(facts: ModuleFacts) -> bool:
 class Analysis(Generic[Item]):
     """Answers from facts alone. Needs no model, and cannot tell what the code does not show."""
 
-    name = "static"
     free = True
 
     def __init__(
@@ -137,7 +135,3 @@ class Analysis(Generic[Item]):
 
     def check_breaker(self) -> None:
         """Do nothing: no server is called."""
-
-
-def torch_is_installed() -> bool:
-    return importlib.util.find_spec("torch") is not None

@@ -53,6 +53,15 @@ def in_text_order(*roots: ast.AST) -> Iterator[ast.AST]:
         stack.extend(reversed(list(ast.iter_child_nodes(node))))
 
 
+def is_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def is_super(node: ast.AST) -> bool:
+    """Whether the node is `super()` or `super(Net, self)`."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
 class Definitions:
     """The classes, functions and imported names of a file, and its statements as `lines`."""
 

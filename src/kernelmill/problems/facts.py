@@ -94,6 +94,10 @@ class ModuleFacts(msgspec.Struct, frozen=True):
     trace_error: str | None
 
 
+def torch_is_installed() -> bool:
+    return importlib.util.find_spec("torch") is not None
+
+
 async def module_facts(code: str, entry_point: str | None, sandbox: Sandbox | None) -> ModuleFacts:
     """Find everything that can be known about a module.
 
@@ -103,7 +107,7 @@ async def module_facts(code: str, entry_point: str | None, sandbox: Sandbox | No
     source = read_source(code, entry_point)
     if sandbox is None:
         return ModuleFacts(source, None, "not traced: no isolated process was given")
-    if importlib.util.find_spec("torch") is None:
+    if not torch_is_installed():
         return ModuleFacts(source, None, "not traced: torch is not installed (the extra `eval` has it)")
     reply = await sandbox.run({"code": code, "entry_point": source.entry_point})
     if reply["kind"] != "ok":

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kernelmill.problems.definitions import Definitions, Function, Param, in_text_order, params_of, text_of
+from kernelmill.problems.definitions import (
+    Definitions,
+    Function,
+    Param,
+    in_text_order,
+    is_self,
+    is_super,
+    params_of,
+    text_of,
+)
 
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
@@ -91,9 +100,9 @@ class Reached:
             return True
         if owner is None:
             return False
-        if _is_self(node.value):
+        if is_self(node.value):
             return self._add_method(phase, owner, node.attr, owner)
-        if _is_super(node.value):
+        if is_super(node.value):
             return any(
                 self._add_method(phase, base.id, node.attr, owner)
                 for base in defined.classes[owner].bases
@@ -112,7 +121,7 @@ class Reached:
         for node in in_text_order(*function.body):
             if isinstance(node, ast.Assign | ast.AnnAssign):
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-                if isinstance(target, ast.Attribute) and _is_self(target.value) and node.value is not None:
+                if isinstance(target, ast.Attribute) and is_self(target.value) and node.value is not None:
                     attributes[id(node.value)] = target.attr
             elif isinstance(node, ast.Call):
                 full = self._definitions.resolve(node.func) or ""
@@ -163,19 +172,11 @@ class Reached:
         """Whether a call is to a layer (in `layers`) or to code walked anyway, not to a tensor method."""
         holder = func.value
         is_class = isinstance(holder, ast.Name) and holder.id in self._definitions.classes
-        return func.attr in _NO_OPERATIONS or is_class or _is_self(holder) or _is_super(holder)
+        return func.attr in _NO_OPERATIONS or is_class or is_self(holder) or is_super(holder)
 
     def _count(self, operation: str | None) -> None:
         if operation is not None:
             self.operations[operation] = self.operations.get(operation, 0) + 1
-
-
-def _is_self(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
-
-
-def _is_super(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
 def _is_setting(param: Param) -> bool:

@@ -21,6 +21,7 @@ import msgspec
 from kernelmill import __version__
 from kernelmill.base.no_gc import no_collector
 from kernelmill.base.rows import Row
+from kernelmill.base.whole_file import encoded
 from kernelmill.curate.length_report import LengthReport
 from kernelmill.errors import SourceError
 from kernelmill.publish.batches import QuickReader, chunks, exact_batch
@@ -255,22 +256,27 @@ def _lengths(source: Source) -> LengthReport | None:
 
 
 def _manifest(facts: CardFacts, files: dict[str, WrittenFile]) -> bytes:
-    manifest = {
-        "made_by": "kernelmill",
-        "versions": {"kernelmill": __version__, "pyarrow": version("pyarrow")},
-        "rows": {split.name: split.rows for split in facts.splits},
-        "columns": {column.name: column.type for column in facts.columns},
-        "files": {
-            name: {"bytes": file.size, "sha256": file.sha256, **({"rows": file.rows} if file.rows else {})}
-            for name, file in sorted(files.items())
-        },
-        "split": facts.split_policy,
-        "leakage": facts.leakage,
-        "source": facts.source,
-        "lineage": facts.lineage,
-        "config": facts.config,
-    }
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+    return encoded(
+        {
+            "made_by": "kernelmill",
+            "versions": {"kernelmill": __version__, "pyarrow": version("pyarrow")},
+            "rows": {split.name: split.rows for split in facts.splits},
+            "columns": {column.name: column.type for column in facts.columns},
+            "files": {
+                name: {
+                    "bytes": file.size,
+                    "sha256": file.sha256,
+                    **({"rows": file.rows} if file.rows else {}),
+                }
+                for name, file in sorted(files.items())
+            },
+            "split": facts.split_policy,
+            "leakage": facts.leakage,
+            "source": facts.source,
+            "lineage": facts.lineage,
+            "config": facts.config,
+        }
+    )
 
 
 def _save(folder: Path, name: str, content: bytes) -> WrittenFile:

@@ -12,7 +12,6 @@ import hashlib
 import io
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 GROUP_ROWS, GROUP_BYTES = 50_000, 16 << 20
@@ -77,9 +76,7 @@ class SplitWriter:
     def __enter__(self) -> SplitWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._close()
         for shard in self._shards:

@@ -30,7 +30,6 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from kernelmill.base.answers import NoAnswer, code_of
@@ -138,9 +137,7 @@ class AsyncRewardClient:
     async def __aenter__(self) -> AsyncRewardClient:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -264,9 +261,7 @@ class RewardClient:
     def __enter__(self) -> RewardClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ def _flat(content: str | Sequence[Mapping[str, Any]] | None) -> str:
     return "".join(part.get("text", "") for part in content)
 
 
-def mean(rewards: Sequence[float | None]) -> float | None:
-    """Return the mean of the known rewards."""
+def mean(rewards: Sequence[float | None]) -> float:
+    """Return the mean of the known rewards; 0 if none is known."""
     known = [reward for reward in rewards if reward is not None]
-    return sum(known) / len(known) if known else None
+    return sum(known) / len(known) if known else 0.0

@@ -42,10 +42,7 @@ async def reward(args: Any, sample: Any, **more: Any) -> Any:
     if isinstance(sample, list):
         found = await asyncio.gather(*(_grade(args, one) for one in sample))
         neutral = mean([one.reward for one in found])
-        return [
-            _mark(one, result, 0.0 if neutral is None else neutral)
-            for one, result in zip(sample, found, strict=True)
-        ]
+        return [_mark(one, result, neutral) for one, result in zip(sample, found, strict=True)]
     if not getattr(args, "custom_reward_post_process_path", None):
         raise ConfigError(
             "a masked sample would count in its group's mean: add --group-rm, or "

@@ -120,7 +120,7 @@ class KernelRubric(vf.Rubric):  # type: ignore[misc]
         _score(state, 0.0)
 
     async def score_group(self, states: Sequence[Any]) -> None:
-        center = mean([_reward(state) for state in states]) or 0.0
+        center = mean([_reward(state) for state in states])
         for state in states:
             _score(state, center)
             state["advantage"] = state["reward"] - center

@@ -74,7 +74,7 @@ def compute_scores(
         _seen.add(ask.reference, one.reward)
     # If no reward in a group is known, all are masked and get the same number: no advantage.
     return [
-        _record(one, _or_zero(mean(groups[ask.reference])))
+        _record(one, mean(groups[ask.reference]))
         for ask, one in zip(asks, found, strict=True)
     ]  # fmt: skip
 
@@ -123,7 +123,3 @@ def _record(found: Reward, neutral: float) -> Score:
         "correct": float(found.verdict == "correct"),
         "status": found.status or "UNAVAILABLE",
     }
-
-
-def _or_zero(number: float | None) -> float:
-    return 0.0 if number is None else number

@@ -92,19 +92,23 @@ def _unknown(origin: str, key: str, known: list[str]) -> str:
     return f"{origin}: unknown key {key} ({nearest(key.split('.')[-1], known)})"
 
 
-def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
-    """Read the tables of this stage: `[llm]`, `[prices]`, `[<stage>]`; later ones override earlier ones."""
+def read_config(file: Path) -> Any:
+    """Decode a config file: TOML, or the JSON of a manifest."""
     try:
         text = file.read_text(encoding="utf-8")
-        if file.suffix == ".json":
-            return _from_manifest(file, stage, json.loads(text))
-        content = tomllib.loads(text)
+        return json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{file}: not valid {file.suffix.lstrip('.').upper() or 'TOML'} ({error})"
-        ) from None
+        kind = file.suffix.lstrip(".").upper() or "TOML"
+        raise ConfigError(f"{file}: not valid {kind} ({error})") from None
+
+
+def _from_file(file: Path, stage: str, kind: type[Settings]) -> dict[str, Any]:
+    """Read the tables of this stage: `[llm]`, `[prices]`, `[<stage>]`; later ones override earlier ones."""
+    content = read_config(file)
+    if file.suffix == ".json":
+        return _from_manifest(file, stage, content)
     check_tables(file, content)
     tables: dict[str, type[Settings]] = {"llm": LLMSettings, "run": RunSettings, **stage_classes()}
     for table, values in content.items():

@@ -22,6 +22,7 @@ from kernelmill.base.rows import TEST_ROWS, Drop, Row
 from kernelmill.errors import BadRow, Interrupted
 from kernelmill.llm.engine import CallFailed, Done, Failed, Outcome, Pending
 from kernelmill.runner import Job, Tasks, work_through
+from kernelmill.settings.base import RowSettings
 from kernelmill.stages.progress import Progress
 from kernelmill.store import Output, Source
 
@@ -103,17 +104,15 @@ class Batch(Generic[Item]):
         answerer: Answerer[Item],
         stats: Stats,
         control: Control,
-        *,
-        reject_bad_rows: bool,
-        test_mode: bool,
+        settings: RowSettings,
     ) -> None:
         self.source = source
         self.stage = stage
         self.answerer = answerer
         self.stats = stats
         self.control = control
-        self._reject = reject_bad_rows
-        self._most = TEST_ROWS if test_mode else None
+        self._reject = settings.on_bad_row == "reject"
+        self._most = TEST_ROWS if settings.test_mode else None
         self._failures: dict[str, str] = {}
         self._stopping, self._told = 0, False
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -20,8 +20,8 @@ from kernelmill.llm.engine import Asking, Messages, Model
 from kernelmill.llm.journal import Journal, JournalReader
 from kernelmill.llm.prompts import Prompt
 from kernelmill.llm.structured import Structured
-from kernelmill.problems.analysis import FactStore, torch_is_installed
-from kernelmill.problems.facts import TRACE_WORKER
+from kernelmill.problems.analysis import FactStore
+from kernelmill.problems.facts import TRACE_WORKER, torch_is_installed
 from kernelmill.sandbox import Sandbox
 from kernelmill.settings.base import Price, StageSettings
 from kernelmill.settings.config import public, secret
@@ -72,36 +72,28 @@ class StageSetup(Generic[Item]):
     expected_output_tokens: int = 300
 
 
-class Session:
-    """Everything that must be open while a stage runs. Use as an async context manager."""
+def open_endpoint(settings: StageSettings) -> Endpoint:
+    """The endpoint, to be entered. Fails where its key is missing, except in a dry run, which calls nothing."""
+    endpoint = Endpoint(settings)
+    if not settings.dry_run:
+        endpoint.check_key()
+    return endpoint
 
-    def __init__(
-        self, name: str, settings: StageSettings, journal: Path, *, model: bool, facts: bool
-    ) -> None:
-        self._name = name
-        self._settings = settings
-        self._journal_path = journal
-        self._endpoint = Endpoint(settings) if model else None
-        if self._endpoint is not None and not settings.dry_run:
-            self._endpoint.check_key()
-        self._facts = facts and settings.trace and torch_is_installed()
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Context:
-        settings, sandbox = self._settings, None
-        async with AsyncExitStack() as stack:
-            journal = stack.enter_context(open_journal(self._journal_path, settings.dry_run))
-            if self._endpoint is not None and not settings.dry_run:
-                await stack.enter_async_context(self._endpoint)
-            if self._facts and not settings.dry_run:
-                sandbox = stack.enter_context(Sandbox(TRACE_WORKER, timeout=settings.trace_timeout))
-            # Keep the resources only if all of them were opened; otherwise they are closed here.
-            self._stack = stack.pop_all()
-        facts = FactStore(journal, sandbox, self._facts, settings.trace_timeout)
-        return Context(self._name, settings, journal, Stats(), Control(), facts, self._endpoint)
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._stack.__aexit__(*error)
+@asynccontextmanager
+async def opened(
+    name: str, settings: StageSettings, endpoint: Endpoint | None, *, facts: bool
+) -> AsyncIterator[Context]:
+    """Open everything that must be open while a stage runs."""
+    traced, sandbox = facts and settings.trace and torch_is_installed(), None
+    async with AsyncExitStack() as stack:
+        journal = stack.enter_context(open_journal(journal_path(name, settings), settings.dry_run))
+        if endpoint is not None and not settings.dry_run:
+            await stack.enter_async_context(endpoint)
+        if traced and not settings.dry_run:
+            sandbox = stack.enter_context(Sandbox(TRACE_WORKER, timeout=settings.trace_timeout))
+        store = FactStore(journal, sandbox, traced, settings.trace_timeout)
+        yield Context(name, settings, journal, Stats(), Control(), store, endpoint)
 
 
 def journal_path(name: str, settings: StageSettings) -> Path:
@@ -126,11 +118,16 @@ def disk_errors_mention_journal(journal: Path) -> Iterator[None]:
 
 
 async def run_answering_stage(
-    name: str, settings: StageSettings, setup: Callable[[Context], StageSetup[Item]], **needs: bool
+    name: str,
+    settings: StageSettings,
+    setup: Callable[[Context], StageSetup[Item]],
+    *,
+    model: bool,
+    facts: bool,
 ) -> StageResult:
     """Run a stage over its source, write its output and print the summary.
 
-    `setup` builds the stage from the opened resources; `needs` says which (`model`, `facts`). Raises
+    `setup` builds the stage from the opened resources; `model` and `facts` say which it needs. Raises
     `Stopped` if some rows are not finished.
     """
     started = time.monotonic()
@@ -138,7 +135,7 @@ async def run_answering_stage(
     output = Output(path)
     journal = journal_path(name, settings)
     # Before the source is opened: a missing key must not wait for a download.
-    session = Session(name, settings, journal, **needs)
+    endpoint = open_endpoint(settings) if model else None
     source = open_source(settings.source, settings.split, secret("HF_TOKEN"))
     output.refuse(journal, "the journal")
     for file in source.files:
@@ -147,12 +144,11 @@ async def run_answering_stage(
         stack.enter_context(disk_errors_mention_journal(journal))
         if not settings.dry_run:
             stack.enter_context(output)
-        context = await stack.enter_async_context(session)
+        context = await stack.enter_async_context(opened(name, settings, endpoint, facts=facts))
         stage_setup = setup(context)
         batch = Batch(
-            source, stage_setup.stage, stage_setup.answerer, context.stats, context.control,
-            reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
-        )  # fmt: skip
+            source, stage_setup.stage, stage_setup.answerer, context.stats, context.control, settings
+        )
         with context.control.signals():
             plan = await batch.plan()
             if settings.dry_run:

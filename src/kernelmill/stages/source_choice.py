@@ -7,14 +7,11 @@ that the commands of a pipeline can be tried one after the other. Does not open 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
 
 from kernelmill.settings.base import Settings
 from kernelmill.settings.config import GIVEN, redact, secret
 from kernelmill.settings.fields import PublishSettings, StripSettings
 from kernelmill.store.output import test_path
-
-S = TypeVar("S", bound=Settings)
 
 
 def test_mode_source(path: str, *, named: bool) -> str | None:
@@ -51,7 +48,7 @@ def _hub_or_local(settings: StripSettings) -> StripSettings:
     return hub
 
 
-def with_test_mode_source(settings: S) -> S:
+def with_test_mode_source(settings: Settings) -> Settings:
     """In test mode, the settings with the output of the earlier stage's test run as source."""
     if not getattr(settings, "test_mode", False) or isinstance(settings, PublishSettings):
         return settings

@@ -23,6 +23,7 @@ import msgspec
 from kernelmill import __version__
 from kernelmill.base.locks import lock_of, take_lock
 from kernelmill.base.rows import RejectedRow, Row, is_json_object
+from kernelmill.base.whole_file import encoded
 from kernelmill.errors import OutputError, disk_fault
 from kernelmill.store.row_file import RowFile
 
@@ -153,10 +154,8 @@ class Output:
             "config": config,
         }
         # Sync everything first: a full disk then leaves the previous output and its manifest intact.
-        text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
-        _temporary(self.manifest_path).write_bytes(text)
-        with _temporary(self.manifest_path).open("rb+") as file:
-            os.fsync(file.fileno())
+        _temporary(self.manifest_path).write_bytes(encoded(manifest))
+        to_disk(_temporary(self.manifest_path))
         self.manifest_path.unlink(missing_ok=True)
         for path in (self.path, self.rejected_path, self.manifest_path):
             os.replace(_temporary(path), path)

@@ -20,7 +20,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -178,15 +178,14 @@ _Read = Iterator[tuple[str, bytes, str | None]]
 def _read(file: DataFile) -> _Read:
     """Yield each row's location, its bytes, and its fault if any."""
     name = file.path.name
-    reader: Callable[[DataFile], _Read]
     if name.endswith(JSONL):
-        reader = _read_jsonl
+        rows = _read_jsonl(file)
     elif name.endswith(".parquet"):
-        reader = _read_parquet
+        rows = read_parquet(file.path, file.label)
     else:
-        reader = _read_problem
+        rows = _read_problem(file)
     try:
-        yield from reader(file)
+        yield from rows
     except OSError as error:
         raise SourceError(f"{file.label}: cannot be read ({error.strerror or first_line(error)})") from error
 
@@ -218,10 +217,6 @@ def _read_jsonl(file: DataFile) -> _Read:
             raise SourceError(f"{file.label}: the compressed file is cut off ({error})") from error
         except zlib.error as error:
             raise SourceError(f"{file.label}: the compressed file is damaged ({error})") from error
-
-
-def _read_parquet(file: DataFile) -> _Read:
-    return read_parquet(file.path, file.label)
 
 
 _PROBLEM_NAME = re.compile(r"^(?P<id>\d+)_(?P<name>.+)$")

@@ -185,7 +185,6 @@ class FakeEndpoint:
         self._stop = asyncio.Event()
         app = web.Application(client_max_size=1 << 30)
         app.router.add_post("/v1/chat/completions", self._chat)
-        app.router.add_get("/v1/models", self._models)
         app.router.add_get("/fake/stats", self._stats)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
@@ -197,9 +196,6 @@ class FakeEndpoint:
             await self._stop.wait()
         finally:
             await runner.cleanup()
-
-    async def _models(self, _: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": "fake", "object": "model"}]})
 
     async def _stats(self, _: web.Request) -> web.Response:
         return web.json_response(

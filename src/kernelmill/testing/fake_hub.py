@@ -13,17 +13,15 @@ Both clients read `HF_ENDPOINT` and `HF_HUB_DISABLE_XET` when they are imported:
 
 Not covered: Xet storage, redirects to a CDN, pull requests, gated repos, deleting repos and refs, `.gitignore`,
 the `.gitattributes` that the real Hub puts into a new repo, listings of more than one page, searching, and
-dates (every commit bears the same one). What is uploaded is not written back to `--folder`.
+dates (every commit bears the same one).
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import re
 import select
-import signal
 import socket
 import sys
 import tempfile
@@ -32,15 +30,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from kernelmill.errors import ConfigError, MillError
+from kernelmill.errors import ConfigError
 from kernelmill.testing.fake_hub_http import Answer, Handler, answer_range
-from kernelmill.testing.fake_hub_repo import KINDS, Commit, Refusal, Repo, Store, file_oid, is_lfs, read_repos
+from kernelmill.testing.fake_hub_repo import KINDS, Commit, Refusal, Repo, Store, file_oid, is_lfs
 
-__all__ = ["STRANGER_TOKEN", "TOKEN", "Commit", "FakeHub", "Fault", "main", "put_folder"]
+__all__ = ["STRANGER_TOKEN", "TOKEN", "Commit", "FakeHub", "Fault"]
 
 TOKEN = "hf_loopback_owner"  # sees and writes everything
 STRANGER_TOKEN = "hf_loopback_stranger"  # valid, but sees public repos only and writes nothing
@@ -341,37 +338,3 @@ class _Handler(Handler):
                 repo.refer("tag", wish["tag"], revision)
                 return Answer({})
         raise self._unserved()
-
-
-def put_folder(hub: FakeHub, folder: Path) -> None:
-    """Put `folder`/datasets/ORG/NAME/… and the same under models and spaces, each as a repo of one commit."""
-    for kind, repo_id, files in read_repos(folder):
-        hub.put(kind, repo_id, files)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        "python -m kernelmill.testing.fake_hub", description=__doc__.split("\n")[0]
-    )
-    ports = range(65536)
-    parser.add_argument("--port", type=int, default=0, choices=ports, metavar="N", help="0 takes a free port")
-    parser.add_argument(
-        "--folder", type=Path, metavar="DIR", help="serve the repos in DIR/datasets/ORG/NAME/…"
-    )
-    options = parser.parse_args(arguments)
-    hub, stop = FakeHub(port=options.port), {signal.SIGINT, signal.SIGTERM}
-    try:
-        if options.folder:
-            put_folder(hub, options.folder)
-        signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # before the hub's threads start, which inherit it
-        with hub:
-            print(hub.endpoint, flush=True)
-            signal.sigwait(stop)
-    except MillError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

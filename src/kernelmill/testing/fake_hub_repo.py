@@ -11,10 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
-
-from kernelmill.errors import SourceError
 
 KINDS = ("model", "dataset", "space")
 LFS_SUFFIXES = (".parquet", ".arrow", ".bin", ".gz", ".zip", ".zst", ".tar", ".npy", ".pt", ".safetensors")
@@ -157,21 +154,6 @@ class Store:
         if hashlib.sha256(data).hexdigest() != oid:
             raise Refusal(400, "the content does not have the sha256 that it was announced with")
         self.lfs[oid] = data
-
-
-def read_repos(folder: Path) -> Iterator[tuple[str, str, dict[str, bytes]]]:
-    """Yield the kind, the org/name and the files of each repo in `folder`/datasets/ORG/NAME and the like."""
-    repos = [(kind, path) for kind in KINDS for path in sorted(folder.glob(f"{kind}s/*/*")) if path.is_dir()]
-    if not repos:
-        raise SourceError(f"{folder}: no repos found; expected folders such as {folder}/datasets/ORG/NAME")
-    for kind, path in repos:
-        try:
-            files = {
-                str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()
-            }
-        except OSError as error:
-            raise SourceError(f"cannot read {error.filename}: {error.strerror}") from error
-        yield kind, f"{path.parent.name}/{path.name}", files
 
 
 def is_lfs(path: str, size: int) -> bool:

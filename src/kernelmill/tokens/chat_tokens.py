@@ -48,10 +48,7 @@ class ChatTokenizer:
         templates: Mapping[str, str],
         variables: Mapping[str, Any],
     ) -> None:
-        self.files = files
         self.tokens = tokens
-        self.fast = isinstance(tokens, FastTokens)
-        """Whether texts are counted by cached pieces (`FastTokens`) and not by the library."""
         self.template_sha256 = hashlib.sha256(templates["default"].encode()).hexdigest()
         self._templates = {
             name: ChatTemplate(text, variables, files.name) for name, text in templates.items()

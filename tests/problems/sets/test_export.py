@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kernelmill.cli import main
-from kernelmill.problems.sets.folder import new_record, write_set
+from kernelmill.problems.sets.folder import SetRecord, write_set
 from kernelmill.problems.sets.problem import Checked, Problem
 from kernelmill.problems.sets.rl_rows import COLUMNS, EXTRA
 from tests.conftest import read_rows, write_rows
@@ -42,7 +42,7 @@ def a_set(folder: Path, name: str = "kernelbench", benchmark: bool = True) -> Pa
         for p in problems
     ]
     codes = {problem.file: problem.code for problem in problems}
-    write_set(folder, new_record(name, benchmark, {"path": "here"}, checked, []), codes, [])
+    write_set(folder, SetRecord(name, benchmark, {"path": "here"}, "1", checked, []), codes, [])
     return folder
 
 

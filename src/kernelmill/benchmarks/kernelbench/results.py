@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kernelmill.base.rows import Named
-from kernelmill.generate.synthesize.statistics import pass_at_k
+from kernelmill.generate.synthesize.statistics import mean_pass_at
 
 THRESHOLDS = (0.0, 1.0, 2.0)
 _NUMBER = re.compile(r"\d+")
@@ -79,8 +79,6 @@ def summary(results: dict[str, list[dict[str, Any]]], problems: int) -> dict[str
     first = [samples[0] for samples in results.values() if samples[0]["sample_id"] == 0]
     timed = any("speedup" in one["metadata"] for one in first)
     counts = [(len(samples), sum(one["correctness"] for one in samples)) for samples in results.values()]
-    most = min((n for n, _ in counts), default=0)
-    ks = sorted({most, *(2**power for power in range(most.bit_length()))}) if most else []
 
     def fast(threshold: float, key: str) -> float | None:
         if threshold and not timed:
@@ -99,8 +97,5 @@ def summary(results: dict[str, list[dict[str, Any]]], problems: int) -> dict[str
         "inconclusive": sum(one["metadata"]["verdict"] == "inconclusive" for one in first),
         "fast_p": {f"{p:g}": fast(p, "speedup_eager") for p in THRESHOLDS},
         "fast_p_of_the_fastest_baseline": {f"{p:g}": fast(p, "speedup") for p in THRESHOLDS},
-        "pass_at_k": {
-            str(k): round(sum(pass_at_k(n, c, k) for n, c in counts) / problems, 6) if problems else 0.0
-            for k in ks
-        },
+        "pass_at_k": mean_pass_at(counts, problems),
     }

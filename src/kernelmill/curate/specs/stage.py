@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from kernelmill.base.missing import require
-from kernelmill.base.rows import Drop, Row, SyntheticRow
+from kernelmill.base.rows import Row, SyntheticRow
 from kernelmill.curate.specs.checks import check_spec, clean_spec
 from kernelmill.curate.specs.specification import Specification
 from kernelmill.curate.specs.writer import write_spec
 from kernelmill.errors import ConfigError, SourceError
 from kernelmill.flow import StageResult
-from kernelmill.llm.engine import BadAnswer, Messages
+from kernelmill.llm.engine import Asking, BadAnswer, Messages
 from kernelmill.llm.prompts import Prompt
 from kernelmill.llm.structured import Structured
 from kernelmill.problems.analysis import Analysis, FactStore
@@ -34,10 +34,7 @@ class Specs:
     """The stage: reads the module of a row and builds the output row."""
 
     def __init__(self, threshold: float | None) -> None:
-        self._modules = ModuleReader(threshold)
-
-    def take(self, row: Row) -> Module | Drop:
-        return self._modules.take(row)
+        self.take = ModuleReader(threshold).take
 
     def name(self, item: Module) -> str:
         return item.problem_name
@@ -58,7 +55,7 @@ class Specs:
         )
 
 
-class SpecQuestions:
+class SpecQuestions(Asking[Module]):
     """Builds the questions for a model and checks its specifications."""
 
     def __init__(self, settings: SpecsSettings, facts: FactStore) -> None:

@@ -6,7 +6,6 @@ No torch here.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from kernelmill.base.python_text import tidy
 from kernelmill.sandbox import Sandbox
@@ -19,7 +18,6 @@ class GeneratedCandidate:
     """A candidate, or the reason why there is none."""
 
     code: str = ""
-    class_name: str = ""
     extern: list[str] = field(default_factory=list)
     """The operations that still call torch's library."""
     mode: str | None = None
@@ -42,9 +40,7 @@ class Teacher:
     def __enter__(self) -> Teacher:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -59,4 +55,4 @@ class Teacher:
             return GeneratedCandidate(seconds=reply["seconds"], error=f"{reply['kind']}: {words}", fault=ours)
         found = reply["result"]
         code = tidy(found["code"]) if self._tidy else found["code"]
-        return GeneratedCandidate(code, found["class"], found["extern"], found["mode"], reply["seconds"])
+        return GeneratedCandidate(code, found["extern"], found["mode"], reply["seconds"])

@@ -3,14 +3,13 @@
 It executes the problem's code.
 
 The request is `{"code": source, "entry_point": class or null, "variant": number}`. The reply is `{"code",
-"class", "extern", "mode", "seconds"}`, where `extern` names the operations that still call torch's library.
+"extern", "mode"}`, where `extern` names the operations that still call torch's library.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import time
 import warnings
 from typing import Any
 
@@ -95,7 +94,6 @@ def _unwrapped(error: BaseException) -> BaseException:
 
 def _written(request: dict[str, Any]) -> dict[str, Any]:
     warnings.simplefilter("ignore")
-    start = time.monotonic()
     for variable in (
         "TORCHINDUCTOR_CACHE_DIR",
         "TRITON_CACHE_DIR",
@@ -123,10 +121,8 @@ def _written(request: dict[str, Any]) -> dict[str, Any]:
     new_name = "ModelNew" if entry_point is None or name == "Model" else f"{name}New"
     return {
         "code": assemble(code, name, new_name, new.functions, body, imports),
-        "class": new_name,
         "extern": new.extern,
         "mode": captured.mode,
-        "seconds": round(time.monotonic() - start, 3),
     }
 
 

@@ -18,7 +18,7 @@ from kernelmill.generate.synthesize.writer import Writer
 from kernelmill.llm.client import Endpoint
 from kernelmill.settings.options import processors
 from kernelmill.stages.answering import Batch, Plan
-from kernelmill.stages.run_stage import estimated, say_estimate
+from kernelmill.stages.run_stage import estimated, open_endpoint, say_estimate
 from kernelmill.tokens.vocabulary import TokenCounter, token_counter
 
 _EXPECTED_TOKENS = 4000
@@ -54,10 +54,8 @@ async def _taught(settings: SynthesizeSettings) -> StageResult:
 
 
 async def _asked(settings: SynthesizeSettings) -> StageResult:
-    endpoint = Endpoint(settings)
-    if not settings.dry_run:
-        # Before opening a source, so that a missing key is reported before any download.
-        endpoint.check_key()
+    # Before opening a source, so that a missing key is reported before any download.
+    endpoint = open_endpoint(settings)
 
     async def model(context: WriterContext) -> Writer:
         if not settings.dry_run:

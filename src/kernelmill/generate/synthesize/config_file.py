@@ -13,8 +13,6 @@ can be used instead of a file.
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from pydantic import ValidationError
 from kernelmill.errors import ConfigError
 from kernelmill.generate.synthesize.settings import SynthesizeSettings
 from kernelmill.settings.arguments import check_tables
-from kernelmill.settings.config import load
+from kernelmill.settings.config import load, read_config
 
 OUTPUT = "evals.jsonl"
 """The name of the file in `output_dir`."""
@@ -75,14 +73,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def read(file: Path) -> dict[str, Any]:
     """Read a config file, with keys translated to our setting names."""
-    try:
-        text = file.read_text(encoding="utf-8")
-        content = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        kind = file.suffix.lstrip(".").upper() or "TOML"
-        raise ConfigError(f"{file}: not valid {kind} ({error})") from None
+    content = read_config(file)
     if file.suffix == ".json":
         if not isinstance(content, dict) or content.get("stage") != "synthesize":
             raise ConfigError(f"{file} is not the manifest of a synthesize run")

@@ -12,7 +12,6 @@ import asyncio
 import json
 import traceback
 from pathlib import Path
-from types import TracebackType
 
 from kernelmill.base.answers import no_code
 from kernelmill.evaluate.evaluator import Evaluator
@@ -62,9 +61,7 @@ class Grader:
         self._evaluator = Evaluator(self.options, workers=self.workers)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._evaluator is not None
         self._evaluator.close()
 

@@ -19,27 +19,18 @@ from kernelmill.generate.synthesize.problems import CandidateRequest
 from kernelmill.generate.synthesize.settings import STAGE
 from kernelmill.generate.synthesize.writer import Ended, WriterAnswer
 from kernelmill.llm.client import Endpoint, Reply, Request, cost_of, incomplete_reason, read_reply
-from kernelmill.llm.engine import CallFailed, Messages, Model, TooLong
+from kernelmill.llm.engine import Asking, CallFailed, Messages, Model, TooLong
 from kernelmill.llm.journal import JournalReader
 
 
-class _NothingToAsk:
+class _NothingToAsk(Asking[CandidateRequest]):
     """The engine's stage interface, without effect: the writer does this work itself."""
 
     def messages(self, item: CandidateRequest) -> Messages:
         return item.messages
 
-    async def prepare(self, item: CandidateRequest) -> None:
-        """Do nothing."""
-
-    def fault(self, item: CandidateRequest) -> str | None:
-        return None
-
     async def parse(self, item: CandidateRequest, text: str) -> dict[str, Any]:
         return {}
-
-    def again(self, messages: Messages, text: str, reason: str) -> Messages:
-        return messages
 
 
 class ModelWriter(Model[CandidateRequest]):

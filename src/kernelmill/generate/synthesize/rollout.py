@@ -71,9 +71,6 @@ class RolloutRunner:
         # many more, so that a slow judge does not build up a backlog.
         self.concurrency = writer.at_once + 2 * grader.workers
 
-    def messages(self, item: CandidateRequest) -> Messages:
-        return item.messages
-
     def key(self, item: CandidateRequest) -> str:
         return item.key
 

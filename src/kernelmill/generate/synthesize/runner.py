@@ -93,10 +93,7 @@ async def run(
             )  # fmt: skip
 
         stage = SynthesizeStage(settings, builder, rollouts, render)
-        batch = Batch(
-            source, stage, rollouts, stats, control,
-            reject_bad_rows=settings.on_bad_row == "reject", test_mode=settings.test_mode,
-        )  # fmt: skip
+        batch = Batch(source, stage, rollouts, stats, control, settings)
         with control.signals():
             plan = await batch.plan()
             if settings.dry_run:

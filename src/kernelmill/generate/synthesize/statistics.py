@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from kernelmill.base.terminal import count, money
@@ -28,6 +29,16 @@ _WIDTH = 100
 def pass_at_k(n: int, correct: int, k: int) -> float:
     """Return the probability that k of n candidates include at least one of the `correct` ones."""
     return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
+
+
+def mean_pass_at(counts: Sequence[Sequence[int]], problems: int) -> dict[str, float]:
+    """Return pass@k by k: 1, 2, 4 and so on, and the largest k that every problem has candidates for.
+
+    `counts` has the candidates and the correct ones of each problem that has some, out of `problems`.
+    """
+    most = min((n for n, _ in counts), default=0)
+    ks = sorted({most, *(2**power for power in range(most.bit_length()))}) if most else []
+    return {str(k): round(sum(pass_at_k(n, c, k) for n, c in counts) / problems, 6) for k in ks}
 
 
 class Statistics:
@@ -84,19 +95,6 @@ class Statistics:
     def correct(self) -> int:
         return self.verdicts["correct"]
 
-    def pass_at(self) -> dict[str, float]:
-        """Return pass@k by k: 1, 2, 4 and so on, and the largest k that every problem has candidates for."""
-        if not self._problems:
-            return {}
-        most = min(n for n, _ in self._problems.values())
-        ks = sorted({most, *(2**power for power in range(most.bit_length()))})
-        return {
-            str(k): round(
-                sum(pass_at_k(n, c, k) for n, c in self._problems.values()) / len(self._problems), 6
-            )
-            for k in ks
-        }
-
     def report(self) -> dict[str, Any]:
         each = self.correct or None
         fast = {name: round(self._fast[name] / self.rollouts, 6) for name in _FAST} if self._timed else None
@@ -106,7 +104,7 @@ class Statistics:
             "rollouts": self.rollouts,
             "owed": self.pending,
             "too_long": self.too_long,
-            "pass_at_k": self.pass_at(),
+            "pass_at_k": mean_pass_at([*self._problems.values()], len(self._problems)),
             "fast_p": fast,
             "verdicts": dict(self.verdicts.most_common()),
             "statuses": dict(self.statuses.most_common()),

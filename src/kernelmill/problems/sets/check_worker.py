@@ -46,17 +46,13 @@ def _summary(trace: dict[str, Any]) -> dict[str, Any]:
     return {
         "mode": trace["mode"],
         "convention": trace["convention"],
-        "inputs": [_tensor(fact) for fact in trace["inputs"]],
-        "outputs": [_tensor(fact) for fact in trace["outputs"]],
+        "inputs": trace["inputs"],
+        "outputs": trace["outputs"],
         "parameters": sum(math.prod(fact["shape"]) for fact in trace["parameters"]),
         "flops": sum(op["flops"] or 0 for op in trace["ops"]),
         "kinds": dict(Counter(op["kind"] for op in trace["ops"]).most_common()),
         "operations": len(trace["ops"]) + trace["ops_left_out"],
     }
-
-
-def _tensor(fact: dict[str, Any]) -> dict[str, Any]:
-    return {name: fact[name] for name in ("name", "shape", "dtype")}
 
 
 class _Counted:

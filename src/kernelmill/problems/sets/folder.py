@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from kernelmill import __version__
 from kernelmill.base.problem_layout import maker_of
 from kernelmill.base.whole_file import encoded, write_whole
 from kernelmill.errors import OutputError, SourceError
@@ -120,12 +120,6 @@ def write_set(folder: Path, record: SetRecord, codes: dict[str, str], before: li
     (folder / JOURNAL).unlink(missing_ok=True)
 
 
-def new_record(
-    name: str, benchmark: bool, source: dict[str, Any], problems: list[Checked], rejected: list[Rejected]
-) -> SetRecord:
-    return SetRecord(name, benchmark, source, __version__, problems, rejected)
-
-
 def readme(record: SetRecord) -> str:
     lines = [f"# {record.name}", ""]
     origin = record.source.get("repo") or record.source.get("path")
@@ -161,6 +155,14 @@ def by_level(record: SetRecord) -> dict[int, list[Checked]]:
     for one in record.problems:
         found.setdefault(one.level, []).append(one)
     return found
+
+
+def level_lines(found: Mapping[Any, Iterable[int]]) -> list[str]:
+    """A table of `counts` by level, for people."""
+    lines = ["level  problems  full size  small  admitted"]
+    for level, mine in found.items():
+        lines.append(f"{level:>5}  {{:>8}}  {{:>9}}  {{:>5}}  {{:>8}}".format(*mine))
+    return lines
 
 
 def counts(problems: list[Checked]) -> tuple[int, int, int, int]:

@@ -7,6 +7,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from kernelmill import __version__
 from kernelmill.base.terminal import duration, plain, say
 from kernelmill.decompose.collect import collect, write
 from kernelmill.decompose.prove.command import model_folders
@@ -16,10 +17,11 @@ from kernelmill.problems.benchmark_rows import is_benchmark_set
 from kernelmill.problems.open_set import open_problems
 from kernelmill.problems.sets.checks import check_all
 from kernelmill.problems.sets.folder import (
+    SetRecord,
     by_level,
     counts,
     known_set,
-    new_record,
+    level_lines,
     note_check,
     noted_checks,
     write_set,
@@ -58,14 +60,12 @@ def import_problems(
         )
     # KernelBench is always a benchmark by default; for other sets the user decides.
     is_benchmark = marked if benchmark is None else benchmark
-    record = new_record(name, is_benchmark, source.origin, checked, [*rejected, *failed])
+    record = SetRecord(name, is_benchmark, source.origin, __version__, checked, [*rejected, *failed])
     codes = {one.file: one.code for one in problems}
     write_set(folder, record, {one.file: codes[one.file] for one in checked}, earlier)
     print("problems import")
-    print("level  problems  full size  small  admitted")
-    for number, mine in by_level(record).items():
-        print(f"{number:>5}  {{:>8}}  {{:>9}}  {{:>5}}  {{:>8}}".format(*counts(mine)))
-    print("  all  {:>8}  {:>9}  {:>5}  {:>8}".format(*counts(checked)))
+    levels = {level: counts(mine) for level, mine in by_level(record).items()}
+    print("\n".join(level_lines({**levels, "all": counts(checked)})))
     if random := sum(one.random_weights for one in checked):
         print(f"{random} with models of the Hub: built from their sizes, with random weights")
     for one in record.rejected[:_SHOWN]:

@@ -13,8 +13,9 @@ from kernelmill.base.bar_chart import terminal_bars
 from kernelmill.base.terminal import count, plain
 from kernelmill.base.whole_file import encoded
 from kernelmill.errors import ConfigError
-from kernelmill.problems.sets.folder import by_level, code_of, counts, read_set
-from kernelmill.problems.sets.problem import Checked, Tensor
+from kernelmill.problems.facts import TensorFact
+from kernelmill.problems.sets.folder import by_level, code_of, counts, level_lines, read_set
+from kernelmill.problems.sets.problem import Checked
 
 
 def list_set(folder: Path, levels: list[int] | None, as_json: bool) -> list[str]:
@@ -90,9 +91,8 @@ def stats_of(folder: Path) -> dict[str, Any]:
 
 def stats_lines(found: dict[str, Any]) -> list[str]:
     lines = [f"{found['name']}{', a benchmark' if found['benchmark'] else ''}", ""]
-    lines.append("level  problems  full size  small  admitted")
-    for level, mine in {**found["levels"], "all": found["all"]}.items():
-        lines.append(f"{level:>5}  {{:>8}}  {{:>9}}  {{:>5}}  {{:>8}}".format(*mine.values()))
+    levels = {**found["levels"], "all": found["all"]}
+    lines += level_lines({level: mine.values() for level, mine in levels.items()})
     for title, key in (
         ("problems with such operations", "operators"),
         ("problems with inputs of this dtype", "dtypes"),
@@ -133,5 +133,5 @@ def _sizes(one: Checked) -> str:
     )
 
 
-def _tensor(tensor: Tensor) -> str:
+def _tensor(tensor: TensorFact) -> str:
     return f"{tensor.name} {tuple(tensor.shape)} {tensor.dtype}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 from kernelmill.errors import BadRow, ConfigError, SourceError
 from kernelmill.problems.sets.levels import Line, level_file, read_lines
@@ -19,7 +19,6 @@ from kernelmill.problems.sets.rl_rows import decoded
 from kernelmill.problems.source import read_source
 
 Order = Literal["shuffle", "level", "difficulty", "interleave"]
-ORDERS: tuple[Order, ...] = get_args(Order)
 SEED = 42
 
 

@@ -22,6 +22,7 @@ from kernelmill.base.rows import Info, Label, RowReader
 from kernelmill.errors import BadRow, SourceError
 from kernelmill.evaluate.task.offline_models import imports_transformers
 from kernelmill.problems.benchmark_rows import is_benchmark, is_benchmark_set
+from kernelmill.problems.facts import TensorFact
 from kernelmill.problems.module_file import Convention
 from kernelmill.problems.open_set import ProblemRow, open_problems, problem_code
 from kernelmill.problems.source import read_source
@@ -33,19 +34,13 @@ _NUMBERED = re.compile(r"^(\d+)_(.+)$", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^\w.+-]")
 
 
-class Tensor(Struct, frozen=True):
-    name: str
-    shape: list[int]
-    dtype: str
-
-
 class FullSize(Struct, frozen=True):
     """One run at the problem's own size."""
 
     mode: Literal["fake", "real"]
     convention: Convention
-    inputs: list[Tensor]
-    outputs: list[Tensor]
+    inputs: list[TensorFact]
+    outputs: list[TensorFact]
     parameters: int
     """The number of elements in all parameters."""
     flops: int

@@ -268,6 +268,3 @@ class Groups:
     def join(self, one: int, other: int) -> None:
         low, high = sorted((self.root(one), self.root(other)))
         self._parent[high] = low
-
-    def count(self) -> int:
-        return sum(1 for module, parent in enumerate(self._parent) if module == parent)

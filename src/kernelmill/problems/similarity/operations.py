@@ -14,6 +14,8 @@ import builtins
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
+from kernelmill.problems.definitions import is_self, is_super
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _BUILTINS = frozenset(name for name in dir(builtins) if name.islower())
 _TELLING = frozenset(
@@ -81,15 +83,6 @@ def imports(tree: ast.Module) -> dict[str, str]:
     return found
 
 
-def is_super(node: ast.AST) -> bool:
-    """Whether the node is `super()` or `super(Net, self)`."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
-
-
-def _is_self(node: ast.AST) -> bool:
-    return node.__class__ is ast.Name and node.id == "self"
-
-
 class _Writer:
     def __init__(self, imported: dict[str, str], removed: Collection[ast.stmt]) -> None:
         self._imports = imported
@@ -126,10 +119,10 @@ class _Writer:
             if isinstance(part, ast.Assign) and isinstance(part.value, ast.Call):
                 made = self._dotted(part.value.func)
                 for target in part.targets:
-                    if made is not None and isinstance(target, ast.Attribute) and _is_self(target.value):
+                    if made is not None and isinstance(target, ast.Attribute) and is_self(target.value):
                         found.setdefault(target.attr, set()).add(made)
             elif isinstance(part, ast.Attribute):
-                if part.ctx.__class__ is ast.Store and _is_self(part.value):
+                if part.ctx.__class__ is ast.Store and is_self(part.value):
                     found.setdefault(part.attr, set())
             elif isinstance(part, Function):
                 found.setdefault(part.name, set())
@@ -188,7 +181,7 @@ class _Writer:
         dotted = self._dotted(node)
         if dotted is not None:
             self._out.append(dotted)
-        elif _is_self(node.value):
+        elif is_self(node.value):
             if token := self._layers.get(node.attr, f".{node.attr}"):
                 self._out.append(token)
         elif not is_super(node.value):
@@ -201,7 +194,7 @@ class _Writer:
         method = node.func if isinstance(node.func, ast.Attribute) else None
         on_value = (
             method is not None
-            and not _is_self(method.value)
+            and not is_self(method.value)
             and not is_super(method.value)
             and self._dotted(method) is None
         )

@@ -181,16 +181,12 @@ def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
     unread: list[ast.stmt] = []
     while dead := [(part, names) for part, names in assigned if not any(read[name] > 0 for name in names)]:
         for part, _ in dead:
-            read.subtract(_read(part))
+            read.subtract(_reads(nodes(part)))
             unread.append(part)
         assigned = [pair for pair in assigned if pair not in dead]
     return unread
 
 
-def _read(node: ast.AST) -> list[str]:
-    """Return every name that is read in the node, once for each read."""
-    return _reads(nodes(node))
-
-
 def _reads(parts: Iterable[ast.AST]) -> list[str]:
+    """Return every name that is read, once for each read."""
     return [part.id for part in parts if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Store)]

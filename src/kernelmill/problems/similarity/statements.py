@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from kernelmill.problems.definitions import is_super
+
 
 def flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield a file's statements, also inside conditions and `try` blocks.
@@ -29,7 +31,7 @@ def _is_main(test: ast.expr) -> bool:
 
 def is_plain_super(node: ast.AST, class_name: str) -> bool:
     """Whether the node is `super()`, or its equivalent inside this class: `super(Net, self)`."""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"):
+    if not (isinstance(node, ast.Call) and is_super(node)):
         return False
     if not node.args:
         return True

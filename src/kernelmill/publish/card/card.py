@@ -135,25 +135,17 @@ def _values(facts: CardFacts, plots: set[str]) -> dict[str, Any]:
         "writers": words.writers(facts),
         "has_completions": bool(counts.completion_chars),
         "reward": words.reward(facts),
-        "reward_table": tables.bars_table("reward", tables.buckets(counts.rewards, tables.REWARD_EDGES))
-        if counts.rewards
-        else None,
-        "evaluators": tables.counts_table("evaluator", counts.evaluators, counts.rows)
-        if counts.evaluators
-        else None,
-        "devices": tables.counts_table("hardware", counts.devices, counts.rows) if counts.devices else None,
+        "reward_table": tables.bars_table("reward", tables.buckets(counts.rewards, tables.REWARD_EDGES)),
+        "evaluators": tables.counts_table("evaluator", counts.evaluators, counts.rows),
+        "devices": tables.counts_table("hardware", counts.devices, counts.rows),
         "difficulty": words.difficulty(facts),
-        "difficulty_table": tables.counts_table("difficulty", counts.difficulties, counts.rows, LEVELS)
-        if counts.difficulties
-        else None,
+        "difficulty_table": tables.counts_table("difficulty", counts.difficulties, counts.rows, LEVELS),
         "lengths": words.lengths(facts),
         "lengths_table": tables.lengths_table(facts),
         "lengths_plot": "lengths" in plots,
         "licence": words.licence(facts),
         "source_licences": words.source_licences(facts),
-        "licences_table": tables.counts_table("licence", counts.licences, counts.rows)
-        if counts.licences
-        else None,
+        "licences_table": tables.counts_table("licence", counts.licences, counts.rows),
         "split_policy": words.split_policy(facts),
         "leakage": words.leakage(facts),
         "benchmarks": words.benchmarks(facts),

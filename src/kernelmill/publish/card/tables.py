@@ -5,17 +5,15 @@ Contains no sentences: see `card.words`.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import msgspec
-
 from kernelmill.base.columns import CONTAMINATED, FORMATS, pattern_of
 from kernelmill.curate.length_report import PERCENTILES as PERCENTILES_OF_TOKENS
+from kernelmill.curate.length_report import percentile
 from kernelmill.publish.card.facts import OTHERS, CardFacts
 from kernelmill.publish.card.markdown import Markdown, code, listed, table, text
 from kernelmill.publish.rebuild import PRIVATE_URL, asked_a_model, file_name, public_url, source_name
@@ -133,8 +131,10 @@ def _prompts(prompts: Mapping[str, str]) -> Markdown:
     return listed(shown) if shown else text("not recorded")
 
 
-def counts_table(head: str, counter: Counter[str], rows: int, order: Sequence[str] = ()) -> Markdown:
-    """Number of rows per value: the values in `order` first, then the others by frequency."""
+def counts_table(head: str, counter: Counter[str], rows: int, order: Sequence[str] = ()) -> Markdown | None:
+    """Number of rows per value: the values in `order` first, then the others by frequency; None for no value."""
+    if not counter:
+        return None
     values = [(value, counter[value]) for value in order if value in counter]
     rest = [(value, n) for value, n in counter.items() if value not in order and value != OTHERS]
     values += sorted(rest, key=lambda pair: (-pair[1], pair[0]))
@@ -145,12 +145,10 @@ def counts_table(head: str, counter: Counter[str], rows: int, order: Sequence[st
     return table((head, "rows", "share"), lines)
 
 
-def bars_table(head: str, bars: Sequence[tuple[str, int]]) -> Markdown:
+def bars_table(head: str, bars: Sequence[tuple[str, int]]) -> Markdown | None:
     total = sum(number for _, number in bars)
-    return table(
-        (head, "rows", "share"),
-        [(Markdown(label), number, _share(number, total)) for label, number in bars],
-    )
+    lines = [(Markdown(label), number, _share(number, total)) for label, number in bars]
+    return table((head, "rows", "share"), lines) if lines else None
 
 
 def buckets(values: Sequence[float], edges: Sequence[float]) -> list[tuple[str, int]]:
@@ -165,12 +163,6 @@ def buckets(values: Sequence[float], edges: Sequence[float]) -> list[tuple[str, 
     labels += [f"{low:,} to {high:,}" for low, high in pairwise(edges)]
     labels.append(f"over {edges[-1]:,}")
     return [(labels[at], found[at]) for at in range(min(found), max(found) + 1)]
-
-
-def percentiles(values: Sequence[int]) -> list[int]:
-    """Nearest-rank percentiles: the smallest value that at least that percentage of values do not exceed."""
-    ordered = sorted(values)
-    return [ordered[math.ceil(percent * len(ordered) / 100) - 1] for percent in PERCENTILES]
 
 
 def lengths_table(facts: CardFacts) -> Markdown | None:
@@ -197,7 +189,9 @@ def _characters_table(facts: CardFacts) -> Markdown | None:
     counts = facts.counts
     parts = [("prompt", counts.prompt_chars), ("completion", counts.completion_chars)]
     lines: list[list[Markdown | int]] = [
-        [code(name), *percentiles(values)] for name, values in parts if values
+        [code(name), *(percentile(sorted(values), str(percent)) for percent in PERCENTILES)]
+        for name, values in parts
+        if values
     ]
     head = ("", *(f"{percent}%" if percent < 100 else "longest" for percent in PERCENTILES))
     return table(head, lines) if lines else None
@@ -233,7 +227,7 @@ def benchmarks_table(manifests: Sequence[Mapping[str, Any]]) -> Markdown:
 
 
 def leakage_table(found: Mapping[str, Any]) -> Markdown:
-    lines = [(text(words), _value(found.get(name))) for name, words in _LEAKAGE.items() if name in found]
+    lines = [(text(words), _number(found[name])) for name, words in _LEAKAGE.items() if name in found]
     return table(("leakage report", ""), lines)
 
 
@@ -251,31 +245,6 @@ def neighbours_table(nearest: Sequence[Mapping[str, Any]]) -> Markdown:
 
 def _share_of(value: object) -> Markdown:
     return Markdown(f"{value:.0%}") if isinstance(value, float | int) else Markdown("–")
-
-
-def record(found: Mapping[str, Any]) -> Markdown:
-    """A report in generic form: plain values as a two-column table, each list of records as its own table."""
-    plain, lists = [], []
-    for name, value in found.items():
-        title = text(name.replace("_", " "))
-        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
-            head = list(value[0])
-            lines = [[_value(item.get(key)) for key in head] for item in value[:MOST_ROWS]]
-            more = f"\n\n… and {len(value) - MOST_ROWS:,} more." if len(value) > MOST_ROWS else ""
-            lists.append(f"{title}:\n\n{table([text(key.replace('_', ' ')) for key in head], lines)}{more}")
-        else:
-            plain.append((title, _value(value)))
-    return Markdown("\n\n".join([*([table(("", ""), plain)] if plain else []), *lists]))
-
-
-def _value(value: object) -> Markdown | int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return code(value) if value else Markdown("–")
-    if isinstance(value, float):
-        return text(f"{value:.4g}")
-    return Markdown("–") if value is None else code(msgspec.json.encode(value).decode())
 
 
 def _share(number: int, total: int) -> Markdown:

@@ -16,7 +16,6 @@ from kernelmill.publish.card.tables import (
     benchmarks_table,
     leakage_table,
     neighbours_table,
-    record,
 )
 from kernelmill.publish.rebuild import PRIVATE_URL, asked_a_model, command_of, file_name
 
@@ -241,7 +240,7 @@ def split_policy(facts: CardFacts) -> Markdown:
         )
     if how == "groups":
         return _by_group(policy, seed)
-    return record(policy) if policy else Markdown("How the rows were split is not recorded.")
+    return Markdown("How the rows were split is not recorded.")
 
 
 def _by_group(policy: Mapping[str, Any], seed: Markdown) -> Markdown:
@@ -263,8 +262,6 @@ def leakage(facts: CardFacts) -> Markdown | None:
     """The leakage report: groups on both sides, and validation modules that are close to train modules."""
     if not (found := facts.leakage):
         return None
-    if "groups_on_both_sides" not in found:
-        return record(found)
     close = f"{_percent(found.get('close'))} or more of its code in common"
     if not (nearest := found.get("nearest")):
         return Markdown(f"{leakage_table(found)}\n\nNo validation module has {close} with a train module.")
