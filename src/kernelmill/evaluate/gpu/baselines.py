@@ -9,14 +9,18 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelmill.evaluate.gpu.clock import Clock, Regime
-from kernelmill.evaluate.gpu.plan import LAUNCHES_MATTER_BELOW_US, Plan
+from kernelmill.evaluate.gpu.plan import LAUNCHES_MATTER_BELOW_US, Plan, TooSlowToTime
 from kernelmill.evaluate.gpu.ratio import ratio
 from kernelmill.evaluate.task.values import Call
 
 _MODES = {"compile": None, "compile_max": "max-autotune-no-cudagraphs"}
 _WARM_PAIRS, _MOST_CALLS = 2, 6
+MOST_OPERATIONS = 1000
+"""torch.compile takes about 40 ms for each operation of a call (of published references, those with 400 took up to
+17 s). A call with more than this would not be compiled in the time for it, so that time is not spent."""
 
 
 def measure_baselines(
@@ -28,8 +32,11 @@ def measure_baselines(
 ) -> dict[str, Any]:
     """Measure the speed-up over eager of each compile mode, by regime.
 
-    `kept` is how many results the clock keeps.
+    `kept` is how many results the clock keeps. Raise `TooSlowToTime` if compiling would take too long.
     """
+    operations = operations_of(model, calls[0])
+    if operations > MOST_OPERATIONS:
+        raise TooSlowToTime(f"a call has {operations} operations, more than torch.compile gets time for")
     found: dict[str, Any] = {}
     clock = Clock(kept)
     eager = [functools.partial(call.on, model) for call in calls]
@@ -44,6 +51,21 @@ def measure_baselines(
         with exclusive():
             found[mode] |= _against(clock, eager, fast)
     return found
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[misc]
+    operations = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations += 1
+        return func(*args, **(kwargs or {}))
+
+
+def operations_of(model: Any, call: Call) -> int:
+    """How many operations of torch one call of the model makes."""
+    with _Counter() as counter:
+        call.on(model)
+    return int(counter.operations)
 
 
 _Calls = Sequence[Callable[[], Any]]
