@@ -32,7 +32,7 @@ STARTED_AS_USERS_DO = parent._start_server
 # drawn at random. How fast a busy machine draws and tries them decides nothing in either.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
-    "same", settings.get_profile("random"), derandomize=True, database=None, max_examples=40
+    "same", settings.get_profile("random"), derandomize=True, database=None, max_examples=25
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "random"))
 

@@ -92,6 +92,7 @@ def emitted(model: Path) -> list[Path]:
     return list(model.glob("level_*/*.py"))
 
 
+@pytest.mark.heavy
 def test_a_file_that_imports_its_neighbours_is_proven_and_its_parts_need_only_torch(
     folder: Path, mill: Mill
 ) -> None:

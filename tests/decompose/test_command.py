@@ -123,6 +123,7 @@ def test_the_analysis_tells_a_person_what_was_found(result: Path) -> None:
     assert "  \n" not in text
 
 
+@pytest.mark.heavy
 def test_models_that_cannot_be_decomposed_are_a_line_each_and_the_batch_goes_on(
     tmp_path: Path, mill: Mill
 ) -> None:

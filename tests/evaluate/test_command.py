@@ -231,6 +231,7 @@ def test_it_runs_from_a_copied_tree_where_nothing_else_is_installed() -> None:
 
 @pytest.mark.usefixtures("files")
 @pytest.mark.own_servers
+@pytest.mark.heavy
 def test_one_pair_as_json_is_one_row_on_standard_output_and_leaves_no_process(mill_process: Mill) -> None:
     scratch = Path("scratch").resolve()
     scratch.mkdir()

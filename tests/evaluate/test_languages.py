@@ -193,6 +193,7 @@ asyncio.run(main())
 '''
 
 
+@pytest.mark.heavy
 def test_a_language_of_a_plugin_is_judged_by_its_own_worker(tmp_path: Path, run: Run) -> None:
     site = install(
         tmp_path / "site", "minilang", {"kernelmill.languages": {"mini": "minilang:LANGUAGE"}}, MINI_LANGUAGE

@@ -315,6 +315,7 @@ def judged(evaluator: Evaluator, *pairs: tuple[str, str]) -> list[Verdict]:
     return asyncio.run(all_of_them())
 
 
+@pytest.mark.heavy
 def test_a_part_that_is_built_in_eval_mode_stays_so_and_transformers_is_not_there_for_who_does_not_use_it(
     evaluator: Evaluator,
 ) -> None:
@@ -359,7 +360,7 @@ def test_a_candidate_made_for_the_real_models_size_is_not_refused_for_that(evalu
     assert wrong.verdict == "incorrect"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_reference_that_names_an_unknown_model_cannot_be_used_and_one_line_says_why(
     evaluator: Evaluator,
 ) -> None:

@@ -184,10 +184,7 @@ def judged(evaluator: Evaluator, body: str, code: str) -> Verdict:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in ("fused", "counting") else pytest.mark.heavy)
-        for name in PROBLEMS
-    ],
+    [pytest.param(name, marks=() if name == "counting" else pytest.mark.heavy) for name in PROBLEMS],
 )
 def test_what_it_writes_is_judged_correct_compiles_and_holds_for_other_shapes(
     teacher: Teacher, evaluator: Evaluator, name: str
