@@ -193,9 +193,11 @@ def test_retry_after_is_obeyed(tmp_path: Path) -> None:
 def test_the_breaker_stops_a_run_that_gets_no_answer(tmp_path: Path) -> None:
     with FakeEndpoint(script=lambda *_: "503") as endpoint:
         started = time.monotonic()
-        with pytest.raises(Stopped, match=r"no call has succeeded for .* 503"):
+        # On a busy machine the last answer may come too late.
+        with pytest.raises(Stopped, match=r"no call has succeeded for .*( 503|no answer within)"):
             Run(tmp_path, list(range(20)), endpoint.base_url, give_up_after=2 / 60, timeout=2.0)()
         assert time.monotonic() - started >= 2.0
+        assert endpoint.behaved["503"] >= 20
 
 
 def test_a_server_that_hangs_for_good_trips_the_breaker_too(tmp_path: Path) -> None:
