@@ -28,3 +28,9 @@ def made_once(name: str, make: Callable[[Path], object]) -> Path:
 def qwen_folder() -> Path:
     """The embedded Qwen vocabulary as a tokenizer folder of the Hub."""
     return made_once("qwen", write_tokenizer)
+
+
+@functools.cache
+def small_qwen_folder() -> Path:
+    """The same with the first tokens only, for what does not depend on the vocabulary."""
+    return made_once("small_qwen", lambda folder: write_tokenizer(folder, tokens=4000))

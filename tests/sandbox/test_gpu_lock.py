@@ -215,7 +215,7 @@ def test_who_keeps_a_turn_is_ended_from_outside_and_its_draft_is_its_reply(sandb
     assert waiter["kind"] == "ok"
     (kept,) = together(sandbox, keeps)
     assert (kept["kind"], kept["cut"]) == ("timeout", "")
-    assert "kept a turn" in kept["message"]
+    assert "held the GPU lock" in kept["message"]
 
 
 def test_a_draft_that_was_taken_back_is_no_reply(sandbox: Sandbox) -> None:

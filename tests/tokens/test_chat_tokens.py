@@ -22,7 +22,7 @@ from kernelmill.tokens.text_tokens import PIECES, EmbeddedTokens, FastTokens, Li
 from kernelmill.tokens.tokenizer_files import TokenizerFiles, find_tokenizer
 from kernelmill.tokens.vocabulary import QWEN3_ADDED_TOKENS, QWEN_PATTERN
 from tests.conftest import many
-from tests.made_once import qwen_folder
+from tests.made_once import qwen_folder, small_qwen_folder
 
 LLAMA_PATTERN = next(pattern for pattern in PIECES if pattern != QWEN_PATTERN)
 EMBEDDED = TokenizerFiles("qwen-embedded", None)
@@ -121,6 +121,11 @@ def folder() -> Path:
     return qwen_folder()
 
 
+@pytest.fixture(scope="module")
+def small() -> Path:
+    return small_qwen_folder()
+
+
 def test_bundled_rows_have_the_counts_of_the_library_in_all_three_ways(folder: Path) -> None:
     offline, local = load_tokenizer(EMBEDDED), load_tokenizer(find_tokenizer(str(folder)))
     assert isinstance(local.tokens, FastTokens)
@@ -171,13 +176,13 @@ def test_a_tokenizer_of_another_kind_is_counted_by_the_library(
     assert loaded.tokens.measure(text)[0] == len(library(spec).encode(text, add_special_tokens=False))
 
 
-def test_a_word_level_tokenizer_is_counted_and_its_places_are_found(tmp_path: Path, folder: Path) -> None:
+def test_a_word_level_tokenizer_is_counted_and_its_places_are_found(tmp_path: Path, small: Path) -> None:
     vocabulary = {"<unk>": 0, "Hello": 1, "there": 2, "user": 3, ":": 4}
     spec = {
         **whole_spec(), "added_tokens": [], "normalizer": None, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None,
         "decoder": None, "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
     }  # fmt: skip
-    write_like(tmp_path / "words", folder, {"tokenizer.json": json.dumps(spec)})
+    write_like(tmp_path / "words", small, {"tokenizer.json": json.dumps(spec)})
     loaded = load_tokenizer(find_tokenizer(str(tmp_path / "words")))
     assert loaded.tokens.measure("user: Hello there", 11) == (4, 3)
 
@@ -215,18 +220,18 @@ def write_like(new: Path, old: Path, files: dict[str, str]) -> Path:
     return new
 
 
-def test_templates_of_the_config_are_found_by_name(tmp_path: Path, folder: Path) -> None:
+def test_templates_of_the_config_are_found_by_name(tmp_path: Path, small: Path) -> None:
     named = [
         {"name": "default", "template": "plain"},
         {"name": "tool_use", "template": "tools {{ tools | length }}"},
     ]
     files = {"chat_template.jinja": "", "tokenizer_config.json": json.dumps({"chat_template": named})}
-    loaded = load_tokenizer(find_tokenizer(str(write_like(tmp_path / "named", folder, files))))
+    loaded = load_tokenizer(find_tokenizer(str(write_like(tmp_path / "named", small, files))))
     assert loaded.render([USER]) == "plain"
     assert loaded.render([USER], [{"name": "f"}]) == "tools 1"
 
 
-def test_what_is_no_tokenizer_is_told_in_one_line(tmp_path: Path, folder: Path) -> None:
+def test_what_is_no_tokenizer_is_told_in_one_line(tmp_path: Path, small: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.json").write_text("{}")
     for name, problem in {
@@ -244,7 +249,7 @@ def test_what_is_no_tokenizer_is_told_in_one_line(tmp_path: Path, folder: Path) 
         ({"chat_template.jinja": "{% if %}"}, "the chat template is not valid, line 1"),
     ]):  # fmt: skip
         with pytest.raises(ConfigError, match=problem):
-            load_tokenizer(find_tokenizer(str(write_like(tmp_path / f"bad{number}", folder, files))))
+            load_tokenizer(find_tokenizer(str(write_like(tmp_path / f"bad{number}", small, files))))
 
 
 def rendered(text: str, **more: Any) -> str:

@@ -78,7 +78,7 @@ def reply_from_event(event: dict[str, Any], body: bytes) -> Reply:
     if how == "wrote":
         return make_reply("error", type="OSError", message=TOO_MUCH, **rest)
     if how == OVERDUE:
-        message = f"kept a turn for too long, {event['seconds']:.1f} s after its start"
+        message = f"held the GPU lock for too long, {event['seconds']:.1f} s after its start"
         return make_reply("timeout", type=OVERDUE, message=message, **rest)
     if how == "timeout" or status == -signal.SIGXCPU:
         return make_reply("timeout", message=f"timed out after {event['limit']:.1f} s", **rest)

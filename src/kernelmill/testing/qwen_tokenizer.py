@@ -19,10 +19,14 @@ from kernelmill.tokens.text_tokens import byte_letters
 from kernelmill.tokens.vocabulary import QWEN3_ADDED_TOKENS, QWEN_PATTERN, qwen_ranks
 
 
-def write_tokenizer(folder: Path, chat_template: str | None = None) -> Path:
-    """Write the three files, with the bundled chat template unless another is given."""
+def write_tokenizer(folder: Path, chat_template: str | None = None, tokens: int | None = None) -> Path:
+    """Write the three files, with the bundled chat template unless another is given.
+
+    With the first `tokens` of the vocabulary only, it is written and loaded in milliseconds.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json(), ensure_ascii=False), encoding="utf-8")
+    text = json.dumps(tokenizer_json(tokens), ensure_ascii=False)
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": None,
@@ -40,9 +44,9 @@ def write_tokenizer(folder: Path, chat_template: str | None = None) -> Path:
     return folder
 
 
-def tokenizer_json() -> dict[str, Any]:
-    """Return the vocabulary in the format of `tokenizers`: byte-level BPE, one merge a token."""
-    ranks = qwen_ranks()
+def tokenizer_json(tokens: int | None = None) -> dict[str, Any]:
+    """Return the vocabulary, or its first tokens, in the format of `tokenizers`: byte-level BPE, one merge a token."""
+    ranks = dict(itertools.islice(qwen_ranks().items(), tokens))
     letters = byte_letters()
 
     def spelt(token: bytes) -> str:

@@ -307,8 +307,8 @@ def test_a_launch_finds_what_was_compiled_here_in_the_cache(tmp_path: Any) -> No
         import json, sys
         import torch, triton
         from triton.backends.compiler import GPUTarget
-        from kernelmill.evaluate.compile.source import Candidate, source_of
-        candidate = Candidate(open(sys.argv[1]).read())
+        from kernelmill.evaluate.compile.source import ExecutedModule, source_of
+        candidate = ExecutedModule(open(sys.argv[1]).read())
         kernel, = candidate.kernels("add")
         x = torch.empty(4096)
         gpu = GPUTarget("cuda", 90, 32)

@@ -378,7 +378,7 @@ def test_a_judge_that_was_ended_convicts_nobody() -> None:
 
 
 def test_a_reference_that_kept_its_turn_beside_others_is_asked_retry_exclusively() -> None:
-    late = make_reply("timeout", type=OVERDUE, message="kept a turn")
+    late = make_reply("timeout", type=OVERDUE, message="held the GPU lock")
     work, judges = judged(late, make_reply("ok", result=record("PASSED")))
     assert work.verdict.verdict == "correct"
     assert [one.get("suspect") for one in judges.asked] == [None, "reference"]

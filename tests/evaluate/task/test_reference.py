@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernelmill.evaluate.task.reference import BadReference, Reference, load_reference, seed_all  # noqa: E402
-from kernelmill.evaluate.task.values import Call, Outputs, Unsupported, flatten  # noqa: E402
+from kernelmill.evaluate.task.values import Call, Outputs, UnsupportedValue, flatten  # noqa: E402
 
 
 def reference(body: str, inputs: str = "[torch.randn(3, 8)]", init: str = "", start: str = "") -> Reference:
@@ -308,7 +308,7 @@ def test_outputs_are_flattened_with_their_paths() -> None:
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, torch.eye(3).to_sparse()])
 def test_outputs_that_cannot_be_compared_are_refused(value: object) -> None:
-    with pytest.raises(Unsupported):
+    with pytest.raises(UnsupportedValue):
         flatten([value])
 
 

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 
 from kernelmill.evaluate.task.fit_size import (  # noqa: E402
     INTERPRETER,
-    Limits,
     Picked,
+    SizeLimits,
     pick,
     pick_each,
     pick_other,
@@ -127,7 +127,7 @@ def test_too_much_work_and_too_much_time_are_stopped() -> None:
     assert "operations in products" in pick(code, None).refused[0]
     slow = source("n = 20\n", "[torch.rand(n)]", forward="[x := x + 1 for _ in range(10**7)][-1]")
     with pytest.raises(BadReference, match="seconds"):
-        pick(slow, None, Limits(seconds=0.1), Limits(seconds=0.1))
+        pick(slow, None, SizeLimits(seconds=0.1), SizeLimits(seconds=0.1))
 
 
 def test_weights_that_do_not_shrink_are_taken_under_the_ceiling() -> None:
@@ -179,7 +179,7 @@ def test_new_sizes_are_no_larger_and_as_different_and_as_odd(values: list[int], 
 # --------------------------------------------------------------------------------------------------- other shapes
 
 
-def other_shape(code: str, same_model: bool = True, limits: Limits = INTERPRETER) -> Picked | None:
+def other_shape(code: str, same_model: bool = True, limits: SizeLimits = INTERPRETER) -> Picked | None:
     picked = pick(code, None, limits)
     return pick_other(picked.version.text, None, room_for(picked.size), same_model)
 
@@ -223,7 +223,7 @@ def test_constants_become_odd_and_those_of_the_constructor_only_when_asked() -> 
 def test_what_was_picked_at_the_limit_has_another_shape() -> None:
     for limit in (1024, 1 << 22):
         code = source("batch_size = 256\nn = 5000\n", "[torch.rand(batch_size, n)]")
-        assert other_shape(code, limits=Limits(limit)) is not None
+        assert other_shape(code, limits=SizeLimits(limit)) is not None
 
 
 def test_odd_sizes_become_other_odd_sizes() -> None:

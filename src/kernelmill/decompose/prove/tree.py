@@ -34,12 +34,12 @@ class Unreadable(Exception):
     """The folder is not a decomposed model; the message is one line."""
 
 
-class Instance(msgspec.Struct):
+class ClaimedInstance(msgspec.Struct):
     child: str
     attribute: str | None = None
 
 
-class Node(msgspec.Struct):
+class ClaimedNode(msgspec.Struct):
     level: str
     path: str
     children: list[str]
@@ -51,7 +51,7 @@ class Node(msgspec.Struct):
     output_dtypes: list[Any] = []
     step: str | None = None
     instance_count: int | None = None
-    instances: list[Instance] = []
+    instances: list[ClaimedInstance] = []
 
     @property
     def module(self) -> str:
@@ -79,7 +79,7 @@ class Claim(msgspec.Struct):
     main: str
     weight_map: dict[str, str]
     violations: list[str]
-    node: Node
+    node: ClaimedNode
     single: bool = False
     of_the_node: bool = True
     """Whether the original is the node's own file.
@@ -100,7 +100,7 @@ class Tree:
         self.faults: list[str] = []
         try:
             raw = json.loads(self._read(TREE))
-            self.nodes = msgspec.convert(raw["nodes"], dict[str, Node])
+            self.nodes = msgspec.convert(raw["nodes"], dict[str, ClaimedNode])
             self.metadata: dict[str, Any] = dict(raw["metadata"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise Unreadable(
@@ -149,7 +149,7 @@ class Tree:
             raise Unreadable(f"{TREE} has no root: metadata.root is {named!r}")
         return str(root)
 
-    def _text(self, node: Node) -> str:
+    def _text(self, node: ClaimedNode) -> str:
         if node.level not in FOLDERS:
             raise Unreadable(f"{node.path}: there is no level {node.level!r}")
         parts = PurePosixPath(node.path).parts
@@ -236,7 +236,7 @@ class Tree:
         texts = {self.texts[name], self.source} if name == self.root else {self.texts[name]}
         return next((f for f in folders if self._read(f"steps/{f}/original.py") in texts), None)
 
-    def _step(self, step: str, node: Node, original: str) -> Claim:
+    def _step(self, step: str, node: ClaimedNode, original: str) -> Claim:
         refactored, violations = self._read(f"{step}/refactored.py"), []
         given = self._read(f"{step}/original.py")
         if given != original:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelmill.decompose.prove.tree import Node, Tree
+from kernelmill.decompose.prove.tree import ClaimedNode, Tree
 
 
 def level_faults(tree: Tree, looked: dict[str, dict[str, Any]]) -> list[str]:
@@ -25,7 +25,7 @@ def level_faults(tree: Tree, looked: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def shape_faults(
-    node: Node, shapes: dict[str, Any], compared: Sequence[str] = ("inputs", "outputs")
+    node: ClaimedNode, shapes: dict[str, Any], compared: Sequence[str] = ("inputs", "outputs")
 ) -> list[str]:
     return [
         f"its {which} are {_shown(shapes[which])}, the tree says {_shown(node.tensors(which))}"
@@ -64,7 +64,7 @@ def use_faults(tree: Tree, results: list[dict[str, Any]], looked: dict[str, dict
     ]
 
 
-def _no_use(node: Node, uses: _Uses, looked: dict[str, Any]) -> Iterator[str]:
+def _no_use(node: ClaimedNode, uses: _Uses, looked: dict[str, Any]) -> Iterator[str]:
     """How a file differs from every use: sizes, constructor arguments, and inputs that hold one number."""
     seen = [[[t for t in side if t != [[], "bool"]] for side in call] for call in uses.shapes]
     if [node.tensors("inputs"), node.tensors("outputs")] not in seen:

@@ -33,7 +33,7 @@ def prepare() -> None:
 def handle(request: dict[str, Any]) -> dict[str, Any]:
     """Handle one request.
 
-    `reference` is the source; `entry_point`, `limits` (fields of `task.fit_size.Limits`), `seed` and `tf32`
+    `reference` is the source; `entry_point`, `limits` (fields of `task.fit_size.SizeLimits`), `seed` and `tf32`
     are optional.
     """
     warnings.simplefilter("ignore")

@@ -1,6 +1,6 @@
 """Turn a candidate's kernels into sources for Triton's compiler, built as a launch would build them.
 
-`Candidate` executes the module on a fake GPU that launches nothing, and finds its kernels by their qualified
+`ExecutedModule` executes the module on a fake GPU that launches nothing, and finds its kernels by their qualified
 names. `source_of` turns a kernel and the record of a launch into what `triton.compile` takes.
 """
 
@@ -38,11 +38,11 @@ _GUARDED = (
 )
 
 
-class Unsupported(Exception):
+class NotBuildable(Exception):
     """The kernel cannot be built without running the candidate."""
 
 
-class Candidate:
+class ExecutedModule:
     """An executed module. `replaced` names the compiler functions that it has replaced."""
 
     def __init__(self, code: str) -> None:
@@ -77,7 +77,7 @@ class Candidate:
             found = [self._made_later(name)]
         last = found[-1]
         if last.is_gluon():
-            raise Unsupported(f"{name} is written in Gluon")
+            raise NotBuildable(f"{name} is written in Gluon")
         line = last.fn.__code__.co_firstlineno
         return [kernel for kernel in found if kernel.fn.__code__.co_firstlineno == line][-_MOST_FUNCTIONS:]
 
@@ -100,21 +100,21 @@ class Candidate:
             if code.co_qualname == name:
                 if code.co_freevars:
                     taken = ", ".join(code.co_freevars)
-                    raise Unsupported(f"{name} is made while the candidate runs, with its values of {taken}")
+                    raise NotBuildable(f"{name} is made while the candidate runs, with its values of {taken}")
                 kernel = JITFunction(types.FunctionType(code, self._namespace))
                 self._made.append(kernel)
                 return kernel
             codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-        raise Unsupported(f"the candidate does not define {name}")
+        raise NotBuildable(f"the candidate does not define {name}")
 
 
 def source_of(
-    kernel: JITFunction[Any], launch: dict[str, Any], candidate: Candidate, target: GPUTarget
+    kernel: JITFunction[Any], launch: dict[str, Any], candidate: ExecutedModule, target: GPUTarget
 ) -> tuple[ASTSource, dict[str, Any]]:
     """Return what a launch would compile, and its options. Raises what Triton raises for unknown options."""
     given, values, divisible = launch["signature"], launch.get("constexprs") or {}, launch.get("attrs") or ()
     if set(given) != set(kernel.arg_names):
-        raise Unsupported(f"launched with {sorted(given)}, defined with {sorted(kernel.arg_names)}")
+        raise NotBuildable(f"launched with {sorted(given)}, defined with {sorted(kernel.arg_names)}")
 
     def argument(param: Any, kind: Any, name: str) -> tuple[Any, Any, Any]:
         """The type, what the launch is specialised on, and the value if it is a constant."""
@@ -124,7 +124,7 @@ def source_of(
             return kinds, marks, inner
         if kind == "constexpr":
             if name not in values:
-                raise Unsupported(f"launched with no value of {name}")
+                raise NotBuildable(f"launched with no value of {name}")
             value = _constant(values[name], candidate)
             return kind, value, value
         looked_at = kind[0] in "*iu" and kind not in ("i1", "u1") and not param.do_not_specialize
@@ -143,7 +143,7 @@ def source_of(
     return ASTSource(kernel, signature, constants, attributes), parsed.__dict__
 
 
-def _constant(value: Any, candidate: Candidate) -> Any:
+def _constant(value: Any, candidate: ExecutedModule) -> Any:
     """Convert a constant from its JSON form."""
     if isinstance(value, str) and value.startswith("tl."):
         name = value.removeprefix("tl.")
@@ -155,7 +155,7 @@ def _constant(value: Any, candidate: Candidate) -> Any:
             return float(value["float"])
         if "function" in value:
             return candidate.kernels(value["function"])[-1]
-        raise Unsupported(f"launched with the constant {value.get('repr', value)}")
+        raise NotBuildable(f"launched with the constant {value.get('repr', value)}")
     return value
 
 

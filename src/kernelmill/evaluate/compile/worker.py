@@ -52,7 +52,7 @@ from triton.runtime.jit import JITFunction
 
 from kernelmill.evaluate.compile import compiling
 from kernelmill.evaluate.compile.compiling import CompileReport, KernelReport, report, target_report
-from kernelmill.evaluate.compile.source import Candidate, Unsupported, source_of
+from kernelmill.evaluate.compile.source import ExecutedModule, NotBuildable, source_of
 from kernelmill.evaluate.compile.targets import TARGETS, Target
 from kernelmill.evaluate.gpu_backends import BACKENDS
 from kernelmill.evaluate.task import offline_models
@@ -160,14 +160,14 @@ def _cache() -> Path:
     return Path(tempfile.gettempdir()) / "triton"
 
 
-def _loaded(code: str, budget: _Budget) -> tuple[Candidate | None, KernelReport]:
+def _loaded(code: str, budget: _Budget) -> tuple[ExecutedModule | None, KernelReport]:
     """Load the candidate, or return why it failed.
 
     It ran under the interpreter, so a failure here is due to the fake GPU.
     """
     try:
         with budget.one():
-            return Candidate(code), report()
+            return ExecutedModule(code), report()
     except OutOfTime:
         return None, report("UNSUPPORTED", "no time was left when the candidate's module had been executed")
     except BaseException as error:  # noqa: BLE001  an untrusted module may raise anything
@@ -187,7 +187,7 @@ class _Attempt:
 
 
 def _compiled(
-    candidate: Candidate, launch: dict[str, Any], target: Target, budget: _Budget, loud: bool
+    candidate: ExecutedModule, launch: dict[str, Any], target: Target, budget: _Budget, loud: bool
 ) -> _Attempt:
     """Compile every function that a launch may mean. Reports the first that fails, or else the last."""
     began, whole = time.monotonic(), budget.whole
@@ -204,7 +204,7 @@ def _compiled(
         except OutOfTime:
             late = "TIMEOUT", "the compiler took all of the time for one kernel"
             attempt.report = report(*(late if whole else ("UNSUPPORTED", "no time was left for it")))
-        except Unsupported as error:
+        except NotBuildable as error:
             attempt.report = report("UNSUPPORTED", str(error))
         except OutOfResources as error:
             attempt.report, attempt.skipped = report("OUT_OF_RESOURCES", str(error)), True
@@ -227,7 +227,7 @@ def _compiled(
 
 
 def _compiled_kernel(
-    candidate: Candidate, kernel: JITFunction[Any], launch: dict[str, Any], target: Target
+    candidate: ExecutedModule, kernel: JITFunction[Any], launch: dict[str, Any], target: Target
 ) -> KernelReport:
     backend = BACKENDS[target.backend]
     gpu = backend.target(target.arch)
@@ -263,7 +263,7 @@ def _merged(attempts: list[_Attempt]) -> KernelReport:
     return KernelReport(**{**shown, "s": round(seconds, 4)})
 
 
-def _located(error: CompilationError, candidate: Candidate) -> str:
+def _located(error: CompilationError, candidate: ExecutedModule) -> str:
     """The compiler's message, with the line number converted from the function to the candidate's source."""
     chain = [error]
     while isinstance(chain[-1].__cause__, CompilationError):

@@ -30,7 +30,7 @@ class Context(contextlib.ContextDecorator):
         pass
 
 
-class _State:
+class _StreamState:
     """The streams of this process. The first one is the default stream."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class _State:
         self.current: Any = None
 
 
-_state = _State()
+_state = _StreamState()
 
 
 def _merge(into: Clock, other: Clock) -> None:

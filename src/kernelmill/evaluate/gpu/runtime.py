@@ -39,7 +39,7 @@ _empty_cache, _most_allocated = torch.cuda.empty_cache, torch.cuda.max_memory_al
 
 
 @dataclass
-class Launch:
+class GpuLaunch:
     qualname: str
     file: str
     programs: int
@@ -48,10 +48,10 @@ class Launch:
 
 
 @dataclass
-class Observed:
+class GpuObserved:
     """Like the interpreter's, with what can be observed on a GPU."""
 
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[GpuLaunch] = field(default_factory=list)
     signatures: list[dict[str, Any]] = field(default_factory=list)
     oob: list[dict[str, Any]] = field(default_factory=list)
     oob_count: int = 0
@@ -67,7 +67,7 @@ class OnGpu:
         self.up: Arena | None = None
         self.lean = False
         """The task is large: release unused memory to the GPU."""
-        self._seen = Observed()
+        self._seen = GpuObserved()
         self.pausing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         """Wraps work that does not count as the candidate's running time."""
 
@@ -91,7 +91,7 @@ class OnGpu:
         JITFunction._do_compile, CompiledKernel._init_handles = compile_apart, load_apart
 
     def begin(self, request: dict[str, Any]) -> None:
-        self._seen = seen = Observed()
+        self._seen = seen = GpuObserved()
         suppressed, names = bool(request.get("suppress_all")), frozenset(request.get("suppress") or ())
 
         def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -100,7 +100,7 @@ class OnGpu:
             programs = 1 if callable(grid) else math.prod(int(size) for size in grid)
             if not warmup and len(seen.launches) < 1000:
                 file = function.__code__.co_filename
-                seen.launches.append(Launch(function.__qualname__, file, programs, stop))
+                seen.launches.append(GpuLaunch(function.__qualname__, file, programs, stop))
             return None if stop and not warmup else _run(self, *args, grid=grid, warmup=warmup, **kwargs)
 
         choices: dict[int, int] = {}
@@ -115,7 +115,7 @@ class OnGpu:
         _set_deterministic(True, warn_only=True)
         _set_fill(True)
 
-    def end(self) -> Observed:
+    def end(self) -> GpuObserved:
         JITFunction.run, Autotuner.run = _run, _tune
         _set_deterministic(False)
         _synchronize()

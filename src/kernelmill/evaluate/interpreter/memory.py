@@ -52,11 +52,11 @@ class Reach:
         return self._live
 
 
-class _State:
+class _MemoryState:
     reach: Reach | None = None
 
 
-state = _State()
+state = _MemoryState()
 
 
 def _outside(pointers: Array, active: Array | None, width: int, origin: Range | None) -> Array | None:

@@ -31,7 +31,7 @@ from kernelmill.evaluate.judge.tolerance import Comparison, Policy
 from kernelmill.evaluate.task.answers import Answer
 from kernelmill.evaluate.task.generators import other_weights
 from kernelmill.evaluate.task.reference import Reference
-from kernelmill.evaluate.task.values import Call, Outputs, Unsupported, flatten
+from kernelmill.evaluate.task.values import Call, Outputs, UnsupportedValue, flatten
 from kernelmill.sandbox.own_time import Mark, OwnTime
 
 _LOOK_EVERY = 8
@@ -153,7 +153,7 @@ class Session:
         value = unpack(said["output"], self.incoming(out))
         try:
             return flatten(value), ""
-        except Unsupported as error:
+        except UnsupportedValue as error:
             other = value.what if isinstance(value, Other) else str(error)
             return None, f"returned {other}"
 

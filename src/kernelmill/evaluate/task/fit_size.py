@@ -23,7 +23,7 @@ from kernelmill.torch_calls.tensors import tensors_in
 
 
 @dataclass(frozen=True)
-class Limits:
+class SizeLimits:
     """Limits of one run.
 
     `elements` of inputs, parameters, buffers and outputs; `flops` in products; `seconds` of processor time.
@@ -36,10 +36,10 @@ class Limits:
     seconds: float = 2.0
 
 
-INTERPRETER = Limits()
-ROOMY = Limits(1 << 18, 1 << 24)
+INTERPRETER = SizeLimits()
+ROOMY = SizeLimits(1 << 18, 1 << 24)
 """Minimum limits for another shape of the picked version."""
-CEILING = Limits(1 << 24, 1 << 32, 5.0)
+CEILING = SizeLimits(1 << 24, 1 << 32, 5.0)
 """Limits for problems that cannot be made small: a network's weights do not shrink with its inputs."""
 
 
@@ -90,7 +90,11 @@ class _Tries:
 
 
 def pick(
-    code: str, entry_point: str | None, limits: Limits = INTERPRETER, ceiling: Limits = CEILING, seed: int = 0
+    code: str,
+    entry_point: str | None,
+    limits: SizeLimits = INTERPRETER,
+    ceiling: SizeLimits = CEILING,
+    seed: int = 0,
 ) -> Picked:
     """Pick the first version of the source that loads, runs within the limits and is well conditioned.
 
@@ -112,13 +116,15 @@ def pick(
     return found or tries.rough[0]
 
 
-def room_for(size: Size) -> Limits:
+def room_for(size: Size) -> SizeLimits:
     """Limits for another shape of the picked version: four times what it uses, and at least `ROOMY`."""
-    return Limits(max(ROOMY.elements, 4 * size.elements), max(ROOMY.flops, 4 * size.flops), CEILING.seconds)
+    return SizeLimits(
+        max(ROOMY.elements, 4 * size.elements), max(ROOMY.flops, 4 * size.flops), CEILING.seconds
+    )
 
 
 def pick_other(
-    code: str, entry_point: str | None, limits: Limits = ROOMY, same_model: bool = True, seed: int = 0
+    code: str, entry_point: str | None, limits: SizeLimits = ROOMY, same_model: bool = True, seed: int = 0
 ) -> Picked | None:
     """Pick a version with other sizes that runs.
 
@@ -131,7 +137,7 @@ def pick_other(
 
 
 def pick_each(
-    code: str, entry_point: str | None, limits: Limits = ROOMY, most: int = 6, seed: int = 0
+    code: str, entry_point: str | None, limits: SizeLimits = ROOMY, most: int = 6, seed: int = 0
 ) -> list[Picked]:
     """Pick up to `most` versions that run with one size changed, each another size."""
     found: list[Picked] = []
@@ -147,7 +153,7 @@ def pick_each(
 
 
 def _first(
-    versions: list[Shrunk], entry_point: str | None, limits: Limits, seed: int, tries: _Tries
+    versions: list[Shrunk], entry_point: str | None, limits: SizeLimits, seed: int, tries: _Tries
 ) -> Picked | None:
     for version in versions:
         try:
@@ -166,7 +172,7 @@ def _first(
     return None
 
 
-def tried(code: str, entry_point: str | None, limits: Limits, seed: int) -> tuple[Reference, Size]:
+def tried(code: str, entry_point: str | None, limits: SizeLimits, seed: int) -> tuple[Reference, Size]:
     """Load and run a source once. Raise `BadReference`, or `_Over` if it exceeds a limit."""
     guard = _Guard(limits)
     try:
@@ -187,7 +193,7 @@ def tried(code: str, entry_point: str | None, limits: Limits, seed: int) -> tupl
 
 
 class _Guard(TorchDispatchMode):  # type: ignore[misc]
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: SizeLimits) -> None:
         super().__init__()
         self.over = ""
         self.late = False

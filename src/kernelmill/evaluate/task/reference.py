@@ -50,7 +50,7 @@ from kernelmill.evaluate.task.float64 import Float64, upcast, wide_of
 from kernelmill.evaluate.task.values import (
     Call,
     Outputs,
-    Unsupported,
+    UnsupportedValue,
     clone_tensor,
     flatten,
     seed_all,
@@ -289,7 +289,7 @@ class Reference:
             yield
         except (MemoryError, BadReference):
             raise
-        except Unsupported as error:
+        except UnsupportedValue as error:
             raise BadReference(f"{what}: {error}") from error
         except (Exception, SystemExit) as error:
             where = module_file.where(error, self._file)

@@ -5,7 +5,7 @@ become tensors, so that there is one way to compare them; `structure` describes 
 Lists, tuples and named tuples count as the same structure, and so do dictionaries and dataclasses with the
 same keys: callers index them alike.
 
-Not covered: outputs of other types (distributions, sparse or nested tensors). They raise `Unsupported`.
+Not covered: outputs of other types (distributions, sparse or nested tensors). They raise `UnsupportedValue`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def seed_all(seed: int) -> None:
             generator.manual_seed(seed)
 
 
-class Unsupported(Exception):
+class UnsupportedValue(Exception):
     """A value cannot be compared. The message is one line."""
 
 
@@ -137,7 +137,7 @@ def _flatten(
 def _leaf(path: str, value: Any, scalars: torch.dtype) -> tuple[torch.Tensor, str]:
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided or value.is_nested or value.is_quantized:
-            raise Unsupported(f"{path} is a tensor of layout {value.layout}, which is not compared")
+            raise UnsupportedValue(f"{path} is a tensor of layout {value.layout}, which is not compared")
         return value, "tensor"
     if isinstance(value, np.ndarray | np.generic):
         return torch.from_numpy(np.array(value)), "numpy"
@@ -150,7 +150,7 @@ def _leaf(path: str, value: Any, scalars: torch.dtype) -> tuple[torch.Tensor, st
         return torch.tensor(
             value, dtype=torch.complex64 if scalars == torch.float32 else torch.complex128
         ), "complex"
-    raise Unsupported(f"{path} is a {type(value).__name__}, which is not compared")
+    raise UnsupportedValue(f"{path} is a {type(value).__name__}, which is not compared")
 
 
 def clone_tensor(tensor: torch.Tensor) -> torch.Tensor:

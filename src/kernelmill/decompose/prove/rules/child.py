@@ -104,14 +104,14 @@ def child_violations(code: str) -> list[str]:
     tree = parse(code)
     if isinstance(tree, str):
         return [tree]
-    reading = _Reading(tree)
+    reading = _ChildReading(tree)
     found = [at_line(node, what) for node in ast.walk(tree) for what in reading.wrong(node)]
     if class_named(tree, "Model") is None:
         found.append("it has no class Model")
     return found
 
 
-class _Reading:
+class _ChildReading:
     def __init__(self, tree: ast.Module) -> None:
         nodes = list(ast.walk(tree))
         self._modules = dict(aliases(nodes))

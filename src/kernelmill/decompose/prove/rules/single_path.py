@@ -54,7 +54,7 @@ def single_path_violations(code: str, source: str) -> list[str]:
         return [tree]
     authors = {ast.dump(node) for node in original.body} if not isinstance(original, str) else set()
     checked = [node for node in tree.body if ast.dump(node) not in authors]
-    reading = _Reading(tree, checked)
+    reading = _PathReading(tree, checked)
     return [at_line(at, what) for node in checked for at, what in reading.top(node)]
 
 
@@ -83,7 +83,7 @@ def reads_sizes(code: str) -> bool:
 Wrong = Iterator[tuple[ast.AST, str]]
 
 
-class _Reading:
+class _PathReading:
     def __init__(self, tree: ast.Module, checked: list[ast.stmt]) -> None:
         """`checked` are the statements that are not copied from the source."""
         nodes = list(ast.walk(tree))
