@@ -31,13 +31,16 @@ $(DEV_STAMP): pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory install WITH='$(EXTRAS),dev'
 	@touch $(STAMP) $(DEV_STAMP)
 
-# pip chooses torch, since it also looks where this machine keeps wheels; uv installs the rest, in a tenth of the time.
+# pip chooses torch, since it also looks where this machine keeps wheels; uv installs the rest, in a tenth of the time, from
+# the index that pip is set up for (which is not printed: it may hold a password).
 install:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "kernelmill needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) uv torch triton
-	$(UV) -e '.[$(WITH)]'
+	@index="$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}"; \
+	if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
+	echo "$(UV) -e '.[$(WITH)]'"; $(UV) -e '.[$(WITH)]'
 	@$(COMPILE)
 
 demo: $(STAMP)  ## from modules to a dataset of verified kernels: no GPU, no key, no network
