@@ -146,6 +146,12 @@ def test_a_late_call_beside_others_is_never_put_up_with(server: Server) -> None:
         assert "error" in one.ask("call", 10, {}, tolerate=True)[0]
 
 
+def test_nobody_waits_for_a_report_that_would_not_count(server: Server) -> None:
+    with session(nothing) as shared, session(nothing, exclusive=True) as exclusive:
+        assert shared.grace == 0
+        assert exclusive.grace > 0
+
+
 EMPTY = Call([], {})
 
 
