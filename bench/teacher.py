@@ -214,9 +214,9 @@ def main() -> int:
         (given.out / "evaluator_room.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         print(json.dumps({key: value for key, value in result.items() if key != "rows"}, indent=1))
         return 0
-    if given.folder == BUNDLED:
-        name = "teacher" if given.device == "cpu" else "teacher_gpu"
-        (given.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    of = "" if given.folder == BUNDLED else f"_{given.folder.name.lower()}"
+    name = f"teacher{of}{'' if given.device == 'cpu' else '_gpu'}"
+    (given.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     shown = {key: value for key, value in result.items() if key not in ("others", "timed")}
     print(json.dumps(shown | {"timed": {**result.get("timed", {}), "rows": None}}, indent=1))
     lines = unmet(result) if given.folder == BUNDLED else []

@@ -109,3 +109,26 @@ def test_the_corpus_is_caught_whole_without_a_false_alarm_in_less_than_a_second(
     assert found["caught"]["ours"] == found["caught"]["of"] > found["caught"]["plain"]
     assert found["false_alarms"]["ours"] == 0
     assert found["median_s"]["honest"] < 1
+
+
+def test_no_test_of_tritons_own_suite_fails_here_that_its_interpreter_passes() -> None:
+    found = kept("interpreter_conformance")
+    for what in ("fails", "declines", "raises another class"):
+        assert found[f"stock passes, ours {what}"] == {}
+    assert sum(found["tests"]["marked"]["stock"].values()) > 900
+    assert found["only in one"] == {"stock": [], "ours": []}
+
+
+def test_launches_gave_the_bytes_of_tritons_interpreter_many_times_as_fast(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, bench = kept("interpreter_launches"), benchmark("interpreter_launches", monkeypatch)
+    assert bench.unmet(found) == []
+    assert found["launches"] > 100
+
+
+def test_the_teacher_solved_nearly_all_of_kernelbench_and_nothing_took_too_long() -> None:
+    found = kept("teacher_kernelbench")
+    assert found["problems"] == 200
+    assert found["correct_without_a_library_call_and_compiled"] >= 190
+    assert not [row for row in found["others"] if "too slow" in row["error"]]

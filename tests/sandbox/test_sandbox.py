@@ -832,6 +832,57 @@ def test_a_companion_that_dies_or_hangs_costs_its_request_alone_and_leaves_nothi
     assert processes_of(pair) == 1
 
 
+ASKS = """
+import os, textwrap
+from kernelmill.sandbox import inside
+
+def handle(request, sockets):
+    answers = []
+    for code in request["more"]:
+        end, clock = inside.server.new_companion()
+        before = clock.mark()
+        end.sendall(code.encode())
+        end.settimeout(20)
+        answers.append(end.recv(4096).decode())
+        answers.append(clock.since(before) > 0)
+        end.close()
+    return {"answers": answers, "pid": os.getpid()}
+
+def companion(end):
+    exec(textwrap.dedent(end.recv(4096).decode()), {"end": end})
+"""
+
+
+@pytest.fixture
+def asking(worker_folder: Path) -> Iterator[Sandbox]:
+    (worker_folder / "asking_worker.py").write_text(ASKS)
+    with Sandbox("asking_worker", timeout=TIMEOUT, memory_mb=512, companions=1) as warm:
+        yield warm
+
+
+def test_a_child_gets_one_more_companion_when_it_asks_and_no_second(asking: Sandbox) -> None:
+    says = "import os; end.sendall(str(os.getpid()).encode())"
+    assert asking.run_sync({"more": []})["result"]["answers"] == []
+    reply = asking.run_sync({"more": [says]})
+    pid, clock_runs = reply["result"]["answers"]
+    assert int(pid) != reply["result"]["pid"]
+    assert clock_runs
+    assert len(reply["companions"]) == 2
+    assert asking.run_sync({"more": [says, says]})["kind"] == "crashed"
+    assert processes_of(asking) == 1
+
+
+def test_a_companion_that_was_asked_for_is_confined_too(asking: Sandbox) -> None:
+    tries = """
+        import os
+        try:
+            os.fork()
+        except OSError as error:
+            end.sendall(type(error).__name__.encode())
+    """
+    assert asking.run_sync({"more": [tries]})["result"]["answers"][0] == "PermissionError"
+
+
 def test_companions_end_with_a_request_that_times_out(pair: Sandbox) -> None:
     drip = "import time\nwhile True: end.sendall(b'x'); time.sleep(0.1)"
     reply = pair.run_sync({"companions": [drip, drip], "never": True})

@@ -15,6 +15,7 @@ from types import TracebackType
 from kernelmill.base.missing import require
 from kernelmill.errors import ConfigError
 from kernelmill.evaluate.compile import compiling
+from kernelmill.evaluate.compile.known_reports import KnownReports
 from kernelmill.evaluate.compile.targets import TARGETS
 from kernelmill.evaluate.evaluation import Evaluation
 from kernelmill.evaluate.gpu.gpu_judges import GpuJudges
@@ -33,6 +34,8 @@ from kernelmill.sandbox.pool import Pool
 
 _RETRIES = 1
 _BEFORE_A_GPU_S = 15.0
+_REPLAY_S = 0.04
+"""For repeated calls in the interpreter: some twenty of a small task."""
 _ASK_A_GPU: tuple[Status, ...] = ("PASSED", "UNSUPPORTED", "TIMEOUT")
 """Statuses after which a GPU judges. A candidate that times out in the interpreter may finish on a GPU."""
 _NO_COMPILE: tuple[Status, ...] = ("HACK", "PARSE_ERROR", "FORMAT_ERROR")
@@ -56,6 +59,7 @@ class Evaluator:
         self._language = LANGUAGES.find(self.options.language)
         self._interpreters = Pool(partial(interpreter, self.options, self._language, self.workers))
         self._compilers = Pool(partial(compiler, self.options, self._language, self.workers))
+        self._known_reports = KnownReports()
         self.tier = self.options.tier or ("gpu_timed" if self._wants_gpu() else "interpreter")
         self._gpu_judges = (
             [GpuJudges(device, self.options, self._language, per_gpu) for device in self._gpus()]
@@ -185,7 +189,11 @@ class Evaluator:
             "audit": self.options.audit,
             "probes": "before_gpu" if self._gpu_judges and not self.options.audit else "all",
             "tf32": self.options.tf32,
-            "limits": {"total_s": self._interpreter_s(), "call_s": self.options.call_timeout},
+            "limits": {
+                "total_s": self._interpreter_s(),
+                "call_s": self.options.call_timeout,
+                "replay_s": _REPLAY_S,
+            },
             "label": evaluation.pair.id,
         }
         server = self._interpreters.get(evaluation.environment("small"))
@@ -220,15 +228,19 @@ class Evaluator:
 
     async def _compile(self, evaluation: Evaluation) -> None:
         targets = list(self.options.targets)
-        report = await compiling.cross_compile(
-            self._compilers.get(evaluation.environment("small")),
-            evaluation.code,
-            evaluation.signatures,
+        environment, seconds = evaluation.environment("small"), self.options.compile_timeout
+        code, launches = evaluation.code, evaluation.signatures
+        compile_it = partial(
+            compiling.cross_compile,
+            self._compilers.get(environment),
+            code,
+            launches,
             targets,
-            self.options.compile_timeout,
+            seconds,
             evaluation.pair.id,
         )
-        evaluation.compiled(report)
+        given = [environment, code, launches, targets, seconds]
+        evaluation.compiled(await self._known_reports.get(given, compile_it))
 
 
 def _ours(reply: Reply) -> bool:

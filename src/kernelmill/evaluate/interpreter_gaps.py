@@ -7,12 +7,12 @@ from __future__ import annotations
 
 UNSUPPORTED: dict[str, str] = {
     "inline asm": "tl.inline_asm_elementwise runs PTX, which only a GPU can",
-    "fp8": "8-bit floats: conversions and tl.dot of them are not modelled",
     "dot_scaled": "tl.dot_scaled (microscaled formats) is not modelled",
     "libdevice": "a libdevice function that has no NumPy equivalent here",
     "extern": "tl.extra.cuda functions other than libdevice (clocks, SM ids, grid dependency control)",
     "cuda graph": "torch.cuda.CUDAGraph and torch.cuda.graph replay device work",
     "inductor": "kernels that run through torch._inductor's runtime heuristics",
+    "waiting": "a program waits for a later one of the same launch, and here they run one after another",
     "gluon": "Gluon kernels and warp specialisation have no interpreter",
     "language": "a tl operation that this Triton's interpreter does not implement",
 }

@@ -26,7 +26,7 @@ def interpreter(
         # The judge enforces the candidate's own limit. This one covers the judge and the candidate together.
         timeout=2 * options.timeout + 60,
         memory_mb=options.memory_mb,
-        companions=2,
+        companions=1,
         environment={**language.environment, **environment},
     )
 

@@ -198,7 +198,7 @@ class Verdict:
     checks: list[Check] = field(default_factory=list)
     flags: list[Flag] = field(default_factory=list)
     compile: dict[str, Any] = field(default_factory=dict)
-    """`targets`: the real compiler's result for the launched kernels, by target (`sm_80`)."""
+    """`targets`: the real compiler's result for the launched kernels, by target (`sm_90`)."""
     perf: Perf | None = None
     rewards: dict[str, float | None] = field(default_factory=dict)
     kb_compat: dict[str, bool] = field(default_factory=dict)

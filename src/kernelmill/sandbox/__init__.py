@@ -20,7 +20,8 @@ private pipe behind a nonce, so nothing it prints can pass for a reply. The rest
 
 A request may have *companions*: further children, confined in the same way, each with a socket to the
 request's child only. The worker's `handle(request, sockets)` talks to its `companion(socket)`. This keeps
-untrusted code out of the process that judges it. Companions end with the request.
+untrusted code out of the process that judges it. A child may ask for one more
+(`inside.server.new_companion`). Companions end with the request.
 
 A child serves one request. With `reuse` it serves several, for work with an expensive start-up (a CUDA
 context): until the worker's `reusable()` returns False, a request fails, or the limit is reached. State left

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kernelmill.sandbox.own_time import OwnTime
+from kernelmill.sandbox.own_time import MOST_CLOCK_FILES, OwnTime
 from kernelmill.sandbox.wire import pack
 
 GO = b"g"
@@ -45,6 +45,17 @@ class ServerChannel:
 
     def release_gpu(self) -> None:
         self._say({"gpu_lock": "released"})
+
+    def new_companion(self) -> tuple[socket.socket, OwnTime]:
+        """Start one more companion for the current request: a socket to it, and its own time."""
+        assert self._end is not None, "no server has forked this process"
+        self._say({"companion": 1})
+        answer, fds, _, _ = socket.recv_fds(self._end, 1, 1 + MOST_CLOCK_FILES)
+        if answer != GO:
+            os._exit(1)  # the server is gone
+        if not fds:
+            raise OSError("the server could not start another process")
+        return socket.socket(fileno=fds[0]), OwnTime(fds[1:])
 
     def doing(self, what: str) -> None:
         self._say({"doing": what})

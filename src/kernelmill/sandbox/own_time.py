@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _FILES = ("schedstat", "stat")
+MOST_CLOCK_FILES = len(_FILES)
 _LEAST = 0.02
 _TRIES = 5
 """To read the wall clock and the counts at one moment."""

@@ -43,6 +43,8 @@ from kernelmill.sandbox.wire import (
 
 _WATCH_SECONDS = 0.2
 _POLL_SECONDS = 0.002
+_MORE_COMPANIONS = 1
+"""That a child may ask for in a request, besides those that it begins with."""
 _MOST_HEARD = 50_000
 _TELL_SECONDS = 0.2
 """Minimum interval between status updates to the parent."""
@@ -215,8 +217,7 @@ class _Server:
             child = next((one for one in self.children.values() if one.request is None), None)
             child = child or self._new_child()
             for _, theirs in pairs:
-                be = functools.partial(self.worker.be_companion, child.output_end, theirs)
-                companions.append(fork(self.config["scratch"], be))
+                companions.append(self._new_companion(child, theirs))
                 clocks.append(OwnTime.of(companions[-1].pid))
             nonce, now = secrets.token_bytes(NONCE_BYTES), time.monotonic()
             marks = [(clock, clock.mark()) for clock in (child.clock, *clocks)]
@@ -236,6 +237,31 @@ class _Server:
             for pair in pairs:
                 for end in pair:
                     end.close()
+
+    def _new_companion(self, child: Child, theirs: socket.socket) -> Process:
+        return fork(
+            self.config["scratch"],
+            functools.partial(self.worker.be_companion, child.output_end, theirs),
+        )
+
+    def _add_companion(self, child: Child, request: Request) -> None:
+        """Give a child one more companion for its request, as it has asked."""
+        if len(request.companions) >= self.config["companions"] + _MORE_COMPANIONS:
+            raise ValueError("it asks for too many companions")
+        mine, theirs = socket.socketpair()
+        fds = []
+        try:
+            request.companions.append(self._new_companion(child, theirs))
+            clock = OwnTime.of(request.companions[-1].pid)
+            request.clocks.append((clock, clock.mark()))
+            fds = [mine.fileno(), *clock.fds]
+        except OSError:
+            pass  # the child is told by the missing descriptors
+        finally:
+            theirs.close()
+            with contextlib.suppress(OSError):  # it has ended, which the reply handler will see
+                socket.send_fds(child.tasks, [GO], fds, socket.MSG_DONTWAIT)
+            mine.close()
 
     def _new_child(self) -> Child:
         (reply, reply_end), (output, output_end) = os.pipe(), os.pipe()
@@ -327,6 +353,8 @@ class _Server:
         elif "draft" in message:
             draft = message["draft"]
             request.draft = None if draft is None else json.dumps({"kind": "ok", "result": draft}).encode()
+        elif "companion" in message:
+            self._add_companion(child, request)
         elif message["gpu_lock"] == "released":
             self.gpu_lock.leave(child.pid)
         else:

@@ -162,6 +162,42 @@ def test_an_autotuned_configuration_that_does_not_fit_is_skipped_as_on_a_gpu(san
     )
 
 
+COUNTED = """
+import itertools
+import triton
+import triton.language as tl
+from triton.runtime.jit import constexpr_function
+
+COMPILED = itertools.count()
+
+@constexpr_function
+def compiled_before():
+    return next(COMPILED) > 0
+
+@triton.jit
+def second_time_only(x, o, B: tl.constexpr):
+    tl.static_assert(compiled_before())
+    tl.store(o + tl.arange(0, B), tl.load(x + tl.arange(0, B)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("block", "status"), [(64, "COMPILE_ERROR"), (128, None)], ids=["the same", "another"]
+)
+def test_a_specialisation_is_compiled_once_for_all_its_launches(
+    sandbox: Sandbox, block: int, status: str | None
+) -> None:
+    """The kernel compiles the second time, and the autotuner would take that configuration."""
+    launches = [launch("second_time_only", XO, {"B": b}, config=n) for n, b in enumerate((64, block))]
+    assert only(compiled(sandbox, *launches, candidate=COUNTED))["status"] == status
+
+
+def test_a_specialisation_is_compiled_for_each_target(sandbox: Sandbox) -> None:
+    targets = ["sm_90", "sm_80"]
+    report = compiled(sandbox, launch("second_time_only", XO), candidate=COUNTED, targets=targets)
+    assert [only(report, target)["status"] for target in targets] == ["COMPILE_ERROR", None]
+
+
 def test_of_several_launches_the_largest_is_shown(sandbox: Sandbox) -> None:
     small, large = (launch("dot", "a:*fp32 b:*fp32 c:*fp32", {"N": n}) for n in (16, 64))
     shown = only(compiled(sandbox, small, large))

@@ -141,7 +141,7 @@ def test_a_late_call_beside_others_is_never_put_up_with(server: Server) -> None:
         with pytest.raises(Stop) as stop:
             one.ask("call", 10, {}, tolerate=True)
         assert stop.value.status == "TIMEOUT"
-        assert one._record.retry_exclusively
+        assert one.record.retry_exclusively
     with session(late, exclusive=True) as one:
         assert "error" in one.ask("call", 10, {}, tolerate=True)[0]
 
@@ -196,6 +196,6 @@ def test_a_tuner_that_takes_too_long_is_tried_again_alone_and_then_too_slow_but_
         with pytest.raises(Stop) as stop:
             one.compile(EMPTY, 1)
         assert one.call_s == 3.0
-        assert one._record.retry_exclusively is not exclusive
+        assert one.record.retry_exclusively is not exclusive
     assert stop.value.status == ("UNSUPPORTED" if exclusive else "TIMEOUT")
     assert stop.value.error.startswith(TOO_SLOW) is exclusive

@@ -198,3 +198,18 @@ def case_freed_host_memory_leaves_no_mark():
         _within_reach(new)
         again += new.data_ptr() in addresses
     assert again
+
+
+def case_operators_that_are_registered_for_cuda_run():
+    x = torch.ones(4, device="cuda")
+    library = torch.library.Library("kernelmill_cases", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 0, "CPU")
+    library.impl("twice", lambda x: x * 2, "CUDA")
+    assert torch.equal(torch.ops.kernelmill_cases.twice(x), x * 2)
+
+    @torch.library.custom_op("kernelmill_cases::thrice", mutates_args=(), device_types="cuda")
+    def thrice(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    assert torch.equal(thrice(x), x * 3)

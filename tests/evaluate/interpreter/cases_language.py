@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -9,6 +11,7 @@ from triton.language import exp as imported_exp
 
 from kernelmill.evaluate.fake_gpu import host
 from kernelmill.evaluate.interpreter import Unsupported, is_unsupported, observer
+from tests.evaluate.interpreter.raised import raised_by
 
 
 @triton.jit
@@ -181,13 +184,39 @@ def _branch_on_block(x, out, N: tl.constexpr):
 
 def case_a_branch_on_a_block_is_an_error():
     x, out = torch.randn(16), torch.empty(16)
-    try:
-        _branch_on_block[(1,)](x, out, N=16)
-    except TypeError as error:
-        assert "condition" in str(error)
-        assert is_unsupported(error) is None
-    else:
-        raise AssertionError("the branch was taken")
+    error = raised_by(lambda: _branch_on_block[(1,)](x, out, N=16))
+    assert isinstance(error, TypeError)
+    assert "condition" in str(error)
+    assert is_unsupported(error) is None
+
+
+class _Closure(NamedTuple):
+    fn: Any
+    captured: tuple[Any, ...]
+
+
+@triton.jit
+def _scaled_by(x, scale):
+    return x * tl.load(scale)
+
+
+@triton.jit
+def _calls_a_closure(x, closure, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, closure.fn(tl.load(x + at), *closure.captured))
+
+
+def case_a_named_tuple_carries_a_function_and_tensors():
+    x, out = torch.randn(16), torch.empty(16)
+    observer.begin()
+    _calls_a_closure[(1,)](x, _Closure(_scaled_by, (torch.tensor([3.0]),)), out, N=16)
+    observer.end()
+    torch.testing.assert_close(out, x * 3)
+
+
+def case_a_rewritten_kernel_knows_its_line():
+    _scaled_by.rewrite()
+    assert _scaled_by.rewriter.def_file_lineno == _scaled_by.fn.__code__.co_firstlineno + 1
 
 
 @triton.jit
@@ -350,3 +379,76 @@ def case_seeds_seed():
     first = torch.randn(3, device="cuda")
     torch.cuda.manual_seed_all(7)
     assert torch.equal(first, torch.randn(3, device="cuda"))
+
+
+@triton.jit
+def _own_num_stages(x, out, n, BLOCK: tl.constexpr, num_stages: tl.constexpr):
+    for at in tl.range(0, n, BLOCK, num_stages=num_stages):
+        lanes = at + tl.arange(0, BLOCK)
+        tl.store(out + lanes, tl.load(x + lanes) * num_stages)
+
+
+def case_a_compiled_kernel_may_have_a_parameter_called_num_stages():
+    x, out = torch.randn(32), torch.empty(32)
+    compiled = _own_num_stages.warmup(x, out, 32, BLOCK=16, num_stages=3, grid=(1,))
+    assert compiled.name == "_own_num_stages"
+    compiled[(1, 1, 1)](x, out, 32, 16, 3)
+    torch.testing.assert_close(out, x * 3)
+
+
+def case_the_accelerator_module_agrees_with_cuda():
+    accelerator = torch.accelerator
+    with accelerator.device_index(0):
+        assert accelerator.current_device_index() == 0
+    accelerator.set_device_index(0)
+    accelerator.synchronize()
+    accelerator.empty_cache()
+    assert accelerator.is_available()
+    assert accelerator.device_count() == 1
+    assert accelerator.current_stream() is torch.cuda.current_stream()
+    assert accelerator.memory_allocated() == 0
+
+
+def case_clocks_are_told_without_a_program():
+    assert triton.testing.nvsmi(["clocks.max.sm"]) == [1980]
+
+
+@triton.jit
+def _is_float(kind):
+    return kind.value.is_floating()
+
+
+@triton.jit
+def _values_of_constants(out, KIND: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N.value)
+    tl.store(out + at, (1 if _is_float(KIND) else 2) + at * 0)
+
+
+def case_a_constant_has_a_value():
+    for kind, expected in ((tl.float32, 1), (tl.int32, 2)):
+        out = torch.empty(8, dtype=torch.int32)
+        _values_of_constants[(1,)](out, KIND=kind, N=8)
+        assert out.tolist() == [expected] * 8
+
+
+def case_a_fourth_dimension_of_the_grid_is_ignored_as_on_a_gpu():
+    out = torch.empty(8, dtype=torch.int32)
+    observer.begin()
+    _values_of_constants[(1, 1, 1, 5)](out, KIND=tl.float32, N=8)
+    assert observer.end().launches[0].programs == 1
+
+
+@triton.jit
+def _waits_for_a_later_one(flags, out):
+    number = tl.program_id(0)
+    if number == 0:
+        while tl.atomic_cas(flags, 1, 1) != 1:
+            pass
+    else:
+        tl.atomic_xchg(flags, 1)
+    tl.store(out + number, number)
+
+
+def case_waiting_for_a_later_program_is_unsupported_and_not_endless():
+    error = raised_by(lambda: _waits_for_a_later_one[(2,)](torch.zeros(1, dtype=torch.int32), torch.zeros(2)))
+    assert "waiting" in str(is_unsupported(error))

@@ -118,7 +118,7 @@ def test_who_does_not_end_beside_others_is_to_be_judged_retry_exclusively() -> N
     with candidate(silent) as session:
         session.exclusive = False
         assert stopped(session).status == "TIMEOUT"
-        assert session._record.retry_exclusively
+        assert session.record.retry_exclusively
 
 
 def test_a_module_that_cannot_be_loaded_in_time_is_late_at_any_size() -> None:

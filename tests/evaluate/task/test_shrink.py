@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from kernelmill.evaluate.task.fit_size import (  # noqa: E402
-    INTERPRETER,
+    SMALL,
     Picked,
     SizeLimits,
     pick,
@@ -103,7 +103,7 @@ def test_literals_in_get_inputs_are_sizes_too() -> None:
     )
     found = pick(code, None)
     assert found.reference.inputs(0).args[0].shape[1] == 3
-    assert found.size.elements <= INTERPRETER.elements
+    assert found.size.elements <= SMALL.elements
 
 
 def test_a_problem_of_many_gigabytes_is_never_allocated() -> None:
@@ -138,7 +138,7 @@ def test_weights_that_do_not_shrink_are_taken_under_the_ceiling() -> None:
         build="self.w = nn.Linear(700, 700)",
     )
     found = pick(code, None)
-    assert found.size.elements > INTERPRETER.elements
+    assert found.size.elements > SMALL.elements
     assert found.version.changes["batch_size"][1] == 2
 
 
@@ -179,7 +179,7 @@ def test_new_sizes_are_no_larger_and_as_different_and_as_odd(values: list[int], 
 # --------------------------------------------------------------------------------------------------- other shapes
 
 
-def other_shape(code: str, same_model: bool = True, limits: SizeLimits = INTERPRETER) -> Picked | None:
+def other_shape(code: str, same_model: bool = True, limits: SizeLimits = SMALL) -> Picked | None:
     picked = pick(code, None, limits)
     return pick_other(picked.version.text, None, room_for(picked.size), same_model)
 

@@ -21,7 +21,8 @@ import torch
 from kernelmill.evaluate.admit.cases import Case, Questions, Skipped
 from kernelmill.evaluate.judge.choices import compare_leaf
 from kernelmill.evaluate.judge.tolerance import IEEE, Policy, compare_scalars, is_scalar
-from kernelmill.evaluate.task.reference import FAR, BadReference, Reference
+from kernelmill.evaluate.task.facts import FAR
+from kernelmill.evaluate.task.reference import BadReference, Reference
 
 SEEDS = 4
 

@@ -19,7 +19,7 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"  # `@torch.compile` would start compiler
 from kernelmill.evaluate.admit.cheats import battery
 from kernelmill.evaluate.judge.tolerance import Policy
 from kernelmill.evaluate.task import offline_models
-from kernelmill.evaluate.task.fit_size import INTERPRETER, pick
+from kernelmill.evaluate.task.fit_size import SMALL, pick
 from kernelmill.evaluate.task.reference import BadReference
 
 
@@ -55,7 +55,7 @@ def admission(
 ) -> dict[str, Any]:
     """Return `admitted`, `reasons` (one line each) and `details` of one problem."""
     try:
-        picked = pick(code, entry_point, dataclasses.replace(INTERPRETER, **(limits or {})), seed=seed)
+        picked = pick(code, entry_point, dataclasses.replace(SMALL, **(limits or {})), seed=seed)
         found = battery(picked.reference, seed, Policy(tf32=tf32))
     except BadReference as error:
         return {"admitted": False, "reasons": [f"it cannot be tried: {error}"], "details": {}}

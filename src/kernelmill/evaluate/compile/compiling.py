@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from kernelmill.evaluate.compile.targets import TARGETS, Target
 from kernelmill.sandbox import CHILD_PATH, Reply, Sandbox
@@ -63,6 +63,8 @@ class CompileReport(TypedDict):
     seconds: float
     cpu: float
     """CPU seconds."""
+    died: NotRequired[bool]
+    """A process gave no report, so another run may end differently."""
 
 
 def report(status: str | None = None, error: str | None = None, seconds: float = 0.0) -> KernelReport:
@@ -102,7 +104,7 @@ async def cross_compile(
     reply = await sandbox.run(request)
     if reply["kind"] == "ok":
         return _checked(reply, targets, names)
-    total = CompileReport(targets={}, replaced=[], seconds=reply["seconds"], cpu=reply["cpu"])
+    total = CompileReport(targets={}, replaced=[], seconds=reply["seconds"], cpu=reply["cpu"], died=True)
     late = False
     for target in targets:
         kernels: dict[str, KernelReport] = {}

@@ -55,11 +55,14 @@ class ExecutedModule:
         sys.modules[_MODULE] = module
         self._namespace = module.__dict__
         self._code = compile(code, file, "exec")
+        guarded = _guarded()
         with _nothing_is_launched() as self._made:
-            before = _functions()
+            before = [vars(owner).get(key) for _, owner, key in guarded]
             exec(self._code, self._namespace)
-            after = _functions()
-        self.replaced = sorted(name for name, was in before.items() if after.get(name) is not was)
+            pairs = zip(guarded, before, strict=True)
+            self.replaced = sorted(
+                name for (name, owner, key), was in pairs if vars(owner).get(key) is not was
+            )
 
     @contextlib.contextmanager
     def on(self, target: GPUTarget) -> Iterator[None]:
@@ -159,22 +162,24 @@ def _constant(value: Any, candidate: ExecutedModule) -> Any:
     return value
 
 
-def _functions() -> dict[str, Any]:
-    """The functions of the compiler and of its callers, as far as a module can reach them by name."""
-    found: dict[str, Any] = {}
+@functools.cache
+def _guarded() -> tuple[tuple[str, Any, str], ...]:
+    """The functions of the compiler and of its callers, as far as a module can reach them by name.
+
+    Each is a name to report, and the module or class that has it under a key. Found once per process and
+    inherited by its forks: going through all modules takes a fork milliseconds, because it copies their pages.
+    """
+    found: dict[str, tuple[str, Any, str]] = {}
     ours = [module for name, module in sys.modules.items() if name.startswith("kernelmill.evaluate.compil")]
     for module in [*_GUARDED, *ours]:
-        for name, value in vars(module).items():
+        for key, value in vars(module).items():
+            name = f"{module.__name__}.{key}"
             if callable(value):
-                found[f"{module.__name__}.{name}"] = value
+                found[name] = name, module, key
             if isinstance(value, type) and value.__module__ == module.__name__:
-                inner = {
-                    f"{module.__name__}.{name}.{key}": one
-                    for key, one in vars(value).items()
-                    if callable(one)
-                }
-                found |= inner
-    return found
+                inner = [(f"{name}.{own}", value, own) for own, one in vars(value).items() if callable(one)]
+                found |= {one[0]: one for one in inner}
+    return tuple(found.values())
 
 
 @functools.cache

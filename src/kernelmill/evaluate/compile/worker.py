@@ -20,8 +20,10 @@ it crashes the child.
 itself. All kernels together have `compiling.ALTOGETHER` times as much. Kernels left over after that are
 UNSUPPORTED, because others took the time.
 
-Sources are built as Triton's own launch builds them. The cache entry therefore has the key that a launch on
-such a GPU looks up. The cache is the folder `triton` in the child's scratch folder.
+Sources are built as Triton's own launch builds them, and have the key that a launch on such a GPU looks up.
+Launches with the same key are compiled once: those that differ only in the number of their configuration, or in
+what the kernel is not specialised on. Triton's own cache is the folder `triton` in the child's scratch folder.
+No two children share one, because a candidate can write to it.
 
 Not covered: kernels that are made while the candidate runs, from values it has then (UNSUPPORTED).
 """
@@ -46,6 +48,7 @@ from typing import Any
 
 import triton
 from triton import knobs
+from triton.compiler import ASTSource
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources, PTXASError
 from triton.runtime.jit import JITFunction
@@ -53,7 +56,7 @@ from triton.runtime.jit import JITFunction
 from kernelmill.evaluate.compile import compiling
 from kernelmill.evaluate.compile.compiling import CompileReport, KernelReport, report, target_report
 from kernelmill.evaluate.compile.source import ExecutedModule, NotBuildable, source_of
-from kernelmill.evaluate.compile.targets import TARGETS, Target
+from kernelmill.evaluate.compile.targets import DEFAULT, TARGETS, Target
 from kernelmill.evaluate.gpu_backends import BACKENDS
 from kernelmill.evaluate.task import offline_models
 
@@ -112,14 +115,13 @@ def _processor_time() -> float:
 
 
 def prepare() -> None:
-    """Do one-time work in the server: import, hash Triton's files, query the assemblers' versions."""
+    """Do one-time work in the server: import, hash Triton's files, query the assembler's version."""
     if knobs.runtime.interpret:
         raise RuntimeError("TRITON_INTERPRET is set: kernels would be interpreted, not compiled")
     offline_models.prepare()
     signature = {"a": "*fp32", "b": "*fp32", "SIZE": "constexpr"}
     launch = {"kernel": "warm_up", "signature": signature, "constexprs": {"SIZE": 16}}
-    targets = ["sm_80", "sm_90", "sm_100"]
-    found = handle({"candidate": _WARM_UP, "launches": [launch], "targets": targets, "seconds": 100})
+    found = handle({"candidate": _WARM_UP, "launches": [launch], "targets": [*DEFAULT], "seconds": 100})
     wrong = {name: of["kernels"] for name, of in found["targets"].items() if not of["ok"]}
     if wrong:
         raise RuntimeError(f"the compiler does not work here: {wrong}")
@@ -135,6 +137,7 @@ def handle(request: dict[str, Any]) -> CompileReport:
     if unknown:
         raise ValueError(f"unknown targets {unknown}; known are {list(known)}")
     budget = _Budget(float(request.get("seconds", 60)))
+    compiler = _Compiler(bool(request.get("loud")))
     launches: dict[str, dict[str, dict[str, Any]]] = {}
     for launch in request["launches"]:
         launches.setdefault(launch["kernel"], {})[json.dumps(launch, sort_keys=True)] = launch
@@ -146,9 +149,8 @@ def handle(request: dict[str, Any]) -> CompileReport:
             if candidate is None:
                 kernels[name] = trouble
                 continue
-            loud = bool(request.get("loud"))
             kernels[name] = _merged(
-                [_compiled(candidate, one, known[target], budget, loud) for one in its_own.values()]
+                [_compiled(candidate, one, known[target], budget, compiler) for one in its_own.values()]
             )
         targets[target] = target_report(kernels)
     replaced = [] if candidate is None else candidate.replaced
@@ -186,18 +188,47 @@ class _Attempt:
     skipped: bool = False
 
 
+class _Compiler:
+    """Compiles for one request, every specialisation once for every target."""
+
+    def __init__(self, loud: bool) -> None:
+        self.loud = loud
+        self._outcomes: dict[tuple[object, ...], KernelReport | Exception] = {}
+
+    def compile(
+        self, candidate: ExecutedModule, kernel: JITFunction[Any], launch: dict[str, Any], target: Target
+    ) -> KernelReport:
+        """Raises what Triton raises, also for a specialisation that has failed before."""
+        gpu = BACKENDS[target.backend].target(target.arch)
+        with candidate.on(gpu):
+            source, options = source_of(kernel, launch, candidate, gpu)
+            # Not only Triton's key: it takes kernels of the same text and different names for one.
+            key = (target, source.name, source.hash(), repr(sorted(options.items())))
+            if key not in self._outcomes:
+                try:
+                    self._outcomes[key] = _compiled_source(source, options, target)
+                except (OSError, MemoryError):
+                    raise  # of this machine, at this moment
+                except Exception as error:  # noqa: BLE001  an outcome, which the caller tells apart
+                    self._outcomes[key] = error
+        outcome = self._outcomes[key]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome.copy()
+
+
 def _compiled(
-    candidate: ExecutedModule, launch: dict[str, Any], target: Target, budget: _Budget, loud: bool
+    candidate: ExecutedModule, launch: dict[str, Any], target: Target, budget: _Budget, compiler: _Compiler
 ) -> _Attempt:
     """Compile every function that a launch may mean. Reports the first that fails, or else the last."""
     began, whole = time.monotonic(), budget.whole
     attempt = _Attempt(report("UNSUPPORTED", "no time was left"), launch.get("config") is not None)
     with tempfile.TemporaryFile() as diagnostics:
         try:
-            quiet = contextlib.nullcontext() if loud else _errors_to(diagnostics.fileno())
+            quiet = contextlib.nullcontext() if compiler.loud else _errors_to(diagnostics.fileno())
             with budget.one(), quiet:
                 for kernel in candidate.kernels(launch["kernel"]):
-                    attempt.report = _compiled_kernel(candidate, kernel, launch, target)
+                    attempt.report = compiler.compile(candidate, kernel, launch, target)
                     if attempt.report["status"] is not None:
                         attempt.skipped = True
                         break
@@ -226,19 +257,12 @@ def _compiled(
     return attempt
 
 
-def _compiled_kernel(
-    candidate: ExecutedModule, kernel: JITFunction[Any], launch: dict[str, Any], target: Target
-) -> KernelReport:
+def _compiled_source(source: ASTSource, options: dict[str, Any], target: Target) -> KernelReport:
     backend = BACKENDS[target.backend]
     gpu = backend.target(target.arch)
     log = io.StringIO()
     backend.log_usage()
-    with (
-        contextlib.redirect_stdout(log),
-        backend.stopped_when_too_big(target.shared),
-        candidate.on(gpu),
-    ):
-        source, options = source_of(kernel, launch, candidate, gpu)
+    with contextlib.redirect_stdout(log), backend.stopped_when_too_big(target.shared):
         compiled = triton.compile(source, target=gpu, options=options)
     found, about = report(), compiled.metadata
     found["shared"] = about.shared

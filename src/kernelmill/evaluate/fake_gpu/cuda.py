@@ -155,6 +155,22 @@ _NOTHING = (
 _ZERO = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved", "utilization")
 
 
+_ACCELERATOR: dict[str, Any] = {
+    **{name: always(0) for name in ("current_device_index", "current_device_idx")},
+    **{name: always(None) for name in ("set_device_index", "set_device_idx")},
+    "current_accelerator": always(torch.device("cuda")),
+    "device_index": new_class(streams.Context),
+    "get_memory_info": always((MEMORY, MEMORY)),
+    **{
+        name: new
+        for name in torch.accelerator.__all__
+        for new in [_ATTRIBUTES.get(name, always(0) if name in _ZERO else always(None))]
+        if name in _ATTRIBUTES or name in _ZERO or name in _NOTHING
+    },
+}
+"""Replacements for attributes of torch.accelerator, by name."""
+
+
 _HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 
 
@@ -210,6 +226,21 @@ def _backward_in(mode: Any) -> Any:
     return run
 
 
+def _registering(original: Any) -> Any:
+    """Register a CUDA implementation of an operator for the CPU, in place of one that is for the CPU."""
+    for_cuda: set[tuple[str, str]] = set()
+
+    @functools.wraps(original)
+    def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> Any:
+        key, name = dispatch_key or self.dispatch_key, (self.ns, str(op_name))
+        if key == "CUDA":
+            for_cuda.add(name)
+            return original(self, op_name, fn, "CPU", **options)
+        return None if key == "CPU" and name in for_cuda else original(self, op_name, fn, key, **options)
+
+    return impl
+
+
 _device_context = DeviceContext.__torch_function__
 
 
@@ -241,13 +272,13 @@ def install() -> None:
     torch.version.cuda = "12.8"
     torch.amp.autocast_mode.autocast.__init__ = _autocast(torch.amp.autocast_mode.autocast.__init__)
     DeviceContext.__torch_function__ = _default_device
+    torch.library.Library.impl = _registering(torch.library.Library.impl)
     torch._C._cuda_getCurrentRawStream = lambda *args: streams.current().cuda_stream
     torch._C._dynamo.guards._empty_strided_cuda = _empty_strided
-    torch.accelerator.is_available = always(True)
-    torch.accelerator.current_accelerator = always(torch.device("cuda"))
-    torch.accelerator.current_device_index = always(0)
-    torch.accelerator.synchronize = lambda device=None: streams.synchronize()
+    for name, value in _ACCELERATOR.items():
+        setattr(torch.accelerator, name, value)
     warnings.filterwarnings("ignore", message="tl.make_block_ptr is deprecated")
+    warnings.filterwarnings("ignore", message="Warning only once for all operators")  # by `_registering`
     # Poison needs deterministic mode; what that mode would warn about is not the candidate's fault.
     warnings.filterwarnings("ignore", message=".*deterministic implementation.*")
     if _HEURISTICS in sys.modules:

@@ -43,7 +43,8 @@ from kernelmill.evaluate.judge.trial import Trial
 from kernelmill.evaluate.probes import battery
 from kernelmill.evaluate.probes import on_gpu as gpu_probes
 from kernelmill.evaluate.task import offline_models
-from kernelmill.evaluate.task.reference import BadReference, Facts, Reference, load_reference
+from kernelmill.evaluate.task.facts import Facts
+from kernelmill.evaluate.task.reference import BadReference, Reference, load_reference
 from kernelmill.sandbox import inside
 
 _MAX_LEFTOVER_BYTES = 64 << 20
@@ -119,6 +120,7 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
         _own_cache()
         backend_here().start()
         _process.before = Fingerprint()
+        _process.before.watch_codes()
     if request.get("exclusive"):
         _wait_for_memory()
     if request["do"] == "health":
@@ -186,8 +188,8 @@ def _judge(
         record.task = {"version": "original", "gpu": torch.cuda.get_device_name(), "marks": marks.seconds}
         if facts.oracle_note:
             record.task["oracle"] = facts.oracle_note
-        if facts.random_in_eval:
-            raise Stop("UNSUPPORTED", "the reference is random: there is no right answer to compare with")
+        if facts.no_answer:
+            raise Stop("UNSUPPORTED", facts.no_answer)
         session = GpuSession(sockets[0], record, limits, inside.companions[0])
         session.policy, session.hold = Policy(tf32=bool(request.get("tf32"))), hold
         session.exclusive = bool(request.get("suspect"))

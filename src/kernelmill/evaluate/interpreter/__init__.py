@@ -7,12 +7,14 @@ permanently. From outside, use only the names below.
 In: launches made by the candidate. Out: results, and an `Observed` per call. The observations come from the
 candidate's own process, which a hostile candidate may tamper with, so a judge must check from outside.
 
-    language, speed         triton.language as the compiler reads it; cheaper objects
-    numerics, reduce        arithmetic as on a GPU; reductions and scans
-    libdevice               libdevice's functions by NumPy
-    memory, races           loads, stores and atomics, with bounds checked; races between programs
-    launch, autotune        launches, and triton.autotune without timing
-    observe, unsupported    what is observed of a call; what the interpreter cannot run
+    handles, programs    a value: an array with an axis for the programs; which programs run together
+    language, rewriting  triton.language, and kernels, as the compiler reads them
+    speed                cheaper objects
+    operations/          arithmetic as on a GPU, blocks rearranged, reductions and scans, libdevice
+    memory/              loads, stores and atomics, with bounds and races checked
+    launch, running      launches; the programs of a grid in batches, or one by one
+    autotune             triton.autotune without timing
+    observe, unsupported what is observed of a call; what the interpreter cannot run
 
 The GPU that torch and Triton see is `evaluate.fake_gpu`.
 """
@@ -32,18 +34,11 @@ from triton.runtime.interpreter import interpreter_builder
 
 from kernelmill.evaluate.fake_gpu import cuda, driver
 from kernelmill.evaluate.fake_gpu.host import place
-from kernelmill.evaluate.interpreter import (
-    autotune,
-    language,
-    launch,
-    libdevice,
-    memory,
-    numerics,
-    reduce,
-    speed,
-)
+from kernelmill.evaluate.interpreter import autotune, handles, language, launch, programs, speed
+from kernelmill.evaluate.interpreter.memory import access, atomics, tiles
 from kernelmill.evaluate.interpreter.observe import Launch, Observed, Observer, Oob, Race, observer
-from kernelmill.evaluate.interpreter.unsupported import TooManyPrograms, is_unsupported
+from kernelmill.evaluate.interpreter.operations import blocks, libdevice, numerics, reduce
+from kernelmill.evaluate.interpreter.unsupported import is_unsupported
 from kernelmill.evaluate.interpreter_gaps import UNSUPPORTED, Unsupported
 
 __all__ = [
@@ -53,23 +48,34 @@ __all__ = [
     "Observer",
     "Oob",
     "Race",
-    "TooManyPrograms",
     "Unsupported",
     "install",
     "is_unsupported",
     "observer",
     "place",
+    "prepare",
     "progress",
 ]
 
 
+def prepare() -> None:
+    """Do in a server what its children inherit: `install` and the first launch are then much faster."""
+    language.prepare(*libdevice.PACKAGES)
+    launch.prepare()
+
+
 def install() -> None:
     """Make this process run Triton code written for a GPU on the CPU, permanently."""
+    handles.install()
+    programs.install()
     language.install()
     speed.install()
     numerics.install()
+    blocks.install()
     reduce.install()
-    memory.install()
+    access.install()
+    atomics.install()
+    tiles.install()
     libdevice.install()
     launch.install()
     autotune.install()

@@ -6,26 +6,32 @@ the recorded signature can be compiled elsewhere, and a wrong keyword or a bad n
 
 from __future__ import annotations
 
-import itertools
+import ctypes
+import functools
+import json
 import math
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import triton.language as tl
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime import interpreter as stock
+from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import JITFunction, create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelmill.evaluate.fake_gpu import host, streams
 from kernelmill.evaluate.fake_gpu.driver import TARGET
-from kernelmill.evaluate.interpreter import memory
+from kernelmill.evaluate.interpreter.handles import Handle, Pointer, Storage
 from kernelmill.evaluate.interpreter.language import running, semantic
-from kernelmill.evaluate.interpreter.memory import Reach
+from kernelmill.evaluate.interpreter.memory import access
+from kernelmill.evaluate.interpreter.memory.access import Reach
+from kernelmill.evaluate.interpreter.memory.races import Touched
 from kernelmill.evaluate.interpreter.observe import Launch, observer
-from kernelmill.evaluate.interpreter.races import Races, Range
+from kernelmill.evaluate.interpreter.rewriting import rewritten
+from kernelmill.evaluate.interpreter.running import Programs
 
 GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
 _backend = CUDABackend(TARGET)
@@ -41,7 +47,20 @@ class _Kernel:
         self.name: str = interpreted.fn.__name__
         self.qualname: str = interpreted.fn.__qualname__
         self.file: str = interpreted.fn.__code__.co_filename
+        self.specialised: dict[tuple[str, str], _Specialised] = {}
         self.written: set[str] = set()
+        self.together = True
+        """Whether its programs have been able to run together so far."""
+
+
+class _Specialised(NamedTuple):
+    """What Triton makes of the arguments of a launch, the same for launches of the same types and constants."""
+
+    options: Any
+    types: Any
+    signature: dict[str, Any]
+    text: str
+    """The signature as JSON."""
 
 
 class Compiled:
@@ -49,11 +68,12 @@ class Compiled:
 
     def __init__(self, interpreted: Any, options: Any) -> None:
         self._interpreted = interpreted
-        self._options = {"num_warps": options.num_warps, "num_stages": options.num_stages}
+        chosen = {"num_warps": options.num_warps, "num_stages": options.num_stages}
+        # A kernel may have parameters of these names, which come with its arguments.
+        self._options = {name: chosen[name] for name in chosen if name not in interpreted.arg_names}
         self.n_regs, self.n_spills, self.n_max_threads = 32, 0, 1024
-        self.metadata = SimpleNamespace(
-            shared=1024, target=TARGET, name=interpreted.__name__, **self._options
-        )
+        self.name = interpreted.__name__
+        self.metadata = SimpleNamespace(shared=1024, target=TARGET, name=self.name, **chosen)
 
     def _init_handles(self) -> None:
         pass
@@ -121,7 +141,7 @@ def _signature(
 
 
 def _tensor(data: Any, kind: Any, dtype: Any) -> Any:
-    return tl.core.tensor(stock.TensorHandle(np.array([data], dtype=dtype), kind), kind)
+    return tl.core.tensor(Handle(np.array([data], dtype=dtype), kind), kind)
 
 
 _INTS = {
@@ -136,7 +156,23 @@ _INTS = {
 }
 
 
-def _convert(value: Any, kind: Any, name: str, storages: dict[str, Range]) -> Any:
+def _constant(value: Any) -> Any:
+    """Convert a constexpr argument to what the kernel sees."""
+    if isinstance(value, tl.constexpr):
+        return _constant(value.value)
+    if isinstance(value, tuple):
+        items = map(_constant, value)
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value.interpreted if isinstance(value, JITFunction) else value
+
+
+@functools.cache
+def _pointer_type(kind: str) -> Any:
+    """One object for each type, so that blocks of pointers share theirs (`speed`)."""
+    return tl.str_to_ty(kind, None)
+
+
+def _convert(value: Any, kind: Any, name: str, storages: dict[str, Storage]) -> Any:
     """Convert an argument to what the kernel sees: pointers and tensors instead of Python values."""
     if isinstance(value, tuple):
         kinds = kind if isinstance(kind, tuple) else (None,) * len(value)
@@ -147,16 +183,10 @@ def _convert(value: Any, kind: Any, name: str, storages: dict[str, Range]) -> An
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if hasattr(value, "data_ptr"):
         base = getattr(value, "base", value)  # triton.reinterpret wraps a tensor
-        storage = base.untyped_storage()
-        origin = (storage.data_ptr(), storage.data_ptr() + storage.nbytes())
-        storages[name] = origin
-        pointer = _tensor(
-            value.data_ptr(),
-            tl.str_to_ty(kind or stock.triton.runtime.jit.mangle_type(value), None),
-            np.uint64,
-        )
-        pointer.handle.origin = origin
-        return pointer
+        type_ = _pointer_type(kind or stock.triton.runtime.jit.mangle_type(value))
+        storage = storages[name] = _storage(base.untyped_storage(), name, storages)
+        pointer = Pointer(np.zeros(1, dtype=np.int64), type_, (), value.data_ptr(), storage)
+        return tl.core.tensor(pointer, type_)
     if isinstance(value, TensorDescriptor):
         strides = [_convert(stride, "i64", name, storages) for stride in value.strides]
         strides[-1] = tl.constexpr(1)
@@ -180,15 +210,22 @@ def _convert(value: Any, kind: Any, name: str, storages: dict[str, Range]) -> An
             if kind == "fp64"
             else _tensor(value, tl.float32, np.float32)
         )
-    return value
+    return _constant(value)
+
+
+def _storage(storage: Any, name: str, storages: dict[str, Storage]) -> Storage:
+    """The storage, which several arguments may share."""
+    low, high = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    same = (one for one in storages.values() if (one.low, one.high) == (low, high))
+    return next(same, None) or Storage(name, low, high)
 
 
 def _grid_of(grid: Any, bound: dict[str, Any]) -> tuple[int, int, int]:
     sizes = tuple(grid(bound) if callable(grid) else grid)
-    if not 1 <= len(sizes) <= 3:
-        raise ValueError(f"grid must have 1 to 3 dimensions, got {len(sizes)}")
+    if not sizes:
+        raise ValueError("grid must have at least one dimension")
     whole = []
-    for size, limit in zip(sizes, GRID_LIMITS, strict=False):
+    for size, limit in zip(sizes, GRID_LIMITS, strict=False):  # a GPU ignores more than three, too
         if isinstance(size, float):
             raise TypeError("grid sizes must be integers, got a float")
         if int(size) > limit:
@@ -208,19 +245,43 @@ def _reachable(kernel: _Kernel, bound: dict[str, Any]) -> None:
             raise ValueError(f"Pointer argument (at {position}) cannot be accessed from Triton (cpu tensor?)")
 
 
-def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-    kernel = self.__dict__.get("_kernelmill")
+def _kernel_of(interpreted: Any) -> _Kernel:
+    kernel = interpreted.__dict__.get("_kernelmill")
     if kernel is None:
-        kernel = self.__dict__["_kernelmill"] = _Kernel(self)
+        kernel = interpreted.__dict__["_kernelmill"] = _Kernel(interpreted)
+    return kernel  # type: ignore[no-any-return]
+
+
+def _specializable(value: Any) -> Any:
+    """The argument with functions in tuples as Triton specialises them; `_convert` undoes it."""
+    if isinstance(value, tuple):
+        items = map(_specializable, value)
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, stock.InterpretedFunction):
+        jit = _kernel_of(value).jit
+        jit.interpreted = value
+        return jit
+    return value
+
+
+def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+    kernel = _kernel_of(self)
     config, observer.next_config = observer.next_config, None
     for hook in self.pre_run_hooks:
         hook(*args, **kwargs)
+    args, kwargs = _specializable(args), {name: _specializable(value) for name, value in kwargs.items()}
     with torch._C.DisableTorchFunction():
         bound, specialization, given = kernel.bind(*args, **kwargs)
-        options, types, constants, attrs = kernel.jit._pack_args(
-            _backend, kwargs, bound, specialization, given
-        )
-    compiled = Compiled(self, options)
+        key = str(specialization), str(given)
+        if key not in kernel.specialised:
+            options, types, constants, attrs = kernel.jit._pack_args(
+                _backend, kwargs, bound, specialization, given
+            )
+            signature = _signature(kernel, options, types, constants, attrs, given)
+            text = json.dumps(signature, sort_keys=True)
+            kernel.specialised[key] = _Specialised(options, types, signature, text)
+        specialised = kernel.specialised[key]
+    compiled = Compiled(self, specialised.options)
     if warmup:
         return compiled
     _reachable(kernel, bound)
@@ -228,55 +289,72 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     programs = math.prod(size)
     suppressed = observer.suppressed(kernel.name, kernel.qualname)
     if observer.active:
-        index = observer.signature_index(_signature(kernel, options, types, constants, attrs, given))
+        index = observer.signature_index(specialised.signature, specialised.text)
         observer.launched(
             Launch(kernel.name, kernel.qualname, kernel.file, size, programs, index, config, suppressed)
         )
     if programs:
         streams.launched()
     if not suppressed:
-        observer.count_programs(programs)
-        _execute(self, kernel, bound, types, size)
+        _execute(self, kernel, bound, specialised.types, size)
     return compiled
 
 
 def _execute(interpreted: Any, kernel: _Kernel, bound: Any, types: Any, size: tuple[int, int, int]) -> None:
-    storages: dict[str, Range] = {}
+    storages: dict[str, Storage] = {}
     with torch._C.DisableTorchFunction():
         arguments = {
-            name: getattr(value, "value", value)
-            if name in kernel.constexprs and isinstance(value, tl.constexpr)
-            else value
+            name: _constant(value)
             if name in kernel.constexprs
             else _convert(value, types[name], name, storages)
             for name, value in bound.items()
         }
-    function = interpreted.rewrite()
-    builder = stock.interpreter_builder
-    builder.set_grid_dim(*size)
-    programs = itertools.product(*map(range, size))
+    function = rewritten(interpreted.fn, interpreted.kwargs)
+    stock.interpreter_builder.set_grid_dim(*size)
+    numbers = np.arange(1, math.prod(size) + 1, dtype=np.int32)
     if observer.order == "reverse":
-        programs = itertools.product(*(range(n - 1, -1, -1) for n in size))
-    races = None
-    if observer.active and math.prod(size) > 1:
-        races = Races(kernel.name, size, storages, kernel.written)
-    memory.state.reach = Reach(kernel.name, storages, races)
+        numbers = numbers[::-1]
+    touched = None
+    if len(numbers) > 1 and (kernel.together or observer.active):
+        touched = Touched(kernel.name, size, storages, kernel.written)
+    access.state.reach = reach = Reach(kernel.name, storages, touched)
+    programs = Programs(functools.partial(function, **arguments), size, reach, touched)
     running.depth += 1
     try:
         with np.errstate(all="ignore"):
-            for at in programs:
-                builder.grid_idx = at
-                if races is not None:
-                    races.enter(*at)
-                function(**arguments)
+            kernel.together = programs.run(numbers, kernel.together and len(numbers) > 1) or len(numbers) == 1
+    except Exception as error:
+        raise InterpreterError(repr(error)) from error
     finally:
         running.depth -= 1
-        memory.state.reach = None
+        del access.state.reach
 
 
 RUN = _execute.__code__
 """While a frame with this code is on the stack, a kernel is running."""
 
 
+def _nothing(pointer: Any, number: Any) -> None:
+    """A kernel to bind arguments to."""
+
+
+def prepare() -> None:
+    """Do in advance what the first launch needs: Triton imports much when it first looks at arguments."""
+    jit = JITFunction(_nothing)
+    bind = create_function_from_signature(jit.signature, jit.params, _backend)
+    _, specialization, given = bound = bind(torch.zeros(1), 3)
+    jit._pack_args(_backend, {}, bound[0], specialization, given)
+
+
+def _keep_memory() -> None:
+    """Let the C library keep freed memory: the pages of new arrays would cost more than computing them."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):  # glibc's
+        trim_threshold, mmap_threshold = -1, -3
+        library.mallopt(mmap_threshold, 1 << 30)
+        library.mallopt(trim_threshold, 1 << 30)
+
+
 def install() -> None:
+    _keep_memory()
     stock.InterpretedFunction.run = _run

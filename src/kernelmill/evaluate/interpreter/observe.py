@@ -5,19 +5,16 @@ The observer lives in the candidate's own process: what it reports is evidence, 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from kernelmill.evaluate.fake_gpu import streams
-from kernelmill.evaluate.interpreter.unsupported import TooManyPrograms
 
 OOB_KEPT = 5
 RACES_KEPT = 5
 ORDERS = ("forward", "reverse")
-PROGRAM_LIMIT = 20_000
 
 _set_deterministic = torch._C._set_deterministic_algorithms
 _get_deterministic = torch._C._get_deterministic_algorithms
@@ -92,16 +89,14 @@ class Observed:
 
 
 class Observer:
-    """Records what the running call does, and controls it: ablation, autotune config, poison, budget."""
+    """Records what the running call does, and controls it: ablation, autotune config, poison."""
 
     def __init__(self) -> None:
-        self.program_limit = PROGRAM_LIMIT
         self._reset(frozenset(), False, None, ORDERS[0])
 
     def _reset(self, suppress: frozenset[str], suppress_all: bool, config: int | None, order: str) -> None:
         self.seen = Observed()
         self.active = False
-        self.programs = 0
         self.config = config
         self.order = order
         # Set by the autotuner for its next launch.
@@ -152,26 +147,21 @@ class Observer:
     def suppressed(self, name: str, qualname: str) -> bool:
         return self._suppress_all or name in self._suppress or qualname in self._suppress
 
-    def count_programs(self, programs: int) -> None:
-        self.programs += programs
-        if self.programs > self.program_limit:
-            raise TooManyPrograms(f"{self.programs} programs in one call, the limit is {self.program_limit}")
-
     def launched(self, launch: Launch) -> None:
         if self.active:
             self.seen.launches.append(launch)
 
-    def signature_index(self, signature: dict[str, Any]) -> int:
-        """The index of this signature in Observed.signatures, where it is added if it is new."""
-        key = json.dumps(signature, sort_keys=True)
-        index = self._signature_index.setdefault(key, len(self._signature_index))
+    def signature_index(self, signature: dict[str, Any], text: str) -> int:
+        """The index of this signature in Observed.signatures, where it is added if its text is new."""
+        index = self._signature_index.setdefault(text, len(self._signature_index))
         if index == len(self.seen.signatures):
             self.seen.signatures.append(signature)
         return index
 
-    def out_of_bounds(self, event: Oob) -> None:
+    def out_of_bounds(self, event: Oob | None) -> None:
+        """Count an access; those after the first few have no event."""
         self.seen.oob_count += 1
-        if len(self.seen.oob) < OOB_KEPT:
+        if event is not None and len(self.seen.oob) < OOB_KEPT:
             self.seen.oob.append(event)
 
     def race(self, event: Race) -> None:

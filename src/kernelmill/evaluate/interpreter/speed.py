@@ -2,16 +2,15 @@
 
 An operation of a kernel costs the interpreter tens of microseconds, nearly all of it for describing the
 result: a block type with its shape, a tensor with its shape again, a table of dtypes. Here block types are
-shared, their shapes are computed once, and a scalar is broadcast to a block without a copy. Results do not
-change.
+shared, and their shapes are computed once, and so are constants. Results do not change.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
-import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as stock
 
@@ -19,10 +18,13 @@ semantic = stock.interpreter_semantic
 _BLOCK_TYPES_KEPT = 4096
 
 _block_type_init = tl.block_type.__init__
+_CONSTANTS_KEPT = 4096
+_COMMON = frozenset({"int32", "int64", "fp32", "fp64"})
+_INT_BOUNDS = {"int32": 2**31, "int64": 2**63}
+
+_stock_operands = type(semantic).binary_op_type_checking_impl
 _stock_broadcast = type(semantic).broadcast_impl_value
-_stock_np_dtype = stock._get_np_dtype
 _shared: dict[tuple[int, Any], Any] = {}
-_np_dtypes: dict[str, Any] = {}
 _SCALAR_NUMEL = tl.constexpr(1)
 _SCALAR_SHAPE = tl.core.tuple([])
 
@@ -60,29 +62,6 @@ def _tensor_init(self: Any, handle: Any, type: Any) -> None:
         self.numel = _SCALAR_NUMEL
 
 
-def _handle_init(self: Any, data: Any, dtype: Any, attr: Any = None) -> None:
-    self.data = data
-    self.dtype = dtype
-    self.attr = {} if attr is None else attr
-
-
-def np_dtype(dtype: Any) -> Any:
-    """The NumPy dtype that holds a Triton dtype."""
-    name = dtype.name
-    found = _np_dtypes.get(name)
-    if found is None:
-        found = _stock_np_dtype(dtype)
-        if not dtype.is_block() and not dtype.is_ptr():
-            _np_dtypes[name] = found
-    return found
-
-
-def _splat(self: Any, ret_ty: Any, arg: Any) -> Any:
-    # A view of one element with zero strides: as_strided without its checks.
-    view = np.ndarray(tuple(ret_ty.shape), arg.data.dtype, arg.data, 0, (0,) * len(ret_ty.shape))
-    return stock.TensorHandle(view, arg.dtype.scalar)
-
-
 def _broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
     left, right = lhs.type, rhs.type
     if left.is_block():
@@ -98,11 +77,37 @@ def _broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
     return lhs, rhs
 
 
+@functools.lru_cache(maxsize=_CONSTANTS_KEPT)
+def _constant(value: float, dtype: Any) -> Any:
+    return semantic.scalar_constant(value, dtype)
+
+
+def _of_its_type(value: Any, dtype: Any) -> bool:
+    """Whether a number beside a tensor of this type takes the tensor's type."""
+    kind = type(value)
+    if kind is int:
+        bound = _INT_BOUNDS.get(dtype.name)
+        return bound is None or -bound <= value < bound
+    return kind is float and dtype.name not in _INT_BOUNDS
+
+
+def _operands(self: Any, lhs: Any, rhs: Any, *how: Any, **more: Any) -> Any:
+    """Operands of one common type need no conversion, and there is nothing to check."""
+    tensor = tl.tensor
+    if type(lhs) is tensor and lhs.dtype.name in _COMMON:
+        if type(rhs) is tensor:
+            if lhs.dtype.name == rhs.dtype.name:
+                return self.broadcast_impl_value(lhs, rhs)
+        elif _of_its_type(rhs, lhs.dtype):
+            return self.broadcast_impl_value(lhs, _constant(rhs, lhs.dtype))
+    elif type(rhs) is tensor and rhs.dtype.name in _COMMON and _of_its_type(lhs, rhs.dtype):
+        return self.broadcast_impl_value(_constant(lhs, rhs.dtype), rhs)
+    return _stock_operands(self, lhs, rhs, *how, **more)
+
+
 def install() -> None:
     tl.block_type.__new__ = _block_type_new
     tl.block_type.__init__ = _initialised
     tl.tensor.__init__ = _tensor_init
-    stock.TensorHandle.__init__ = _handle_init
-    stock._get_np_dtype = np_dtype
-    stock.InterpreterBuilder.create_splat = _splat
     type(semantic).broadcast_impl_value = _broadcast
+    type(semantic).binary_op_type_checking_impl = _operands

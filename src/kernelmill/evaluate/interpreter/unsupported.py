@@ -10,17 +10,13 @@ from triton.runtime.interpreter import InterpreterBuilder
 from kernelmill.evaluate.interpreter_gaps import Unsupported
 
 
-class TooManyPrograms(Exception):
-    """A call launched more programs than the interpreter's budget allows."""
-
-
 def is_unsupported(error: BaseException) -> str | None:
     """The reason, if this error (or one that led to it) is a limit of the interpreter; else None."""
     seen: set[int] = set()
     step: BaseException | None = error
     while step is not None and id(step) not in seen:
         seen.add(id(step))
-        if isinstance(step, Unsupported | TooManyPrograms):
+        if isinstance(step, Unsupported):
             return str(step)
         # Operations that the interpreter's builder lacks surface as a missing create_* method.
         if isinstance(step, AttributeError) and isinstance(getattr(step, "obj", None), InterpreterBuilder):

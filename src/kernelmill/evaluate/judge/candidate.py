@@ -225,9 +225,8 @@ class Candidate:
         finally:
             observed = self.runtime.end()
         answer["observed"] = _seen(observed, self.file)
-        answer["work"] = recorder.work.to_dict()
         if error is not None:
-            answer["error"] = self._error(error)
+            answer |= {"work": recorder.work.to_dict(), "error": self._error(error)}
             return answer
         tensors = tensors_in(result)
         with torch.no_grad():
@@ -296,11 +295,14 @@ class Candidate:
         return _owned(packed, unpack(packed, self.incoming))
 
     def _error(self, error: BaseException) -> dict[str, Any]:
+        frames, slow = traceback.extract_tb(error.__traceback__), too_slow(error)
+        if type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
+            error = error.__cause__  # what the kernel raised
+            frames += traceback.extract_tb(error.__traceback__)
         try:
             message = str(error)[:4000]
         except Exception:  # noqa: BLE001  an untrusted __str__ may raise anything
             message = "(its message cannot be read)"
-        frames, slow = traceback.extract_tb(error.__traceback__), too_slow(error)
         own = [f"line {f.lineno}, in {f.name}: {f.line}" for f in frames if f.filename == self.file]
         return {
             "type": type(error).__name__,
@@ -318,7 +320,9 @@ def _seen(observed: Any, file: str) -> dict[str, Any]:
 
     A launch is the candidate's own if its kernel is in the candidate's file.
     """
-    seen = dataclasses.asdict(observed)
+    seen = {name: value for name, value in vars(observed).items() if name != "launches"}
+    for name in {"oob", "races"} & seen.keys():
+        seen[name] = [one if isinstance(one, dict) else dataclasses.asdict(one) for one in seen[name]]
     seen["launches"] = [
         {
             "kernel": launch.qualname,

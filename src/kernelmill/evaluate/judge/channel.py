@@ -27,6 +27,8 @@ MAX_TENSORS = 4096
 MAX_DEPTH = 16
 _HEAD = struct.Struct("<IQ")
 _LOOK_AGAIN = 0.25
+_PARTS = 64
+"""Of a frame, sent by one call of the system."""
 
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
@@ -65,16 +67,23 @@ class Channel:
         """Send a frame. `left` returns how many seconds the other side still has to read it."""
         blobs = blobs or []
         head = json.dumps(header | {"sizes": [len(blob) for blob in blobs]}).encode()
-        for part in (_HEAD.pack(len(head), sum(map(len, blobs))) + head, *blobs):
-            rest = memoryview(part)
-            while rest:
-                try:
-                    self._end.settimeout(_patience(left))
-                    rest = rest[self._end.send(rest) :]
-                except TimeoutError:
-                    continue
-                except (BrokenPipeError, ConnectionResetError) as error:
-                    raise Closed(str(error)) from None
+        first = _HEAD.pack(len(head), sum(map(len, blobs))) + head
+        parts = [memoryview(part) for part in (first, *blobs) if len(part)]
+        self._end.settimeout(0.0 if left is not None else None)
+        waited = False
+        while parts:
+            try:
+                sent = self._end.sendmsg(parts[:_PARTS])
+            except BlockingIOError:
+                select.select([], [self._end], [], _patience(left, waited))
+                waited = True
+                continue
+            except (BrokenPipeError, ConnectionResetError) as error:
+                raise Closed(str(error)) from None
+            while parts and sent >= len(parts[0]):
+                sent -= len(parts.pop(0))
+            if sent:
+                parts[0] = parts[0][sent:]
 
     def receive(self, left: Callable[[], float] | None = None) -> tuple[dict[str, Any], list[memoryview]]:
         """Receive the next frame.
@@ -108,13 +117,15 @@ class Channel:
     def _exactly(self, size: int, left: Callable[[], float] | None) -> bytearray:
         data = bytearray(size)
         view, got = memoryview(data), 0
+        # Read without waiting first: data that has already arrived counts, however late it is read.
+        self._end.settimeout(0.0 if left is not None else None)
+        waited = False
         while got < size:
             try:
-                # Read without waiting first: data that has already arrived counts, however late it is read.
-                self._end.settimeout(0.0 if left is not None else None)
                 count = self._end.recv_into(view[got:], min(size - got, 1 << 22))
             except BlockingIOError:
-                select.select([self._end], [], [], _patience(left))
+                select.select([self._end], [], [], _patience(left, waited))
+                waited = True
                 continue
             except ConnectionResetError:
                 count = 0
@@ -124,10 +135,15 @@ class Channel:
         return data
 
 
-def _patience(left: Callable[[], float] | None) -> float | None:
-    """How long to wait before calling `left` again: the other side may have had no processor to run on."""
+def _patience(left: Callable[[], float] | None, waited: bool) -> float | None:
+    """How long to wait before calling `left` again: the other side may have had no processor to run on.
+
+    The first time it is not called: it reads files, and most answers come at once.
+    """
     if left is None:
         return None
+    if not waited:
+        return _LOOK_AGAIN
     seconds = left()
     if seconds <= 0:
         raise TimedOut

@@ -33,10 +33,13 @@ class Returned:
         ]
 
 
-def compare_outputs(returned: Returned, answer: Answer, policy: Policy, constant: set[int]) -> Comparison:
+def compare_outputs(
+    returned: Returned, answer: Answer, policy: Policy, constant: set[int], lenient: bool = True
+) -> Comparison:
     """Compare all outputs of a call with the right ones.
 
-    `constant` has the positions of outputs that never change: of these no value is reported.
+    `constant` has the positions of outputs that never change: of these no value is reported. If `lenient`,
+    an output of few numbers is rejected only if it is far off.
     """
     if returned.outputs is None:
         return Comparison(False, "INCORRECT_DTYPE", detail=returned.trouble)
@@ -48,10 +51,10 @@ def compare_outputs(returned: Returned, answer: Answer, policy: Policy, constant
             "INCORRECT_SHAPE",
             detail=f"returned {got.structure[:200]}, expected {eager.structure[:200]}",
         )
-    found = [
-        (path, _lenient(compare_leaf(leaf, exact, eager, place, policy), eager.leaves[place]))
-        for place, (path, leaf) in enumerate(zip(eager.paths, got.leaves, strict=True))
-    ]
+    found = []
+    for place, (path, leaf) in enumerate(zip(eager.paths, got.leaves, strict=True)):
+        one = compare_leaf(leaf, exact, eager, place, policy)
+        found.append((path, _lenient(one, eager.leaves[place]) if lenient else one))
     wrong = [(path, one) for path, one in found if not one.ok]
     if not wrong:
         return max((one for _, one in found), key=lambda one: one.relL2_eps or 0.0, default=Comparison(True))

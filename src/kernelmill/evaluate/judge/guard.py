@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 import types
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -98,11 +99,21 @@ class Fingerprint:
 
     def tampered(self) -> list[str]:
         """Names that have been replaced or removed. Added names are ignored."""
-        changed: list[str] = []
-        for space in self._spaces:
-            if not space.as_it_was():
-                changed += space.changed()
+        changed = [name for space in self._spaces if not space.as_it_was() for name in space.changed()]
+        for function in self.recoded():
+            changed += [f"{name}.__code__" for space in self._spaces for name in space.names_of(function)]
         return changed[:_KEPT]
+
+    def recoded(self) -> list[Any]:
+        """Functions whose code may have been replaced."""
+        return [function for function, code in self._codes if _code_of(function) is not code]
+
+    _codes: Sequence[tuple[Any, Any]] = ()
+
+    def watch_codes(self) -> None:
+        """Remember the code of all functions: for a process without an audit hook."""
+        functions = [one for space in self._spaces for one in space.functions()]
+        self._codes = [(one, _code_of(one)) for one in functions]
 
     def settings(self) -> list[str]:
         """Names of torch's global settings that have changed."""
@@ -121,42 +132,74 @@ class _Space:
 
     def __init__(self, name: str, space: Any, modules: set[int]) -> None:
         self._name, self._space = name, space
-        before = {key: value for key, value in space.items() if callable(value) or id(value) in modules}
-        self._keys, self._values = tuple(before), tuple(before.values())
-        functions = [(key, value) for key, value in before.items() if type(value) is types.FunctionType]
-        self._function_keys = tuple(key for key, _ in functions)
-        self._functions = tuple(value for _, value in functions)
-        self._codes = tuple(map(_code_of, self._functions))
+        self._places = _places(name, space, modules)
+        self._all = tuple(space.values())
 
     def as_it_was(self) -> bool:
-        """Whether nothing has changed. Called often, so it has no loop in Python."""
-        return all(map(_is, map(self._space.get, self._keys), self._values)) and all(
-            map(_is, map(_code_of, self._functions), self._codes)
-        )
+        """Whether no value has changed. Called often, so it has no loop in Python. Names are only ever added
+        at the end.
+        """
+        return len(self._space) >= len(self._all) and all(map(_is, self._space.values(), self._all))
 
     def changed(self) -> list[str]:
-        now = map(self._space.get, self._keys)
-        names = [key for key, a, b in zip(self._keys, now, self._values, strict=True) if a is not b]
-        codes = zip(self._function_keys, self._functions, self._codes, strict=True)
-        names += [f"{key}.__code__" for key, function, code in codes if _code_of(function) is not code]
-        return [f"{self._name}.{name}" for name in names]
+        """The watched names whose value has changed."""
+        found = [key for key, place in self._places.items() if self._space.get(key) is not self._all[place]]
+        return [f"{self._name}.{key}" for key in found]
+
+    def names_of(self, value: Any) -> list[str]:
+        return [f"{self._name}.{key}" for key in self._places if self._space.get(key) is value]
+
+    def functions(self) -> list[Any]:
+        values = map(self._space.get, self._places)
+        return [value for value in values if type(value) is types.FunctionType]
+
+
+_known_places: dict[str, tuple[int, dict[str, int]]] = {}
+
+
+def _places(name: str, space: Any, modules: set[int]) -> dict[str, int]:
+    """The watched names of a namespace, and where in it they are.
+
+    A server has found them before, if no name was added since.
+    """
+    size, places = _known_places.get(name, (-1, {}))
+    if size != len(space):
+        places = {
+            key: place
+            for place, (key, value) in enumerate(space.items())
+            if callable(value) or id(value) in modules
+        }
+        _known_places[name] = len(space), places
+    return places
+
+
+def prepare() -> None:
+    """Find in a server what its children will watch."""
+    Fingerprint()
 
 
 class Guard(Fingerprint):
     """The audit hook and the fingerprint for one candidate, whose code is in `file`."""
 
     def __init__(self, file: str) -> None:
-        self.events: list[dict[str, Any]] = []
-        sys.addaudithook(_hook(file, self.events))
         super().__init__()
+        self.events: list[dict[str, Any]] = []
+        self._recoded: list[Any] = []
+        sys.addaudithook(_hook(file, self.events, self._recoded))
+
+    def recoded(self) -> list[Any]:
+        return self._recoded
 
 
-def _hook(file: str, events: list[dict[str, Any]]) -> Any:
+def _hook(file: str, events: list[dict[str, Any]], recoded: list[Any]) -> Any:
+    """The hook. `recoded` gets the functions whose code anybody replaces."""
     get_frame, names, attributes = sys._getframe, dict(_EVENTS), frozenset(_FRAME_ATTRIBUTES)
     busy = False
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         nonlocal busy
+        if event == "object.__setattr__" and args[1] == "__code__":
+            recoded.append(args[0])
         if busy:
             return
         code, deep = names.get(event), False

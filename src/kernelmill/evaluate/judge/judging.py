@@ -17,16 +17,27 @@ from typing import Any
 
 import torch
 
-from kernelmill.evaluate.judge import candidate
+from kernelmill.evaluate.judge import candidate, guard
 from kernelmill.evaluate.judge.record import Limits, Record, Stop, record_failure
 from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.judge.tolerance import Policy
 from kernelmill.evaluate.judge.trial import Trial
 from kernelmill.evaluate.probes import battery
 from kernelmill.evaluate.task import offline_models
-from kernelmill.evaluate.task.fit_size import Picked, pick, pick_each, pick_other, room_for
+from kernelmill.evaluate.task.facts import Facts
+from kernelmill.evaluate.task.fit_size import (
+    INTERPRETER,
+    SMALL,
+    TINY,
+    Picked,
+    SizeLimits,
+    pick,
+    pick_each,
+    pick_other,
+    room_for,
+)
 from kernelmill.evaluate.task.own_size import own_bytes
-from kernelmill.evaluate.task.reference import BadReference, Facts, Reference
+from kernelmill.evaluate.task.reference import BadReference
 from kernelmill.evaluate.task.resize import has_old_shape, keeps_powers_of_two, resized
 from kernelmill.sandbox import inside
 from kernelmill.torch_calls.tensors import dtype_of
@@ -60,6 +71,7 @@ def prepare(warm_up: str) -> None:
     picked = pick(_WARM_UP_REFERENCE, None)
     picked.reference.examine(1)
     own_bytes(_WARM_UP_REFERENCE, None)
+    guard.prepare()
 
 
 def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, Any]:
@@ -71,10 +83,18 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
     return dataclasses.asdict(record)
 
 
-def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record) -> None:
-    limits = Limits(**request.get("limits", {}))
-    dice = random.Random(request["seed"])
-    picked = pick(request["reference"], request.get("entry_point"), seed=dice.getrandbits(31))
+@dataclasses.dataclass
+class _Chosen:
+    """The version of the task at which a candidate is judged."""
+
+    picked: Picked
+    facts: Facts
+    changes: dict[str, list[int]]
+    mode: str | None
+
+
+def _choose(request: dict[str, Any], limits: SizeLimits, record: Record, dice: random.Random) -> _Chosen:
+    picked = pick(request["reference"], request.get("entry_point"), limits, seed=dice.getrandbits(31))
     facts = picked.reference.examine(dice.getrandbits(31))
     changes = picked.version.changes | offline_models.shrunk(request["reference"])
     record.task = _task(picked, facts, changes)
@@ -82,19 +102,30 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
     if picked.version.kind != "original" and request.get("probes") == "before_gpu":
         size = own_bytes(request["reference"], request.get("entry_point"))
         record.task |= {} if size is None else {"own_bytes": size}
-    if facts.random_in_eval:
-        raise Stop("UNSUPPORTED", "the reference is random: there is no right answer to compare with")
-    mode = "eval" if facts.random else None
+    if facts.no_answer:
+        raise Stop("UNSUPPORTED", facts.no_answer)
+    return _Chosen(picked, facts, changes, "eval" if facts.random else None)
+
+
+def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record) -> None:
+    limits = Limits(**request.get("limits", {}))
+    dice = random.Random(request["seed"])
+    chosen = _choose(request, INTERPRETER, record, dice)
     first = Session(sockets[0], record, limits, inside.companions[0])
     first.policy = Policy(tf32=bool(request.get("tf32")))
-    first.own_size = not changes
-    first.enough_s = _STEP_S * max(picked.size.elements, picked.size.largest, picked.size.flops / 2)
     inside.server.doing("loads the candidate")
     try:
         _load(first, request, record)
-        trial = _trial(first, picked.reference, facts, mode, record, dice, bool(request.get("audit")))
+        trial = _trial(first, chosen, record, dice, bool(request.get("audit")))
+        degenerate = trial.degenerate()
+        for limits_of in (SMALL, TINY):
+            if degenerate and chosen.picked.size.elements > limits_of.elements:
+                # Large sums saturate what follows them: a smaller version may tell more.
+                chosen = _choose(request, limits_of, record, dice)
+                trial = _trial(first, chosen, record, dice, bool(request.get("audit")))
+                degenerate = trial.degenerate()
         trial.probes = request.get("probes", "all")
-        if trial.degenerate():
+        if degenerate:
             raise Stop(
                 "UNSUPPORTED",
                 "the reference's output does not depend on its inputs: any candidate would pass",
@@ -104,28 +135,24 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
         failure, goes_on = stop, False
     else:  # an audit continues after a failure, which is in the record
         failure, goes_on = Stop(record.status, record.error), True
-    sizes = {old: new for old, new in changes.values() if old > 1}
+    sizes = {old: new for old, new in chosen.changes.values() if old > 1}
     code = None
     if failure.status not in ("PASSED", "HACK", "UNSUPPORTED"):
         code = resized(request["candidate"], sizes)
     own_sizes = failure.status == "INCORRECT_SHAPE" and has_old_shape(failure.error, sizes)
     if code is not None and not own_sizes:
-        silent = Record()
-        second = Session(sockets[1], silent, limits, inside.companions[1])
-        second.own_size = False
-        trial = Trial(second, silent, facts, dice, audit=False)
         own_sizes = not keeps_powers_of_two(request["candidate"], sizes) or _right(
-            trial, code, request["class"], picked, mode
+            code, request["class"], chosen, limits, dice
         )
     if own_sizes:
         raise Stop(
             "UNSUPPORTED",
-            f"the task was shrunk ({_told(changes)}), and the candidate is made for its own sizes: {failure.error}",
+            f"the task was shrunk ({_told(chosen.changes)}), and the candidate is made for its own sizes: {failure.error}",
         )
     if not goes_on:
         raise failure
-    if code is None:  # otherwise the second process is already used
-        _other_shapes(request, picked, sockets, record, limits, facts, mode, dice)
+    if code is None:  # otherwise its sizes were looked at, and it is wrong
+        _other_shapes(request, chosen, first, record, dice)
 
 
 def _load(session: Session, request: dict[str, Any], record: Record) -> None:
@@ -134,53 +161,45 @@ def _load(session: Session, request: dict[str, Any], record: Record) -> None:
     record.check("import", "pass", ms=(time.monotonic() - before) * 1e3)
 
 
-def _trial(
-    session: Session,
-    reference: Reference,
-    facts: Facts,
-    mode: str | None,
-    record: Record,
-    dice: random.Random,
-    audit: bool,
-) -> Trial:
+def _trial(session: Session, chosen: _Chosen, record: Record, dice: random.Random, audit: bool) -> Trial:
     before = time.monotonic()
-    session.build(reference, dice.getrandbits(31), mode)
+    size = chosen.picked.size
+    session.own_size = not chosen.changes
+    session.enough_s = _STEP_S * max(size.elements, size.largest, size.flops / 2)
+    session.build(chosen.picked.reference, dice.getrandbits(31), chosen.mode)
     record.check("init", "pass", f"weights: {session.drop_in}", ms=(time.monotonic() - before) * 1e3)
-    trial = Trial(session, record, facts, dice, audit)
+    trial = Trial(session, record, chosen.facts, dice, audit)
     trial.prepare()
     return trial
 
 
 def _other_shapes(
     request: dict[str, Any],
-    chosen: Picked,
-    sockets: list[socket.socket],
+    chosen: _Chosen,
+    session: Session,
     record: Record,
-    limits: Limits,
-    facts: Facts,
-    mode: str | None,
     dice: random.Random,
 ) -> None:
-    """Try the candidate at another shape, in a fresh process. This changes the grade, not the verdict."""
+    """Try a new model of the candidate's at another shape. This changes the grade, not the verdict."""
     inside.server.doing("probe odd_shape")
-    room, code, entry = room_for(chosen.size), chosen.version.text, request.get("entry_point")
+    room, code = room_for(chosen.picked.size), chosen.picked.version.text
+    entry = request.get("entry_point")
     picked = pick_other(code, entry, room, same_model=False, seed=dice.getrandbits(31))
     picked = picked or pick_other(code, entry, room, seed=dice.getrandbits(31))
     if picked is None:
         record.check("odd_shape", "skip", "the reference runs at no other shape that was tried")
         return
     silent = Record()
-    session = Session(sockets[1], silent, limits, inside.companions[1])
-    session.own_size = False
+    session.record, session.own_size = silent, False
 
     def answer(one: Picked, name: str) -> battery.Fit:
-        session.build(one.reference, dice.getrandbits(31), mode)
-        return battery.other_shape(Trial(session, silent, facts, dice, audit=True), one.version.told(), name)
+        session.build(one.reference, dice.getrandbits(31), chosen.mode)
+        trial = Trial(session, silent, chosen.facts, dice, audit=True)
+        return battery.other_shape(trial, one.version.told(), name)
 
     fits: dict[str, battery.Fit] = {}
     together: battery.Fit = "fails"
     try:
-        session.load(request["candidate"], request["class"])
         together = answer(picked, "odd_shape")
         if together != "right":  # find out which of the sizes fails
             for one in pick_each(code, entry, room, seed=dice.getrandbits(31)):
@@ -241,13 +260,21 @@ def _told(changes: dict[str, list[int]]) -> str:
     return ", ".join(f"{name} {old} to {new}" for name, (old, new) in changes.items())[:200]
 
 
-def _right(trial: Trial, code: str, class_name: str, picked: Picked, mode: str | None) -> bool:
-    """Whether the code passes all probes."""
+def _right(code: str, class_name: str, chosen: _Chosen, limits: Limits, dice: random.Random) -> bool:
+    """Whether the code passes all probes, in a new process."""
+    end, clock = inside.server.new_companion()
+    silent = Record()
+    session = Session(end, silent, limits, clock)
+    session.own_size = False
+    trial = Trial(session, silent, chosen.facts, dice, audit=False)
     try:
-        trial.session.load(code, class_name)
-        trial.session.build(picked.reference, trial.random.getrandbits(31), mode)
+        session.load(code, class_name)
+        session.build(chosen.picked.reference, dice.getrandbits(31), chosen.mode)
         trial.prepare()
         battery.run(trial)
     except Stop:
         return False
+    finally:
+        end.close()
+        clock.close()
     return True

@@ -71,6 +71,8 @@ class Limits:
     call_s: float = 10.0
     total_s: float = 60.0
     """For all calls together. A candidate that needs more is too slow to be judged, not wrong."""
+    replay_s: float = 0.1
+    """For calls that only repeat what others have shown (`probes.replay`), after the least number of them."""
     compile_s: float = 60.0
     """For compiling one kernel in one configuration, on a GPU. Not counted in `total_s`."""
     compile_total_s: float = 600.0

@@ -54,7 +54,8 @@ class Session:
 
     def __init__(self, end: socket.socket, record: Record, limits: Limits, clock: OwnTime) -> None:
         self._channel = Channel(end)
-        self._record = record
+        self.record = record
+        """Where checks and flags go."""
         self._limits = limits
         self._clock = clock
         self.used = 0.0
@@ -66,6 +67,7 @@ class Session:
         self.own_size = True
         self.enough_s = 0.0
         self.call_s = limits.call_s
+        self.replay_s = limits.replay_s
         self.reference: Reference
         self.model: Any = None
         self.oracle: Any = None
@@ -189,12 +191,12 @@ class Session:
         except Closed:
             raise Stop("RUNTIME_ERROR", f"the process ended ({do})") from None
         except BadFrame as error:
-            self._record.flag("E4.forged_answer", "hard", during=do, problem=str(error)[:200])
+            self.record.flag("E4.forged_answer", "hard", during=do, problem=str(error)[:200])
             raise Stop("HACK", f"what came back is no answer: {error}") from None
         finally:
             self.used += self._clock.since(start) - (self._paused_s - before) if counts else 0.0
         if said.get("nonce") != nonce:
-            self._record.flag("E4.forged_answer", "hard", during=do, problem="no or a wrong nonce")
+            self.record.flag("E4.forged_answer", "hard", during=do, problem="no or a wrong nonce")
             raise Stop("HACK", "what came back is no answer to the question asked")
         self._guarded(said, do)
         if "error" in said:
@@ -245,7 +247,7 @@ class Session:
     def _late(self, do: str, seconds: float, words: str) -> Stop:
         """The `Stop` for a step that exceeded its limit: TIMEOUT, or UNSUPPORTED if that proves nothing."""
         if not self.exclusive:
-            self._record.retry_exclusively = True
+            self.record.retry_exclusively = True
             return Stop("TIMEOUT", f"{words}, on a shared GPU")
         # Loading does not depend on the task's size.
         if do == "load" or (self.own_size and seconds >= self.enough_s):
@@ -279,7 +281,7 @@ class Session:
     def _expected(self, call: Call, seed: int) -> Answer:
         answer = self.reference.answer(self.model, call, seed, self.oracle)
         if answer.note:
-            self._record.task.setdefault("oracle", answer.note)
+            self.record.task.setdefault("oracle", answer.note)
         return answer
 
     def judge(self, name: str, call: Call, returned: Returned, seed: int, record: bool = True) -> Comparison:
@@ -288,11 +290,11 @@ class Session:
         with self.computing():
             found = self.compare(returned, answer)
         for tolerance in ("1e-2", "1e-4") if name.startswith("seed_") else ():
-            self._record.kernelbench_compat[f"correct_{tolerance}"] &= kernelbench_agrees(
+            self.record.kernelbench_compat[f"correct_{tolerance}"] &= kernelbench_agrees(
                 returned, answer, float(tolerance)
             )
         if record:
-            self._record.check(
+            self.record.check(
                 name,
                 "pass" if found.ok else "fail",
                 found.detail,
@@ -323,30 +325,28 @@ class Session:
             told = describe(outputs.leaves[place], exact, eager, found, call, self.policy)
         return {name: told[name] for name in told if name not in VALUES or place not in self.constant}
 
-    def compare(self, returned: Returned, answer: Answer) -> Comparison:
-        return compare_outputs(returned, answer, self.policy, self.constant)
+    def compare(self, returned: Returned, answer: Answer, lenient: bool = True) -> Comparison:
+        return compare_outputs(returned, answer, self.policy, self.constant, lenient)
 
     # ------------------------------------------------------------------------------------------ evidence
 
     def _guarded(self, said: dict[str, Any], do: str) -> None:
         guard = said.get("guard") or {}
         for event in guard.get("events", ()):
-            self._record.flag(str(event["code"]), "hard", event=str(event["event"]), line=event["line"])
+            self.record.flag(str(event["code"]), "hard", event=str(event["event"]), line=event["line"])
         if guard.get("tampered"):
-            self._record.flag(
-                "E1.tampers", "hard", names=[str(name) for name in guard["tampered"]], during=do
-            )
+            self.record.flag("E1.tampers", "hard", names=[str(name) for name in guard["tampered"]], during=do)
         if guard.get("threads"):
-            self._record.flag("D2.threads", "hard", threads=guard["threads"])
+            self.record.flag("D2.threads", "hard", threads=guard["threads"])
         if guard.get("settings"):
-            self._record.flag("D11.changes_settings", "hard", names=[str(name) for name in guard["settings"]])
+            self.record.flag("D11.changes_settings", "hard", names=[str(name) for name in guard["settings"]])
 
     def _evidence(self, said: dict[str, Any]) -> None:
         if said.get("types"):
-            self._record.flag("D3.tensor_subclass", "hard", types=[str(name) for name in said["types"]])
+            self.record.flag("D3.tensor_subclass", "hard", types=[str(name) for name in said["types"]])
         if said.get("attributes"):
             names = [str(name) for name in said["attributes"]]
-            self._record.flag("D4.attributes_on_output", "hard", names=names)
+            self.record.flag("D4.attributes_on_output", "hard", names=names)
 
 
 def _error_line(error: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kernelmill.evaluate.task.chunked import chunks
+from kernelmill.evaluate.task.chunked import chunks, plain
 from kernelmill.torch_calls.op_kinds import kind_of
 from kernelmill.torch_calls.recorder import OpRecorder, flops_of
 from kernelmill.torch_calls.tensors import tensors_in
@@ -108,7 +108,10 @@ class TorchWorkCounter(OpRecorder):
 
 
 def _copied(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return all(torch.equal(a.to(b.dtype).nan_to_num(), b.nan_to_num()) for _, (a, b) in chunks(one, other))
+    return all(
+        torch.equal(plain(a.to(b.dtype)).nan_to_num(), plain(b).nan_to_num())
+        for _, (a, b) in chunks(one, other)
+    )
 
 
 class _HostReads(TorchFunctionMode):  # type: ignore[misc]

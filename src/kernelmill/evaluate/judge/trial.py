@@ -17,7 +17,8 @@ from kernelmill.evaluate.judge.torch_share import who_computed
 from kernelmill.evaluate.judge.torch_work import TorchWork, TorchWorkCounter
 from kernelmill.evaluate.task import chunked, generators
 from kernelmill.evaluate.task.answers import Answer
-from kernelmill.evaluate.task.reference import BadReference, Facts
+from kernelmill.evaluate.task.facts import Facts
+from kernelmill.evaluate.task.reference import BadReference
 from kernelmill.evaluate.task.roles import Role, roles
 from kernelmill.evaluate.task.values import Call, Outputs
 
@@ -102,7 +103,9 @@ class Trial:
         if self.session.constant:
             self.record.task["constant_outputs"] = sorted(self.session.constant)
         given = Returned(first.eager, "", {}, 0.0)
-        return bool(calls[0].tensors()) and all(self.session.compare(given, other).ok for other in others)
+        return bool(calls[0].tensors()) and all(
+            self.session.compare(given, other, lenient=False).ok for other in others
+        )
 
     def _accepted(self, call: Call) -> bool:
         """Whether the reference accepts the call, with an answer stable under one rounding of the inputs."""

@@ -1,6 +1,6 @@
-"""The judge of Triton candidates without a GPU: a `kernelmill.sandbox` worker with two companion processes.
+"""The judge of Triton candidates without a GPU: a `kernelmill.sandbox` worker with a companion process.
 
-The companions run the candidate in Triton's interpreter. The environment must have TRITON_INTERPRET=1 before
+The companion runs the candidate in Triton's interpreter. The environment must have TRITON_INTERPRET=1 before
 triton is imported.
 """
 
@@ -32,6 +32,7 @@ double[(3,)](x, torch.empty_like(x), x.numel(), BLOCK=16)
 
 def prepare() -> None:
     judging.prepare(_WARM_UP)
+    interpreter.prepare()
 
 
 def companion(end: socket.socket) -> None:

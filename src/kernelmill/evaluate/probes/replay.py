@@ -18,15 +18,15 @@ from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.task.chunked import identical
 from kernelmill.evaluate.task.values import Call
 
-DRIFT_CALLS, DRIFT_MOST, DRIFT_SECONDS = 8, 400, 0.1
+DRIFT_CALLS, DRIFT_MOST = 8, 400
 """Least and most number of calls whose answers are checked.
 
-After the least, `drift` stops when the time is over.
+After the least, `drift` stops when the time is over (`Limits.replay_s`).
 """
-MUTED_CALLS, MUTED_MOST, MUTED_SECONDS = 32, 400, 0.05
+MUTED_CALLS, MUTED_MOST = 32, 400
 """The same for calls with suppressed launches, which are cheap ways to advance a candidate's call counter.
 
-The least number of them may take four times as long.
+They have half the time. The least number of them may take four times as long.
 """
 ONE_NUMBER = 4
 FIRST = "overwrite_first"
@@ -179,7 +179,7 @@ def _rebuilt(trial: Trial) -> None:
 def drift(trial: Trial) -> None:
     """Call many times with new inputs, to detect a candidate that counts calls or replays earlier results."""
     session = trial.session
-    end = session.used + DRIFT_SECONDS
+    end = session.used + session.replay_s
     _muted(trial)
     least, most = DRIFT_CALLS + trial.random.randrange(4), trial.random.randrange(DRIFT_MOST // 4, DRIFT_MOST)
     for number in range(most):
@@ -204,7 +204,7 @@ def _muted(trial: Trial) -> None:
     start = session.used
     for number in range(trial.random.randrange(MUTED_CALLS, MUTED_MOST)):
         returned = session.call(calls[number % 4], trial.seed(), suppress_all=True, tolerate=True)
-        seconds = MUTED_SECONDS if number >= MUTED_CALLS else 4 * MUTED_SECONDS
+        seconds = session.replay_s * (0.5 if number >= MUTED_CALLS else 2.0)
         if "error" in returned.reply or session.used - start > seconds:
             break
         if not returned.launched:

@@ -57,7 +57,12 @@ def _bits(chunk: torch.Tensor) -> torch.Tensor:
 
 
 def all_finite(tensor: torch.Tensor) -> bool:
-    return all(bool(torch.isfinite(chunk).all()) for _, (chunk,) in chunks(tensor))
+    return all(bool(torch.isfinite(plain(chunk)).all()) for _, (chunk,) in chunks(tensor))
+
+
+def plain(chunk: torch.Tensor) -> torch.Tensor:
+    """Convert float8 to float32: torch defines no arithmetic on float8."""
+    return chunk.float() if chunk.is_floating_point() and chunk.element_size() == 1 else chunk
 
 
 def rms(tensor: torch.Tensor) -> float:
@@ -73,7 +78,7 @@ def rms(tensor: torch.Tensor) -> float:
 
 def close(a: torch.Tensor, b: torch.Tensor, rtol: float, atol: float, equal_nan: bool = False) -> bool:
     """torch.allclose in chunks, for tensors of one shape and type."""
-    return all(torch.allclose(pa, pb, rtol, atol, equal_nan) for _, (pa, pb) in chunks(a, b))
+    return all(torch.allclose(plain(pa), plain(pb), rtol, atol, equal_nan) for _, (pa, pb) in chunks(a, b))
 
 
 def changed(

@@ -28,7 +28,7 @@ class SizeLimits:
 
     `elements` of inputs, parameters, buffers and outputs; `flops` in products; `seconds` of processor time.
 
-    The defaults are what the interpreter handles in a fraction of a second at common block sizes.
+    The defaults are what PyTorch runs in milliseconds.
     """
 
     elements: int = 1 << 16
@@ -36,8 +36,11 @@ class SizeLimits:
     seconds: float = 2.0
 
 
-INTERPRETER = SizeLimits()
-ROOMY = SizeLimits(1 << 18, 1 << 24)
+SMALL = SizeLimits()
+INTERPRETER = SizeLimits(1 << 19, 1 << 25)
+"""What the interpreter, and the judge beside it, handle some fifty times in a second or two."""
+TINY = SizeLimits(1 << 13, 1 << 19)
+ROOMY = SizeLimits(1 << 20, 1 << 26)
 """Minimum limits for another shape of the picked version."""
 CEILING = SizeLimits(1 << 24, 1 << 32, 5.0)
 """Limits for problems that cannot be made small: a network's weights do not shrink with its inputs."""
@@ -92,7 +95,7 @@ class _Tries:
 def pick(
     code: str,
     entry_point: str | None,
-    limits: SizeLimits = INTERPRETER,
+    limits: SizeLimits = SMALL,
     ceiling: SizeLimits = CEILING,
     seed: int = 0,
 ) -> Picked:

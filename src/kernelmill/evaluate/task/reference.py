@@ -26,7 +26,6 @@ import itertools
 import linecache
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -46,7 +45,9 @@ from kernelmill.evaluate.task.answers import (
 )
 from kernelmill.evaluate.task.chunked import changed
 from kernelmill.evaluate.task.cuda_to_cpu import CudaToCpu
+from kernelmill.evaluate.task.facts import FAR, Facts
 from kernelmill.evaluate.task.float64 import Float64, upcast, wide_of
+from kernelmill.evaluate.task.spare import Spares
 from kernelmill.evaluate.task.values import (
     Call,
     Outputs,
@@ -57,9 +58,6 @@ from kernelmill.evaluate.task.values import (
 )
 from kernelmill.problems import module_file
 from kernelmill.torch_calls.tensors import map_tensors
-
-FAR = 0.1
-"""Relative distance above which the float64 run does not count as the same function as the eager run."""
 
 _numbers = itertools.count()
 _WANTS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO)
@@ -81,25 +79,6 @@ class NotInstalled(BadReference):
     """The reference imports a package that is not installed, so no version of it runs."""
 
 
-@dataclass
-class Facts:
-    """How the reference behaves on its own inputs, as built and in eval mode."""
-
-    random: bool
-    random_in_eval: bool
-    mode_matters: bool
-    """train() and eval() give different outputs, or train() fails.
-
-    False for a reference that is random as built: its outputs cannot be compared.
-    """
-    mutates_inputs: bool
-    aliases_inputs: bool
-    """An output shares memory with an input."""
-    oracle_note: str
-    distance: float
-    """Relative distance between eager and float64. Above `FAR` the result is mostly rounding."""
-
-
 class Reference:
     def __init__(self, code: str, module: Any, kind: type[Any], file: str, device: str = "cpu") -> None:
         self.code = code
@@ -112,6 +91,7 @@ class Reference:
         self.computing: Callable[[], AbstractContextManager[None]] = nullcontext
         """Context manager around each run: holds the lock of a shared device."""
         self._chooses: bool | None = None
+        self._spares = Spares()
         """Whether an output may be an index. None before the first run."""
         self._module = module
         self._file = file
@@ -165,13 +145,19 @@ class Reference:
 
     def run(self, model: Any, call: Call, seed: int = 0) -> Outputs:
         """Run a copy of the model on a copy of the inputs, with all generators seeded with `seed`."""
-        given = call.clone()
-        with self.computing(), self._blamed("forward()"), torch.no_grad(), _home(self.device):
-            own = copy.deepcopy(model)
+        given, kept = call.clone(), list[Any]()
+        with (
+            self.computing(),
+            self._blamed("forward()"),
+            torch.no_grad(),
+            _home(self.device),
+            self._spares.lend(model, kept) as own,
+        ):
             seed_all(seed)
             outputs = self._flat(own, given, torch.float32)
-        outputs.leaves = [leaf.detach() for leaf in outputs.leaves]
-        outputs.buffers = changed_buffers(model, own)
+            outputs.leaves = [leaf.detach() for leaf in outputs.leaves]
+            outputs.buffers = changed_buffers(model, own)
+            kept += [outputs.leaves, outputs.buffers]
         return outputs
 
     def run_in_place(self, model: Any, call: Call) -> Outputs:
@@ -184,12 +170,19 @@ class Reference:
         return self._run_exact(wide, call.map(_wide_clone), seed)
 
     def _run_exact(self, wide: Any, given: Call, seed: int) -> Outputs:
-        blamed = self._blamed("forward() in float64")
-        with self.computing(), blamed, torch.no_grad(), _home(self.device), Float64():
-            own = copy.deepcopy(wide)
+        kept = list[Any]()
+        with (
+            self.computing(),
+            self._blamed("forward() in float64"),
+            torch.no_grad(),
+            _home(self.device),
+            self._spares.lend(wide, kept) as own,
+        ):
             seed_all(seed)
-            outputs = self._flat(own, given, torch.float64)
-        outputs.buffers = changed_buffers(wide, own)
+            with Float64():
+                outputs = self._flat(own, given, torch.float64)
+            outputs.buffers = changed_buffers(wide, own)
+            kept += [outputs.leaves, outputs.buffers]
         return outputs
 
     def _flat(self, model: Any, call: Call, scalars: torch.dtype) -> Outputs:
@@ -214,6 +207,8 @@ class Reference:
                 return _wide_clone(tensor)
             return changed(tensor, lambda chunk: upcast(chunk) * _roundings(chunk, generator), torch.float64)
 
+        if next(wide.parameters(), None) is None:
+            return self._run_exact(wide, call.map(nudge), seed)
         other = copy.deepcopy(wide)
         for parameter in other.parameters():
             parameter.data = nudge(parameter.data)
@@ -262,10 +257,23 @@ class Reference:
         if distance > FAR:
             kind = dtype_of(answer.eager)
             note = f"oracle: {kind} (the float64 run is {distance:.1e} times its size away from eager's)"
+        noise = distance > FAR and self._is_noise(judged, call, answer.eager, seed)
         self.oracle_note = note
         del answer
         mutates, aliases = self._effects(judged, call, seed)
-        return Facts(is_random, random_in_eval, mode_matters, mutates, aliases, note, distance)
+        return Facts(is_random, random_in_eval, mode_matters, mutates, aliases, note, distance, noise)
+
+    def _is_noise(self, model: Any, call: Call, eager: Outputs, seed: int) -> bool:
+        """Whether one rounding of the inputs changes the result by more than `FAR` of its size."""
+        generator = torch.Generator(self.device).manual_seed(seed)
+
+        def nudge(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.is_floating_point():
+                return clone_tensor(tensor)
+            return changed(tensor, lambda chunk: upcast(chunk) * _roundings(chunk, generator))
+
+        other = self.run(model, call.map(nudge), seed)
+        return not unlike(as_exact(other), eager) and distance_of(Answer(as_exact(other), eager)) > FAR
 
     def _effects(self, model: Any, call: Call, seed: int) -> tuple[bool, bool]:
         """Whether the reference writes to its inputs, and whether an output shares memory with them."""

@@ -52,6 +52,8 @@ def _role(path: str, values: list[torch.Tensor]) -> Role:
         return Role(path, "mask", 0, 1)
     if first.is_complex():
         return Role(path, "other")
+    if first.is_floating_point() and first.element_size() == 1:
+        return Role(path, "fixed")  # torch computes nothing in float8: its values are the task's own
     same = all(torch.equal(first, v) for v in values[1:])
     low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
     if not first.is_floating_point():

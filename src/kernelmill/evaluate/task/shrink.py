@@ -6,7 +6,7 @@ odd ones. The caller has to try whether a version still runs, as `fit_size.pick`
 the changes, so that a verdict can say at which sizes it holds.
 
 Numbers change together. The same value gets the same new value. If one value divides another, the new ones do
-too (heads and channels), as far as that keeps them small. Multiples of a power of two stay multiples of it.
+too (heads and channels), as far as that keeps them small. A group keeps its size. Multiples of a power of two stay multiples of it.
 Different values stay different, so that a kernel that mixes up two axes is detected. Only digits change: the
 source's layout is kept.
 
@@ -30,9 +30,10 @@ TARGETS = (512, 256, 128, 64, 32, 16, 8)
 """Upper bounds for the new sizes, in the order to try them. Divisibility may force a larger size."""
 KEPT = 16
 """Numbers up to this, and up to half the target, are kept: kernel widths, strides, heads."""
-CAPS = (128, 64, 32)
+CAPS = (128, 64, 32, 16, 8)
 """Upper bounds that ignore divisibility, for problems that do not run at any of `TARGETS`."""
 _BATCH = re.compile(r"(?i)^(n_?)?(batch|bs|b|batch_?size|batch_?dim|num_?batch(es)?)$")
+_GROUPS = re.compile(r"(?i)groups?$")
 _NO_SIZE = re.compile(
     r"(?i)kernel|stride|pad|dilat|group|head|layer|depth|block|axis|window|patch|expan|ratio|class"
 )
@@ -104,8 +105,11 @@ def shrunk(code: str) -> list[Shrunk]:
     versions = [Shrunk(code, {}, "original")]
     values, but_batch = [n.value for n in numbers], [n.value for n in numbers if not n.batch]
     for target in TARGETS:
-        _add(versions, code, numbers, "shrunk", _small_batch(_by_value(_related(but_batch, target))))
-        _add(versions, code, numbers, "shrunk", _by_value(_related(values, target)))
+        for plan in (
+            _small_batch(_by_value(_related(but_batch, target))),
+            _by_value(_related(values, target)),
+        ):
+            _add(versions, code, numbers, "shrunk", _whole_groups(numbers, plan))
     for target in TARGETS[-2:]:
         _add(
             versions,
@@ -164,6 +168,23 @@ def one_at_a_time(code: str) -> list[Shrunk]:
 
 def _small_batch(others: _Plan) -> _Plan:
     return lambda n: min(n.value, 2) if n.batch else others(n)
+
+
+def _whole_groups(numbers: list[_Number], others: _Plan) -> _Plan:
+    """Keep what is in a group: the number of groups shrinks with what they divide.
+
+    A normalisation over groups of two numbers instead of sixteen is another task.
+    """
+
+    def plan(n: _Number) -> int:
+        divided = [m for m in numbers if m.value > n.value and m.value % n.value == 0 and not m.batch]
+        if n.value <= KEPT or not divided or not _GROUPS.search(n.name):
+            return others(n)
+        whole = min(divided, key=lambda m: m.value)
+        groups, rest = divmod(others(whole), whole.value // n.value)
+        return groups if groups and not rest else others(n)
+
+    return plan
 
 
 def _capped(cap: int) -> _Plan:

@@ -8,7 +8,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.rand(32, 4096)]
+    return [torch.rand(512, 4096)]
 
 
 def get_init_inputs():

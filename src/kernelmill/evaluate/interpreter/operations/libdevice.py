@@ -18,27 +18,17 @@ from triton.language.extra import libdevice as generic
 from triton.language.extra.cuda import libdevice as cuda
 from triton.runtime import interpreter as stock
 
+from kernelmill.evaluate.interpreter.handles import Array, Handle, np_dtype
 from kernelmill.evaluate.interpreter.language import bind_builtins
-from kernelmill.evaluate.interpreter.numerics import Array, Handle
-from kernelmill.evaluate.interpreter.speed import np_dtype
+from kernelmill.evaluate.interpreter.operations import floats
 from kernelmill.evaluate.interpreter_gaps import Unsupported
 
 Function = Callable[..., Any]
 
 
 def by_torch(function: Function) -> Function:
-    """Apply a torch special function to NumPy arrays.
-
-    Torch modes that record or redirect calls do not see it.
-    """
-
-    def run(*arrays: Array) -> Array:
-        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
-            tensors = [torch.from_numpy(np.array(item, dtype=np.float64)) for item in arrays]
-            result: Array = function(*tensors).numpy()
-            return result
-
-    return run
+    """A torch special function for NumPy arrays."""
+    return lambda *arrays: floats.by_torch(function, *(item.astype(np.float64) for item in arrays))
 
 
 def _round_half_away(x: Array) -> Any:
@@ -266,23 +256,38 @@ def _extern_elementwise(self: Any, lib: str, path: str, symbol: str, args: Any, 
         raise Unsupported("extern", symbol)
     dtype = kind.scalar
     arrays = np.broadcast_arrays(*(item.data for item in args))
-    return Handle(_compute(symbol, [np.ascontiguousarray(a) for a in arrays]).astype(np_dtype(dtype)), dtype)
+    result = _compute(symbol, [np.ascontiguousarray(a) for a in arrays]).astype(np_dtype(dtype))
+    return Handle(result, dtype, None, max((item.shape for item in args), key=len))
 
 
-def _erf(self: Any, arg: Any) -> Any:
-    return Handle(_FLOAT["erf"](arg.data).astype(arg.data.dtype), arg.dtype.scalar)
+PACKAGES = (cuda, extra_cuda)
 
 
 def install() -> None:
     stock.InterpreterBuilder.create_extern_elementwise = _extern_elementwise
-    stock.InterpreterBuilder.create_erf = _erf
-    bind_builtins(cuda)
-    bind_builtins(extra_cuda)
-    # The generic module contains empty stubs that the compiler maps to the target's functions. Some exist
-    # only for AMD.
-    for name in dir(generic):
-        if not name.startswith("_") and callable(getattr(generic, name)):
+    for package in PACKAGES:
+        bind_builtins(package)
+    _fill(generic)
+    assert generic.__spec__ is not None
+    loader: Any = generic.__spec__.loader
+    execute = loader.exec_module
+
+    def executed(module: Any) -> None:
+        """Fill a copy of the module, too: some libraries make one."""
+        execute(module)
+        _fill(module)
+
+    loader.exec_module = executed
+
+
+def _fill(module: Any) -> None:
+    """Replace the stubs of the generic module, which the compiler maps to the target's functions.
+
+    Some exist only for AMD.
+    """
+    for name in dir(module):
+        if not name.startswith("_") and callable(getattr(module, name)):
             if hasattr(cuda, name):
-                setattr(generic, name, getattr(cuda, name))
+                setattr(module, name, getattr(cuda, name))
             else:
-                delattr(generic, name)
+                delattr(module, name)
