@@ -259,6 +259,18 @@ def test_a_nudge_moves_the_oracle_by_about_one_rounding() -> None:
     assert torch.equal(after, made.nudged(wide, call, 3).leaves[0])
 
 
+def test_a_nudge_costs_no_run_after_it_a_new_copy_of_the_model() -> None:
+    made = reference("return self.linear(x)", init="self.linear = nn.Linear(8, 8)")
+    model, call = made.new(1), made.inputs(2)
+    wide = made.oracle(model)
+    made.answer(model, call, wide=wide)
+    kept = [spare.own for spare in made._spares._kept]
+    made.nudged(wide, call, 3)
+    made.answer(model, call, wide=wide)
+    assert {id(spare.own) for spare in made._spares._kept} == set(map(id, kept))
+    assert len(kept) == 2
+
+
 def test_a_source_written_for_a_gpu_runs_on_the_cpu() -> None:
     made = load_reference(
         "import torch\nimport torch.nn as nn\ndevice = torch.device('cuda')\nCONSTANT = torch.ones(4, device='cuda:0')\n"

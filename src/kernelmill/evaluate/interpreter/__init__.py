@@ -21,6 +21,7 @@ The GPU that torch and Triton see is `evaluate.fake_gpu`.
 
 from __future__ import annotations
 
+import functools
 import os
 import traceback
 from typing import Any
@@ -59,13 +60,24 @@ __all__ = [
 
 
 def prepare() -> None:
-    """Do in a server what its children inherit: `install` and the first launch are then much faster."""
+    """Do in a server what its children inherit: all that concerns Triton and not torch.
+
+    Kernels then run in this interpreter there too, on ordinary tensors.
+    """
     language.prepare(*libdevice.PACKAGES)
     launch.prepare()
+    _install_in_triton()
 
 
 def install() -> None:
     """Make this process run Triton code written for a GPU on the CPU, permanently."""
+    _install_in_triton()
+    driver.install()
+    cuda.install()
+
+
+@functools.cache
+def _install_in_triton() -> None:
     handles.install()
     programs.install()
     language.install()
@@ -79,8 +91,6 @@ def install() -> None:
     libdevice.install()
     launch.install()
     autotune.install()
-    driver.install()
-    cuda.install()
 
 
 def progress(error: BaseException) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import inspect
 import json
 import math
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 import triton.language as tl
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime import interpreter as stock
+from triton.runtime import jit
 from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import JITFunction, create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -30,7 +32,7 @@ from kernelmill.evaluate.interpreter.memory import access
 from kernelmill.evaluate.interpreter.memory.access import Reach
 from kernelmill.evaluate.interpreter.memory.races import Touched
 from kernelmill.evaluate.interpreter.observe import Launch, observer
-from kernelmill.evaluate.interpreter.rewriting import rewritten
+from kernelmill.evaluate.interpreter.rewriting import rewritten, source_lines
 from kernelmill.evaluate.interpreter.running import Programs
 
 GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
@@ -258,9 +260,9 @@ def _specializable(value: Any) -> Any:
         items = map(_specializable, value)
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, stock.InterpretedFunction):
-        jit = _kernel_of(value).jit
-        jit.interpreted = value
-        return jit
+        function = _kernel_of(value).jit
+        function.interpreted = value
+        return function
     return value
 
 
@@ -340,10 +342,10 @@ def _nothing(pointer: Any, number: Any) -> None:
 
 def prepare() -> None:
     """Do in advance what the first launch needs: Triton imports much when it first looks at arguments."""
-    jit = JITFunction(_nothing)
-    bind = create_function_from_signature(jit.signature, jit.params, _backend)
+    function = JITFunction(_nothing)
+    bind = create_function_from_signature(function.signature, function.params, _backend)
     _, specialization, given = bound = bind(torch.zeros(1), 3)
-    jit._pack_args(_backend, {}, bound[0], specialization, given)
+    function._pack_args(_backend, {}, bound[0], specialization, given)
 
 
 def _keep_memory() -> None:
@@ -355,6 +357,14 @@ def _keep_memory() -> None:
         library.mallopt(trim_threshold, 1 << 30)
 
 
+def _read_sources_quickly() -> None:
+    """Have Triton find a kernel's source by its syntax tree, which is needed anyway."""
+    ours = ModuleType("inspect")
+    ours.__dict__.update(vars(inspect), getsourcelines=source_lines)
+    jit.inspect = ours
+
+
 def install() -> None:
     _keep_memory()
+    _read_sources_quickly()
     stock.InterpretedFunction.run = _run

@@ -8,11 +8,13 @@ to the candidate's module.
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import math
 import operator
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -130,13 +132,17 @@ _HELPERS: dict[str, Any] = {
 }
 
 
-def _helper(name: str, arguments: list[ast.expr], keywords: list[ast.keyword] | None = None) -> ast.Call:
-    return ast.Call(func=ast.Name(id=_PREFIX + name, ctx=ast.Load()), args=arguments, keywords=keywords or [])
+def _helper(
+    name: str, arguments: list[ast.expr], place: ast.AST, keywords: list[ast.keyword] | None = None
+) -> ast.Call:
+    """A call of a helper, with the line and column of `place`."""
+    function = ast.copy_location(ast.Name(id=_PREFIX + name, ctx=ast.Load()), place)
+    return ast.copy_location(ast.Call(func=function, args=arguments, keywords=keywords or []), place)
 
 
 def _lazy(expression: ast.expr) -> ast.Lambda:
     nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-    return ast.Lambda(args=nothing, body=expression)
+    return ast.copy_location(ast.Lambda(args=nothing, body=expression), expression)
 
 
 class _Transformer(ast.NodeTransformer):
@@ -144,33 +150,34 @@ class _Transformer(ast.NodeTransformer):
         self.generic_visit(node)
         if len(node.targets) > 1:
             raise ValueError("simultaneous multiple assignment is not supported")
-        node.value = _helper("tensor", [node.value, ast.Constant(value=False)])
+        check_type = ast.copy_location(ast.Constant(value=False), node)
+        node.value = _helper("tensor", [node.value, check_type], node)
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
         reads = node.attr == "value" and isinstance(node.ctx, ast.Load)
-        return _helper("value", [node.value]) if reads else node
+        return _helper("value", [node.value], node) if reads else node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
         name = "and" if isinstance(node.op, ast.And) else "or"
-        return _helper(name, [_lazy(value) for value in node.values])
+        return _helper(name, [_lazy(value) for value in node.values], node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
-        return _helper("not", [node.operand]) if isinstance(node.op, ast.Not) else node
+        return _helper("not", [node.operand], node) if isinstance(node.op, ast.Not) else node
 
     def _visit_test(self, node: Any) -> ast.AST:
         self.generic_visit(node)
-        node.test = _helper("condition", [node.test])
+        node.test = _helper("condition", [node.test], node.test)
         return node  # type: ignore[no-any-return]
 
     visit_If = visit_IfExp = _visit_test
 
     def visit_While(self, node: ast.While) -> ast.AST:
         self.generic_visit(node)
-        node.test = _helper("again", [node.test])
+        node.test = _helper("again", [node.test], node.test)
         return node
 
     def visit_For(self, node: ast.For) -> ast.AST:
@@ -180,13 +187,20 @@ class _Transformer(ast.NodeTransformer):
             plain = isinstance(call.func, ast.Name) and call.func.id == "range"
             from_tl = isinstance(call.func, ast.Attribute) and call.func.attr == "range"
             if plain or from_tl:
-                node.iter = _helper("range", call.args, call.keywords)
+                node.iter = _helper("range", call.args, call, call.keywords)
         return node
 
 
-_Definitions = dict[tuple[str, int], ast.FunctionDef]
-_files: dict[str, tuple[str, _Definitions]] = {}
-"""The text of each file that was needed, and its functions by name and first line."""
+@dataclass
+class _File:
+    """The text of a file, and its functions by name and first line."""
+
+    text: str
+    lines: list[str]
+    functions: dict[tuple[str, int], ast.FunctionDef]
+
+
+_files: dict[str, _File] = {}
 _compiled: dict[types.CodeType, types.CodeType | None] = {}
 _rewritten: dict[Callable[..., Any], Callable[..., Any]] = {}
 
@@ -204,27 +218,51 @@ def rewritten(function: Any, options: dict[str, Any]) -> Callable[..., Any]:
     return found
 
 
+def source_lines(function: Any) -> tuple[list[str], int]:
+    """Do what `inspect.getsourcelines` does, without reading the function token by token."""
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        file = _file_of(function)
+        found = file.functions.get((code.co_name, code.co_firstlineno))
+        if found is not None:
+            return file.lines[code.co_firstlineno - 1 : found.end_lineno], code.co_firstlineno
+    return inspect.getsourcelines(function)
+
+
 def _definition(function: Any) -> ast.FunctionDef | None:
-    """The function's definition in its file."""
+    """The function's definition in its file, to be changed: it is handed out once."""
     code = function.__code__
-    linecache.checkcache(code.co_filename)
-    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
-    known = _files.get(code.co_filename)
-    if known is None or known[0] != text:
-        known = _files[code.co_filename] = text, _definitions(text)
-    return known[1].pop((code.co_name, code.co_firstlineno), None)
+    return _file_of(function).functions.pop((code.co_name, code.co_firstlineno), None)
 
 
-def _definitions(text: str) -> _Definitions:
+def _file_of(function: Any) -> _File:
+    name = function.__code__.co_filename
+    linecache.checkcache(name)
+    lines = linecache.getlines(name, function.__globals__)
+    known, text = _files.get(name), "".join(lines)
+    if known is None or known.text != text:
+        known = _files[name] = _File(text, lines, _functions(text))
+    return known
+
+
+def _functions(text: str) -> dict[tuple[str, int], ast.FunctionDef]:
     try:
         tree = parse_module(text)
     except SyntaxError:  # not the text that the module was made of
         return {}
     return {
         (node.name, min([node.lineno, *(one.lineno for one in node.decorator_list)])): node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
+        for node in _defined(tree)
     }
+
+
+def _defined(block: ast.AST) -> Iterator[ast.FunctionDef]:
+    """Find the functions below a node. Only statements are looked at: expressions define none."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for node in getattr(block, name, ()):
+            if isinstance(node, ast.FunctionDef):
+                yield node
+            yield from _defined(node)
 
 
 def _compile(code: types.CodeType, definition: ast.FunctionDef) -> types.CodeType:
@@ -238,7 +276,7 @@ def _compile(code: types.CodeType, definition: ast.FunctionDef) -> types.CodeTyp
         factory.body.insert(0, body)
         body = factory
     module = ast.Module(body=[body], type_ignores=[])
-    return compile(ast.fix_missing_locations(module), code.co_filename, "exec")
+    return compile(module, code.co_filename, "exec")
 
 
 def _made_again(function: Any, module: types.CodeType, options: dict[str, Any]) -> Callable[..., Any]:

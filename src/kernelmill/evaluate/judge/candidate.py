@@ -1,9 +1,8 @@
 """The candidate process: loads untrusted code, calls it on the judge's request, and returns its results.
 
-It handles one request at a time, over a `Channel`: `load`, `build`, `call`, `weights`, `resend`,
-`check_tampering`. An
-answer repeats the request's nonce. It holds output bytes and what was observed. It never holds a verdict,
-because the code in this process could forge one.
+It handles one request at a time, over a `Channel`: `load`, `build`, `call`, `muted`, `weights`, `resend`,
+`check_tampering`. An answer repeats the request's nonce. It holds output bytes and what was observed. It never
+holds a verdict, because the code in this process could forge one.
 
 Runs in a confined child. A `Runtime` hides the device: a GPU, or the interpreter, under which everything is
 in ordinary memory that only looks like CUDA.
@@ -256,6 +255,23 @@ class Candidate:
         if request.get("last_use"):
             del self.slots[request["into"]]
         return answer
+
+    def do_muted(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Call several times with suppressed launches. The answer tells which calls requested launches."""
+        args, kwargs, _ = self._arguments(request)
+        if request.get("mode") is not None:
+            self._enter(request["mode"])
+        launched = []
+        for _ in range(request["times"]):
+            seed_all(request["seed"])
+            self.runtime.begin(request)
+            try:
+                with torch.no_grad(), TorchWorkCounter():
+                    self.model(*args, **kwargs)
+            finally:
+                observed = self.runtime.end()
+            launched.append(any(one.file == self.file and one.programs for one in observed.launches))
+        return {"launched": launched}
 
     def _enter(self, mode: str) -> None:
         """Set the mode: `train`, `eval`, or `built`, which restores each submodule's mode at construction."""

@@ -129,16 +129,30 @@ class Session:
         """Call the candidate. Raise `Stop` if it fails, unless the option `tolerate` is set."""
         tolerate, compiles = options.pop("tolerate", False), bool(options.get("compile_only"))
         carrier = self.outgoing()
-        fields = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier), "seed": seed}
-        fields.setdefault("mode", self.mode)
+        fields = self._fields(call, seed, carrier) | options
         seconds = self._limits.load_s if compiles else self.call_s
-        said, out = self.ask("call", seconds, fields | options, carrier, tolerate, counts=not compiles)
+        said, out = self.ask("call", seconds, fields, carrier, tolerate, counts=not compiles)
         self.calls += 1
         if "error" in said:
             return Returned(None, _error_line(said["error"]), said, float(said["seconds"]))
         outputs, trouble = self._outputs(said, out)
         self._evidence(said)
         return Returned(outputs, trouble, said, float(said["seconds"]))
+
+    def _fields(self, call: Call, seed: int, carrier: Carrier) -> dict[str, Any]:
+        arguments = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier)}
+        return {**arguments, "seed": seed, "mode": self.mode}
+
+    def muted(self, call: Call, seed: int, times: int) -> list[bool] | None:
+        """Call the candidate several times with suppressed launches: whether each call requested launches.
+
+        None if a call fails.
+        """
+        carrier = self.outgoing()
+        fields = self._fields(call, seed, carrier) | {"times": times, "suppress_all": True}
+        said, _ = self.ask("muted", self.call_s, fields, carrier, tolerate=True)
+        self.calls += times
+        return None if "error" in said else [bool(one) for one in said["launched"]]
 
     def resend(self) -> Outputs | None:
         said, out = self.ask("resend", self.call_s, {})

@@ -28,6 +28,8 @@ MUTED_CALLS, MUTED_MOST = 32, 400
 
 They have half the time. The least number of them may take four times as long.
 """
+MUTED_AT_ONCE = 8
+"""Of these, calls in one request."""
 ONE_NUMBER = 4
 FIRST = "overwrite_first"
 
@@ -200,14 +202,16 @@ def _muted(trial: Trial) -> None:
     session = trial.session
     if not trial.runs_muted:
         return
-    calls = [session.reference.inputs(trial.seed()) for _ in range(4)]
-    start = session.used
-    for number in range(trial.random.randrange(MUTED_CALLS, MUTED_MOST)):
-        returned = session.call(calls[number % 4], trial.seed(), suppress_all=True, tolerate=True)
-        seconds = session.replay_s * (0.5 if number >= MUTED_CALLS else 2.0)
-        if "error" in returned.reply or session.used - start > seconds:
+    before, start = session.calls, session.used
+    left = trial.random.randrange(MUTED_CALLS, MUTED_MOST)
+    while left > 0:
+        times = min(left, MUTED_AT_ONCE)
+        launched = session.muted(session.reference.inputs(trial.seed()), trial.seed(), times)
+        left -= times
+        seconds = session.replay_s * (0.5 if session.calls - before >= MUTED_CALLS else 2.0)
+        if launched is None or session.used - start > seconds:
             break
-        if not returned.launched:
+        if len(launched) != times or not all(launched):
             trial.hack("B3.stops_launching", calls=session.calls)
             return
     if session.drop_in in ("strict", "by_order") and any(True for _ in session.model.buffers()):

@@ -169,14 +169,14 @@ class Reference:
         """Run the float64 model (from `oracle`) on upcast inputs."""
         return self._run_exact(wide, call.map(_wide_clone), seed)
 
-    def _run_exact(self, wide: Any, given: Call, seed: int) -> Outputs:
+    def _run_exact(self, wide: Any, given: Call, seed: int, used_again: bool = True) -> Outputs:
         kept = list[Any]()
         with (
             self.computing(),
             self._blamed("forward() in float64"),
             torch.no_grad(),
             _home(self.device),
-            self._spares.lend(wide, kept) as own,
+            self._spares.lend(wide, kept) if used_again else nullcontext(wide) as own,
         ):
             seed_all(seed)
             with Float64():
@@ -212,7 +212,7 @@ class Reference:
         other = copy.deepcopy(wide)
         for parameter in other.parameters():
             parameter.data = nudge(parameter.data)
-        return self._run_exact(other, call.map(nudge), seed)
+        return self._run_exact(other, call.map(nudge), seed, used_again=False)
 
     def answer(self, model: Any, call: Call, seed: int = 0, wide: Any = None) -> Answer:
         """The eager and the exact result. Pass `wide` to avoid building the oracle for each call."""

@@ -6,8 +6,8 @@ properties of `evaluate.fake_gpu`. Where Inductor would benchmark choices, it ge
 
 from __future__ import annotations
 
-import ast
 import contextlib
+import functools
 import inspect
 import math
 import sys
@@ -25,6 +25,7 @@ from torch._inductor.choices import InductorChoices
 from torch._inductor.fx_passes import joint_graph, post_grad
 from torch._inductor.kernel import conv
 from torch._subclasses import fake_tensor
+from torch.export import exported_program
 from torch.utils._sympy import value_ranges
 
 from kernelmill.evaluate.fake_gpu import driver, streams
@@ -38,6 +39,8 @@ _NODE_ALONE = (
 )
 """Torch before 2.12 returns the choice beside the node only on request."""
 _real_is_available = torch.cuda.is_available
+_all_products = InductorChoices._finalize_template_configs
+_all_convolutions = InductorChoices.get_conv_configs
 
 
 class _Driver(driver.Driver):
@@ -75,6 +78,8 @@ def install() -> None:
     torch.Tensor.__getitem__ = indexing.getitem
     torch.Tensor.copy_ = indexing.copy_
     torch.Tensor.contiguous = indexing.contiguous
+    # A list of all operators, made anew for every program, and always the same here.
+    exported_program._collect_all_valid_cia_ops = functools.cache(exported_program._collect_all_valid_cia_ops)
     # This pass looks for symbols among the inputs, where dynamo would have put them.
     graph_compile._apply_tensorify_python_scalars = lambda module: None
     # Sizes in stacked layers contain quotients, written as powers of -1, which torch's range analysis does
@@ -134,19 +139,42 @@ def _choose_triton() -> None:
 
 
 def prefer(variant: Variant) -> None:
-    """Select the template whose tile is closest to the variant's, without benchmarking."""
+    """Generate only the template whose tile is closest to the variant's, without benchmarking.
 
-    def unlike(choice: Any) -> float:
-        rows, summed, columns = ast.literal_eval(choice.log_info["tile_shape"])
+    Generating a template takes tens of milliseconds, and Inductor has about twenty configurations.
+    """
+
+    def unlike(rows: int, columns: int, summed: int) -> float:
         pairs = zip((rows, columns, summed), variant.tile, strict=True)
         return sum(abs(math.log2(one / other)) for one, other in pairs)
 
+    def of_products(self: Any, templates: dict[str, Any], *rest: Any, **more: Any) -> list[Any]:
+        ours, libraries = [], []
+        for choice in _all_products(self, templates, *rest, **more):
+            tile = [choice.params.to_kwargs().get(f"BLOCK_{axis}") for axis in "MNK"]
+            if None in tile:
+                libraries.append(choice)
+            else:
+                ours.append((unlike(*tile), choice))
+        return [one for _, one in sorted(ours, key=lambda pair: pair[0])[:1]] + libraries
+
+    def of_convolutions(self: Any, *args: Any, **more: Any) -> Any:
+        configs = _all_convolutions(self, *args, **more)
+
+        def closest(*args: Any, **more: Any) -> list[Any]:
+            found = list(configs(*args, **more))
+            return sorted(found, key=lambda one: unlike(*(one.kwargs[f"BLOCK_{axis}"] for axis in "MNK")))[:1]
+
+        return closest
+
     def choose(self: Any, name: str, choices: list[Any], *rest: Any, **more: Any) -> Any:
         ours = [choice for choice in choices if "triton" in type(choice).__name__.lower()]
-        best = min(ours, key=unlike) if ours else choices[0]
+        best = (ours or choices)[0]
         node = best.output_node()
         return node if _NODE_ALONE and not more.get("return_choice") else (node, best)
 
+    InductorChoices._finalize_template_configs = of_products
+    InductorChoices.get_conv_configs = of_convolutions
     select_algorithm.AlgorithmSelectorCache.__call__ = choose
 
 
