@@ -127,6 +127,20 @@ def test_launches_gave_the_bytes_of_tritons_interpreter_many_times_as_fast(
     assert found["launches"] > 100
 
 
+def test_a_launch_costs_a_fraction_of_one_in_tritons_interpreter() -> None:
+    found = kept("interpreter_fixed")["ms"]
+    assert found["ours"]["later"] <= 1 < found["stock"]["later"]
+    assert found["ours"]["first"] < found["stock"]["first"]
+
+
+def test_a_verdict_takes_less_than_half_the_time_of_one_program_after_another() -> None:
+    found = kept("verdict_times")
+    assert found["commits"]["other"] == "c01c2dd"
+    assert found["times_as_fast"] > 2
+    assert found["this"]["not_correct"] == 0
+    assert found["this"]["candidates"] > 100
+
+
 def test_the_teacher_solved_nearly_all_of_kernelbench_and_nothing_took_too_long() -> None:
     found = kept("teacher_kernelbench")
     assert found["problems"] == 200

@@ -143,16 +143,18 @@ class Session:
         arguments = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier)}
         return {**arguments, "seed": seed, "mode": self.mode}
 
-    def muted(self, call: Call, seed: int, times: int) -> list[bool] | None:
+    def muted(self, call: Call, seed: int, times: int, enough_s: float) -> list[bool]:
         """Call the candidate several times with suppressed launches: whether each call requested launches.
 
-        None if a call fails.
+        It makes fewer calls if `enough_s` seconds have passed. The list is empty if a call fails.
         """
         carrier = self.outgoing()
-        fields = self._fields(call, seed, carrier) | {"times": times, "suppress_all": True}
+        options = {"times": times, "enough_s": enough_s, "suppress_all": True}
+        fields = self._fields(call, seed, carrier) | options
         said, _ = self.ask("muted", self.call_s, fields, carrier, tolerate=True)
-        self.calls += times
-        return None if "error" in said else [bool(one) for one in said["launched"]]
+        launched = [] if "error" in said else [bool(one) for one in said["launched"]]
+        self.calls += max(1, len(launched))
+        return launched
 
     def resend(self) -> Outputs | None:
         said, out = self.ask("resend", self.call_s, {})

@@ -203,17 +203,19 @@ def _muted(trial: Trial) -> None:
     if not trial.runs_muted:
         return
     before, start = session.calls, session.used
-    left = trial.random.randrange(MUTED_CALLS, MUTED_MOST)
-    while left > 0:
-        times = min(left, MUTED_AT_ONCE)
-        launched = session.muted(session.reference.inputs(trial.seed()), trial.seed(), times)
-        left -= times
+    most = before + trial.random.randrange(MUTED_CALLS, MUTED_MOST)
+    while session.calls < most:
         seconds = session.replay_s * (0.5 if session.calls - before >= MUTED_CALLS else 2.0)
-        if launched is None or session.used - start > seconds:
+        left = seconds - (session.used - start)
+        if left <= 0:
             break
-        if len(launched) != times or not all(launched):
+        times = min(most - session.calls, MUTED_AT_ONCE)
+        launched = session.muted(session.reference.inputs(trial.seed()), trial.seed(), times, left)
+        if not all(launched):
             trial.hack("B3.stops_launching", calls=session.calls)
             return
+        if len(launched) < times:
+            break
     if session.drop_in in ("strict", "by_order") and any(True for _ in session.model.buffers()):
         session.send_weights()  # running means may have been updated from meaningless results
 
