@@ -40,6 +40,7 @@ The modules:
     pool                        one sandbox for each set of environment variables
     wire                        the protocol between parent and server
     server, server_child        the server, and a child as the server sees it
+    huge_pages                  cheap forks
     gpu_lock                    who may use the GPU, alone or together with others
     ending, scratch, own_time   end processes; the scratch folder; time without waiting for a CPU
     child, confine              a child's code, and how it drops its privileges

@@ -29,6 +29,7 @@ from kernelmill.sandbox.child import AGAIN, HEAD_BYTES, NONCE_BYTES, Worker, han
 from kernelmill.sandbox.confine import SCRATCH_LIMIT, leave_network
 from kernelmill.sandbox.ending import Endings, Process
 from kernelmill.sandbox.gpu_lock import GpuLock
+from kernelmill.sandbox.huge_pages import collapse
 from kernelmill.sandbox.inside import GO
 from kernelmill.sandbox.own_time import OwnTime, counted, processor_time, together
 from kernelmill.sandbox.scratch import remove_tree
@@ -68,6 +69,9 @@ def serve(config: Config) -> None:
     # pages in every child.
     gc.collect()
     gc.freeze()
+    import os as _o
+
+    _o.path.exists("/tmp/nothp") or collapse()
     server = _Server(config, control, worker)
     try:
         server.probe(missing)

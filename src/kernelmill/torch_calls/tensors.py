@@ -9,18 +9,29 @@ from typing import Any
 
 import torch
 
+_LEAVES = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
+
 
 def tensors_in(value: Any, fields: bool = False) -> list[torch.Tensor]:
     """The tensors inside lists, tuples and dictionaries, in order; with `fields` also inside dataclasses."""
+    found: list[torch.Tensor] = []
+    _collect(value, fields, found)
+    return found
+
+
+def _collect(value: Any, fields: bool, found: list[torch.Tensor]) -> None:
     if isinstance(value, torch.Tensor):
-        return [value]
+        found.append(value)
+        return
     if isinstance(value, dict):
         value = value.values()
     elif fields and dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = vars(value).values()
     elif not isinstance(value, list | tuple):
-        return []
-    return [tensor for item in value for tensor in tensors_in(item, fields)]
+        return
+    for item in value:
+        if type(item) not in _LEAVES:
+            _collect(item, fields, found)
 
 
 def dtype_of(tensor: torch.Tensor) -> str:

@@ -93,6 +93,7 @@ class GpuSession(Session):
     down: Arena
     up: Arena
     lean = False
+    parallel = False
     compiles = True
     task_bytes = 0
     """Bytes of one set of inputs, the outputs and the weights."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import itertools
 import json
 import math
 import operator
@@ -86,22 +87,21 @@ class Fingerprint:
         self._flags = _settings()
         owners = _owners()
         modules = {id(owner) for owner in owners.values() if isinstance(owner, types.ModuleType)}
-        spaces = {name: vars(owner) for name, owner in owners.items()}
-        for name, owner in owners.items():
+        for name, owner in list(owners.items()):
             if name.startswith(_OURS):
-                spaces |= {
-                    f"{name}.{key}": vars(value)
+                owners |= {
+                    f"{name}.{key}": value
                     for key, value in vars(owner).items()
                     if isinstance(value, type) and value.__module__ == name
                 }
-        self._spaces = [_Space(name, space, modules) for name, space in spaces.items()]
-        self._spaces.append(_Space("sys.modules", sys.modules, modules))
+        owners["sys.modules"] = sys.modules
+        self.spaces = [_space(name, owner, modules) for name, owner in owners.items()]
 
     def tampered(self) -> list[str]:
         """Names that have been replaced or removed. Added names are ignored."""
-        changed = [name for space in self._spaces if not space.as_it_was() for name in space.changed()]
+        changed = [name for space in self.spaces if not space.as_it_was() for name in space.changed()]
         for function in self.recoded():
-            changed += [f"{name}.__code__" for space in self._spaces for name in space.names_of(function)]
+            changed += [f"{name}.__code__" for space in self.spaces for name in space.names_of(function)]
         return changed[:_KEPT]
 
     def recoded(self) -> list[Any]:
@@ -112,7 +112,7 @@ class Fingerprint:
 
     def watch_codes(self) -> None:
         """Remember the code of all functions: for a process without an audit hook."""
-        functions = [one for space in self._spaces for one in space.functions()]
+        functions = [one for space in self.spaces for one in space.functions()]
         self._codes = [(one, _code_of(one)) for one in functions]
 
     def settings(self) -> list[str]:
@@ -130,52 +130,58 @@ class _Space:
     Other data may change legitimately.
     """
 
-    def __init__(self, name: str, space: Any, modules: set[int]) -> None:
-        self._name, self._space = name, space
-        self._places = _places(name, space, modules)
-        self._all = tuple(space.values())
+    def __init__(self, name: str, owner: Any, places: dict[str, int]) -> None:
+        self.name, self.owner, self.places = name, owner, places
+        self._names = _names(owner)
+        self._all = tuple(self._names.values())
+
+    def __len__(self) -> int:
+        return len(self._all)
 
     def as_it_was(self) -> bool:
         """Whether no value has changed. Called often, so it has no loop in Python. Names are only ever added
         at the end.
         """
-        return len(self._space) >= len(self._all) and all(map(_is, self._space.values(), self._all))
+        return len(self._names) >= len(self._all) and all(map(_is, self._names.values(), self._all))
 
     def changed(self) -> list[str]:
         """The watched names whose value has changed."""
-        found = [key for key, place in self._places.items() if self._space.get(key) is not self._all[place]]
-        return [f"{self._name}.{key}" for key in found]
+        found = [key for key, place in self.places.items() if self._names.get(key) is not self._all[place]]
+        return [f"{self.name}.{key}" for key in found]
 
     def names_of(self, value: Any) -> list[str]:
-        return [f"{self._name}.{key}" for key in self._places if self._space.get(key) is value]
+        return [f"{self.name}.{key}" for key in self.places if self._names.get(key) is value]
 
     def functions(self) -> list[Any]:
-        values = map(self._space.get, self._places)
+        values = map(self._names.get, self.places)
         return [value for value in values if type(value) is types.FunctionType]
 
 
-_known_places: dict[str, tuple[int, dict[str, int]]] = {}
-
-
-def _places(name: str, space: Any, modules: set[int]) -> dict[str, int]:
-    """The watched names of a namespace, and where in it they are.
-
-    A server has found them before, if no name was added since.
-    """
-    size, places = _known_places.get(name, (-1, {}))
-    if size != len(space):
-        places = {
-            key: place
-            for place, (key, value) in enumerate(space.items())
-            if callable(value) or id(value) in modules
-        }
-        _known_places[name] = len(space), places
-    return places
+_prepared: dict[str, _Space] = {}
+"""What a server has found, for its children."""
 
 
 def prepare() -> None:
     """Find in a server what its children will watch."""
-    Fingerprint()
+    _prepared.update({space.name: space for space in Fingerprint().spaces})
+
+
+def _names(owner: Any) -> Any:
+    return owner if isinstance(owner, dict) else vars(owner)
+
+
+def _space(name: str, owner: Any, modules: set[int]) -> _Space:
+    """The names of a module, a class or a dictionary. Finds only what a server has not found before."""
+    names, known = _names(owner), _prepared.get(name)
+    if known is not None and len(known) == len(names):
+        same = known.owner is owner and known.as_it_was()
+        return known if same else _Space(name, owner, known.places)
+    places = {
+        key: place
+        for place, (key, value) in enumerate(names.items())
+        if callable(value) or id(value) in modules
+    }
+    return _Space(name, owner, places)
 
 
 class Guard(Fingerprint):
@@ -262,9 +268,21 @@ def _owners() -> dict[str, Any]:
         "socket": socket, "socket.socket": socket.socket, "gc": gc, "math": math, "random": random,
         "operator": operator, "threading": threading,
     }  # fmt: skip
-    return owners | {
-        name: module for name, module in sys.modules.items() if name.startswith(_OURS) and module
-    }
+    return owners | _our_modules()
+
+
+_seen_modules: list[Any] = [0, {}]
+"""How many modules were looked at, and which of them are ours: looking at thousands of names takes a child
+milliseconds.
+"""
+
+
+def _our_modules() -> dict[str, Any]:
+    count, ours = _seen_modules
+    later = itertools.islice(sys.modules.items(), count, None)
+    ours |= {name: module for name, module in later if name.startswith(_OURS) and module}
+    _seen_modules[0] = len(sys.modules)
+    return dict(ours)
 
 
 def _settings() -> dict[str, Any]:

@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 import socket
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -30,13 +33,15 @@ from kernelmill.evaluate.judge.record import TOO_SLOW, Limits, Record, Stop
 from kernelmill.evaluate.judge.tolerance import Comparison, Policy
 from kernelmill.evaluate.task.answers import Answer
 from kernelmill.evaluate.task.generators import other_weights
-from kernelmill.evaluate.task.reference import Reference
+from kernelmill.evaluate.task.reference import BadReference, Reference
 from kernelmill.evaluate.task.values import Call, Outputs, UnsupportedValue, flatten
 from kernelmill.sandbox.own_time import Mark, OwnTime
 
 _LOOK_EVERY = 8
-_OFTEN = ("call", "time")
+_OFTEN = ("call", "muted", "resend")
+"""Requests after which the candidate process is examined once in `_LOOK_EVERY` times."""
 GRACE = 3.0
+_AHEAD_S = 0.05
 _LEAST_COMPILED_S = 0.5
 """The least that each compilation counts towards `compile_total_s`, which bounds their number."""
 
@@ -49,6 +54,8 @@ class Session:
     well above what the task takes (`enough_s`). Otherwise the result is inconclusive.
     """
 
+    parallel = True
+    """Whether the reference may run while the candidate does: not on a device that they share."""
     compiles = False
     """Whether a call may pause to compile the kernels that it launches."""
 
@@ -75,9 +82,13 @@ class Session:
         self.mode: str | None = None
         self.policy = Policy()
         self.calls = 0
+        self._asked = 0
+        """Number of requests of the kinds `_OFTEN`."""
         self.constant: set[int] = set()
         """Positions of outputs that are the same for all inputs."""
         self._answer: tuple[Call, int, Answer] | None = None
+        self._expected_s = 0.0
+        """The longest that an expected answer has taken."""
 
     @property
     def grace(self) -> float:
@@ -126,12 +137,17 @@ class Session:
         self.ask("weights", self._limits.load_s, fields, carrier)
 
     def call(self, call: Call, seed: int, **options: Any) -> Returned:
-        """Call the candidate. Raise `Stop` if it fails, unless the option `tolerate` is set."""
-        tolerate, compiles = options.pop("tolerate", False), bool(options.get("compile_only"))
+        """Call the candidate. Raise `Stop` if it fails, unless the option `tolerate` is set.
+
+        Pass `judged=False` for a call whose answer is not judged next.
+        """
+        tolerate, judged = options.pop("tolerate", False), options.pop("judged", True)
+        compiles = bool(options.get("compile_only"))
         carrier = self.outgoing()
         fields = self._fields(call, seed, carrier) | options
         seconds = self._limits.load_s if compiles else self.call_s
-        said, out = self.ask("call", seconds, fields, carrier, tolerate, counts=not compiles)
+        meanwhile = functools.partial(self._expect, call, seed) if judged and self.parallel else None
+        said, out = self.ask("call", seconds, fields, carrier, tolerate, not compiles, meanwhile)
         self.calls += 1
         if "error" in said:
             return Returned(None, _error_line(said["error"]), said, float(said["seconds"]))
@@ -183,6 +199,7 @@ class Session:
         carrier: Carrier | None = None,
         tolerate: bool = False,
         counts: bool = True,
+        meanwhile: Callable[[], None] | None = None,
     ) -> tuple[dict[str, Any], list[memoryview]]:
         """Send one request to the candidate process and return its answer.
 
@@ -194,13 +211,10 @@ class Session:
         start = self._clock.mark()
         try:
             blobs = carrier.sent if isinstance(carrier, Bytes) else []
-            # `check_tampering` compares every function of torch and triton, which takes milliseconds. So it is not done
-            # after every call, and never while calls are timed.
-            check_tampering = do not in _OFTEN or (
-                do == "call" and (self.calls < 2 or not self.calls % _LOOK_EVERY)
-            )
-            head = {"do": do, "nonce": nonce, "seconds": seconds, "check_tampering": check_tampering}
+            head = {"do": do, "nonce": nonce, "seconds": seconds, "check_tampering": self._looks(do)}
             self._channel.send(head | fields, blobs, lambda: seconds + self.grace - self._clock.since(start))
+            if meanwhile is not None:
+                meanwhile()
             said, out = self._answered(nonce, seconds, start)
         except TimedOut:
             raise self._late(do, seconds, f"no answer in {seconds:.0f} s ({do})") from None
@@ -224,6 +238,16 @@ class Session:
             if not tolerate:
                 raise _stop(said["error"])
         return said, out
+
+    def _looks(self, do: str) -> bool:
+        """Whether to have every function of torch and triton compared, which takes milliseconds.
+
+        Not after every call, and never while calls are timed.
+        """
+        if do not in _OFTEN:
+            return do != "time"
+        self._asked += 1
+        return self._asked <= 2 or not self._asked % _LOOK_EVERY
 
     def _answered(self, nonce: str, seconds: float, start: Mark) -> tuple[dict[str, Any], list[memoryview]]:
         """Receive the answer.
@@ -294,10 +318,21 @@ class Session:
             kept = self._answer = (call, seed, self._expected(call, seed))
         return kept[2]
 
+    def _expect(self, call: Call, seed: int) -> None:
+        """Compute the right answer ahead, while the candidate computes its own.
+
+        Only if that takes so little time that the candidate's clock, which runs on, need not be stopped.
+        """
+        if self._expected_s < _AHEAD_S:
+            with suppress(BadReference):  # raised again when the answer is wanted
+                self.expected(call, seed)
+
     def _expected(self, call: Call, seed: int) -> Answer:
+        start = time.monotonic()
         answer = self.reference.answer(self.model, call, seed, self.oracle)
         if answer.note:
             self.record.task.setdefault("oracle", answer.note)
+        self._expected_s = max(self._expected_s, time.monotonic() - start)
         return answer
 
     def judge(self, name: str, call: Call, returned: Returned, seed: int, record: bool = True) -> Comparison:

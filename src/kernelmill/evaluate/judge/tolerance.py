@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelmill.evaluate.task.chunked import all_finite, chunks, close, plain, rms
+from kernelmill.evaluate.task.chunked import all_finite, chunk_size, chunks, close, plain, rms
 from kernelmill.evaluate.verdict import Status
 
 _MOST = 1e30  # a record holds no infinity
@@ -275,13 +275,14 @@ def _numbers(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, rule: _Rule) -> 
     CPU the same functions are NumPy's, which cost a third on small outputs.
     """
     xp: Any = np if c.device.type == "cpu" else torch
+    parts = _Parts(xp, c, r, e)
     with np.errstate(all="ignore"):
-        top = xp.max(xp.stack([_largest(xp, pr) for _, (_, pr, _) in _wide(xp, c, r, e)]))
+        top = xp.max(xp.stack([_largest(xp, part.exact) for part in parts]))
         scale = xp.where(top > 0, top, xp.ones_like(top))
-        sums = []
-        for _, (pc, pr, pe) in _wide(xp, c, r, e):
-            keep, target = _targets(xp, pc, pr, pe)
-            sums.append(xp.stack([xp.sum(xp.square(target / scale)), xp.sum(keep, dtype=xp.float64)]))
+        sums = [
+            xp.stack([xp.sum(xp.square(part.target / scale)), xp.sum(part.keep, dtype=xp.float64)])
+            for part in parts
+        ]
         total, count = xp.sum(xp.stack(sums), 0)
         rms = top * xp.sqrt(total / count)
         least = xp.where(rms > 0, rms, xp.ones_like(rms))
@@ -290,17 +291,20 @@ def _numbers(c: torch.Tensor, r: torch.Tensor, e: torch.Tensor, rule: _Rule) -> 
         tiny = float(torch.finfo(torch.float32 if c.element_size() == 1 else c.dtype).tiny)
         slack = tiny if tiny < 1e-30 else 0.0
         found = []
-        for start, (pc, pr, pe) in _wide(xp, c, r, e):
-            keep, target = _targets(xp, pc, pr, pe)
-            size = xp.maximum(xp.abs(target), least)
-            c_off = xp.where(keep, xp.clip(xp.abs(pc - target) - slack, 0, None), 0.0) / size
-            e_off = xp.where(keep & xp.isfinite(pe), xp.abs(pe - target), 0.0) / size
+        for part in parts:
+            size = xp.maximum(xp.abs(part.target), least)
+            c_off = (
+                xp.where(part.keep, xp.clip(xp.abs(part.candidate - part.target) - slack, 0, None), 0.0)
+                / size
+            )
+            e_off = (
+                xp.where(part.keep & xp.isfinite(part.eager), xp.abs(part.eager - part.target), 0.0) / size
+            )
             place = xp.argmax(c_off)
             weight = size / least
             squares = [xp.sum(xp.square(off * weight)) for off in (c_off, e_off)]
-            found.append(
-                xp.stack([c_off[place], xp.max(e_off), *squares, xp.asarray(start + place, dtype=xp.float64)])
-            )
+            at = xp.asarray(part.start + place, dtype=xp.float64)
+            found.append(xp.stack([c_off[place], xp.max(e_off), *squares, at]))
         size_of_all, number = xp.stack([rms, count]).tolist()
         by_piece: list[list[float]] = xp.stack(found).tolist()
     if not number:
@@ -342,11 +346,34 @@ def _compared(
         yield start, (plain(pc), pr, plain(pe))
 
 
-def _wide(xp: Any, *tensors: torch.Tensor) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Chunks of tensors in float64, as arrays for `xp`: NumPy or torch."""
-    for start, parts in chunks(*tensors):
-        wide = (part.detach().double() for part in parts)
-        yield start, tuple(part.numpy() if xp is np else part for part in wide)
+@dataclass
+class _Part:
+    """A chunk of the compared tensors in float64, as arrays: NumPy's or torch's."""
+
+    start: int
+    candidate: Any
+    exact: Any
+    eager: Any
+    keep: Any
+    target: Any
+
+
+class _Parts:
+    """The chunks of a comparison, which is made in several passes. A single one is converted once."""
+
+    def __init__(self, xp: Any, *tensors: torch.Tensor) -> None:
+        self._xp, self._tensors = xp, tensors
+        small = tensors[0].numel() <= chunk_size(tensors[0])
+        self._only = list(self._each()) if small else None
+
+    def __iter__(self) -> Iterator[_Part]:
+        return self._each() if self._only is None else iter(self._only)
+
+    def _each(self) -> Iterator[_Part]:
+        for start, chunk in chunks(*self._tensors):
+            wide = [part.detach().double() for part in chunk]
+            c, r, e = (part.numpy() if self._xp is np else part for part in wide)
+            yield _Part(start, c, r, e, *_targets(self._xp, c, r, e))
 
 
 def _largest(xp: Any, numbers: Any) -> Any:

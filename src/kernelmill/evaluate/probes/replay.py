@@ -131,9 +131,9 @@ def static_buffer(trial: Trial) -> None:
     session = trial.session
     seed = trial.seed()
     calls = [session.reference.inputs(seed), session.reference.inputs(trial.seed())]
-    first = session.call(calls[0], seed, hold=True)
+    first = session.call(calls[0], seed, hold=True, judged=False)
     # The candidate process keeps the last result, and sends it again after a call whose result is not kept.
-    second = session.call(calls[1], seed, forget=True)
+    second = session.call(calls[1], seed, forget=True, judged=False)
     again = session.resend()
     same = (
         first.outputs is not None
@@ -154,7 +154,7 @@ def weights(trial: Trial) -> None:
     session = trial.session
     seed = trial.seed()
     call = session.reference.inputs(seed)
-    session.call(call, seed, keep="weights")
+    session.call(call, seed, keep="weights", judged=False)
     if not session.change_weights(trial.generator):
         if session.drop_in == "seed_only":
             _rebuilt(trial)

@@ -104,7 +104,7 @@ class Reference:
     def init_call(self, seed: int) -> Call:
         """The constructor's arguments."""
         seed_all(seed)
-        with self._blamed("get_init_inputs()"), torch.device(self.device), _home(self.device):
+        with self._blamed("get_init_inputs()"), torch.device(self.device), self._home():
             _, args, kwargs = module_file.init_inputs(self._module)
         return Call(args, kwargs)
 
@@ -116,7 +116,7 @@ class Reference:
             self._blamed(f"{self.kind.__name__}()"),
             torch.no_grad(),
             torch.device(self.device),
-            _home(self.device),
+            self._home(),
         ):
             model = self.kind(*call.args, **call.kwargs).to(self.device)
             for parameter in model.parameters():
@@ -125,7 +125,7 @@ class Reference:
 
     def inputs(self, seed: int) -> Call:
         seed_all(seed)
-        with self._blamed("get_inputs()"), torch.no_grad(), torch.device(self.device), _home(self.device):
+        with self._blamed("get_inputs()"), torch.no_grad(), torch.device(self.device), self._home():
             args, kwargs = module_file.inputs(self._module)
         return Call(args, kwargs).map(lambda t: t.detach().to(self.device))
 
@@ -150,8 +150,8 @@ class Reference:
             self.computing(),
             self._blamed("forward()"),
             torch.no_grad(),
-            _home(self.device),
             self._spares.lend(model, kept) as own,
+            self._home(),
         ):
             seed_all(seed)
             outputs = self._flat(own, given, torch.float32)
@@ -162,7 +162,7 @@ class Reference:
 
     def run_in_place(self, model: Any, call: Call) -> Outputs:
         """Run the model itself on the inputs themselves. Use neither afterwards."""
-        with self._blamed("forward()"), _home(self.device):
+        with self._blamed("forward()"), self._home():
             return flatten(call.on(model))
 
     def run_exact(self, wide: Any, call: Call, seed: int = 0) -> Outputs:
@@ -175,8 +175,8 @@ class Reference:
             self.computing(),
             self._blamed("forward() in float64"),
             torch.no_grad(),
-            _home(self.device),
             self._spares.lend(wide, kept) if used_again else nullcontext(wide) as own,
+            self._home(),
         ):
             seed_all(seed)
             with Float64():
@@ -278,7 +278,7 @@ class Reference:
     def _effects(self, model: Any, call: Call, seed: int) -> tuple[bool, bool]:
         """Whether the reference writes to its inputs, and whether an output shares memory with them."""
         given = call.clone()
-        with self.computing(), self._blamed("forward()"), torch.no_grad(), _home(self.device):
+        with self.computing(), self._blamed("forward()"), torch.no_grad(), self._home():
             own = copy.deepcopy(model)
             seed_all(seed)
             outputs = flatten(own(*given.args, **given.kwargs))
@@ -286,6 +286,9 @@ class Reference:
         stores = {t.untyped_storage().data_ptr() for t in given.tensors() if t.numel()}
         aliases = any(t.untyped_storage().data_ptr() in stores for t in outputs.leaves if t.numel())
         return mutates, aliases
+
+    def _home(self) -> AbstractContextManager[Any]:
+        return _home(self.device, self.code)
 
     @contextmanager
     def _blamed(self, what: str) -> Iterator[None]:
@@ -309,7 +312,7 @@ def load_reference(code: str, entry_point: str | None = None, device: str = "cpu
     number = next(_numbers)
     name, file = f"_kernelmill_reference_{number}", f"reference_{number}.py"
     try:
-        with _home(device):
+        with _home(device, code):
             module = module_file.load(code, name, file)
     except MemoryError:
         raise
@@ -335,8 +338,9 @@ def _of_the_machine(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and wanting
 
 
-def _home(device: str) -> AbstractContextManager[Any]:
-    return CudaToCpu() if device == "cpu" else nullcontext()
+def _home(device: str, code: str) -> AbstractContextManager[Any]:
+    """Where a source runs that may name CUDA devices. The mode costs more than a small model's arithmetic."""
+    return CudaToCpu() if device == "cpu" and "cuda" in code else nullcontext()
 
 
 def _class_of(module: Any, entry_point: str | None) -> type[Any]:
