@@ -42,6 +42,11 @@ class _Found(msgspec.Struct):
     error: str | None = None
 
 
+_KEPT = 1_000
+_lately: dict[str, str] = {}
+"""Facts that another stage of this process has found, by key: `kernelmill run` asks for the same modules again."""
+
+
 class FactStore:
     """Facts about modules, read from the journal or computed."""
 
@@ -73,18 +78,27 @@ class FactStore:
         key = self.key(module)
         found = self.known(key)
         if found is None:
-            try:
-                found = _Found(
-                    facts=await module_facts(module.python_code, module.entry_point, self._sandbox)
-                )
-            except SourceError as error:
-                found = _Found(error=str(error))
+            if (text := _lately.get(key)) is not None:
+                found = self._decoder.decode(text)
+            else:
+                found = await self._found(module)
+                text = msgspec.json.encode(found).decode()
+            passing = found.facts is not None and _may_pass(found.facts)
+            if not passing:
+                _lately[key] = text
+                if len(_lately) > _KEPT:
+                    del _lately[next(iter(_lately))]
             if isinstance(self._journal, Journal):
-                place = self._passing(key) if found.facts is not None and _may_pass(found.facts) else key
-                await self._journal.add_fact(place, msgspec.json.encode(found).decode())
+                await self._journal.add_fact(self._passing(key) if passing else key, text)
         if found.facts is None:
             raise SourceError(found.error or "no facts")
         return found.facts
+
+    async def _found(self, module: ModuleLike) -> _Found:
+        try:
+            return _Found(facts=await module_facts(module.python_code, module.entry_point, self._sandbox))
+        except SourceError as error:
+            return _Found(error=str(error))
 
 
 def _may_pass(facts: ModuleFacts) -> bool:

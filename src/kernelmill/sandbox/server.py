@@ -42,6 +42,7 @@ from kernelmill.sandbox.wire import (
     write_frame,
 )
 
+_COLLECT_SELDOM = (50_000, 20, 100)
 _WATCH_SECONDS = 0.2
 _POLL_SECONDS = 0.002
 _MORE_COMPANIONS = 1
@@ -69,9 +70,10 @@ def serve(config: Config) -> None:
     # pages in every child.
     gc.collect()
     gc.freeze()
-    import os as _o
-
-    _o.path.exists("/tmp/nothp") or collapse()
+    collapse()
+    if not config["gpu"]:
+        # Children are short-lived, and have memory for it. On a GPU, garbage could hold much of the memory.
+        gc.set_threshold(*_COLLECT_SELDOM)
     server = _Server(config, control, worker)
     try:
         server.probe(missing)

@@ -65,6 +65,11 @@ class Grader:
         assert self._evaluator is not None
         self._evaluator.close()
 
+    async def start(self) -> None:
+        """Start the evaluator's processes now, while the first answers are written."""
+        assert self._evaluator is not None, "open it first"
+        await self._evaluator.start()
+
     def known(self, problem: CandidateRequest, written: WriterAnswer) -> Verdict | None:
         """Return the verdict, if there is one."""
         if written.no_candidate:

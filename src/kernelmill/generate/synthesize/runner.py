@@ -6,6 +6,7 @@ second pass, because each rollout moves from one to the other on its own.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -99,6 +100,10 @@ async def run(
             if settings.dry_run:
                 return StageResult(estimate=dry_run(batch, rollouts, plan))
             _say_plan(batch, plan, settings, writer.name)
+            if plan.pending:
+                starting = asyncio.create_task(grader.start())
+                # What prevents a start is raised again when the first answer is judged.
+                starting.add_done_callback(lambda task: task.cancelled() or task.exception())
             await answer_all(batch, plan, settings, STAGE, priced=settings.teacher is None)
             await batch.write(plan, output)
         statistics = stage.statistics
