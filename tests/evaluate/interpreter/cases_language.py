@@ -449,6 +449,20 @@ def _waits_for_a_later_one(flags, out):
     tl.store(out + number, number)
 
 
+@triton.jit
+def _counts_for_long(x, out, n):
+    at = 0
+    while at < n:
+        tl.store(out + tl.program_id(0), tl.load(x) + at)
+        at += 1
+
+
+def case_a_long_loop_with_plain_loads_waits_for_nobody():
+    out = torch.zeros(2)
+    _counts_for_long[(2,)](torch.zeros(1), out, (1 << 16) + 9)
+    assert out.tolist() == [float((1 << 16) + 8)] * 2
+
+
 def case_waiting_for_a_later_program_is_unsupported_and_not_endless():
     error = raised_by(lambda: _waits_for_a_later_one[(2,)](torch.zeros(1, dtype=torch.int32), torch.zeros(2)))
     assert "waiting" in str(is_unsupported(error))

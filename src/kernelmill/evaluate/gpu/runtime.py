@@ -235,7 +235,7 @@ class GpuCandidate(Candidate):
         """Store inputs for timing, each set in its own memory. Data of earlier calls is dropped."""
         self.slots.clear()
         self.last = None
-        self._sets = [(self._unpacked(args), self._unpacked(kwargs)) for args, kwargs in request["sets"]]
+        self._sets = [(self.unpacked(args), self.unpacked(kwargs)) for args, kwargs in request["sets"]]
         return {}
 
     def do_waits(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -272,7 +272,7 @@ class GpuCandidate(Candidate):
     def do_graph(self, request: dict[str, Any]) -> dict[str, Any]:
         """Capture a call as a CUDA graph. Runs after timing."""
         self._sets = ()
-        args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
+        args, kwargs = self.unpacked(request["args"]), self.unpacked(request["kwargs"])
         if self.runtime.lean:
             _empty_cache()
         graph = torch.cuda.CUDAGraph()
@@ -295,7 +295,7 @@ class GpuCandidate(Candidate):
 
     def do_profile(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return what ran on the GPU during a call, as reported by the driver: name and microseconds."""
-        args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
+        args, kwargs = self.unpacked(request["args"]), self.unpacked(request["kwargs"])
         _synchronize()
         with (
             torch.no_grad(),

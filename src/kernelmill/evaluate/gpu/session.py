@@ -208,7 +208,7 @@ class GpuSession(Session):
         said, out = self._on("replay", fresh)
         if "error" in said:
             return None, f"{said['error']['type']}: {said['error']['message']}"
-        return self._outputs(said, out)
+        return self.unpacked_outputs(said, out)
 
     def _on(self, do: str, call: Call) -> tuple[dict[str, Any], list[memoryview]]:
         carrier = self.outgoing()
@@ -247,8 +247,8 @@ class GpuSession(Session):
         self.candidate_bytes = max(self.candidate_bytes, int(said.get("memory", 0)))
         return said, out
 
-    def _outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
-        outputs, trouble = super()._outputs(said, out)
+    def unpacked_outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
+        outputs, trouble = super().unpacked_outputs(said, out)
         if outputs is not None:  # the next call overwrites the arena
             outputs.leaves = [leaf.clone() for leaf in outputs.leaves]
         return outputs, trouble

@@ -297,6 +297,8 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         )
     if programs:
         streams.launched()
+        if observer.on_launch is not None:
+            observer.on_launch(self, bound, size, given)
     if not suppressed:
         _execute(self, kernel, bound, specialised.types, size)
     return compiled

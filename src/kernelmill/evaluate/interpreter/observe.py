@@ -5,6 +5,7 @@ The observer lives in the candidate's own process: what it reports is evidence, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +93,10 @@ class Observer:
     """Records what the running call does, and controls it: ablation, autotune config, poison."""
 
     def __init__(self) -> None:
+        self.on_launch: Callable[[Any, dict[str, Any], tuple[int, int, int], dict[str, Any]], None] | None = (
+            None
+        )
+        """Called before each launch with the kernel, its arguments by name, the grid and the other options."""
         self._reset(frozenset(), False, None, ORDERS[0])
 
     def _reset(self, suppress: frozenset[str], suppress_all: bool, config: int | None, order: str) -> None:

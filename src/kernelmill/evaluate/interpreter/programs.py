@@ -29,7 +29,9 @@ MOST_ELEMENTS = 1 << 20
 _SPINS = 4096
 """Iterations of `while` loops with loads in them, after which one may be waiting for another program."""
 _SPINS_ALONE = 1 << 16
-"""The same in a program that runs alone: what it waits for will not come."""
+"""Iterations with an atomic or a volatile load in them, in a program that runs alone: what it waits for will not
+come. A loop with none of these waits for nobody, and if it never ends, its time does.
+"""
 
 Grid = tuple[int, int, int]
 
@@ -73,8 +75,10 @@ class Group:
         """Whether these programs, and other groups of the same batch, must give what they give one by one."""
         self.loads = 0
         """Loads and atomics so far: a loop with one of them may wait for another program."""
-        self._spins = 0
-        self._loads_before = 0
+        self.polls = 0
+        """Of these, atomics and volatile loads."""
+        self._spins = self._polling = 0
+        self._loads_before = self._polls_before = 0
         self._ids: tuple[Array, Array, Array] | None = None
         self.limit = ELEMENTS
         """Elements of the largest block that the programs may make together."""
@@ -83,7 +87,7 @@ class Group:
     def enter(self, grid: Grid, numbers: Array, together: bool) -> None:
         self.grid, self.numbers, self.count, self.together = grid, numbers, len(numbers), together
         self._ids = None
-        self._spins = 0
+        self._spins = self._polling = 0
         self._most = self.limit // self.count
         # For messages: the first program of the group.
         stock.interpreter_builder.grid_idx = position(grid, int(numbers[0]))
@@ -117,8 +121,15 @@ class Group:
         self._spins += 1
         if self.together and self._spins > _SPINS:
             raise OrderMatters
-        if self._spins > _SPINS_ALONE and math.prod(self.grid) > 1:
+        self._polling += self.polls != self._polls_before
+        self._polls_before = self.polls
+        if self._polling > _SPINS_ALONE and math.prod(self.grid) > 1:
             raise Unsupported("waiting")
+
+    def polled(self) -> None:
+        """Called for each atomic and each volatile load."""
+        self.loads += 1
+        self.polls += 1
 
     def order_matters(self) -> None:
         """Give up running together; programs one by one have an order."""

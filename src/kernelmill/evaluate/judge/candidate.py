@@ -181,8 +181,8 @@ class Candidate:
 
     def do_build(self, request: dict[str, Any]) -> dict[str, Any]:
         """Build the model and copy the reference's weights, by the strictest method that fits."""
-        args, kwargs = self._unpacked(request["args"]), self._unpacked(request["kwargs"])
-        state = {name: self._unpacked(packed) for name, packed in request["state"]}
+        args, kwargs = self.unpacked(request["args"]), self.unpacked(request["kwargs"])
+        state = {name: self.unpacked(packed) for name, packed in request["state"]}
         self.slots.clear()
         self.last = None
         seed_all(request["seed"])
@@ -190,15 +190,15 @@ class Candidate:
             with self.runtime.building():
                 model = self.kind(*args, **kwargs)
             self.model = self.runtime.placed(model)
-            way = _give_weights(self.model, state) if isinstance(self.model, torch.nn.Module) else "none"
+            way = give_weights(self.model, state) if isinstance(self.model, torch.nn.Module) else "none"
         self.built = [(part, part.training) for part in self.model.modules()] if way != "none" else []
         return {"drop_in": way}
 
     def do_weights(self, request: dict[str, Any]) -> dict[str, Any]:
         """Write new weights into the model in place, as an optimiser would: tensor versions increase."""
-        state = {name: self._unpacked(packed) for name, packed in request["state"]}
+        state = {name: self.unpacked(packed) for name, packed in request["state"]}
         with torch.no_grad():
-            return {"drop_in": _give_weights(self.model, state)}
+            return {"drop_in": give_weights(self.model, state)}
 
     def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
         if request.get("lean") and not request.get("forget"):
@@ -223,7 +223,7 @@ class Candidate:
                 answer["output"] = pack(result, self.outgoing)
         finally:
             observed = self.runtime.end()
-        answer["observed"] = _seen(observed, self.file)
+        answer["observed"] = seen(observed, self.file)
         if error is not None:
             answer |= {"work": recorder.work.to_dict(), "error": self._error(error)}
             return answer
@@ -310,7 +310,7 @@ class Candidate:
             self.slots[request["keep"]] = (args, kwargs)
         return args, kwargs, came
 
-    def _unpacked(self, packed: dict[str, Any]) -> Any:
+    def unpacked(self, packed: dict[str, Any]) -> Any:
         """Unpack a value from the judge into its own memory, with the original strides."""
         return _owned(packed, unpack(packed, self.incoming))
 
@@ -335,25 +335,25 @@ class Candidate:
         }
 
 
-def _seen(observed: Any, file: str) -> dict[str, Any]:
+def seen(observed: Any, file: str | None) -> dict[str, Any]:
     """Observations as plain values.
 
-    A launch is the candidate's own if its kernel is in the candidate's file.
+    A launch is the candidate's own if its kernel is in the candidate's file; all are if that is None.
     """
-    seen = {name: value for name, value in vars(observed).items() if name != "launches"}
-    for name in {"oob", "races"} & seen.keys():
-        seen[name] = [one if isinstance(one, dict) else dataclasses.asdict(one) for one in seen[name]]
-    seen["launches"] = [
+    found = {name: value for name, value in vars(observed).items() if name != "launches"}
+    for name in {"oob", "races"} & found.keys():
+        found[name] = [one if isinstance(one, dict) else dataclasses.asdict(one) for one in found[name]]
+    found["launches"] = [
         {
             "kernel": launch.qualname,
             "programs": launch.programs,
-            "own": launch.file == file,
+            "own": file is None or launch.file == file,
             "config": launch.config,
             "suppressed": launch.suppressed,
         }
         for launch in observed.launches[:_LAUNCHES]
     ]
-    return seen
+    return found
 
 
 _alarm = Alarm()
@@ -376,7 +376,7 @@ def _owned(packed: dict[str, Any], value: Any) -> Any:
     return value
 
 
-def _give_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
+def give_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
     own = dict(model.state_dict())
     if not state and not own:
         return "strict"

@@ -80,6 +80,10 @@ class Session:
         self.oracle: Any = None
         self.drop_in = "none"
         self.mode: str | None = None
+        self.traces = False
+        """Whether the candidate's process can record a call as a program (`evaluate.trace`)."""
+        self.built_with = 0
+        """The seed of the models."""
         self.policy = Policy()
         self.calls = 0
         self._asked = 0
@@ -98,11 +102,12 @@ class Session:
     # ------------------------------------------------------------------------------------------ asking
 
     def load(self, code: str, class_name: str) -> None:
-        self.ask("load", self._limits.load_s, {"code": code, "class": class_name})
+        said, _ = self.ask("load", self._limits.load_s, {"code": code, "class": class_name})
+        self.traces = bool(said.get("traces"))
 
     def build(self, reference: Reference, seed: int, mode: str | None) -> None:
         """Build the reference's and the candidate's model with the same seed, and share the weights."""
-        self.reference, self.mode = reference, mode
+        self.reference, self.mode, self.built_with = reference, mode, seed
         self.model, self._answer = reference.new(seed), None
         if mode is not None:
             self.model.train(mode == "train")
@@ -151,7 +156,7 @@ class Session:
         self.calls += 1
         if "error" in said:
             return Returned(None, _error_line(said["error"]), said, float(said["seconds"]))
-        outputs, trouble = self._outputs(said, out)
+        outputs, trouble = self.unpacked_outputs(said, out)
         self._evidence(said)
         return Returned(outputs, trouble, said, float(said["seconds"]))
 
@@ -174,7 +179,7 @@ class Session:
 
     def resend(self) -> Outputs | None:
         said, out = self.ask("resend", self.call_s, {})
-        return self._outputs(said, out)[0]
+        return self.unpacked_outputs(said, out)[0]
 
     def outgoing(self) -> Carrier:
         """The carrier for the tensors of the next request."""
@@ -183,7 +188,7 @@ class Session:
     def incoming(self, blobs: list[memoryview]) -> Carrier:
         return Bytes(blobs)
 
-    def _outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
+    def unpacked_outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
         value = unpack(said["output"], self.incoming(out))
         try:
             return flatten(value), ""

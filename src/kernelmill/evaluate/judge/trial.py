@@ -55,6 +55,8 @@ class Trial:
     """RMS of each output on the task's own inputs."""
     scalars: list[tuple[Returned, Answer]] = field(default_factory=list)
     autotuned: dict[str, int] = field(default_factory=dict)
+    host_reads: int = 0
+    """Elements that the candidate's first call read on the host."""
     runs_muted: bool = False
     """The candidate returns something even if its launches are suppressed."""
 

@@ -16,6 +16,7 @@ from kernelmill.evaluate import interpreter
 from kernelmill.evaluate.judge import candidate, judging
 from kernelmill.evaluate.judge.channel import Bytes, Carrier
 from kernelmill.evaluate.judge.judging import handle
+from kernelmill.evaluate.trace.candidate import TracedCandidate
 
 __all__ = ["Interpreted", "companion", "handle", "prepare"]
 
@@ -37,7 +38,7 @@ def prepare() -> None:
 
 def companion(end: socket.socket) -> None:
     warnings.simplefilter("ignore")
-    candidate.serve(end, Interpreted())
+    candidate.serve(end, Interpreted(), TracedCandidate)
 
 
 class Interpreted:

@@ -23,6 +23,7 @@ from kernelmill.evaluate.judge.record import TOO_SLOW, Stop
 from kernelmill.evaluate.judge.tolerance import Comparison
 from kernelmill.evaluate.judge.torch_share import HOST_LEAST, torch_share
 from kernelmill.evaluate.judge.trial import Trial, top
+from kernelmill.evaluate.probes.provenance import provenance
 from kernelmill.evaluate.probes.replay import drift, overwrite, static_buffer, still_right, weights
 from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.task.chunked import identical
@@ -111,6 +112,7 @@ def _first_look(trial: Trial, returned: Returned) -> None:
     record.signatures = reply["observed"]["signatures"]
     record.kernels = sorted({launch["kernel"] for launch in returned.launched})
     trial.autotuned = {str(name): int(count) for name, count in reply["observed"]["autotuned"].items()}
+    trial.host_reads = int(reply["work"]["host"])
     share = torch_share(reply["work"], trial.work, trial.largest)
     record.grade.torch_share, record.grade.coverage = round(share, 4), round(1 - share, 4)
     if share > 0.5:
@@ -365,8 +367,11 @@ def other_shape(trial: Trial, what: str, name: str) -> Fit:
     return "right" if ok else "wrong"
 
 
-ALL = (ablation, zero_mean, overwrite, static_buffer, weights, stress, autotune, modes, noncontiguous, drift)
-BEFORE_GPU = (ablation, stress, autotune, modes, noncontiguous)
+ALL = (
+    *(ablation, zero_mean, overwrite, static_buffer, weights, stress, autotune, modes, noncontiguous, drift),
+    provenance,
+)
+BEFORE_GPU = (ablation, stress, autotune, modes, noncontiguous, provenance)
 """The probes before a GPU judges: those that do not need the task's own size.
 
 Strides are among them, because a kernel that ignores them reads stray memory.

@@ -197,9 +197,11 @@ def garbage(dtype: Any) -> Any:
 def _masked_load(
     self: Any, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: Any
 ) -> Any:
-    group.loads += 1
     if is_volatile:
+        group.polled()
         group.order_matters()
+    else:
+        group.loads += 1
     element = ptrs.get_element_ty()
     if not isinstance(ptrs, Pointer):
         return _load_addresses(ptrs, mask, other, element)

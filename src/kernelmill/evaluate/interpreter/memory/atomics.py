@@ -136,7 +136,7 @@ def _check_float(op: Any, dtype: Any) -> None:
 
 
 def _rmw(self: Any, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
-    group.loads += 1
+    group.polled()
     dtype = val.dtype.scalar
     _check_float(op, dtype)
     if isinstance(ptr, Pointer) and group.together:
@@ -211,7 +211,7 @@ def _half_rmw(op: Any, pointers: Array, value: Array, active: Array, dtype: Any)
 
 
 def _cas(self: Any, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
-    group.loads += 1
+    group.polled()
     addresses, active = _ready(ptr, None)
     dtype = cmp.dtype.scalar
     compare, swap = (np.ascontiguousarray(np.broadcast_to(item.data, addresses.shape)) for item in (cmp, val))

@@ -1,0 +1,169 @@
+"""Record what a model does, in the process that runs it: torch's operations, and launches of kernels.
+
+Torch reports its operations to a dispatch mode, and the interpreter its launches (`interpreter.observer`).
+Tensors are told apart by identity, and memory by its storage: a tensor that no recorded step has made is a view
+of known memory, or else a constant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kernelmill.evaluate.interpreter import observer
+from kernelmill.evaluate.judge.channel import DTYPES, Carrier, pack
+from kernelmill.evaluate.task.values import seed_all
+from kernelmill.evaluate.trace.kernel_text import is_foreign, packed_value, text_of
+from kernelmill.evaluate.trace.replayer import leaves_of
+from kernelmill.evaluate.trace.steps import MOST_CONSTANT_BYTES, MOST_STEPS, Trace, Unrecordable
+from kernelmill.torch_calls.tensors import tensors_in
+
+_TORCH = (torch.dtype, torch.layout, torch.memory_format)
+_storage = torch.Tensor.untyped_storage
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
+    """A context in which a model is built and called. Afterwards `trace` holds the program."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        super().__init__()
+        self.trace = Trace()
+        self._carrier = carrier
+        self._numbers: dict[int, int] = {}
+        """Numbers of tensors, by id."""
+        self._alive: list[torch.Tensor] = []
+        """All numbered tensors, so that no id is used again."""
+        self._memory: dict[int, int] = {}
+        """The first tensor of a storage, by the storage's address."""
+        self._constants = self._bytes = 0
+
+    def __enter__(self) -> Recorder:
+        observer.on_launch = self._launched
+        super().__enter__()
+        return self
+
+    def __exit__(self, *what: Any) -> None:
+        super().__exit__(*what)
+        observer.on_launch = None
+
+    def seeded(self, number: int) -> None:
+        """Seed all generators."""
+        seed_all(number)
+        self._step({"seed": number})
+
+    def leaves(self, given: dict[str, Any]) -> None:
+        """Name the tensors that are given from outside."""
+        for path, tensor in leaves_of(given).items():
+            if id(tensor) not in self._numbers:  # one may be given twice
+                self._step({"leaf": path, "out": self._number(tensor)})
+
+    def called(self) -> None:
+        """The model is built, and now it is called."""
+        self._step({"called": True})
+
+    def finish(self, result: Any) -> Trace:
+        """The trace of a call that has returned `result`."""
+        self.trace.output = self._value(result)
+        return self.trace
+
+    # ------------------------------------------------------------------------------------------- what is seen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = self._value(list(args)), {name: self._value(value) for name, value in kwargs.items()}
+        out = func(*args, **kwargs)
+        outs = [self._number(tensor) for tensor in tensors_in(out)]
+        self._step({"op": str(func), "args": given[0], "kwargs": given[1], "outs": outs})
+        return out
+
+    def _launched(
+        self, kernel: Any, bound: dict[str, Any], grid: tuple[int, ...], options: dict[str, Any]
+    ) -> None:
+        key = text_of(kernel, self.trace.kernels)
+        with torch._C._DisableTorchDispatch():
+            arguments = {name: self._argument(value) for name, value in bound.items()}
+            others = {name: self._argument(value) for name, value in options.items() if name not in bound}
+        self._step({"launch": key, "grid": list(grid), "args": arguments, "options": others})
+
+    def _step(self, step: dict[str, Any]) -> None:
+        if len(self.trace.steps) >= MOST_STEPS:
+            raise Unrecordable(f"it takes more than {MOST_STEPS:,} steps")
+        self.trace.steps.append(step)
+
+    # ---------------------------------------------------------------------------------------------- values
+
+    def _number(self, tensor: torch.Tensor) -> int:
+        number = self._numbers.get(id(tensor))
+        if number is None:
+            number = self._numbers[id(tensor)] = len(self._alive)
+            self._alive.append(tensor)
+            with torch._C.DisableTorchFunction():
+                if tensor.layout is torch.strided and (address := _storage(tensor).data_ptr()):
+                    self._memory.setdefault(address, number)
+        return number
+
+    def _known(self, tensor: torch.Tensor) -> int:
+        """The tensor's number. One that no step has made is a view of known memory, or a constant."""
+        if id(tensor) in self._numbers:
+            return self._numbers[id(tensor)]
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
+            raise Unrecordable(f"a tensor of type {type(tensor).__name__}, layout {tensor.layout}")
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            name = str(tensor.dtype).removeprefix("torch.")
+            if name not in DTYPES:
+                raise Unrecordable(f"a tensor of {name}")
+            base = self._memory.get(_storage(tensor).data_ptr()) if tensor.numel() else None
+            shape: dict[str, Any] = {"size": list(tensor.size()), "stride": list(tensor.stride())}
+            if base is not None:
+                shape |= {"view": base, "offset": tensor.storage_offset(), "dtype": name}
+            else:
+                self._bytes += tensor.numel() * tensor.element_size()
+                if self._bytes > MOST_CONSTANT_BYTES:
+                    raise Unrecordable("its constants are too large")
+                shape |= {"constant": self._constants, "value": pack(tensor.detach(), self._carrier)}
+                self._constants += 1
+        self._step(shape | {"out": self._number(tensor)})
+        return self._numbers[id(tensor)]
+
+    def _value(self, value: Any) -> Any:
+        """An argument of an operation, or a result, as data."""
+        if isinstance(value, torch.Tensor):
+            return {"t": self._known(value)}
+        if value is None or isinstance(value, (bool, int, str)):
+            return value
+        if isinstance(value, float):
+            return {"float": value.hex()}
+        if isinstance(value, torch.device):
+            return {"device": str(value)}
+        if isinstance(value, _TORCH):
+            return {"torch": str(value).removeprefix("torch.")}
+        if isinstance(value, (list, torch.Size)):
+            return [self._value(item) for item in value]
+        if isinstance(value, tuple):
+            return {"tuple": [self._value(item) for item in value]}
+        if isinstance(value, dict) and all(type(key) is str for key in value):
+            return {"dict": {key: self._value(item) for key, item in value.items()}}
+        raise Unrecordable(f"a value of type {type(value).__name__}")
+
+    def _argument(self, value: Any) -> Any:
+        """An argument of a launch as data."""
+        if isinstance(value, torch.Tensor):
+            return {"t": self._known(value)}
+        if isinstance(value, TensorDescriptor):
+            fields = (value.shape, value.strides, value.block_shape)
+            return {
+                "descriptor": [
+                    self._argument(value.base),
+                    *(list(map(int, one)) for one in fields),
+                    value.padding,
+                ]
+            }
+        if isinstance(value, tuple):
+            return {"tuple": [self._argument(item) for item in value]}
+        packed = packed_value(value, self.trace.kernels)
+        if is_foreign(packed):
+            raise Unrecordable(f"a kernel's argument of type {type(value).__name__}")
+        return packed

@@ -1,0 +1,45 @@
+"""A trace: named tensors, and the steps that make them. Plain values only, so that it travels as JSON.
+
+A tensor is a number. It is made by one step, and later steps may change it in place. The steps:
+
+    {"leaf": path, "out": n}                    given from outside: `init.0`, `state.1`, `inputs.0`
+    {"constant": i, "out": n, …}                numbers that no recorded step has made: blob number i
+    {"seed": number}                            all generators are seeded
+    {"view": m, "out": n, "size", "stride", "offset", "dtype"}
+                                                the memory of m, seen otherwise by no recorded step
+    {"op": "aten.add.Tensor", "args", "kwargs", "outs": [n, …]}
+    {"called": true}                            the model is built: what follows is its call
+    {"launch": key, "grid": [x, y, z], "args": {name: value}, "options": {…}}
+
+Values: numbers, strings and None as they are, `{"t": n}` a tensor, `{"float": hex}`, `{"torch": "float32"}` a
+dtype, a layout or a memory format, `{"device": "cpu"}`, `{"tl": "float32"}` a type of Triton's, `{"kernel": key}`,
+`{"tuple": […]}`, lists. An operation's output that is not a tensor has no number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_STEPS = 20_000
+MOST_CONSTANT_BYTES = 256 << 20
+
+
+class Unrecordable(Exception):
+    """The call does something that a trace cannot hold. The message says what, in a few words."""
+
+
+@dataclass
+class Trace:
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What `kernel_text` makes of each kernel and device function."""
+    output: Any = None
+    """The result, as a nested value."""
+
+    def launches(self) -> list[dict[str, Any]]:
+        return [step for step in self.steps if "launch" in step]
+
+    def constants(self) -> int:
+        """How many tensors are numbers that no recorded step has made."""
+        return sum("constant" in step for step in self.steps)
