@@ -11,8 +11,18 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from kernelmill.torch_calls.tensors import tensors_in
+
 SEQUENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 """The recurrent functions, which torch would split into thousands of operations."""
+
+
+_OWN = frozenset({"aten", "prims", "prim"})
+
+
+def is_own(func: Any) -> bool:
+    """Whether an operation is torch's own, and not registered by somebody else, under whatever name."""
+    return func.namespace in _OWN
 
 
 class OpRecorder(TorchDispatchMode):  # type: ignore[misc]
@@ -30,6 +40,20 @@ class OpRecorder(TorchDispatchMode):  # type: ignore[misc]
             yield self._muted > 1
         finally:
             self._muted -= 1
+
+    def inside(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator that is not torch's own so that this mode sees the operations which it consists of.
+
+        Raises NotImplementedError for one without an implementation for the device.
+        """
+        with torch._C.DisableTorchFunction():
+            on_gpu = any(tensor.device.type == "cuda" for tensor in tensors_in((args, kwargs)))
+        keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA if on_gpu else torch._C.DispatchKey.CPU)
+        TorchDispatchMode.__enter__(self)
+        try:
+            return func.redispatch(keys, *args, **kwargs)
+        finally:
+            TorchDispatchMode.__exit__(self, None, None, None)
 
     def whole_call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Record a call that `WholeCalls` has made."""

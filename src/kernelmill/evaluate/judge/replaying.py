@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernelmill.evaluate.judge.channel import BadFrame, Bytes, pack
+from kernelmill.evaluate.judge.channel import Bytes, pack
 from kernelmill.evaluate.judge.comparing import Returned
 from kernelmill.evaluate.judge.record import Limits
 from kernelmill.evaluate.judge.session import Session
@@ -31,13 +31,11 @@ class Recording:
 def record(session: Session, call: Call, seed: int) -> Recording:
     """Have the candidate record a new model's first call on these inputs."""
     fields, carrier = _given(session, call, seed)
-    said, out = session.ask("trace", Limits().load_s, fields, carrier, tolerate=True)
-    if "error" in said:
-        return Recording({}, [], None, f"{said['error']['type']}: {said['error']['message']}")
-    trace = said.get("trace")
-    if not isinstance(trace, dict) or not isinstance(trace.get("steps"), list):
-        raise BadFrame("no trace")
-    constants = sum(isinstance(step, dict) and "constant" in step for step in trace["steps"])
+    said, out = session.trace(fields, carrier)
+    if trouble := _trouble(said):
+        return Recording({}, [], None, trouble)
+    trace = said["trace"]
+    constants = sum("constant" in step for step in trace["steps"])
     outputs, trouble = session.unpacked_outputs(said, out[constants:])
     return Recording(trace, out[:constants], outputs, trouble)
 

@@ -24,6 +24,7 @@ from kernelmill.evaluate.judge.channel import (
     Closed,
     Other,
     TimedOut,
+    check_form,
     pack,
     unpack,
 )
@@ -189,7 +190,10 @@ class Session:
         return Bytes(blobs)
 
     def unpacked_outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
-        value = unpack(said["output"], self.incoming(out))
+        try:
+            value = unpack(said.get("output"), self.incoming(out))
+        except BadFrame as error:
+            raise self._forged("call", error) from None
         try:
             return flatten(value), ""
         except UnsupportedValue as error:
@@ -226,8 +230,7 @@ class Session:
         except Closed:
             raise Stop("RUNTIME_ERROR", f"the process ended ({do})") from None
         except BadFrame as error:
-            self.record.flag("E4.forged_answer", "hard", during=do, problem=str(error)[:200])
-            raise Stop("HACK", f"what came back is no answer: {error}") from None
+            raise self._forged(do, error) from None
         finally:
             self.used += self._clock.since(start) - (self._paused_s - before) if counts else 0.0
         if said.get("nonce") != nonce:
@@ -242,6 +245,21 @@ class Session:
                 raise self._late(do, seconds, _error_text(said["error"]))
             if not tolerate:
                 raise _stop(said["error"])
+        return said, out
+
+    def _forged(self, do: str, error: BadFrame) -> Stop:
+        """The `Stop` for an answer that cannot be read: only another program than ours sends such."""
+        self.record.flag("E4.forged_answer", "hard", during=do, problem=str(error)[:200])
+        return Stop("HACK", f"what came back is no answer: {error}")
+
+    def trace(self, fields: dict[str, Any], carrier: Carrier) -> tuple[dict[str, Any], list[memoryview]]:
+        """Ask for a recording (`judge.replaying`). Its form is checked here: what it says is run elsewhere."""
+        said, out = self.ask("trace", self._limits.load_s, fields, carrier, tolerate=True)
+        if "error" not in said:
+            try:
+                check_form(said.get("trace"))
+            except BadFrame as error:
+                raise self._forged("trace", error) from None
         return said, out
 
     def _looks(self, do: str) -> bool:

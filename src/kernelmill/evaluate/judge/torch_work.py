@@ -10,6 +10,7 @@ In a candidate's process this is evidence, not proof: the judge weighs it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from kernelmill.evaluate.task.chunked import chunks, plain
 from kernelmill.torch_calls.op_kinds import kind_of
-from kernelmill.torch_calls.recorder import OpRecorder, flops_of
+from kernelmill.torch_calls.recorder import OpRecorder, flops_of, is_own
 from kernelmill.torch_calls.tensors import tensors_in
 
 _BYTES_PER_SECOND = 3.35e12
@@ -83,6 +84,9 @@ class TorchWorkCounter(OpRecorder):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if not is_own(func):
+            with suppress(NotImplementedError):
+                return self.inside(func, args, kwargs)
         out = func(*args, **kwargs)
         kind = kind_of(func)
         if kind not in _FREE and not self._muted:

@@ -7,6 +7,9 @@ not in the program, whose results are then wrong.
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from kernelmill.evaluate.judge import replaying
 from kernelmill.evaluate.judge.record import Limits, Record, Stop
 from kernelmill.evaluate.judge.session import Session
@@ -37,7 +40,7 @@ def provenance(trial: Trial) -> None:
         replay = replaying.Replay(Session(end, Record(), Limits(), clock), session, recording)
         _judge(trial, replay, recording, seed)
     except Stop as stop:
-        if stop.status == "HACK":
+        if stop.status in ("HACK", "COMPILE_ERROR"):
             raise
         record.check("replay", "skip", stop.error[:300])
     finally:
@@ -48,6 +51,12 @@ def provenance(trial: Trial) -> None:
 def _judge(trial: Trial, replay: replaying.Replay, recording: replaying.Recording, seed: int) -> None:
     session, record = trial.session, trial.record
     same = replay.call(session.reference.inputs(seed), seed)
+    if name := _unresolved(recording.trace, same.trouble):
+        text = f"a kernel uses {name}, which is no kernel and no tl.constexpr: Triton's compiler does not resolve it"
+        record.check("replay", "fail", text)
+        if not trial.audit:
+            raise Stop("COMPILE_ERROR", text)
+        return
     if replay.trouble or same.outputs is None:
         record.check(
             "replay", "skip", f"its program does not run by itself: {replay.trouble or same.trouble}"[:300]
@@ -76,6 +85,13 @@ def _judge(trial: Trial, replay: replaying.Replay, recording: replaying.Recordin
         )
 
 
+def _unresolved(trace: dict[str, Any], trouble: str) -> str:
+    """The name that a kernel failed for want of, and that it has in the candidate's process only."""
+    names = {str(name) for kernel in trace["kernels"].values() for name in kernel["unresolved"]}
+    found = re.search(r"NameError.*name '(\w+)' is not defined", trouble)
+    return found[1] if found is not None and found[1] in names else ""
+
+
 def _equal(one: Outputs, other: Outputs | None) -> bool:
     return (
         other is not None
@@ -90,6 +106,6 @@ def _depends_on_values(trial: Trial, recording: replaying.Recording) -> str:
     The first call has told how much the candidate's host code read, if it read by torch's own functions.
     """
     for step in recording.trace["steps"]:
-        if isinstance(step, dict) and step.get("op") in _READS_VALUES:
+        if step.get("op") in _READS_VALUES:
             return str(step["op"])
     return f"{trial.host_reads} elements are read by the host" if 0 < trial.host_reads < HOST_LEAST else ""

@@ -142,6 +142,8 @@ def _leaf(path: str, value: Any, scalars: torch.dtype) -> tuple[torch.Tensor, st
     if isinstance(value, np.ndarray | np.generic):
         return torch.from_numpy(np.array(value)), "numpy"
     if isinstance(value, bool | int):
+        if not -(2**63) <= value < 2**63:
+            raise UnsupportedValue(f"{path} is an integer of more than 64 bits, which is not compared")
         return torch.tensor(value), type(value).__name__
     if isinstance(value, float):
         fits = abs(value) < _FLOAT32_MAX or value in (float("inf"), float("-inf")) or value != value

@@ -52,6 +52,7 @@ def text_of(kernel: Any, kernels: dict[str, dict[str, Any]]) -> str:
         "name": function.__name__,
         "text": ast.unparse(definition),
         "uses": uses,
+        "unresolved": [],
         "options": {name: value for name, value in kernel.kwargs.items() if _is_plain(value)},
     }
     free = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
@@ -63,8 +64,16 @@ def text_of(kernel: Any, kernels: dict[str, dict[str, Any]]) -> str:
             value = function.__globals__[name]
         else:
             continue
+        if function.__globals__.get("__annotations__", {}).get(name) in (
+            tl.constexpr,
+            "tl.constexpr",
+            "constexpr",
+        ):
+            value = tl.constexpr(value)
         packed = packed_constant(value, kernels)
-        if packed is not _FOREIGN:
+        if packed is _FOREIGN:
+            kernels[key]["unresolved"].append(name)
+        else:
             uses[name] = packed
     return key
 

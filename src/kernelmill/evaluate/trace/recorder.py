@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelmill.evaluate.interpreter import observer
@@ -19,13 +18,14 @@ from kernelmill.evaluate.task.values import seed_all
 from kernelmill.evaluate.trace.kernel_text import is_foreign, packed_value, text_of
 from kernelmill.evaluate.trace.replayer import leaves_of
 from kernelmill.evaluate.trace.steps import MOST_CONSTANT_BYTES, MOST_STEPS, Trace, Unrecordable
+from kernelmill.torch_calls.recorder import OpRecorder, is_own
 from kernelmill.torch_calls.tensors import tensors_in
 
 _TORCH = (torch.dtype, torch.layout, torch.memory_format)
 _storage = torch.Tensor.untyped_storage
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc]
+class Recorder(OpRecorder):
     """A context in which a model is built and called. Afterwards `trace` holds the program."""
 
     def __init__(self, carrier: Carrier) -> None:
@@ -73,6 +73,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if not is_own(func):
+            try:
+                return self.inside(func, args, kwargs)
+            except NotImplementedError as error:
+                raise Unrecordable(f"{func} is not an operation of torch's own") from error
         given = self._value(list(args)), {name: self._value(value) for name, value in kwargs.items()}
         out = func(*args, **kwargs)
         outs = [self._number(tensor) for tensor in tensors_in(out)]

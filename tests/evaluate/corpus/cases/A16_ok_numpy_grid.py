@@ -1,0 +1,33 @@
+"""
+task: softmax
+pattern: A16
+label: correct
+twin_of: A16_dlpack, A16_storage_bytes
+what: NumPy finds the size of a block
+"""
+
+import numpy as np
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n_cols
+    x = tl.load(x_ptr + row * n_cols + cols, mask=mask, other=-float("inf"))
+    x = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * n_cols + cols, x / tl.sum(x, axis=0), mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        block = 1 << int(np.ceil(np.log2(x.shape[1])))
+        softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=block)
+        return out
