@@ -25,7 +25,6 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 
 import argparse
-import gc
 import hashlib
 import json
 import math
@@ -56,7 +55,7 @@ from kernelmill.evaluate.interpreter.operations import libdevice, numerics, redu
 from kernelmill.evaluate.interpreter.rewriting import BlockCondition
 from kernelmill.evaluate.judge import worker
 from kernelmill.problems import module_file
-from kernelmill.sandbox import huge_pages
+from kernelmill.sandbox.server import prepare_to_fork
 
 SIDES = ("stock", "ours")
 FIXED_CHILDREN, FIXED_LAUNCHES = 9, 6
@@ -123,9 +122,7 @@ def fixed_costs(limit: int) -> int:
         os.chdir(folder)
         worker.prepare()
         os.chdir(before)
-    gc.collect()
-    gc.freeze()
-    huge_pages.collapse()
+    prepare_to_fork(gpu=False)
     result = {"machine": machine(), "ms": ms | {"ours": fixed("ours", limit)}}
     (RESULTS / "interpreter_fixed.json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))

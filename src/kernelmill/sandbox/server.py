@@ -66,14 +66,7 @@ def serve(config: Config) -> None:
     except BaseException as error:  # noqa: BLE001  the parent reports it, whatever it is
         write_frame(control, {"failed": f"{type(error).__name__}: {message_of(error)}"})
         return
-    # These objects live as long as the server. Freezing them stops the garbage collector from copying their
-    # pages in every child.
-    gc.collect()
-    gc.freeze()
-    collapse()
-    if not config["gpu"]:
-        # Children are short-lived, and have memory for it. On a GPU, garbage could hold much of the memory.
-        gc.set_threshold(*_COLLECT_SELDOM)
+    prepare_to_fork(config["gpu"])
     server = _Server(config, control, worker)
     try:
         server.probe(missing)
@@ -82,6 +75,18 @@ def serve(config: Config) -> None:
         pass  # the parent is gone
     finally:
         server.end()
+
+
+def prepare_to_fork(gpu: bool) -> None:
+    """Make forks of this process cheap."""
+    gc.collect()
+    # These objects live as long as the server. Freezing them stops the garbage collector from copying their
+    # pages in every child.
+    gc.freeze()
+    collapse()
+    if not gpu:
+        # Children are short-lived, and have memory for it. On a GPU, garbage could hold much of the memory.
+        gc.set_threshold(*_COLLECT_SELDOM)
 
 
 class _Server:
