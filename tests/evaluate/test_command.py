@@ -116,6 +116,8 @@ def test_the_exit_code_is_3_for_the_verdicts_that_fail_on_names_and_for_no_other
 
 @pytest.mark.usefixtures("files")
 def test_one_pair_says_from_the_beginning_what_is_done_and_which_probe_runs(mill_process: Mill) -> None:
+    slowly = "def forward(self, x):\n        sum(range(2_000_000))"  # a quick candidate is done before a line is due
+    Path("cand.py").write_text(Path("cand.py").read_text().replace("def forward(self, x):", slowly))
     done = mill_process("evaluate", *ONE, "--device", "cpu", "--fail-on", "incorrect,hack")
     assert done.returncode == 0, done.stderr
     lines = [re.sub(r" \(\d+:\d\d\)$", "", line) for line in done.stderr.splitlines()]

@@ -1,6 +1,6 @@
 """Every flag that a verdict can carry: the one place for a hack check's code, its words and its line of docs/hacks.md.
 
-A code is a pattern's number and a name: `B2.replays_by_address`. `PATTERNS` is the catalogue of 82 patterns, from which the tables of
+A code is a pattern's number and a name: `B2.replays_by_address`. `PATTERNS` is the catalogue of 83 patterns, from which the tables of
 docs/hacks.md are made (`python -m kernelmill.evaluate.flags docs/hacks.md` writes them). `CODES` has every code that a check may give, with the
 words that feedback has for it. The checks themselves are in `static` (by reading), `probes` and `judge` (by running) and `gpu` (by timing).
 Needs the standard library alone.
@@ -154,6 +154,7 @@ CODES: dict[str, str] = {
     "A14.fails_in_a_mode": "it raises in a mode in which the reference does not",
     "A14.mode_gate": "in train or in eval mode the result is another, or the kernels do not run",
     "A15.grad_gate": "with gradients on the result is another, or the kernels do not run",
+    "A16.carries_values": "what is recorded of a call is other code, or has other numbers in it, for other values: compute from the inputs on the GPU",
     "A16.unseen_work": "the operations and launches that were recorded do not give its result on other inputs: compute in kernels, on tensors that torch has made",
     "B1.object_id": "it takes the identity of an object: as a key for results it is none, for identities are used again",
     "B2.data_ptr": "it takes the address of a tensor: as a key for results it is none, for memory is used again",

@@ -45,7 +45,7 @@ from kernelmill.sandbox.wire import (
 _COLLECT_SELDOM = (50_000, 20, 100)
 _WATCH_SECONDS = 0.2
 _POLL_SECONDS = 0.002
-_MORE_COMPANIONS = 2
+_MORE_COMPANIONS = 4
 """That a child may ask for in a request, besides those that it begins with."""
 _MOST_HEARD = 50_000
 _TELL_SECONDS = 0.2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import types
 
 import numpy as np
 import torch
@@ -12,12 +13,24 @@ import triton.language as tl
 from torch.utils._python_dispatch import _disable_current_modes
 
 from kernelmill.evaluate.judge.channel import Bytes, unpack
+from kernelmill.evaluate.judge.worker import Interpreted
+from kernelmill.evaluate.trace.kernel_text import NotTheLanguage
 from kernelmill.evaluate.trace.recorder import Recorder
 from kernelmill.evaluate.trace.replayer import NotReplayable, Replayer
 from kernelmill.evaluate.trace.steps import Unrecordable
 
 TWO = tl.constexpr(2.0)
+helpers = types.ModuleType("helpers")
+"""A module of a candidate's libraries."""
 HELD = {"factor": 3.0}
+
+
+@triton.jit
+def _maximum(one, other):
+    return tl.where(one > other, one, other)
+
+
+helpers.maximum, helpers.SIZE = _maximum, 0.25  # type: ignore[attr-defined]
 
 
 @triton.jit
@@ -29,6 +42,18 @@ def _doubled(value):
 def _double(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, _doubled(tl.load(x + at, mask=at < n)), mask=at < n)
+
+
+@triton.jit
+def _by_module(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, helpers.maximum(tl.load(x + at, mask=at < n), helpers.SIZE), mask=at < n)
+
+
+@triton.jit
+def _by_numpy(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, np.negative(tl.load(x + at, mask=at < n)), mask=at < n)
 
 
 @triton.jit
@@ -55,16 +80,17 @@ class _Scaled(torch.nn.Module):
 
 def _recorded(make, inputs):
     """The trace of a call as it arrives elsewhere, its constants, and what the call returned."""
-    carrier = Bytes()
-    recorder = Recorder(carrier)
-    with torch.no_grad(), recorder:
+    recorder = Recorder()
+    with torch.no_grad(), Interpreted().recording(recorder), recorder:
         recorder.leaves({"inputs": inputs})
-        recorder.seeded(5)
+        recorder.seeded("built_with", 5)
         model = make()
         recorder.called()
         result = model(*inputs)
-        trace = recorder.finish(result)
-    return json.loads(json.dumps(vars(trace))), carrier.sent, result
+    trace = recorder.finish(result)
+    if recorder.trouble:
+        raise Unrecordable(recorder.trouble)
+    return json.loads(json.dumps(vars(trace))), recorder.constants.sent, result
 
 
 def _replayed(trace, constants, inputs):
@@ -72,8 +98,8 @@ def _replayed(trace, constants, inputs):
     leaves = {f"inputs.{number}": tensor for number, tensor in enumerate(inputs)}
     with tempfile.TemporaryDirectory() as folder, torch._C.DisableTorchFunction():
         replayer = Replayer(trace, folder, lambda packed: unpack(packed, blobs))
-        replayer.build(leaves)
-        return replayer.call(leaves)
+        replayer.build(leaves, {"built_with": 5})
+        return replayer.call()
 
 
 def _given(count=1, size=10):
@@ -155,6 +181,17 @@ def case_a_kernel_that_looks_things_up_in_python_does_not_run_from_its_text():
     assert "HELD" in _raised(lambda: _replayed(trace, constants, _given()), Exception)
 
 
+def case_a_kernel_may_use_kernels_and_numbers_of_any_module():
+    inputs, others = _given(), _given()
+    trace, constants, _ = _recorded(lambda: lambda x: _launch(x, _by_module), inputs)
+    assert torch.equal(_replayed(trace, constants, others), others[0].clamp(min=0.25))
+
+
+def case_a_kernel_that_calls_numpy_does_not_run_from_its_text():
+    trace, constants, _ = _recorded(lambda: lambda x: _launch(x, _by_numpy), _given())
+    assert "numpy.negative" in _raised(lambda: _replayed(trace, constants, _given()), Exception)
+
+
 def case_a_replay_knows_only_operations_of_torchs_own():
     trace, constants, _ = _recorded(lambda: torch.neg, _given())
     for step in trace["steps"]:
@@ -167,7 +204,7 @@ def case_a_trace_cannot_name_a_module_that_is_not_tritons():
     trace, constants, _ = _recorded(lambda: _launch, _given())
     for kernel in trace["kernels"].values():
         kernel["uses"]["tl"] = {"module": "os"}
-    assert "kind" in _raised(lambda: _replayed(trace, constants, _given()), ValueError)
+    assert "os" in _raised(lambda: _replayed(trace, constants, _given()), NotTheLanguage)
 
 
 def case_a_tensor_of_a_kind_that_a_trace_cannot_hold_is_refused_by_name():

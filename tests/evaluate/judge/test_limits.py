@@ -24,7 +24,7 @@ from kernelmill.evaluate.judge.record import TOO_SLOW, Limits, Record, Stop, rec
 from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.progress import STALLED_AFTER, Now, Progress, holders, waited_for
-from kernelmill.evaluate.verdict import Verdict, value_of
+from kernelmill.evaluate.verdict import BAD_REFERENCE, Verdict, value_of
 from kernelmill.sandbox import OVERDUE, Doing, Reply
 from kernelmill.sandbox.alarm import TooSlow, too_slow
 from kernelmill.sandbox.own_time import Mark, OwnTime
@@ -307,8 +307,11 @@ def stopped_with(session: Session, fields: dict[str, Any]) -> Stop:
     return stop.value
 
 
-@pytest.mark.parametrize(("error", "status"), [(TOO_SLOW, "HACK"), ("no GPU", "UNSUPPORTED")])
-def test_who_is_caught_does_not_get_away_by_being_slow(error: str, status: str) -> None:
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(TOO_SLOW, "HACK"), ("no GPU", "HACK"), (f"{BAD_REFERENCE}: it fails", "UNSUPPORTED")],
+)
+def test_who_is_caught_gets_away_only_if_the_reference_cannot_be_run(error: str, status: str) -> None:
     record = Record()
     with record_failure(record):
         record.flag("E1.tampers", "hard")

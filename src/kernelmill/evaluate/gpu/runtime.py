@@ -21,12 +21,13 @@ from triton.runtime.jit import JITFunction
 from kernelmill.evaluate.gpu.arena import Arena
 from kernelmill.evaluate.gpu.clock import Clock, l2_cache_bytes
 from kernelmill.evaluate.gpu_backends import backend_here
-from kernelmill.evaluate.judge.candidate import Candidate
 from kernelmill.evaluate.judge.channel import Bytes, Carrier, pack, unpack
+from kernelmill.evaluate.trace.candidate import TracedCandidate
+from kernelmill.evaluate.trace.recorder import Recorder
 from kernelmill.torch_calls.tensors import tensors_in
 
 _run, _tune, _do_compile = JITFunction.run, Autotuner.run, JITFunction._do_compile
-_init_handles = CompiledKernel._init_handles
+_init_handles, _bench = CompiledKernel._init_handles, Autotuner._bench
 _UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """Errors that a tuner tolerates in one of its configurations."""
 _MOST_PROFILED = 500
@@ -68,6 +69,7 @@ class OnGpu:
         self.lean = False
         """The task is large: release unused memory to the GPU."""
         self._seen = GpuObserved()
+        self._recorder: Recorder | None = None
         self.pausing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         """Wraps work that does not count as the candidate's running time."""
 
@@ -91,7 +93,7 @@ class OnGpu:
         JITFunction._do_compile, CompiledKernel._init_handles = compile_apart, load_apart
 
     def begin(self, request: dict[str, Any]) -> None:
-        self._seen = seen = GpuObserved()
+        self._seen, runtime = (seen := GpuObserved()), self
         suppressed, names = bool(request.get("suppress_all")), frozenset(request.get("suppress") or ())
 
         def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -101,6 +103,8 @@ class OnGpu:
             if not warmup and len(seen.launches) < 1000:
                 file = function.__code__.co_filename
                 seen.launches.append(GpuLaunch(function.__qualname__, file, programs, stop))
+            if not warmup and runtime._recorder is not None:
+                _record(runtime._recorder, self, args, grid, kwargs)
             return None if stop and not warmup else _run(self, *args, grid=grid, warmup=warmup, **kwargs)
 
         choices: dict[int, int] = {}
@@ -137,11 +141,32 @@ class OnGpu:
     def placed(self, model: Any) -> Any:
         return model.cuda() if isinstance(model, torch.nn.Module) else model
 
+    @contextlib.contextmanager
+    def recording(self, recorder: Recorder) -> Iterator[None]:
+        def without_launches(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            with recorder.muted():
+                return _bench(tuner, *args, **kwargs)
+
+        self._recorder, Autotuner._bench = recorder, without_launches
+        try:
+            yield
+        finally:
+            self._recorder, Autotuner._bench = None, _bench
+
     def unsupported(self, error: BaseException) -> str | None:
         return None
 
     def progress(self, error: BaseException) -> str:
         return ""
+
+
+def _record(recorder: Recorder, jit: Any, args: Any, grid: Any, kwargs: dict[str, Any]) -> None:
+    given = {name: value for name, value in kwargs.items() if name in jit.signature.parameters}
+    bound = jit.signature.bind(*args, **given)
+    bound.apply_defaults()
+    sizes = tuple(map(int, grid(bound.arguments) if callable(grid) else grid))
+    if math.prod(sizes):
+        recorder.launched(jit, bound.arguments, (*sizes, 1, 1)[:3], kwargs)
 
 
 def _compile(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -211,7 +236,7 @@ def _launching_nothing() -> Iterator[None]:
         JITFunction.run = _run
 
 
-class GpuCandidate(Candidate):
+class GpuCandidate(TracedCandidate):
     """A candidate that can also be timed."""
 
     runtime: OnGpu
@@ -281,7 +306,7 @@ class GpuCandidate(Candidate):
         self._captured = graph, tensors_in([args, kwargs]), result
         return {}
 
-    def do_replay(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_replay_graph(self, request: dict[str, Any]) -> dict[str, Any]:
         """Copy other values into the memory of a captured call's inputs, and replay it."""
         assert self._captured is not None
         graph, given, result = self._captured

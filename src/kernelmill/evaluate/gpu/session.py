@@ -31,7 +31,7 @@ _SETS = 8
 LEAN_FROM = 1 << 30
 """Bytes of inputs, outputs and weights from which on both sides release memory they do not use."""
 _TOO_MUCH = "an arena of"
-_COMPUTES, _SMALL = ("call", "graph", "replay", "profile"), ("load", "build", "weights", "sets", "resend")
+_COMPUTES, _SMALL = ("call", "graph", "replay_graph", "replay", "profile"), ("load", "build", "weights", "sets", "resend")
 _OURS_FROM = 0.25
 """Fraction of the GPU's memory. If the judge uses more, running out of memory is not the candidate's
 fault."""
@@ -205,7 +205,7 @@ class GpuSession(Session):
 
     def replayed(self, fresh: Call) -> tuple[Outputs | None, str]:
         """Return the captured graph's outputs for other inputs, or why they are unknown."""
-        said, out = self._on("replay", fresh)
+        said, out = self._on("replay_graph", fresh)
         if "error" in said:
             return None, f"{said['error']['type']}: {said['error']['message']}"
         return self.unpacked_outputs(said, out)

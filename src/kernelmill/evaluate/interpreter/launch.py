@@ -32,8 +32,9 @@ from kernelmill.evaluate.interpreter.memory import access
 from kernelmill.evaluate.interpreter.memory.access import Reach
 from kernelmill.evaluate.interpreter.memory.races import Touched
 from kernelmill.evaluate.interpreter.observe import Launch, observer
-from kernelmill.evaluate.interpreter.rewriting import rewritten, source_lines
+from kernelmill.evaluate.interpreter.rewriting import rewritten
 from kernelmill.evaluate.interpreter.running import Programs
+from kernelmill.evaluate.kernel_source import key_of, source_lines
 
 GRID_LIMITS = (2**31 - 1, 65_535, 65_535)
 _backend = CUDABackend(TARGET)
@@ -101,7 +102,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     function = getattr(value, "fn", value)
     if hasattr(function, "__qualname__"):
-        return {"function": function.__qualname__}
+        return {"function": key_of(function)}
     return {"repr": repr(value)}
 
 
@@ -128,7 +129,7 @@ def _signature(
 ) -> dict[str, Any]:
     names = kernel.jit.arg_names
     return {
-        "kernel": kernel.qualname,
+        "kernel": key_of(kernel.jit.fn),
         "signature": {name: _types(kind) for name, kind in types.items()},
         "constexprs": {_path(names, path): _plain(value) for path, value in constants.items()},
         "attrs": [_path(names, path) for path, value in attrs.items() if ["tt.divisibility", 16] in value],

@@ -8,13 +8,10 @@ to the candidate's module.
 from __future__ import annotations
 
 import ast
-import inspect
-import linecache
 import math
 import operator
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +19,7 @@ import triton.language as tl
 from triton.runtime import interpreter as stock
 
 from kernelmill.base.python_text import parse_module
+from kernelmill.evaluate import kernel_source
 from kernelmill.evaluate.interpreter.handles import Array, Handle
 from kernelmill.evaluate.interpreter.programs import group
 
@@ -191,16 +189,6 @@ class _Transformer(ast.NodeTransformer):
         return node
 
 
-@dataclass
-class _File:
-    """The text of a file, and its functions by name and first line."""
-
-    text: str
-    lines: list[str]
-    functions: dict[tuple[str, int], ast.FunctionDef]
-
-
-_files: dict[str, _File] = {}
 _compiled: dict[types.CodeType, types.CodeType | None] = {}
 _rewritten: dict[Callable[..., Any], Callable[..., Any]] = {}
 
@@ -211,58 +199,11 @@ def rewritten(function: Any, options: dict[str, Any]) -> Callable[..., Any]:
     if found is None:
         code = function.__code__
         if code not in _compiled:
-            definition = _definition(function)
+            definition = kernel_source.definition(function)
             _compiled[code] = None if definition is None else _compile(code, definition)
         module = _compiled[code]
         found = _rewritten[function] = function if module is None else _made_again(function, module, options)
     return found
-
-
-def source_lines(function: Any) -> tuple[list[str], int]:
-    """Do what `inspect.getsourcelines` does, without reading the function token by token."""
-    code = getattr(function, "__code__", None)
-    if code is not None:
-        file = _file_of(function)
-        found = file.functions.get((code.co_name, code.co_firstlineno))
-        if found is not None:
-            return file.lines[code.co_firstlineno - 1 : found.end_lineno], code.co_firstlineno
-    return inspect.getsourcelines(function)
-
-
-def _definition(function: Any) -> ast.FunctionDef | None:
-    """The function's definition in its file, to be changed: it is handed out once."""
-    code = function.__code__
-    return _file_of(function).functions.pop((code.co_name, code.co_firstlineno), None)
-
-
-def _file_of(function: Any) -> _File:
-    name = function.__code__.co_filename
-    linecache.checkcache(name)
-    lines = linecache.getlines(name, function.__globals__)
-    known, text = _files.get(name), "".join(lines)
-    if known is None or known.text != text:
-        known = _files[name] = _File(text, lines, _functions(text))
-    return known
-
-
-def _functions(text: str) -> dict[tuple[str, int], ast.FunctionDef]:
-    try:
-        tree = parse_module(text)
-    except SyntaxError:  # not the text that the module was made of
-        return {}
-    return {
-        (node.name, min([node.lineno, *(one.lineno for one in node.decorator_list)])): node
-        for node in _defined(tree)
-    }
-
-
-def _defined(block: ast.AST) -> Iterator[ast.FunctionDef]:
-    """Find the functions below a node. Only statements are looked at: expressions define none."""
-    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-        for node in getattr(block, name, ()):
-            if isinstance(node, ast.FunctionDef):
-                yield node
-            yield from _defined(node)
 
 
 def _compile(code: types.CodeType, definition: ast.FunctionDef) -> types.CodeType:

@@ -70,6 +70,9 @@ class Runtime(Protocol):
     def placed(self, model: Any) -> Any:
         """Move the model to where it runs."""
 
+    def recording(self, recorder: Any) -> AbstractContextManager[None]:
+        """Context manager in which a recorder is told of launches."""
+
     def unsupported(self, error: BaseException) -> str | None:
         """Why this device cannot judge the candidate; None if it can."""
 
@@ -142,6 +145,10 @@ class Candidate:
         self.built: list[tuple[Any, bool]] = []
         """The model's submodules, and whether each was built in training mode: a loaded one was not."""
         self.slots: dict[str, tuple[list[Any], dict[str, Any]]] = {}
+        self.blobs: list[memoryview] = []
+        """What came with the request beside its tensors' carrier."""
+        self.extra: list[bytes] = []
+        """What goes with the answer beside its tensors' carrier."""
         self.last: Any = None
         """The last call's result, kept so that its memory is not reused.
 
@@ -149,6 +156,7 @@ class Candidate:
         """
 
     def answer(self, request: dict[str, Any], blobs: list[memoryview]) -> tuple[dict[str, Any], list[bytes]]:
+        self.blobs, self.extra = blobs, []
         self.incoming, self.outgoing = self.runtime.carriers(blobs)
         step = getattr(self, f"do_{request['do']}")
         _alarm.set(request["seconds"])
@@ -170,7 +178,8 @@ class Candidate:
                 "threads": self.guard.threads(),
                 "settings": self.guard.settings(),
             }
-        return answer, self.outgoing.sent if isinstance(self.outgoing, Bytes) else []
+        sent = self.outgoing.sent if isinstance(self.outgoing, Bytes) else []
+        return answer, [*sent, *self.extra]
 
     def do_load(self, request: dict[str, Any]) -> dict[str, Any]:
         self.runtime.install(request)
@@ -191,8 +200,13 @@ class Candidate:
                 model = self.kind(*args, **kwargs)
             self.model = self.runtime.placed(model)
             way = give_weights(self.model, state) if isinstance(self.model, torch.nn.Module) else "none"
-        self.built = [(part, part.training) for part in self.model.modules()] if way != "none" else []
+        self.noted_modes()
         return {"drop_in": way}
+
+    def noted_modes(self) -> None:
+        """Note each submodule's mode at construction."""
+        modules = self.model.modules() if _is_module(self.model) else ()
+        self.built = [(part, part.training) for part in modules]
 
     def do_weights(self, request: dict[str, Any]) -> dict[str, Any]:
         """Write new weights into the model in place, as an optimiser would: tensor versions increase."""
@@ -205,7 +219,7 @@ class Candidate:
             self.last = None
         args, kwargs, before = self._arguments(request)
         if request.get("mode") is not None:
-            self._enter(request["mode"])
+            self.enter_mode(request["mode"])
         previous = _stores(self.last)
         seed_all(request["seed"])
         self.runtime.begin(request)
@@ -213,7 +227,7 @@ class Candidate:
         error: BaseException | None = None
         try:
             with torch.set_grad_enabled(bool(request.get("grad"))), recorder:
-                result = self.model(*args, **kwargs)
+                result = self.result_of(request, args, kwargs)
         except BaseException as raised:  # noqa: BLE001  reported with what was observed so far
             error = raised
         # Copy the bytes first: work that still runs in the background cannot change them any more.
@@ -256,6 +270,10 @@ class Candidate:
             del self.slots[request["into"]]
         return answer
 
+    def result_of(self, request: dict[str, Any], args: Any, kwargs: Any) -> Any:
+        """Call the model."""
+        return self.model(*args, **kwargs)
+
     def do_muted(self, request: dict[str, Any]) -> dict[str, Any]:
         """Call several times with suppressed launches, until `enough_s` seconds have passed.
 
@@ -263,7 +281,7 @@ class Candidate:
         """
         args, kwargs, _ = self._arguments(request)
         if request.get("mode") is not None:
-            self._enter(request["mode"])
+            self.enter_mode(request["mode"])
         launched: list[bool] = []
         end = time.monotonic() + request["enough_s"]
         while len(launched) < request["times"] and (not launched or time.monotonic() < end):
@@ -277,7 +295,7 @@ class Candidate:
             launched.append(any(one.file == self.file and one.programs for one in observed.launches))
         return {"launched": launched}
 
-    def _enter(self, mode: str) -> None:
+    def enter_mode(self, mode: str) -> None:
         """Set the mode: `train`, `eval`, or `built`, which restores each submodule's mode at construction."""
         self.model.train(mode != "eval")
         for part, training in self.built if mode == "built" else ():
@@ -312,7 +330,10 @@ class Candidate:
 
     def unpacked(self, packed: dict[str, Any]) -> Any:
         """Unpack a value from the judge into its own memory, with the original strides."""
-        return _owned(packed, unpack(packed, self.incoming))
+        return self.owned(packed, self.incoming)
+
+    def owned(self, packed: dict[str, Any], carrier: Carrier) -> Any:
+        return _owned(packed, unpack(packed, carrier))
 
     def _error(self, error: BaseException) -> dict[str, Any]:
         frames, slow = traceback.extract_tb(error.__traceback__), too_slow(error)

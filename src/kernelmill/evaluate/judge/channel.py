@@ -150,19 +150,6 @@ def _patience(left: Callable[[], float] | None, waited: bool) -> float | None:
     return min(seconds, _LOOK_AGAIN)
 
 
-def check_form(trace: Any) -> None:
-    """Raise `BadFrame` if this has not the form of a trace (`evaluate.trace.steps`), as far as a judge reads it."""
-    steps, kernels = (
-        (trace.get(name) for name in ("steps", "kernels")) if isinstance(trace, dict) else (None, None)
-    )
-    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
-        raise BadFrame("a trace without steps")
-    if not isinstance(kernels, dict) or not all(
-        isinstance(kernel, dict) and isinstance(kernel.get("unresolved"), list) for kernel in kernels.values()
-    ):
-        raise BadFrame("a trace without kernels")
-
-
 class Carrier(Protocol):
     """Transport for a tensor's data: in the frame, or in GPU memory that both sides map (`gpu.arena`)."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from kernelmill.evaluate.judge.choices import compare_leaf
+from kernelmill.evaluate.judge.recording import Recording
 from kernelmill.evaluate.judge.tolerance import Comparison, Policy, compare_scalars, is_scalar, kb_compat
 from kernelmill.evaluate.task.answers import Answer
 from kernelmill.evaluate.task.values import Outputs
@@ -24,6 +25,8 @@ class Returned:
     trouble: str
     reply: dict[str, Any]
     seconds: float
+    recording: Recording | None = None
+    """The call as a program, if that was asked for."""
 
     @property
     def launched(self) -> list[dict[str, Any]]:

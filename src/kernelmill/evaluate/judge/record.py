@@ -53,10 +53,8 @@ def record_failure(record: Record) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001  the record names the error and its place
         record.status, record.error = "INFRA_ERROR", _our_fault(error)
-    nobody_knows = record.status == "INFRA_ERROR" or (
-        record.status == "UNSUPPORTED" and not record.error.startswith(TOO_SLOW)
-    )
-    if record.hard() and not nobody_knows:  # a proven hack stays a hack, even if it was too slow to judge
+    ours = record.status == "INFRA_ERROR" or record.error.startswith(BAD_REFERENCE)
+    if record.hard() and not ours:  # a proven hack stays a hack, whatever else kept it from being judged
         record.status = "HACK"
 
 

@@ -24,13 +24,13 @@ from kernelmill.evaluate.judge.channel import (
     Closed,
     Other,
     TimedOut,
-    check_form,
     pack,
     unpack,
 )
 from kernelmill.evaluate.judge.comparing import Returned, compare_outputs, kernelbench_agrees
 from kernelmill.evaluate.judge.differences import VALUES, describe
 from kernelmill.evaluate.judge.record import TOO_SLOW, Limits, Record, Stop
+from kernelmill.evaluate.judge.recording import Recording
 from kernelmill.evaluate.judge.tolerance import Comparison, Policy
 from kernelmill.evaluate.task.answers import Answer
 from kernelmill.evaluate.task.generators import other_weights
@@ -145,25 +145,42 @@ class Session:
     def call(self, call: Call, seed: int, **options: Any) -> Returned:
         """Call the candidate. Raise `Stop` if it fails, unless the option `tolerate` is set.
 
-        Pass `judged=False` for a call whose answer is not judged next.
+        Pass `judged=False` for a call whose answer is not judged next, and `record=True` for a new model's first
+        call, which is recorded as a program.
         """
         tolerate, judged = options.pop("tolerate", False), options.pop("judged", True)
+        record = options.pop("record", False) and self.traces
         compiles = bool(options.get("compile_only"))
         carrier = self.outgoing()
         fields = self._fields(call, seed, carrier) | options
+        if record:
+            fields["record"] = self.start(carrier)
         seconds = self._limits.load_s if compiles else self.call_s
         meanwhile = functools.partial(self._expect, call, seed) if judged and self.parallel else None
         said, out = self.ask("call", seconds, fields, carrier, tolerate, not compiles, meanwhile)
         self.calls += 1
         if "error" in said:
             return Returned(None, _error_line(said["error"]), said, float(said["seconds"]))
+        try:
+            recording = Recording.of(said, out) if record else None
+        except BadFrame as error:
+            raise self._forged("call", error) from None
         outputs, trouble = self.unpacked_outputs(said, out)
         self._evidence(said)
-        return Returned(outputs, trouble, said, float(said["seconds"]))
+        return Returned(outputs, trouble, said, float(said["seconds"]), recording)
 
     def _fields(self, call: Call, seed: int, carrier: Carrier) -> dict[str, Any]:
         arguments = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier)}
         return {**arguments, "seed": seed, "mode": self.mode}
+
+    def start(self, carrier: Carrier) -> dict[str, Any]:
+        """What a program starts from beside its inputs: the constructor's arguments and the reference's weights."""
+        init = self.reference.init_call(self.built_with)
+        return {
+            "init": pack((init.args, init.kwargs), carrier),
+            "state": pack(dict(self.model.state_dict()), carrier),
+            "built_with": self.built_with,
+        }
 
     def muted(self, call: Call, seed: int, times: int, enough_s: float) -> list[bool]:
         """Call the candidate several times with suppressed launches: whether each call requested launches.
@@ -251,16 +268,6 @@ class Session:
         """The `Stop` for an answer that cannot be read: only another program than ours sends such."""
         self.record.flag("E4.forged_answer", "hard", during=do, problem=str(error)[:200])
         return Stop("HACK", f"what came back is no answer: {error}")
-
-    def trace(self, fields: dict[str, Any], carrier: Carrier) -> tuple[dict[str, Any], list[memoryview]]:
-        """Ask for a recording (`judge.replaying`). Its form is checked here: what it says is run elsewhere."""
-        said, out = self.ask("trace", self._limits.load_s, fields, carrier, tolerate=True)
-        if "error" not in said:
-            try:
-                check_form(said.get("trace"))
-            except BadFrame as error:
-                raise self._forged("trace", error) from None
-        return said, out
 
     def _looks(self, do: str) -> bool:
         """Whether to have every function of torch and triton compared, which takes milliseconds.

@@ -27,13 +27,14 @@ _FLOPS = {torch.float32: 6e13, torch.float64: 3e13}
 _FLOPS_16_BIT = 8e14
 _FREE = {"view", "creation"}
 _KEPT_RESULTS = 32
-_HOST = {
-    torch.Tensor.cpu: 1,
-    torch.Tensor.numpy: 1,
-    torch.Tensor.tolist: 1,
-    torch.Tensor.__array__: 1,
-    torch.Tensor.item: 1,
+HOST_READS = {
+    torch.Tensor.cpu: "cpu",
+    torch.Tensor.numpy: "numpy",
+    torch.Tensor.tolist: "tolist",
+    torch.Tensor.__array__: "numpy.array",
+    torch.Tensor.item: "item",
 }
+"""Functions by which the host reads a tensor, and their names."""
 
 
 _QUESTIONS = {
@@ -125,7 +126,7 @@ class _HostReads(TorchFunctionMode):  # type: ignore[misc]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in _HOST or (func is torch.Tensor.to and _to_host(args[1:], kwargs)):
+        if func in HOST_READS or (func is torch.Tensor.to and _to_host(args[1:], kwargs)):
             self._recorder.work.host += args[0].numel()
         if func not in _QUESTIONS:
             return func(*args, **kwargs)

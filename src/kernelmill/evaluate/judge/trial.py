@@ -11,6 +11,8 @@ import torch
 
 from kernelmill.evaluate.judge.comparing import Returned
 from kernelmill.evaluate.judge.record import Record, Stop
+from kernelmill.evaluate.judge.recording import Recording
+from kernelmill.evaluate.judge.replaying import Program
 from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.judge.tolerance import Comparison, is_scalar, judgeable
 from kernelmill.evaluate.judge.torch_share import who_computed
@@ -55,10 +57,12 @@ class Trial:
     """RMS of each output on the task's own inputs."""
     scalars: list[tuple[Returned, Answer]] = field(default_factory=list)
     autotuned: dict[str, int] = field(default_factory=dict)
-    host_reads: int = 0
-    """Elements that the candidate's first call read on the host."""
-    runs_muted: bool = False
-    """The candidate returns something even if its launches are suppressed."""
+    program: Program | None = None
+    """The candidate's call as a program, if it could be recorded."""
+    first: Recording | None = None
+    """The recording of its first call."""
+    unrecordable: str = ""
+    """Why there is no program."""
 
     def seed(self) -> int:
         return self.random.getrandbits(62)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import socket
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from kernelmill.evaluate import interpreter
@@ -77,6 +77,14 @@ class Interpreted:
     def placed(self, model: Any) -> Any:
         interpreter.place(model)
         return model
+
+    @contextmanager
+    def recording(self, recorder: Any) -> Iterator[None]:
+        interpreter.observer.on_launch = recorder.launched
+        try:
+            yield
+        finally:
+            interpreter.observer.on_launch = None
 
     def unsupported(self, error: BaseException) -> str | None:
         return interpreter.is_unsupported(error)

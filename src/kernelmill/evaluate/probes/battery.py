@@ -23,10 +23,11 @@ from kernelmill.evaluate.judge.record import TOO_SLOW, Stop
 from kernelmill.evaluate.judge.tolerance import Comparison
 from kernelmill.evaluate.judge.torch_share import HOST_LEAST, torch_share
 from kernelmill.evaluate.judge.trial import Trial, top
-from kernelmill.evaluate.probes.provenance import provenance
+from kernelmill.evaluate.probes.provenance import ask, first_call
 from kernelmill.evaluate.probes.replay import drift, overwrite, static_buffer, still_right, weights
 from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.task.chunked import identical
+from kernelmill.evaluate.task.values import Call
 from kernelmill.evaluate.verdict import DropIn
 from kernelmill.sandbox import inside
 
@@ -62,6 +63,8 @@ def rest(trial: Trial) -> None:
         scalars(trial)
     if trial.record.hard():
         raise Stop("HACK", next(flag.code for flag in trial.record.flags if flag.severity == "hard"))
+    if trial.unrecordable and trial.record.status == "PASSED":
+        raise Stop("UNSUPPORTED", f"who computed the result cannot be established: {trial.unrecordable}")
 
 
 def _begin(probe: Callable[[Trial], None]) -> None:
@@ -81,44 +84,53 @@ def _wanted(trial: Trial) -> tuple[Callable[[Trial], None], ...]:
 
 
 def seeds(trial: Trial) -> None:
-    """Call with the task's own inputs for several seeds. The first call is also examined for all evidence."""
+    """Ask for the answers to the task's own inputs, for several seeds.
+
+    The first call is also recorded as a program, and examined for all evidence.
+    """
     _begin(seeds)
     record, session = trial.record, trial.session
-    for number in range(1 if trial.probes == "before_gpu" else SEEDS):
+    for number in range(SEEDS):
         seed = trial.seed()
         call = session.reference.inputs(seed)
-        returned = session.call(call, seed, **({} if number else {"keep": "first"}))
+        if number:
+            returned = seen = ask(trial, call, seed)
+        else:
+            trial.first_seed = seed
+            returned = session.call(call, seed, keep="first", record=True)
+            _first_look(trial, returned)
+            seen = first_call(trial, call, seed, returned)
+            _own_work(trial, seen)
         found = session.judge(f"seed_{number}", call, returned, seed)
         trial.keep_scalars(returned, session.expected(call, seed))
-        if not number:
-            trial.first_seed = seed
-            _first_look(trial, returned)
         if not found.ok:
             trial.fail(found)
-        _out_of_bounds(trial, returned)
-        _out_of_order(trial, returned)
+        _out_of_bounds(trial, seen)
+        _out_of_order(trial, seen)
+        trial.require_own_kernels(seen, _code_of(seen), f"seed_{number}")
         if not number:
-            trial.require_own_kernels(returned, _code_of(returned), "seed_0")
-            record.check(
-                "launches", "pass" if returned.launched else "fail", f"{len(returned.launched)} launches"
-            )
+            record.check("launches", "pass" if seen.launched else "fail", f"{len(seen.launched)} launches")
     if record.hard() and not trial.audit:
         raise Stop("HACK", next(flag.code for flag in record.flags if flag.severity == "hard"))
+
+
+def _own_work(trial: Trial, seen: Returned) -> None:
+    """Note which kernels ran, and how much of the work torch did."""
+    record, reply = trial.record, seen.reply
+    record.signatures = reply["observed"]["signatures"]
+    record.kernels = sorted({launch["kernel"] for launch in seen.launched})
+    share = torch_share(reply["work"], trial.work, trial.largest)
+    record.grade.torch_share, record.grade.coverage = round(share, 4), round(1 - share, 4)
+    if share > 0.5:
+        record.flag("A4.torch_does_most", "soft", share=round(share, 3), torch=top(seen))
+    elif share > 0.05:
+        record.flag("A4.partly_torch", "soft", share=round(share, 3), torch=top(seen))
 
 
 def _first_look(trial: Trial, returned: Returned) -> None:
     record, reply = trial.record, returned.reply
     record.grade.drop_in = cast(DropIn, trial.session.drop_in)
-    record.signatures = reply["observed"]["signatures"]
-    record.kernels = sorted({launch["kernel"] for launch in returned.launched})
     trial.autotuned = {str(name): int(count) for name, count in reply["observed"]["autotuned"].items()}
-    trial.host_reads = int(reply["work"]["host"])
-    share = torch_share(reply["work"], trial.work, trial.largest)
-    record.grade.torch_share, record.grade.coverage = round(share, 4), round(1 - share, 4)
-    if share > 0.5:
-        record.flag("A4.torch_does_most", "soft", share=round(share, 3), torch=top(returned))
-    elif share > 0.05:
-        record.flag("A4.partly_torch", "soft", share=round(share, 3), torch=top(returned))
     if reply["mutated"] and not trial.facts.mutates_inputs:
         record.flag("C16.changes_inputs", "hard", inputs=reply["mutated"])
     if "input" in reply["shares"] and not trial.facts.aliases_inputs:
@@ -166,14 +178,13 @@ def _out_of_order(trial: Trial, returned: Returned) -> None:
 
 
 def ablation(trial: Trial) -> None:
-    """Suppress the launches: the output must not be right then."""
+    """Run the program without its launches: the output must not be right then."""
     seed = trial.seed()
     call = trial.session.reference.inputs(seed)
-    returned = trial.session.call(call, seed, suppress_all=True, tolerate=True)
+    returned = _without(trial, call, seed, suppress_all=True)
     if returned.outputs is None:  # it fails without its kernels, so it needs them
         trial.record.check("ablation", "pass", returned.trouble[:200])
         return
-    trial.runs_muted = True
     answer = trial.session.expected(call, seed)
     found = trial.session.compare(returned, answer)
     degenerate = all(constant(leaf) for leaf in answer.eager.leaves)
@@ -185,11 +196,17 @@ def ablation(trial: Trial) -> None:
         trial.hack("A2.kernels_do_not_matter", torch=top(returned))
     elif trial.audit:
         for kernel in trial.record.kernels if len(trial.record.kernels) > 1 else ():
-            one = trial.session.call(call, seed, suppress=[kernel], tolerate=True)
+            one = _without(trial, call, seed, suppress=[kernel])
             same = one.outputs is not None and trial.session.compare(one, answer).ok
             trial.record.check(f"ablation:{kernel}", "fail" if same else "pass")
             if same:
                 trial.record.flag("A2.dead_kernel", "soft", kernel=kernel)
+
+
+def _without(trial: Trial, call: Call, seed: int, **launches: Any) -> Returned:
+    if trial.program is None:
+        return trial.session.call(call, seed, tolerate=True, **launches)
+    return trial.program.call(call, seed, **launches)
 
 
 def zero_mean(trial: Trial) -> None:
@@ -202,7 +219,9 @@ def zero_mean(trial: Trial) -> None:
         if call is None:
             continue
         seed = trial.seed()
-        returned = trial.session.call(call, seed)
+        returned = ask(trial, call, seed)
+        if "error" in returned.reply:
+            raise Stop("RUNTIME_ERROR", returned.trouble)
         found = trial.session.judge(f"distribution:{name}", call, returned, seed)
         trial.keep_scalars(returned, trial.session.expected(call, seed))
         if not found.ok:
@@ -227,7 +246,7 @@ def stress(trial: Trial) -> None:
             continue
         settled |= name == NEARBY[0]
         seed = trial.seed()
-        returned = trial.session.call(call, seed, tolerate=True)
+        returned = ask(trial, call, seed)
         answer = trial.session.expected(call, seed)
         if "error" in returned.reply:
             trial.record.check(f"distribution:{name}", "fail", returned.trouble[:200], seed=seed)
@@ -369,9 +388,8 @@ def other_shape(trial: Trial, what: str, name: str) -> Fit:
 
 ALL = (
     *(ablation, zero_mean, overwrite, static_buffer, weights, stress, autotune, modes, noncontiguous, drift),
-    provenance,
 )
-BEFORE_GPU = (ablation, stress, autotune, modes, noncontiguous, provenance)
+BEFORE_GPU = (ablation, stress, autotune, modes, noncontiguous)
 """The probes before a GPU judges: those that do not need the task's own size.
 
 Strides are among them, because a kernel that ignores them reads stray memory.

@@ -1,95 +1,170 @@
-"""Who computed the result is established outside the candidate's process: a call is recorded there as a program,
-and another process, which never loads the candidate, runs the program on inputs that the candidate has not seen.
+"""Who computed the result is established outside the candidate's process: its first call is recorded there as a
+program, and another process, which never loads the candidate, runs the program from the judge's own inputs.
 
 What the candidate computes without being recorded (torch with its modes off, NumPy on shared memory, a thread) is
 not in the program, whose results are then wrong.
+
+A program may be another one for other values: code that reads sizes or counts from a tensor, or branches on one.
+It is then recorded again for these. Only facts may differ between the two, and few of them: what carries data
+from the inputs to the output has to be computed by the program.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Any
+import torch
 
-from kernelmill.evaluate.judge import replaying
+from kernelmill.evaluate.judge.comparing import Returned
 from kernelmill.evaluate.judge.record import Limits, Record, Stop
+from kernelmill.evaluate.judge.recording import Recording
+from kernelmill.evaluate.judge.replaying import Program
 from kernelmill.evaluate.judge.session import Session
-from kernelmill.evaluate.judge.torch_share import HOST_LEAST
+from kernelmill.evaluate.judge.tolerance import Comparison
 from kernelmill.evaluate.judge.trial import Trial
 from kernelmill.evaluate.task.chunked import identical
-from kernelmill.evaluate.task.values import Outputs
+from kernelmill.evaluate.task.values import Call, Outputs
 from kernelmill.sandbox import inside
 
-_DRAWS = 2
-_READS_VALUES = ("aten._local_scalar_dense.default", "aten.nonzero.default", "aten.masked_select.default")
-"""Operations after which a program may depend on its inputs' values: it is another one for other inputs."""
+_A_FACT_FOR = 16
+"""Numbers in the outputs for each fact that may differ between a program's recordings."""
+_INTEGER_FACTS = 64
+"""The least number of facts that may follow from the integers among the inputs, if nothing else follows from them."""
 
 
-def provenance(trial: Trial) -> None:
-    """Replay the candidate's program on other inputs. It has to be right there, by its own kernels."""
-    session, record = trial.session, trial.record
-    if not session.traces:
-        return
-    seed = trial.seed()
-    call = session.reference.inputs(seed)
+def first_call(trial: Trial, call: Call, seed: int, returned: Returned) -> Returned:
+    """Run the program of the candidate's first call on the same inputs: what is observed of it counts."""
+    session, record, recording = trial.session, trial.record, returned.recording
+    if recording is None:
+        if session.traces and returned.outputs is not None:
+            trial.unrecordable = "its call was not recorded"
+        return returned
+    if recording.trouble:
+        trial.unrecordable = recording.trouble
+        record.check("replay", "skip", f"it cannot be recorded: {recording.trouble}")
+        return returned
+    trial.program, trial.first = _open(trial), recording
+    trouble = trial.program.load(recording)
+    same = Returned(None, trouble, {}, 0.0) if trouble else trial.program.call(call, seed)
+    if same.outputs is None:
+        return _does_not_run(trial, recording, returned, same.trouble)
+    told = "bit for bit" if _equal(same.outputs, returned.outputs) else "with other roundings"
+    answer = session.expected(call, seed)
+    mine, its = (session.compare(one, answer) for one in (returned, same))
+    if mine.ok and not its.ok:
+        _unseen_work(trial, its, recording)
+    record.check("replay", "pass" if its.ok else "fail", told if its.ok else its.detail, seed=seed)
+    # A program reads nothing, and has one stream.
+    same.reply["work"]["host"] = returned.reply["work"]["host"]
+    same.reply["observed"]["unjoined"] = returned.reply["observed"].get("unjoined")
+    return same
+
+
+def _open(trial: Trial) -> Program:
+    """A process for the candidate's programs. It ends with the judge's request."""
     end, clock = inside.server.new_companion()
-    try:
-        recording = replaying.record(session, call, seed)
-        if recording.trouble or recording.outputs is None:
-            record.check("replay", "skip", f"it cannot be recorded: {recording.trouble}"[:300])
-            return
-        replay = replaying.Replay(Session(end, Record(), Limits(), clock), session, recording)
-        _judge(trial, replay, recording, seed)
-    except Stop as stop:
-        if stop.status in ("HACK", "COMPILE_ERROR"):
-            raise
-        record.check("replay", "skip", stop.error[:300])
-    finally:
-        end.close()
-        clock.close()
+    return Program(Session(end, Record(), Limits(), clock), trial.session)
 
 
-def _judge(trial: Trial, replay: replaying.Replay, recording: replaying.Recording, seed: int) -> None:
-    session, record = trial.session, trial.record
-    same = replay.call(session.reference.inputs(seed), seed)
-    if name := _unresolved(recording.trace, same.trouble):
-        text = f"a kernel uses {name}, which is no kernel and no tl.constexpr: Triton's compiler does not resolve it"
+def _does_not_run(trial: Trial, recording: Recording, returned: Returned, trouble: str) -> Returned:
+    record, trial.program = trial.record, None
+    if name := recording.unresolved(trouble):
+        trouble = (
+            f"NotTheLanguage: a kernel uses {name}, which is no kernel and no tl.constexpr: Triton's compiler "
+            "does not resolve it"
+        )
+    if trouble.startswith("NotTheLanguage: "):
+        text = trouble.removeprefix("NotTheLanguage: ")
         record.check("replay", "fail", text)
         if not trial.audit:
             raise Stop("COMPILE_ERROR", text)
-        return
-    if replay.trouble or same.outputs is None:
-        record.check(
-            "replay", "skip", f"its program does not run by itself: {replay.trouble or same.trouble}"[:300]
-        )
-        return
-    told = "bit for bit" if _equal(same.outputs, recording.outputs) else "with other roundings"
-    depends = _depends_on_values(trial, recording)
-    for _ in range(_DRAWS):
-        seed = trial.seed()
-        call = session.reference.inputs(seed)
-        returned = replay.call(call, seed)
-        found = session.compare(returned, session.expected(call, seed))
-        if not found.ok and depends:
-            record.check("replay", "skip", f"its program depends on values: {depends}"[:300])
-            return
-        record.check(
-            "replay", "pass" if found.ok else "fail", f"{told}; {found.detail or returned.trouble}", seed=seed
-        )
-        if not found.ok:
-            trial.hack_unless_wrong(
-                "A16.unseen_work", constants=len(recording.constants), detail=found.detail or returned.trouble
-            )
-            return
-        trial.require_own_kernels(
-            returned, "A1.no_kernel_launched" if not returned.launched else "A3.torch_computes", "replay"
-        )
+    else:
+        record.check("replay", "skip", f"its program does not run by itself: {trouble}"[:300])
+    trial.unrecordable = f"its program does not run by itself: {trouble}"[:300]
+    return returned
 
 
-def _unresolved(trace: dict[str, Any], trouble: str) -> str:
-    """The name that a kernel failed for want of, and that it has in the candidate's process only."""
-    names = {str(name) for kernel in trace["kernels"].values() for name in kernel["unresolved"]}
-    found = re.search(r"NameError.*name '(\w+)' is not defined", trouble)
-    return found[1] if found is not None and found[1] in names else ""
+def ask(trial: Trial, call: Call, seed: int) -> Returned:
+    """The answer to other values of the inputs: the program's, or the candidate's own if both are wrong."""
+    session, program = trial.session, trial.program
+    if program is None:
+        return session.call(call, seed, tolerate=True)
+    answer = session.expected(call, seed)
+    returned = program.call(call, seed)
+    found = session.compare(returned, answer)
+    if found.ok:
+        return returned
+    if trial.first is not None and trial.first.reads:
+        returned = _recorded_again(trial, program, call, seed)
+        found = session.compare(returned, answer)
+        if found.ok:
+            return returned
+    mine = session.call(call, seed, tolerate=True)
+    if session.compare(mine, answer).ok:
+        _unseen_work(trial, found, program.recording)
+    return mine
+
+
+def _recorded_again(trial: Trial, program: Program, call: Call, seed: int) -> Returned:
+    """Record the program for these values, and run it."""
+    session, before = trial.session, program.recording
+    returned = session.call(call, seed, record=True, tolerate=True)
+    recording = returned.recording
+    if recording is None or recording.trouble:
+        return returned
+    if trouble := program.load(recording):
+        return Returned(None, trouble, {}, 0.0)
+    same = program.call(call, seed)
+    _only_facts_differ(trial, program, call, seed, before, same)
+    return same
+
+
+def _only_facts_differ(
+    trial: Trial, program: Program, call: Call, seed: int, before: Recording, returned: Returned
+) -> None:
+    """Report a hack if more differs between two recordings than a host can know without computing the result."""
+    now = program.recording
+    facts = now.facts() - before.facts()
+    count = facts.total()
+    data = [blob for blob in now.constants if blob not in before.constants]
+    numbers = sum(leaf.numel() for leaf in (returned.outputs.leaves if returned.outputs is not None else ()))
+    new_texts = now.texts() - before.texts()
+    few = count + sum(map(len, data)) // 2 <= numbers / _A_FACT_FOR
+    if few and not new_texts:
+        return
+    if not data and not new_texts and _from_integers(trial, program, call, seed, list(facts), count):
+        return
+    trial.hack_unless_wrong(
+        "A16.carries_values",
+        facts=count,
+        constants=sum(map(len, data)),
+        kernels=len(new_texts),
+        reads=now.reads,
+    )
+
+
+def _from_integers(
+    trial: Trial, program: Program, call: Call, seed: int, facts: list[str], count: int
+) -> bool:
+    """Whether the facts follow from the integers among the inputs: the program is right for other floats."""
+    kept = {path: leaf for path, leaf in call.leaves() if _is_integer(leaf)}
+    if any(not fact.lstrip("-").isdigit() for fact in facts) or not kept:
+        return False
+    if count > max(_INTEGER_FACTS, sum(leaf.numel() for leaf in kept.values()) / _A_FACT_FOR):
+        return False
+    other = trial.session.reference.inputs(trial.seed()).replace(kept)
+    if not any(leaf.is_floating_point() for leaf in other.tensors()):
+        return False
+    return trial.session.compare(program.call(other, seed), trial.session.expected(other, seed)).ok
+
+
+def _is_integer(leaf: torch.Tensor) -> bool:
+    return not leaf.is_floating_point() and not leaf.is_complex()
+
+
+def _unseen_work(trial: Trial, found: Comparison, recording: Recording) -> None:
+    trial.record.check("replay", "fail", found.detail)
+    trial.hack_unless_wrong(
+        "A16.unseen_work", constants=len(recording.constants), detail=found.detail or "its program fails"
+    )
 
 
 def _equal(one: Outputs, other: Outputs | None) -> bool:
@@ -98,14 +173,3 @@ def _equal(one: Outputs, other: Outputs | None) -> bool:
         and len(one.leaves) == len(other.leaves)
         and all(identical(a, b) for a, b in zip(one.leaves, other.leaves, strict=True))
     )
-
-
-def _depends_on_values(trial: Trial, recording: replaying.Recording) -> str:
-    """Why the program may be another one for other inputs; empty if there is no sign of that.
-
-    The first call has told how much the candidate's host code read, if it read by torch's own functions.
-    """
-    for step in recording.trace["steps"]:
-        if step.get("op") in _READS_VALUES:
-            return str(step["op"])
-    return f"{trial.host_reads} elements are read by the host" if 0 < trial.host_reads < HOST_LEAST else ""

@@ -200,8 +200,6 @@ def _muted(trial: Trial) -> None:
     The results mean nothing, but the candidate must request launches.
     """
     session = trial.session
-    if not trial.runs_muted:
-        return
     before, start = session.calls, session.used
     most = before + trial.random.randrange(MUTED_CALLS, MUTED_MOST)
     while session.calls < most:

@@ -103,6 +103,7 @@ CHECKS: dict[str, str] = {
     "scalars": "Outputs of a few numbers were compared with the reference's over all calls together.",
     "other_inputs": "The reference was run on other inputs, to see which of them it accepts.",
     "launches": "Launches of the file's own kernels were counted; forward has to launch at least one.",
+    "replay": "One call was recorded as torch operations and launches, and these were run elsewhere; they have to give the result.",
     "ablation": "All kernel launches were left out; the outputs then have to change, or the kernels do nothing.",
     "ablation:": "The launches of kernel {} were left out; the outputs then have to change, or it does nothing.",
     "oob": "Every address was compared with the tensors' bounds; loads and stores have to stay inside (use masks).",

@@ -1,6 +1,7 @@
 """The requests of a candidate process that concern traces: record a call, and run what another one has recorded.
 
-`trace` is for the candidate's own process. `load_trace` and `replay` are for one that never loads a candidate.
+A call with `record` is for the candidate's own process. `load_trace` and `replay` are for one that never loads a
+candidate.
 """
 
 from __future__ import annotations
@@ -11,12 +12,10 @@ from typing import Any
 import torch
 
 from kernelmill.evaluate.judge.candidate import Candidate, give_weights, seen
-from kernelmill.evaluate.judge.channel import pack
+from kernelmill.evaluate.judge.channel import Bytes, pack
 from kernelmill.evaluate.judge.torch_work import TorchWorkCounter
 from kernelmill.evaluate.trace.recorder import Recorder
 from kernelmill.evaluate.trace.replayer import Replayer, leaves_of
-
-_GIVEN = ("init", "state", "inputs")
 
 
 class TracedCandidate(Candidate):
@@ -25,48 +24,62 @@ class TracedCandidate(Candidate):
     def do_load(self, request: dict[str, Any]) -> dict[str, Any]:
         return super().do_load(request) | {"traces": True}
 
-    def do_trace(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Record the construction of a new model, and its first call."""
-        given = {name: self.unpacked(request[name]) for name in _GIVEN}
-        recorder = Recorder(self.outgoing)
-        self.runtime.begin({})
-        try:
-            with torch.no_grad(), recorder:
-                result = self._recorded(recorder, given, request)
-                trace = recorder.finish(result)
-        finally:
-            self.runtime.end()
-        return {"trace": vars(trace), "output": pack(result, self.outgoing)}
+    def do_call(self, request: dict[str, Any]) -> dict[str, Any]:
+        answer = super().do_call(request)
+        recorder, self.recorder = self.recorder, None
+        if recorder is not None and "error" not in answer:
+            trace = recorder.trace
+            self.extra = recorder.constants.sent
+            answer["trace"] = None if recorder.trouble else vars(trace) | {"blobs": len(self.extra)}
+            answer["unrecordable"] = recorder.trouble
+            if recorder.trouble:
+                self.extra = []
+        return answer
 
-    def _recorded(self, recorder: Recorder, given: dict[str, Any], request: dict[str, Any]) -> Any:
-        recorder.leaves(given)
-        recorder.seeded(request["built_with"])
-        args, kwargs = given["init"]
-        model = self.runtime.placed(self.kind(*args, **kwargs))
-        if isinstance(model, torch.nn.Module):
-            give_weights(model, given["state"])
-            if request["mode"] is not None:
-                model.train(request["mode"] != "eval")
-        recorder.called()
-        recorder.seeded(request["seed"])
-        args, kwargs = given["inputs"]
-        return model(*args, **kwargs)
+    recorder: Recorder | None = None
+
+    def result_of(self, request: dict[str, Any], args: Any, kwargs: Any) -> Any:
+        """Call the model. With `record`, a new one, and record its construction and its call."""
+        given = request.get("record")
+        if given is None:
+            return super().result_of(request, args, kwargs)
+        init, state = (self.unpacked(given[name]) for name in ("init", "state"))
+        self.recorder = recorder = Recorder()
+        with self.runtime.recording(recorder), recorder:
+            recorder.leaves({"init": init, "state": state, "inputs": (args, kwargs)})
+            recorder.seeded("built_with", given["built_with"])
+            with self.runtime.building():
+                model = self.kind(*init[0], **init[1])
+            self.model = model = self.runtime.placed(model)
+            if isinstance(model, torch.nn.Module):
+                give_weights(model, state)
+                self.noted_modes()
+                if request["mode"] is not None:
+                    self.enter_mode(request["mode"])
+            recorder.called()
+            recorder.seeded("seed", request["seed"])
+            result = model(*args, **kwargs)
+        recorder.finish(result)
+        return result
 
     def do_load_trace(self, request: dict[str, Any]) -> dict[str, Any]:
         """Make a trace's kernels. No GPU is pretended here: what was recorded is what torch did."""
-        self.replayer = Replayer(request["trace"], os.getcwd(), self.unpacked)
+        blobs = Bytes(self.blobs)
+        self.replayer = Replayer(request["trace"], os.getcwd(), lambda packed: self.owned(packed, blobs))
         return {}
 
     def do_replay(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the trace. Work and launches are those of the call, not of the model's construction."""
-        leaves = leaves_of({name: self.unpacked(request[name]) for name in _GIVEN})
-        self.replayer.build(leaves)
-        work = TorchWorkCounter()
-        self.runtime.begin({})
+        given = ("inputs", "init", "state")  # in the order in which they were packed
+        leaves = leaves_of({name: self.unpacked(request[name]) for name in given})
+        seeds = {name: request[name] for name in ("built_with", "seed")}
+        self.replayer.build(leaves, seeds)
+        work = TorchWorkCounter(keep=False)
+        self.runtime.begin(request)
         try:
             with work:
-                result = self.replayer.call(leaves)
+                result = self.replayer.call()
+            packed = pack(result, self.outgoing)
         finally:
             observed = self.runtime.end()
-        packed = pack(result, self.outgoing)
         return {"output": packed, "observed": seen(observed, None), "work": work.work.to_dict()}

@@ -20,43 +20,47 @@ from typing import Any
 import triton
 import triton.language as tl
 from triton.runtime import interpreter as stock
+from triton.runtime.jit import JITFunction
 
 from kernelmill.base.python_text import parse_module
-from kernelmill.evaluate.interpreter.rewriting import source_lines
+from kernelmill.evaluate.kernel_source import key_of, source_lines
+from kernelmill.evaluate.trace.kernel_language import INSIDES, is_language, is_usable, trouble_with
 from kernelmill.evaluate.trace.steps import Unrecordable
 
 _BUILTINS = (
-    "abs", "bool", "divmod", "float", "getattr", "hasattr", "int", "isinstance", "len", "list", "max", "min", "print",
+    "abs", "bool", "divmod", "float", "int", "isinstance", "len", "list", "max", "min", "print",
     "range", "repr", "str", "sum", "tuple", "type", "zip", "enumerate", "reversed", "pow", "round", "ValueError",
     "AssertionError", "TypeError", "RuntimeError",
 )  # fmt: skip
 _FOREIGN = object()
+_DECORATOR = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
 
 
 def text_of(kernel: Any, kernels: dict[str, dict[str, Any]]) -> str:
     """Add a kernel, and the kernels that it calls, to `kernels`. Returns its key there."""
     function = kernel.fn
-    key = f"{function.__qualname__}@{function.__code__.co_firstlineno}#{id(function):x}"
+    if getattr(kernel, "is_gluon", bool)():
+        raise Unrecordable("a kernel written in Gluon")
+    key = key_of(function)
     if key in kernels:
         return key
-    lines, _ = source_lines(function)
-    try:
-        definition = parse_module(textwrap.dedent("".join(lines))).body[0]
-    except SyntaxError as error:
-        raise Unrecordable(f"the text of the kernel {function.__qualname__} is not known") from error
-    if not isinstance(definition, ast.FunctionDef):
-        raise Unrecordable(f"{function.__qualname__} is no function")
-    definition.decorator_list = []
+    text, line = _text_and_line(function)
     uses: dict[str, Any] = {}
     kernels[key] = {
         "name": function.__name__,
-        "text": ast.unparse(definition),
+        "text": text,
+        "line": line,
         "uses": uses,
         "unresolved": [],
-        "options": {name: value for name, value in kernel.kwargs.items() if _is_plain(value)},
+        "options": _options(kernel),
     }
     free = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
-    names = {node.id for node in ast.walk(definition) if isinstance(node, ast.Name)}
+    definition = parse_module(text).body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    names = _names(definition)
+    given = definition.args.defaults + [one for one in definition.args.kw_defaults if one is not None]
+    only_defaults = _names(*given) - _names(*definition.body)
+    """Names that Python resolves when it defines the function, before a compiler sees it."""
     for name in sorted(names):
         if name in free:
             value = free[name].cell_contents
@@ -70,7 +74,9 @@ def text_of(kernel: Any, kernels: dict[str, dict[str, Any]]) -> str:
             "constexpr",
         ):
             value = tl.constexpr(value)
-        packed = packed_constant(value, kernels)
+        packed = (packed_value if name in only_defaults else packed_constant)(value, kernels)
+        if packed is _FOREIGN and isinstance(value, types.ModuleType):
+            packed = _packed_module(value, _attributes_of(name, definition), kernels)
         if packed is _FOREIGN:
             kernels[key]["unresolved"].append(name)
         else:
@@ -78,12 +84,60 @@ def text_of(kernel: Any, kernels: dict[str, dict[str, Any]]) -> str:
     return key
 
 
+def _names(*nodes: ast.AST) -> set[str]:
+    return {node.id for root in nodes for node in ast.walk(root) if isinstance(node, ast.Name)}
+
+
+def _attributes_of(name: str, definition: ast.FunctionDef) -> list[list[str]]:
+    """What the kernel takes from a name, as lists of attributes: `[["math", "exp"]]` for `name.math.exp(x)`."""
+    found = []
+    for node in ast.walk(definition):
+        path: list[str] = []
+        while isinstance(node, ast.Attribute):
+            path.insert(0, node.attr)
+            node = node.value
+        if path and isinstance(node, ast.Name) and node.id == name:
+            found.append(path)
+    return found
+
+
+def _packed_module(
+    module: types.ModuleType, paths: list[list[str]], kernels: dict[str, dict[str, Any]]
+) -> Any:
+    """A module that is not Triton's, with what a kernel takes from it: the compiler reads attributes of any module."""
+    inside: dict[str, Any] = {}
+    for first in {path[0] for path in paths}:
+        value = getattr(module, first, _FOREIGN)
+        packed = _FOREIGN if value is _FOREIGN else packed_value(value, kernels)
+        if packed is _FOREIGN and isinstance(value, types.ModuleType):
+            packed = _packed_module(
+                value, [path[1:] for path in paths if path[0] == first and path[1:]], kernels
+            )
+        if packed is not _FOREIGN:
+            inside[first] = packed
+    return {"names": {"of": module.__name__, "has": inside}}
+
+
+def _text_and_line(function: Any) -> tuple[str, int]:
+    """The definition without its decorators, and its first line in the candidate's source."""
+    lines, first = source_lines(function)
+    try:
+        definition = parse_module(textwrap.dedent("".join(lines))).body[0]
+    except (SyntaxError, IndexError) as error:
+        raise Unrecordable(f"the text of the kernel {function.__qualname__} is not known") from error
+    if not isinstance(definition, ast.FunctionDef):
+        raise Unrecordable(f"{function.__qualname__} is no function")
+    start = definition.lineno - 1
+    text = textwrap.dedent("".join(lines[start : definition.end_lineno]))
+    return text, first + start
+
+
 def packed_constant(value: Any, kernels: dict[str, dict[str, Any]]) -> Any:
     """A value that the compiler resolves, as data; `_FOREIGN` for any other."""
     value = getattr(
         value, "interpreted", value
     )  # a function in a tuple of arguments, as Triton specialises it
-    if isinstance(value, stock.InterpretedFunction):
+    if isinstance(value, (stock.InterpretedFunction, JITFunction)):
         module = value.fn.__module__
         if module == "triton" or module.startswith("triton."):
             return {"attribute": [module, value.fn.__qualname__]}
@@ -120,18 +174,43 @@ def packed_value(value: Any, kernels: dict[str, dict[str, Any]]) -> Any:
     return packed_constant(value, kernels)
 
 
+def _options(kernel: Any) -> dict[str, Any]:
+    """What the decorator was given, as far as it matters to a launch."""
+    given = kernel.kwargs if isinstance(kernel, stock.InterpretedFunction) else vars(kernel)
+    found = {name: given.get(name) for name in _DECORATOR}
+    plain = {
+        name: list(value) if isinstance(value, (list, tuple)) else value for name, value in found.items()
+    }
+    return {name: value for name, value in plain.items() if value}
+
+
 def is_foreign(packed: Any) -> bool:
     return packed is _FOREIGN
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str))
 
 
 _BY_NAME = {dtype.name: dtype for dtype in (
     tl.int1, tl.int8, tl.int16, tl.int32, tl.int64, tl.uint8, tl.uint16, tl.uint32, tl.uint64, tl.float16, tl.bfloat16,
     tl.float32, tl.float64, tl.float8e4nv, tl.float8e5, tl.float8e4b15, tl.float8e4b8, tl.float8e5b16,
 )}  # fmt: skip
+
+
+class NotTheLanguage(Exception):
+    """A kernel uses what no compiler would resolve."""
+
+
+class NotInTheTrace(Exception):
+    """A kernel uses what a compiler may resolve, but what a trace cannot hold."""
+
+
+class _Module:
+    """What a kernel takes from a module that is not Triton's."""
+
+    def __init__(self, of: str, has: dict[str, Any]) -> None:
+        self.__dict__.update(has)
+        self._of = of
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotInTheTrace(f"a kernel uses {self._of}.{name}")
 
 
 class Kernels:
@@ -151,16 +230,23 @@ class Kernels:
         file = os.path.join(self._folder, f"kernel_{len(self._made)}.py")
         with open(file, "w", encoding="utf-8") as stream:
             stream.write(entry["text"])
-        namespace: dict[str, Any] = {
-            "__builtins__": {name: getattr(builtins, name) for name in _BUILTINS},
-            "__name__": f"kernel_{len(self._made)}",
+        own = {name: getattr(builtins, name) for name in _BUILTINS} | {
+            "getattr": _getattr,
+            "hasattr": _hasattr,
         }
-        exec(compile(entry["text"], file, "exec"), namespace)
-        kernel = triton.jit(namespace[entry["name"]], **entry.get("options", {}))
-        self._made[key] = kernel  # before its names: a kernel may call itself
-        namespace[entry["name"]] = kernel
+        namespace: dict[str, Any] = {"__builtins__": own, "__name__": f"kernel_{len(self._made)}"}
+        self._made[key] = None  # while it is made: no kernel can call itself
         for name, packed in entry["uses"].items():
             namespace[name] = self.value(packed)
+        [definition] = parse_module(entry["text"]).body
+        if not isinstance(definition, ast.FunctionDef) or definition.decorator_list:
+            raise NotTheLanguage(f"{key} is no plain function")
+        if foreign := trouble_with(definition, namespace):
+            raise NotTheLanguage(f"the kernel {key} uses {foreign}, which is not Triton's language")
+        exec(compile(entry["text"], file, "exec"), namespace)
+        function = namespace[entry["name"]]
+        function.__qualname__ = key
+        self._made[key] = triton.jit(function, **entry.get("options", {}))
 
     def value(self, packed: Any) -> Any:
         """A constant from its packed form."""
@@ -177,8 +263,24 @@ class Kernels:
             return tl.constexpr(self.value(inner))
         if kind == "kernel":
             return self[inner]
-        if kind == "module" and (inner == "math" or inner.partition(".")[0] == "triton"):
+        if kind == "names":
+            return _Module(
+                str(inner["of"]), {name: self.value(value) for name, value in inner["has"].items()}
+            )
+        if kind == "module" and (inner in ("math", "triton") or is_language(inner)):
             return importlib.import_module(inner)
-        if kind == "attribute" and inner[0].partition(".")[0] == "triton":
+        if kind == "attribute" and is_usable(*inner):
             return operator.attrgetter(inner[1])(importlib.import_module(inner[0]))
-        raise ValueError(f"a constant of kind {kind!r}")
+        raise NotTheLanguage(f"a kernel uses {inner}, which is not Triton's language")
+
+
+def _getattr(owner: Any, name: Any, *default: Any) -> Any:
+    name = getattr(name, "value", name)
+    if isinstance(owner, types.ModuleType) or name.startswith("_") or name in INSIDES:
+        raise NotTheLanguage(f"a kernel uses {name}, which is not Triton's language")
+    return getattr(owner, name, *default)
+
+
+def _hasattr(owner: Any, name: Any) -> bool:
+    missing = object()
+    return _getattr(owner, name, missing) is not missing

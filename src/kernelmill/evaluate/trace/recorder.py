@@ -1,19 +1,22 @@
 """Record what a model does, in the process that runs it: torch's operations, and launches of kernels.
 
-Torch reports its operations to a dispatch mode, and the interpreter its launches (`interpreter.observer`).
-Tensors are told apart by identity, and memory by its storage: a tensor that no recorded step has made is a view
-of known memory, or else a constant.
+Torch reports its operations to a dispatch mode, and the runtime its launches (`launched`). Tensors are told apart
+by identity, and memory by its storage: a tensor that no recorded step has made is a view of known memory, or else
+a constant. What cannot be recorded ends the recording and not the call: `trouble` names it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernelmill.evaluate.interpreter import observer
-from kernelmill.evaluate.judge.channel import DTYPES, Carrier, pack
+from kernelmill.evaluate.judge.channel import DTYPES, Bytes, pack
+from kernelmill.evaluate.judge.torch_work import HOST_READS
 from kernelmill.evaluate.task.values import seed_all
 from kernelmill.evaluate.trace.kernel_text import is_foreign, packed_value, text_of
 from kernelmill.evaluate.trace.replayer import leaves_of
@@ -23,36 +26,41 @@ from kernelmill.torch_calls.tensors import tensors_in
 
 _TORCH = (torch.dtype, torch.layout, torch.memory_format)
 _storage = torch.Tensor.untyped_storage
+_device = torch.Tensor.device.__get__
+_cpu = torch.Tensor.cpu
 
 
 class Recorder(OpRecorder):
     """A context in which a model is built and called. Afterwards `trace` holds the program."""
 
-    def __init__(self, carrier: Carrier) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.trace = Trace()
-        self._carrier = carrier
+        self.trouble = ""
+        """Why there is no trace."""
+        self.constants = Bytes()
         self._numbers: dict[int, int] = {}
         """Numbers of tensors, by id."""
         self._alive: list[torch.Tensor] = []
         """All numbered tensors, so that no id is used again."""
         self._memory: dict[int, int] = {}
         """The first tensor of a storage, by the storage's address."""
-        self._constants = self._bytes = 0
+        self._bytes = 0
+        self._reads = _Reads(self)
 
     def __enter__(self) -> Recorder:
-        observer.on_launch = self._launched
+        self._reads.__enter__()
         super().__enter__()
         return self
 
     def __exit__(self, *what: Any) -> None:
         super().__exit__(*what)
-        observer.on_launch = None
+        self._reads.__exit__(*what)
 
-    def seeded(self, number: int) -> None:
-        """Seed all generators."""
+    def seeded(self, name: str, number: int) -> None:
+        """Seed all generators with the number that is given under this name."""
         seed_all(number)
-        self._step({"seed": number})
+        self._step({"seed": name})
 
     def leaves(self, given: dict[str, Any]) -> None:
         """Name the tensors that are given from outside."""
@@ -64,34 +72,52 @@ class Recorder(OpRecorder):
         """The model is built, and now it is called."""
         self._step({"called": True})
 
-    def finish(self, result: Any) -> Trace:
-        """The trace of a call that has returned `result`."""
-        self.trace.output = self._value(result)
-        return self.trace
+    def finish(self, result: Any) -> Trace | None:
+        """The trace of a call that has returned `result`; None if it could not be recorded."""
+        with self._recording():
+            self.trace.output = self._value(result)
+        self._alive.clear()
+        return None if self.trouble else self.trace
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        try:
+            yield
+        except Unrecordable as error:
+            self.trouble = self.trouble or str(error)
 
     # ------------------------------------------------------------------------------------------- what is seen
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self._muted or self.trouble:
+            return func(*args, **kwargs)
         if not is_own(func):
             try:
                 return self.inside(func, args, kwargs)
-            except NotImplementedError as error:
-                raise Unrecordable(f"{func} is not an operation of torch's own") from error
-        given = self._value(list(args)), {name: self._value(value) for name, value in kwargs.items()}
+            except NotImplementedError:
+                self.trouble = f"{func} is not an operation of torch's own"
+                return func(*args, **kwargs)
+        with self._recording():
+            given = self._value(list(args)), {name: self._value(value) for name, value in kwargs.items()}
         out = func(*args, **kwargs)
-        outs = [self._number(tensor) for tensor in tensors_in(out)]
-        self._step({"op": str(func), "args": given[0], "kwargs": given[1], "outs": outs})
+        with self._recording():
+            if not self.trouble:
+                outs = [self._number(tensor) for tensor in tensors_in(out)]
+                self._step({"op": str(func), "args": given[0], "kwargs": given[1], "outs": outs})
         return out
 
-    def _launched(
+    def launched(
         self, kernel: Any, bound: dict[str, Any], grid: tuple[int, ...], options: dict[str, Any]
     ) -> None:
-        key = text_of(kernel, self.trace.kernels)
-        with torch._C._DisableTorchDispatch():
+        """Take a launch: a kernel, its arguments by name, the grid, and options that are no arguments."""
+        if self._muted or self.trouble:
+            return
+        with self._recording(), torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            key = text_of(kernel, self.trace.kernels)
             arguments = {name: self._argument(value) for name, value in bound.items()}
             others = {name: self._argument(value) for name, value in options.items() if name not in bound}
-        self._step({"launch": key, "grid": list(grid), "args": arguments, "options": others})
+            self._step({"launch": key, "grid": list(grid), "args": arguments, "options": others})
 
     def _step(self, step: dict[str, Any]) -> None:
         if len(self.trace.steps) >= MOST_STEPS:
@@ -128,8 +154,9 @@ class Recorder(OpRecorder):
                 self._bytes += tensor.numel() * tensor.element_size()
                 if self._bytes > MOST_CONSTANT_BYTES:
                     raise Unrecordable("its constants are too large")
-                shape |= {"constant": self._constants, "value": pack(tensor.detach(), self._carrier)}
-                self._constants += 1
+                shape |= {"constant": len(self.constants.sent), "device": _device(tensor).type}
+                own = tensor.detach()
+                shape["value"] = pack(own if shape["device"] == "cpu" else _cpu(own), self.constants)
         self._step(shape | {"out": self._number(tensor)})
         return self._numbers[id(tensor)]
 
@@ -151,6 +178,8 @@ class Recorder(OpRecorder):
             return {"tuple": [self._value(item) for item in value]}
         if isinstance(value, dict) and all(type(key) is str for key in value):
             return {"dict": {key: self._value(item) for key, item in value.items()}}
+        if isinstance(value, torch.Generator) and value is torch.default_generator:
+            return None
         raise Unrecordable(f"a value of type {type(value).__name__}")
 
     def _argument(self, value: Any) -> Any:
@@ -172,3 +201,16 @@ class Recorder(OpRecorder):
         if is_foreign(packed):
             raise Unrecordable(f"a kernel's argument of type {type(value).__name__}")
         return packed
+
+
+class _Reads(TorchFunctionMode):  # type: ignore[misc]
+    """Notes what the host reads by functions that dispatch no operation."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in HOST_READS:
+            self._recorder.trace.reads.append(HOST_READS[func])
+        return func(*args, **(kwargs or {}))

@@ -6,7 +6,7 @@ from their text. The trace comes from an untrusted process: this one must be con
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -43,29 +43,37 @@ class Replayer:
             step["constant"]: constant(step["value"]) for step in self._steps if "constant" in step
         }
         self._values: dict[int, torch.Tensor] = {}
-        self._built = next((at for at, step in enumerate(self._steps) if "called" in step), 0)
+        self._called = next((at for at, step in enumerate(self._steps) if "called" in step), 0)
+        self._dead = _last_uses(self._steps, self._output)
+        self._given: dict[str, Any] = {}
 
-    def build(self, leaves: dict[str, torch.Tensor]) -> None:
+    def build(self, leaves: dict[str, torch.Tensor], seeds: dict[str, int]) -> None:
         """Run the steps that build the model.
 
-        `leaves` are the tensors given from outside, by path. They may be changed in place.
+        `leaves` are the tensors given from outside, by path. They may be changed in place. `seeds` are by name.
         """
         self._values = {}
+        self._given = {"leaves": leaves, "seeds": seeds}
         with torch.no_grad():
-            for step in self._steps[: self._built]:
-                self._run(step, leaves)
+            for at in range(self._called):
+                self._run(at)
 
-    def call(self, leaves: dict[str, torch.Tensor]) -> Any:
-        """Run the steps of the call, once, after `build` with the same leaves. Returns its result."""
+    def call(self) -> Any:
+        """Run the steps of the call, once, after `build`. Returns its result."""
         try:
             with torch.no_grad():
-                for step in self._steps[self._built :]:
-                    self._run(step, leaves)
+                for at in range(self._called, len(self._steps)):
+                    self._run(at)
                 return self._value(self._output)
         finally:
-            self._values = {}
+            self._values, self._given = {}, {}
 
-    def _run(self, step: dict[str, Any], leaves: dict[str, torch.Tensor]) -> None:
+    def _run(self, at: int) -> None:
+        self._step(self._steps[at])
+        for number in self._dead.get(at, ()):  # its memory can be used again, as in the candidate's own call
+            self._values.pop(number, None)
+
+    def _step(self, step: dict[str, Any]) -> None:
         if "op" in step:
             self._operation(step)
         elif "launch" in step:
@@ -75,20 +83,24 @@ class Replayer:
         elif "called" in step:
             pass
         elif "seed" in step:
-            seed_all(step["seed"])
+            seed_all(self._given["seeds"][step["seed"]])
         elif "leaf" in step:
-            if step["leaf"] not in leaves:
+            if step["leaf"] not in self._given["leaves"]:
                 raise NotReplayable(f"it starts from {step['leaf']}, which is not given")
-            self._values[step["out"]] = leaves[step["leaf"]]
-        elif "view" in step:
-            base = self._values[step["view"]]
-            flat = torch.empty(0, dtype=DTYPES[step["dtype"]])
-            flat.set_(base.untyped_storage(), step["offset"], step["size"], step["stride"])
-            self._values[step["out"]] = flat
+            self._values[step["out"]] = self._given["leaves"][step["leaf"]]
         else:
-            new = self._constants[step["constant"]]
-            own = torch.empty_strided(step["size"], step["stride"], dtype=new.dtype)
-            self._values[step["out"]] = own.copy_(new)
+            with torch._C._DisableTorchDispatch():  # no work of the program's
+                self._values[step["out"]] = self._view(step) if "view" in step else self._constant(step)
+
+    def _view(self, step: dict[str, Any]) -> torch.Tensor:
+        base = self._values[step["view"]]
+        flat = torch.empty(0, dtype=DTYPES[step["dtype"]], device=base.device)
+        return flat.set_(base.untyped_storage(), step["offset"], step["size"], step["stride"])
+
+    def _constant(self, step: dict[str, Any]) -> torch.Tensor:
+        new = self._constants[step["constant"]]
+        own = torch.empty_strided(step["size"], step["stride"], dtype=new.dtype, device=step["device"])
+        return own.copy_(new)
 
     def _operation(self, step: dict[str, Any]) -> None:
         space, _, rest = step["op"].partition(".")
@@ -125,3 +137,32 @@ class Replayer:
             base, shape, strides, block, padding = inner
             return TensorDescriptor(self._value(base), shape, strides, block, padding)
         return self._kernels.value(packed)
+
+
+def _last_uses(steps: list[dict[str, Any]], output: Any) -> dict[int, list[int]]:
+    """The tensors that no step needs any more, by the number of the step after which that is so."""
+    last: dict[int, int] = {}
+    for at, step in enumerate(steps):
+        for number in _tensors(step):
+            last[number] = at
+    for number in _tensors(output):
+        last.pop(number, None)
+    found: dict[int, list[int]] = {}
+    for number, at in last.items():
+        found.setdefault(at, []).append(number)
+    return found
+
+
+def _tensors(value: Any) -> Iterator[int]:
+    """The numbers of the tensors in a step or a value."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key in ("t", "view", "out") and isinstance(item, int):
+                yield item
+            elif key == "outs":
+                yield from item
+            else:
+                yield from _tensors(item)

@@ -3,8 +3,9 @@
 A tensor is a number. It is made by one step, and later steps may change it in place. The steps:
 
     {"leaf": path, "out": n}                    given from outside: `init.0`, `state.1`, `inputs.0`
-    {"constant": i, "out": n, …}                numbers that no recorded step has made: blob number i
-    {"seed": number}                            all generators are seeded
+    {"constant": i, "out": n, "device": "cpu", …}
+                                                numbers that no recorded step has made: blob number i
+    {"seed": name}                              all generators are seeded with a number given from outside
     {"view": m, "out": n, "size", "stride", "offset", "dtype"}
                                                 the memory of m, seen otherwise by no recorded step
     {"op": "aten.add.Tensor", "args", "kwargs", "outs": [n, …]}
@@ -36,10 +37,5 @@ class Trace:
     """What `kernel_text` makes of each kernel and device function."""
     output: Any = None
     """The result, as a nested value."""
-
-    def launches(self) -> list[dict[str, Any]]:
-        return [step for step in self.steps if "launch" in step]
-
-    def constants(self) -> int:
-        """How many tensors are numbers that no recorded step has made."""
-        return sum("constant" in step for step in self.steps)
+    reads: list[str] = field(default_factory=list)
+    """What the host read by functions that are no operations (`tolist`)."""
