@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 from torch.utils._python_dispatch import _disable_current_modes
+from triton.language.extra import libdevice
 
 from kernelmill.evaluate.judge.channel import Bytes, unpack
 from kernelmill.evaluate.judge.worker import Interpreted
@@ -42,6 +43,44 @@ def _doubled(value):
 def _double(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, _doubled(tl.load(x + at, mask=at < n)), mask=at < n)
+
+
+def _plus_one(size):
+    return size + 1
+
+
+@tl.constexpr
+def _wider(dtype):
+    return tl.float32 if dtype == tl.float16 else dtype
+
+
+@triton.constexpr_function
+def _doubled_size(size):
+    return _plus_one(size * 2)
+
+
+@triton.jit
+def _evaluates(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < n).to(_wider(tl.float16)) + _doubled_size(BLOCK)
+    tl.store(out + at, value, mask=at < n)
+
+
+_tanh, _cast = libdevice.tanh, tl.cast
+
+
+@triton.jit
+def _renames(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, _tanh(_cast(tl.load(x + at, mask=at < n), tl.float32)), mask=at < n)
+
+
+@triton.jit
+def _by_table(table, n, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    source = tl.load(table).to(tl.pointer_type(tl.float32))
+    into = tl.cast(out, tl.pointer_type(tl.float32))
+    tl.store(into + at, tl.load(source + at, mask=at < n) + 1, mask=at < n)
 
 
 @triton.jit
@@ -185,6 +224,38 @@ def case_a_kernel_may_use_kernels_and_numbers_of_any_module():
     inputs, others = _given(), _given()
     trace, constants, _ = _recorded(lambda: lambda x: _launch(x, _by_module), inputs)
     assert torch.equal(_replayed(trace, constants, others), others[0].clamp(min=0.25))
+
+
+def case_a_function_that_the_compiler_evaluates_is_in_the_trace_with_what_it_uses():
+    inputs, others = _given(), _given()
+    trace, constants, _ = _recorded(lambda: lambda x: _launch(x, _evaluates), inputs)
+    kinds = {kernel["name"]: kernel["kind"] for kernel in trace["kernels"].values()}
+    assert kinds == {
+        "_evaluates": "kernel",
+        "_wider": "function",
+        "_doubled_size": "constexpr_function",
+        "_plus_one": "function",
+    }
+    assert torch.equal(_replayed(trace, constants, others), others[0] + 33.0)
+
+
+def case_functions_of_the_language_are_found_under_other_names():
+    inputs, others = _given(), _given()
+    trace, constants, _ = _recorded(lambda: lambda x: _launch(x, _renames), inputs)
+    assert torch.allclose(_replayed(trace, constants, others), torch.tanh(others[0]))
+
+
+def case_a_table_of_addresses_points_to_the_same_tensors_in_a_replay():
+    def by_address(x):
+        twice, out = x * 2, torch.empty_like(x)
+        table = torch.tensor([twice.data_ptr(), out.data_ptr()], dtype=torch.int64, device="cuda")
+        _by_table[(1,)](table, x.numel(), out.data_ptr(), BLOCK=16)
+        return out
+
+    inputs, others = _given(), _given()
+    trace, constants, result = _recorded(lambda: by_address, inputs)
+    assert torch.equal(result, inputs[0] * 2 + 1)
+    assert torch.equal(_replayed(trace, constants, others), others[0] * 2 + 1)
 
 
 def case_a_kernel_that_calls_numpy_does_not_run_from_its_text():

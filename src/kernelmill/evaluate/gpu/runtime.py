@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import triton
 from triton.compiler import CompiledKernel
 from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.autotuner import Autotuner
@@ -28,6 +29,20 @@ from kernelmill.torch_calls.tensors import tensors_in
 
 _run, _tune, _do_compile = JITFunction.run, Autotuner.run, JITFunction._do_compile
 _init_handles, _bench = CompiledKernel._init_handles, Autotuner._bench
+_launcher_property = CompiledKernel.run
+_launcher = _launcher_property.fget
+_BEFORE_ARGUMENTS = 9
+"""Of what a launcher is called with: the grid, the stream, the function, three kinds of data and two hooks."""
+_OPTIONS = (
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "maxnreg",
+    "launch_cooperative_grid",
+    "launch_pdl",
+    "enable_fp_fusion",
+)
+"""Of a compiled kernel, that it was launched with."""
 _UNFIT = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """Errors that a tuner tolerates in one of its configurations."""
 _MOST_PROFILED = 500
@@ -75,6 +90,9 @@ class OnGpu:
 
     def install(self, request: dict[str, Any]) -> None:
         backend_here().start()
+        triton.set_allocator(
+            lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda")
+        )
         self.down = Arena.open(*request["down"])
         self.up = Arena.open(*request["up"])
         self.lean = bool(request["lean"])
@@ -96,16 +114,21 @@ class OnGpu:
         self._seen, runtime = (seen := GpuObserved()), self
         suppressed, names = bool(request.get("suppress_all")), frozenset(request.get("suppress") or ())
 
-        def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            function = self.fn
+        def launcher(kernel: Any) -> Callable[..., Any]:
+            """What runs a compiled kernel, however Python came to launch it."""
+            function, launch = kernel.src.fn.fn, _launcher(kernel)
             stop = suppressed or function.__qualname__ in names
-            programs = 1 if callable(grid) else math.prod(int(size) for size in grid)
-            if not warmup and len(seen.launches) < 1000:
-                file = function.__code__.co_filename
-                seen.launches.append(GpuLaunch(function.__qualname__, file, programs, stop))
-            if not warmup and runtime._recorder is not None:
-                _record(runtime._recorder, self, args, grid, kwargs)
-            return None if stop and not warmup else _run(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+            def launch_observed(*arguments: Any) -> Any:
+                grid, values = arguments[:3], arguments[_BEFORE_ARGUMENTS:]
+                if len(seen.launches) < 1000:
+                    file = function.__code__.co_filename
+                    seen.launches.append(GpuLaunch(function.__qualname__, file, math.prod(grid), stop))
+                if runtime._recorder is not None:
+                    _record(runtime._recorder, kernel, values, grid)
+                return None if stop else launch(*arguments)
+
+            return launch_observed
 
         choices: dict[int, int] = {}
 
@@ -113,14 +136,17 @@ class OnGpu:
             choices[id(self)] = _compile_all(self, *args, **kwargs)
             seen.configurations = sum(choices.values())
 
-        JITFunction.run = _compile if request.get("compile_only") else run
+        if request.get("compile_only"):
+            JITFunction.run = _compile
+        else:
+            CompiledKernel.run = property(launcher)
         Autotuner.run = compile_all if request.get("compile_only") else _tune
         # Uninitialised memory reads as NaN.
         _set_deterministic(True, warn_only=True)
         _set_fill(True)
 
     def end(self) -> GpuObserved:
-        JITFunction.run, Autotuner.run = _run, _tune
+        JITFunction.run, Autotuner.run, CompiledKernel.run = _run, _tune, _launcher_property
         _set_deterministic(False)
         _synchronize()
         return self._seen
@@ -160,13 +186,15 @@ class OnGpu:
         return ""
 
 
-def _record(recorder: Recorder, jit: Any, args: Any, grid: Any, kwargs: dict[str, Any]) -> None:
-    given = {name: value for name, value in kwargs.items() if name in jit.signature.parameters}
-    bound = jit.signature.bind(*args, **given)
-    bound.apply_defaults()
-    sizes = tuple(map(int, grid(bound.arguments) if callable(grid) else grid))
-    if math.prod(sizes):
-        recorder.launched(jit, bound.arguments, (*sizes, 1, 1)[:3], kwargs)
+def _record(recorder: Recorder, kernel: Any, values: Any, grid: Any) -> None:
+    names = kernel.src.fn.arg_names
+    bound = dict(zip(names, values, strict=False))
+    # A compiled kernel has its constants in it, whatever is passed for them.
+    bound |= {names[path[0]]: value for path, value in kernel.src.constants.items() if len(path) == 1}
+    options = {name: getattr(kernel.metadata, name, None) for name in _OPTIONS}
+    given = {name: value for name, value in options.items() if value is not None}
+    if math.prod(grid):
+        recorder.launched(kernel.src.fn, bound, tuple(map(int, grid)), given)
 
 
 def _compile(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -229,11 +257,11 @@ def _flush_buffer() -> torch.Tensor:
 
 @contextlib.contextmanager
 def _launching_nothing() -> Iterator[None]:
-    JITFunction.run = lambda self, *args, **kwargs: None
+    CompiledKernel.run = property(lambda kernel: lambda *arguments: None)
     try:
         yield
     finally:
-        JITFunction.run = _run
+        CompiledKernel.run = _launcher_property
 
 
 class GpuCandidate(TracedCandidate):

@@ -7,6 +7,7 @@ call would end. A candidate that is too slow there is judged again with exclusiv
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,11 +19,12 @@ from kernelmill.evaluate.gpu.arena import Arena
 from kernelmill.evaluate.gpu.gpu_memory import memory_was_short
 from kernelmill.evaluate.judge.channel import Carrier, pack
 from kernelmill.evaluate.judge.comparing import Returned
-from kernelmill.evaluate.judge.record import TOO_SLOW, Stop
+from kernelmill.evaluate.judge.record import TOO_SLOW, Record, Stop
 from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.task.reference import Reference
 from kernelmill.evaluate.task.values import Call, Outputs
 from kernelmill.sandbox import inside
+from kernelmill.sandbox.own_time import OwnTime
 
 _LEAST_ARENA = 1 << 20
 _MOST_SETS = 2 << 30
@@ -31,7 +33,10 @@ _SETS = 8
 LEAN_FROM = 1 << 30
 """Bytes of inputs, outputs and weights from which on both sides release memory they do not use."""
 _TOO_MUCH = "an arena of"
-_COMPUTES, _SMALL = ("call", "graph", "replay_graph", "replay", "profile"), ("load", "build", "weights", "sets", "resend")
+_COMPUTES, _SMALL = (
+    ("call", "graph", "replay_graph", "replay", "profile"),
+    ("load", "build", "weights", "sets", "resend"),
+)
 _OURS_FROM = 0.25
 """Fraction of the GPU's memory. If the judge uses more, running out of memory is not the candidate's
 fault."""
@@ -164,10 +169,24 @@ class GpuSession(Session):
         return self.up
 
     def load(self, code: str, class_name: str) -> None:
-        fields = {"code": code, "class": class_name, "down": [self.down.size, self.down.handle]}
-        self.ask(
-            "load", self._limits.load_s, fields | {"up": [self.up.size, self.up.handle], "lean": self.lean}
-        )
+        fields = {"code": code, "class": class_name} | self._arenas()
+        said, _ = self.ask("load", self._limits.load_s, fields)
+        self.traces = bool(said.get("traces"))
+
+    def _arenas(self) -> dict[str, Any]:
+        return {
+            "down": [self.down.size, self.down.handle],
+            "up": [self.up.size, self.up.handle],
+            "lean": self.lean,
+        }
+
+    def for_programs(self, end: socket.socket, clock: OwnTime) -> GpuSession:
+        """As `Session.for_programs`. The process shares the arenas: only one of the two is asked at a time."""
+        other = GpuSession(end, Record(), self._limits, clock)
+        other.hold, other.down, other.up, other.lean = self.hold, self.down, self.up, self.lean
+        other.exclusive, other.call_s, other.reference_s = self.exclusive, self.call_s, self.reference_s
+        other.ask("open", self._limits.load_s, self._arenas())
+        return other
 
     def call(self, call: Call, seed: int, **options: Any) -> Returned:
         if self.lean:

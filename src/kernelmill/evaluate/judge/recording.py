@@ -59,7 +59,9 @@ class Recording:
 
     def facts(self) -> Counter[str]:
         """Every number that is part of the program, how often."""
-        return Counter(_numbers([step.get(name) for step in self.trace["steps"] for name in _LITERAL]))
+        inside = [step.get(name) for step in self.trace["steps"] for name in _LITERAL]
+        inside += [kernel["uses"] for kernel in self.trace["kernels"].values()]
+        return Counter(_numbers(inside))
 
     def texts(self) -> set[str]:
         return {str(kernel["text"]) for kernel in self.trace["kernels"].values()}
@@ -80,7 +82,9 @@ def check_form(trace: Any) -> None:
     if not isinstance(reads, list):
         raise BadFrame("a trace without reads")
     if not isinstance(kernels, dict) or not all(
-        isinstance(kernel, dict) and isinstance(kernel.get("unresolved"), list) and "text" in kernel
+        isinstance(kernel, dict)
+        and isinstance(kernel.get("unresolved"), list)
+        and {"text", "uses"} <= kernel.keys()
         for kernel in kernels.values()
     ):
         raise BadFrame("a trace without kernels")

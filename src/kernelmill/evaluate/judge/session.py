@@ -106,6 +106,10 @@ class Session:
         said, _ = self.ask("load", self._limits.load_s, {"code": code, "class": class_name})
         self.traces = bool(said.get("traces"))
 
+    def for_programs(self, end: socket.socket, clock: OwnTime) -> Session:
+        """A session with a process that has loaded nothing, to run this candidate's programs. It records nothing."""
+        return Session(end, Record(), Limits(), clock)
+
     def build(self, reference: Reference, seed: int, mode: str | None) -> None:
         """Build the reference's and the candidate's model with the same seed, and share the weights."""
         self.reference, self.mode, self.built_with = reference, mode, seed

@@ -14,10 +14,9 @@ from __future__ import annotations
 import torch
 
 from kernelmill.evaluate.judge.comparing import Returned
-from kernelmill.evaluate.judge.record import Limits, Record, Stop
+from kernelmill.evaluate.judge.record import Stop
 from kernelmill.evaluate.judge.recording import Recording
 from kernelmill.evaluate.judge.replaying import Program
-from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.judge.tolerance import Comparison
 from kernelmill.evaluate.judge.trial import Trial
 from kernelmill.evaluate.task.chunked import identical
@@ -61,7 +60,7 @@ def first_call(trial: Trial, call: Call, seed: int, returned: Returned) -> Retur
 def _open(trial: Trial) -> Program:
     """A process for the candidate's programs. It ends with the judge's request."""
     end, clock = inside.server.new_companion()
-    return Program(Session(end, Record(), Limits(), clock), trial.session)
+    return Program(trial.session.for_programs(end, clock), trial.session)
 
 
 def _does_not_run(trial: Trial, recording: Recording, returned: Returned, trouble: str) -> Returned:

@@ -62,6 +62,11 @@ class TracedCandidate(Candidate):
         recorder.finish(result)
         return result
 
+    def do_open(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Prepare the device in a process that runs programs."""
+        self.runtime.install(request)
+        return {}
+
     def do_load_trace(self, request: dict[str, Any]) -> dict[str, Any]:
         """Make a trace's kernels. No GPU is pretended here: what was recorded is what torch did."""
         blobs = Bytes(self.blobs)

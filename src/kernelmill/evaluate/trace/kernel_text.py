@@ -13,14 +13,16 @@ import importlib
 import math
 import operator
 import os
+import sys
 import textwrap
 import types
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from triton.runtime import interpreter as stock
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import ConstexprFunction, JITFunction
 
 from kernelmill.base.python_text import parse_module
 from kernelmill.evaluate.kernel_source import key_of, source_lines
@@ -37,22 +39,28 @@ _DECORATOR = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "n
 
 
 def text_of(kernel: Any, kernels: dict[str, dict[str, Any]]) -> str:
-    """Add a kernel, and the kernels that it calls, to `kernels`. Returns its key there."""
-    function = kernel.fn
+    """Add a kernel, and the kernels that it calls, to `kernels`. Returns its key there.
+
+    So for a function that the compiler evaluates: a plain one, or a `constexpr_function`.
+    """
     if getattr(kernel, "is_gluon", bool)():
         raise Unrecordable("a kernel written in Gluon")
+    plain = isinstance(kernel, types.FunctionType)
+    evaluated = plain or isinstance(kernel, ConstexprFunction)
+    function = kernel if plain else kernel.fn
     key = key_of(function)
     if key in kernels:
         return key
     text, line = _text_and_line(function)
     uses: dict[str, Any] = {}
     kernels[key] = {
+        "kind": "function" if plain else "constexpr_function" if evaluated else "kernel",
         "name": function.__name__,
         "text": text,
         "line": line,
         "uses": uses,
         "unresolved": [],
-        "options": _options(kernel),
+        "options": {} if evaluated else _options(kernel),
     }
     free = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
     definition = parse_module(text).body[0]
@@ -74,7 +82,9 @@ def text_of(kernel: Any, kernels: dict[str, dict[str, Any]]) -> str:
             "constexpr",
         ):
             value = tl.constexpr(value)
-        packed = (packed_value if name in only_defaults else packed_constant)(value, kernels)
+        packed = (packed_value if evaluated or name in only_defaults else packed_constant)(value, kernels)
+        if packed is _FOREIGN and evaluated and isinstance(value, types.FunctionType):
+            packed = {"kernel": text_of(value, kernels)}
         if packed is _FOREIGN and isinstance(value, types.ModuleType):
             packed = _packed_module(value, _attributes_of(name, definition), kernels)
         if packed is _FOREIGN:
@@ -137,13 +147,15 @@ def packed_constant(value: Any, kernels: dict[str, dict[str, Any]]) -> Any:
     value = getattr(
         value, "interpreted", value
     )  # a function in a tuple of arguments, as Triton specialises it
-    if isinstance(value, (stock.InterpretedFunction, JITFunction)):
+    if isinstance(value, (stock.InterpretedFunction, JITFunction, ConstexprFunction)):
         module = value.fn.__module__
         if module == "triton" or module.startswith("triton."):
             return {"attribute": [module, value.fn.__qualname__]}
         return {"kernel": text_of(value, kernels)}
     if isinstance(value, tl.constexpr):
         inner = packed_value(value.value, kernels)
+        if inner is _FOREIGN and isinstance(value.value, types.FunctionType):
+            inner = {"kernel": text_of(value.value, kernels)}
         return _FOREIGN if inner is _FOREIGN else {"constexpr": inner}
     if isinstance(value, tl.dtype):
         return packed_value(value, kernels)
@@ -157,6 +169,16 @@ def packed_constant(value: Any, kernels: dict[str, dict[str, Any]]) -> Any:
         qualified = getattr(value, "__qualname__", value.__name__)
         name = value.__name__ if "<locals>" in qualified else qualified
         return {"attribute": [module, name]}
+    return _named(value)
+
+
+def _named(value: Any) -> Any:
+    """A function of the language under the name that it has there: the interpreter replaces some of them."""
+    if callable(value):
+        for module in [name for name in sys.modules if is_language(name)]:
+            for name, other in vars(sys.modules[module]).items():
+                if other is value and is_usable(module, name):
+                    return {"attribute": [module, name]}
     return _FOREIGN
 
 
@@ -168,6 +190,8 @@ def packed_value(value: Any, kernels: dict[str, dict[str, Any]]) -> Any:
         return {"float": value.hex()}
     if isinstance(value, tl.dtype):
         return {"tl": str(value.name)}
+    if isinstance(value, torch.dtype):
+        return {"torch": str(value).removeprefix("torch.")}
     if isinstance(value, tuple) and type(value) in (tuple, tl.core.tuple):
         items = [packed_value(item, kernels) for item in value]
         return _FOREIGN if any(item is _FOREIGN for item in items) else {"tuple": items}
@@ -198,7 +222,7 @@ class NotTheLanguage(Exception):
     """A kernel uses what no compiler would resolve."""
 
 
-class NotInTheTrace(Exception):
+class NotInTheTrace(AttributeError):
     """A kernel uses what a compiler may resolve, but what a trace cannot hold."""
 
 
@@ -246,7 +270,11 @@ class Kernels:
         exec(compile(entry["text"], file, "exec"), namespace)
         function = namespace[entry["name"]]
         function.__qualname__ = key
-        self._made[key] = triton.jit(function, **entry.get("options", {}))
+        if entry["kind"] == "kernel":
+            function = triton.jit(function, **entry["options"])
+        elif entry["kind"] == "constexpr_function":
+            function = triton.constexpr_function(function)
+        self._made[key] = function
 
     def value(self, packed: Any) -> Any:
         """A constant from its packed form."""
@@ -255,6 +283,8 @@ class Kernels:
         [(kind, inner)] = packed.items()
         if kind == "float":
             return float.fromhex(inner)
+        if kind == "torch":
+            return getattr(torch, inner)
         if kind == "tl":
             return _BY_NAME[inner]
         if kind == "tuple":
@@ -269,8 +299,12 @@ class Kernels:
             )
         if kind == "module" and (inner in ("math", "triton") or is_language(inner)):
             return importlib.import_module(inner)
-        if kind == "attribute" and is_usable(*inner):
-            return operator.attrgetter(inner[1])(importlib.import_module(inner[0]))
+        if kind == "attribute" and (is_usable(*inner) or is_language(inner[0])):
+            found = operator.attrgetter(inner[1])(importlib.import_module(inner[0]))
+            if is_usable(*inner) or isinstance(
+                found, (stock.InterpretedFunction, JITFunction, ConstexprFunction)
+            ):
+                return found
         raise NotTheLanguage(f"a kernel uses {inner}, which is not Triton's language")
 
 

@@ -25,6 +25,8 @@ from kernelmill.torch_calls.recorder import OpRecorder, is_own
 from kernelmill.torch_calls.tensors import tensors_in
 
 _TORCH = (torch.dtype, torch.layout, torch.memory_format)
+_MOST_ADDRESSES = 1 << 16
+_LEAST_ADDRESS = 1 << 32
 _storage = torch.Tensor.untyped_storage
 _device = torch.Tensor.device.__get__
 _cpu = torch.Tensor.cpu
@@ -155,10 +157,30 @@ class Recorder(OpRecorder):
                 if self._bytes > MOST_CONSTANT_BYTES:
                     raise Unrecordable("its constants are too large")
                 shape |= {"constant": len(self.constants.sent), "device": _device(tensor).type}
-                own = tensor.detach()
-                shape["value"] = pack(own if shape["device"] == "cpu" else _cpu(own), self.constants)
+                own = tensor.detach() if shape["device"] == "cpu" else _cpu(tensor.detach())
+                if name == "int64" and (addresses := self._addresses(own)):
+                    shape["addresses"] = addresses
+                    own = own.clone()
+                    own.view(-1)[[place for place, _, _ in addresses]] = 0
+                shape["value"] = pack(own, self.constants)
         self._step(shape | {"out": self._number(tensor)})
         return self._numbers[id(tensor)]
+
+    def _addresses(self, numbers: torch.Tensor) -> list[list[int]]:
+        """Which of these are addresses of known memory: their place, the tensor, and the bytes into its storage."""
+        if numbers.numel() > _MOST_ADDRESSES or not numbers.is_contiguous():
+            return []
+        found = [(place, self._address(number)) for place, number in enumerate(numbers.view(-1).tolist())]
+        return [[place, *at] for place, at in found if at]
+
+    def _address(self, number: int) -> list[int]:
+        """The tensor in whose storage this address is, and how far into it; nothing for any other number."""
+        if number < _LEAST_ADDRESS:
+            return []
+        start = max((start for start in self._memory if start <= number), default=None)
+        if start is None or number >= start + _storage(self._alive[self._memory[start]]).nbytes():
+            return []
+        return [self._memory[start], number - start]
 
     def _value(self, value: Any) -> Any:
         """An argument of an operation, or a result, as data."""
@@ -197,6 +219,8 @@ class Recorder(OpRecorder):
             }
         if isinstance(value, tuple):
             return {"tuple": [self._argument(item) for item in value]}
+        if type(value) is int and (at := self._address(value)):
+            return {"address": at}
         packed = packed_value(value, self.trace.kernels)
         if is_foreign(packed):
             raise Unrecordable(f"a kernel's argument of type {type(value).__name__}")

@@ -100,7 +100,13 @@ class Replayer:
     def _constant(self, step: dict[str, Any]) -> torch.Tensor:
         new = self._constants[step["constant"]]
         own = torch.empty_strided(step["size"], step["stride"], dtype=new.dtype, device=step["device"])
-        return own.copy_(new)
+        own.copy_(new)
+        for place, number, offset in step.get("addresses", ()):
+            own.view(-1)[place] = self._address(number, offset)
+        return own
+
+    def _address(self, number: int, offset: int) -> int:
+        return int(self._values[number].untyped_storage().data_ptr() + offset)
 
     def _operation(self, step: dict[str, Any]) -> None:
         space, _, rest = step["op"].partition(".")
@@ -125,8 +131,8 @@ class Replayer:
             if inner not in self._values:
                 raise NotReplayable("a tensor is used before a step has made it")
             return self._values[inner]
-        if kind == "torch":
-            return getattr(torch, inner)
+        if kind == "address":
+            return self._address(*inner)
         if kind == "device":
             return torch.device(inner)
         if kind == "tuple":
@@ -145,12 +151,25 @@ def _last_uses(steps: list[dict[str, Any]], output: Any) -> dict[int, list[int]]
     for at, step in enumerate(steps):
         for number in _tensors(step):
             last[number] = at
-    for number in _tensors(output):
+    for number in (*_tensors(output), *_addressed(steps)):
         last.pop(number, None)
     found: dict[int, list[int]] = {}
     for number, at in last.items():
         found.setdefault(at, []).append(number)
     return found
+
+
+def _addressed(value: Any) -> Iterator[int]:
+    """The numbers of the tensors whose memory's address is among the numbers of a program."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _addressed(item)
+    elif isinstance(value, dict):
+        if "address" in value:
+            yield value["address"][0]
+        for _, number, _ in value.get("addresses", ()):
+            yield number
+        yield from _addressed(value.get("args"))
 
 
 def _tensors(value: Any) -> Iterator[int]:

@@ -4,7 +4,8 @@ A tensor is a number. It is made by one step, and later steps may change it in p
 
     {"leaf": path, "out": n}                    given from outside: `init.0`, `state.1`, `inputs.0`
     {"constant": i, "out": n, "device": "cpu", …}
-                                                numbers that no recorded step has made: blob number i
+                                                numbers that no recorded step has made: blob number i. Those
+                                                in "addresses" (place, tensor, bytes) are addresses of memory
     {"seed": name}                              all generators are seeded with a number given from outside
     {"view": m, "out": n, "size", "stride", "offset", "dtype"}
                                                 the memory of m, seen otherwise by no recorded step
@@ -14,7 +15,7 @@ A tensor is a number. It is made by one step, and later steps may change it in p
 
 Values: numbers, strings and None as they are, `{"t": n}` a tensor, `{"float": hex}`, `{"torch": "float32"}` a
 dtype, a layout or a memory format, `{"device": "cpu"}`, `{"tl": "float32"}` a type of Triton's, `{"kernel": key}`,
-`{"tuple": […]}`, lists. An operation's output that is not a tensor has no number.
+`{"address": [n, bytes]}` an address in a tensor's memory, `{"tuple": […]}`, lists. An operation's output that is not a tensor has no number.
 """
 
 from __future__ import annotations
