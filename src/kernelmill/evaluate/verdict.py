@@ -172,6 +172,10 @@ class Perf:
     baselines_device: dict[str, float] = field(default_factory=dict)
     wall_us: float | None = None
     """Measured with the judge's own clock, outside the candidate's process."""
+    program_us: float | None = None
+    """The kernels' own time when the recorded program runs, in a process without the candidate."""
+    own_us: float | None = None
+    """The same in the candidate's process, measured at the same time."""
     mean_us: float | None = None
     std_us: float | None = None
     min_us: float | None = None

@@ -20,24 +20,38 @@ def chosen(monkeypatch: pytest.MonkeyPatch, kernel: float, python: float, waits:
     return str(measured(monkeypatch, kernel, python, waits)._found["regime"])
 
 
+class Process:
+    """A process with a clock of its own that is asked for the times of a call."""
+
+    exclusive = False
+
+    def __init__(self, call: Any) -> None:
+        self._call, self._clock = call, Clock()
+
+    def ask(
+        self, do: str, seconds: float, fields: dict[str, Any], **options: Any
+    ) -> tuple[dict[str, Any], list[Any]]:
+        if do == "waits":
+            return {"waits": self._clock.waits(self._call)}, []
+        times = self._clock.block([self._call] * len(fields["order"]), fields["regime"])
+        return {"times": times}, []
+
+
 def measured(
-    monkeypatch: pytest.MonkeyPatch, kernel: float, python: float, waits: bool = False
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: float,
+    python: float,
+    waits: bool = False,
+    program: float | None = None,
 ) -> module.Stopwatch:
     gpu: FakeGpu = installed(monkeypatch)
     monkeypatch.setattr(module, "bandwidth", lambda: 1e12)
-    one, theirs = call(gpu, kernel, python, waits), Clock()
-
-    def ask(
-        do: str, seconds: float, fields: dict[str, Any], **options: Any
-    ) -> tuple[dict[str, Any], list[Any]]:
-        if do == "waits":
-            return {"waits": theirs.waits(one)}, []
-        return {"times": theirs.block([one] * len(fields["order"]), fields["regime"])}, []
-
+    one = call(gpu, kernel, python, waits)
     watch = module.Stopwatch.__new__(module.Stopwatch)
     watch.__dict__.update(
         _trial=SimpleNamespace(random=random.Random(1)),
-        _session=SimpleNamespace(ask=ask),
+        _session=Process(one),
+        _program=None if program is None else Process(call(gpu, program, 50e-6)),
         _calls=[one],
         _clock=Clock(),
         _kept=4,
@@ -72,9 +86,11 @@ def test_both_regimes_are_timed_and_only_one_of_them_again_by_the_judges_clock(
     asked: list[tuple[str, int]] = []
     ours = module.Stopwatch._ours
 
-    def counted(self: Any, regime: Any, order: list[int], send: int | None = None) -> list[float]:
+    def counted(
+        self: Any, regime: Any, order: list[int], send: int | None = None, by: Any = None
+    ) -> list[float]:
         asked.append((regime, len(order)))
-        return ours(self, regime, order, None)
+        return ours(self, regime, order, None, by)
 
     monkeypatch.setattr(module.Stopwatch, "_ours", counted)
     watch = measured(monkeypatch, 20e-6, 10e-6)
@@ -85,3 +101,17 @@ def test_both_regimes_are_timed_and_only_one_of_them_again_by_the_judges_clock(
     beside = [size for regime, size in asked if regime == "latency" and size > 2]
     assert beside == [len(block) for block in latency[1]]
     assert module._summary(*latency)["median_us"] >= 20 * 0.99
+
+
+@pytest.mark.parametrize("kernel", [20e-6, 400e-6])
+def test_the_kernels_of_the_program_are_timed_beside_the_candidates(
+    monkeypatch: pytest.MonkeyPatch, kernel: float
+) -> None:
+    replay = measured(monkeypatch, kernel, 10e-6, program=2 * kernel)._found["replay"]
+    assert replay["own_us"] == pytest.approx(kernel * 1e6, rel=0.02)
+    assert replay["program_us"] == pytest.approx(2 * kernel * 1e6, rel=0.02)
+
+
+def test_without_a_program_nothing_is_timed_beside_the_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert measured(monkeypatch, 20e-6, 10e-6)._found["replay"] == {}
+    assert measured(monkeypatch, 20e-6, 10e-6, waits=True, program=20e-6)._found["replay"] == {}

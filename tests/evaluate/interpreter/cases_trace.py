@@ -126,7 +126,8 @@ def _recorded(make, inputs):
         model = make()
         recorder.called()
         result = model(*inputs)
-    trace = recorder.finish(result)
+    recorder.returned(result)
+    trace = recorder.trace
     if recorder.trouble:
         raise Unrecordable(recorder.trouble)
     return json.loads(json.dumps(vars(trace))), recorder.constants.sent, result

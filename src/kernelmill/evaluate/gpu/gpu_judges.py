@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 TOO_GOOD = 10.0
 """A speed-up above this is confirmed by a second judge with other numbers."""
+PROGRAM_SLOWER = 1.05
+"""From how many times as slow on the candidate's program counts instead of what was measured in its own process."""
 _UNHEALTHY_AFTER = 2
 _REQUESTS_OF_A_JUDGE = 500
 _KERNELS = 10
@@ -305,6 +307,13 @@ def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, evaluati
             f"by the judge's clock a call takes {wall['candidate']:.0f} us, by events {wall['events']:.0f} us: "
             "the speed-up is by the judge's"
         )
+    replay = times.get("replay") or {"program_us": None, "own_us": None}
+    if replay["own_us"] and replay["program_us"] > PROGRAM_SLOWER * replay["own_us"]:
+        against *= replay["own_us"] / replay["program_us"]
+        notes.append(
+            f"its kernels take {replay['program_us']:.1f} us when its program runs elsewhere, {replay['own_us']:.1f} "
+            "us in its own process: the speed-up is by the first"
+        )
     return Perf(
         device=f"{device} {evaluation.verdict.task.get('gpu', '')}".strip(),
         regime=regime,
@@ -320,6 +329,8 @@ def perf(times: dict[str, Any], baselines: dict[str, Any], device: str, evaluati
         baselines_latency=by_regime["latency"],
         baselines_device=by_regime.get("device", {}),
         wall_us=wall["candidate"],
+        program_us=replay["program_us"],
+        own_us=replay["own_us"],
         mean_us=chosen["mean_us"],
         std_us=chosen["std_us"],
         min_us=chosen["min_us"],

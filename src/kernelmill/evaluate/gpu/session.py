@@ -19,7 +19,7 @@ from kernelmill.evaluate.gpu.arena import Arena
 from kernelmill.evaluate.gpu.gpu_memory import memory_was_short
 from kernelmill.evaluate.judge.channel import Carrier, pack
 from kernelmill.evaluate.judge.comparing import Returned
-from kernelmill.evaluate.judge.record import TOO_SLOW, Record, Stop
+from kernelmill.evaluate.judge.record import TOO_SLOW, Stop
 from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.task.reference import Reference
 from kernelmill.evaluate.task.values import Call, Outputs
@@ -34,7 +34,7 @@ LEAN_FROM = 1 << 30
 """Bytes of inputs, outputs and weights from which on both sides release memory they do not use."""
 _TOO_MUCH = "an arena of"
 _COMPUTES, _SMALL = (
-    ("call", "graph", "replay_graph", "replay", "profile"),
+    ("call", "graph", "replay_graph", "replay", "ready", "profile"),
     ("load", "build", "weights", "sets", "resend"),
 )
 _OURS_FROM = 0.25
@@ -182,7 +182,7 @@ class GpuSession(Session):
 
     def for_programs(self, end: socket.socket, clock: OwnTime) -> GpuSession:
         """As `Session.for_programs`. The process shares the arenas: only one of the two is asked at a time."""
-        other = GpuSession(end, Record(), self._limits, clock)
+        other = GpuSession(end, self.record, self._limits, clock)
         other.hold, other.down, other.up, other.lean = self.hold, self.down, self.up, self.lean
         other.exclusive, other.call_s, other.reference_s = self.exclusive, self.call_s, self.reference_s
         other.ask("open", self._limits.load_s, self._arenas())
@@ -191,6 +191,7 @@ class GpuSession(Session):
     def call(self, call: Call, seed: int, **options: Any) -> Returned:
         if self.lean:
             self._answer = None
+            options.pop("again", None)  # the arena has no room for other inputs
         return super().call(call, seed, lean=self.lean, **options)
 
     def compile(self, call: Call, seed: int) -> float:

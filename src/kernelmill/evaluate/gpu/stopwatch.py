@@ -23,6 +23,7 @@ from kernelmill.evaluate.gpu.ratio import pair_ratios, ratio, spread
 from kernelmill.evaluate.gpu.wall_clock import by_the_judge
 from kernelmill.evaluate.judge.channel import pack, unpack
 from kernelmill.evaluate.judge.comparing import Returned
+from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.judge.trial import Trial
 from kernelmill.evaluate.task.values import Call, Outputs, flatten
 
@@ -40,6 +41,8 @@ timed: its memory is at another address."""
 WALL_S = 0.02
 """About how much time the judge's clock measures, in `FEW_FOR_THE_WALL` to `MOST_FOR_THE_WALL` calls."""
 FEW_FOR_THE_WALL, MOST_FOR_THE_WALL = 3, 100
+REPLAY_PAIRS = 4
+"""Blocks in which the candidate's program is timed beside the candidate."""
 MIN_FRACTION_OF_MEMORY_TIME = 0.9
 """Fraction of the time it takes to move the task's bytes: a faster candidate has not moved them."""
 _ASK_S = EXCLUSIVE_S / 2
@@ -61,9 +64,12 @@ class Stopwatch:
         sets = _sets(trial)
         self._calls = [functools.partial(one.on, trial.session.model) for one in sets]
         self._answers = [trial.session.expected(one, 0) for one in sets]
-        carrier = trial.session.outgoing()
-        packed = [[pack(one.args, carrier), pack(one.kwargs, carrier)] for one in sets]
-        trial.session.ask("sets", 30.0, {"sets": packed}, counts=False)
+        self._program = _ready(trial, sets[0])
+        for session in (self._session, self._program):
+            if session is not None:
+                carrier = session.outgoing()
+                packed = [[pack(one.args, carrier), pack(one.kwargs, carrier)] for one in sets]
+                session.ask("sets", 30.0, {"sets": packed}, counts=False)
         self._moved = _bytes(trial, sets[0], self._answers[0].eager)
         taken = bytes_of(self._answers[0].eager.leaves)
         self._most_kept = most_kept(_MAX_CHECKED_RESULTS, taken)
@@ -75,6 +81,8 @@ class Stopwatch:
             self._clock = Clock(self._kept)
             # First calls and new memory take their time here, not during exclusive use.
             self._pair("latency", self._kept + 1)
+            if self._program is not None:
+                self._ours("latency", self._order(self._kept + 1), by=self._program)
             _reserve(self._answers[0].eager.leaves, self._most_kept)
 
     def measure(self, budget: float) -> None:
@@ -87,6 +95,7 @@ class Stopwatch:
         slowest = max(eager, ours, 1.0)
         waits = self._waits() if slowest < LAUNCHES_MATTER_BELOW_US else []
         one_regime = bool(waits) or slowest >= LAUNCHES_MATTER_BELOW_US
+        replay = {} if waits else self._replay(slowest)
         regimes: tuple[Regime, ...] = ("latency",) if one_regime else ("latency", "device")
         # Use the kernels' own time if it is known: launch overhead depends on how busy the machine is.
         eager, _ = (statistics.median(side) for side in self._pair(regimes[-1], Plan.of(slowest).calls))
@@ -100,6 +109,7 @@ class Stopwatch:
             "regime": chosen,
             "waits": waits,
             "wall_us": wall,
+            "replay": replay,
             "others_us": None if waits else self._without_launches("latency" if one_regime else "device"),
             "bandwidth": bandwidth(),
             "mhz": [first, self._clock.mhz()],
@@ -158,10 +168,28 @@ class Stopwatch:
     def _eager(self, regime: Regime, order: list[int]) -> list[float]:
         return self._clock.block([self._calls[index] for index in order], regime)
 
-    def _ours(self, regime: Regime, order: list[int], send: int | None = None) -> list[float]:
-        """Time one block of the candidate's calls. The result of call number `send` is kept."""
+    def _replay(self, slowest_us: float) -> dict[str, float]:
+        """Time the kernels of the candidate's program in the other process, and beside it in the candidate's own."""
+        if self._program is None:
+            return {}
+        self._program.exclusive = self._session.exclusive
+        said, _ = self._program.ask("waits", _ASK_S, {"kept": self._kept}, counts=False)
+        if said["waits"] is True:
+            return {}
+        program: list[float] = []
+        own: list[float] = []
+        for _ in range(REPLAY_PAIRS):
+            order = self._order(Plan.of(slowest_us).calls)
+            for times, by in ((program, self._program), (own, self._session)):
+                times += self._ours("device", order, self._trial.random.randrange(len(order)), by=by)
+        return {"program_us": statistics.median(program), "own_us": statistics.median(own)}
+
+    def _ours(
+        self, regime: Regime, order: list[int], send: int | None = None, by: Session | None = None
+    ) -> list[float]:
+        """Time one block of calls, the candidate's unless `by` another. The result of call number `send` is kept."""
         fields = {"regime": regime, "order": order, "send": send, "kept": self._kept}
-        said, _ = self._session.ask("time", _ASK_S, fields, counts=False)
+        said, _ = (by or self._session).ask("time", _ASK_S, fields, counts=False)
         times = _times(said, order)
         if send is not None and len(self._sent) < self._most_kept:
             outputs = flatten(unpack(said["result"], self._session.incoming([])))
@@ -237,6 +265,17 @@ class Stopwatch:
         self._trial.record.check("physics", "fail" if beyond else "pass", text)
         if beyond:
             self._trial.hack("D13.faster_than_the_memory", detail=text)
+
+
+def _ready(trial: Trial, call: Call) -> Session | None:
+    """The process that runs the candidate's program, ready to be timed; None if there is none."""
+    program, first = trial.program, trial.first
+    if program is None or first is None:
+        return None
+    if program.recording is not first and program.load(first):
+        return None
+    ready = program.ready(call, trial.seed())
+    return program.process if ready else None
 
 
 def _sets(trial: Trial) -> list[Call]:

@@ -107,8 +107,8 @@ class Session:
         self.traces = bool(said.get("traces"))
 
     def for_programs(self, end: socket.socket, clock: OwnTime) -> Session:
-        """A session with a process that has loaded nothing, to run this candidate's programs. It records nothing."""
-        return Session(end, Record(), Limits(), clock)
+        """A session with a process that has loaded nothing, to run this candidate's programs."""
+        return Session(end, self.record, Limits(), clock)
 
     def build(self, reference: Reference, seed: int, mode: str | None) -> None:
         """Build the reference's and the candidate's model with the same seed, and share the weights."""
@@ -150,15 +150,17 @@ class Session:
         """Call the candidate. Raise `Stop` if it fails, unless the option `tolerate` is set.
 
         Pass `judged=False` for a call whose answer is not judged next, and `record=True` for a new model's first
-        call, which is recorded as a program.
+        call, which is recorded as a program; a second call `again` too, whose result is not wanted.
         """
         tolerate, judged = options.pop("tolerate", False), options.pop("judged", True)
-        record = options.pop("record", False) and self.traces
+        record, again = options.pop("record", False) and self.traces, options.pop("again", None)
         compiles = bool(options.get("compile_only"))
         carrier = self.outgoing()
         fields = self._fields(call, seed, carrier) | options
         if record:
             fields["record"] = self.start(carrier)
+            if again is not None:
+                fields["record"]["again"] = pack((again.args, again.kwargs), carrier)
         seconds = self._limits.load_s if compiles else self.call_s
         meanwhile = functools.partial(self._expect, call, seed) if judged and self.parallel else None
         said, out = self.ask("call", seconds, fields, carrier, tolerate, not compiles, meanwhile)

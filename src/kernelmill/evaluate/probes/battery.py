@@ -97,7 +97,8 @@ def seeds(trial: Trial) -> None:
             returned = seen = ask(trial, call, seed)
         else:
             trial.first_seed = seed
-            returned = session.call(call, seed, keep="first", record=True)
+            again = session.reference.inputs(trial.seed()) if trial.timed else None
+            returned = session.call(call, seed, keep="first", record=True, again=again)
             _first_look(trial, returned)
             seen = first_call(trial, call, seed, returned)
             _own_work(trial, seen)

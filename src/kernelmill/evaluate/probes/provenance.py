@@ -98,7 +98,11 @@ def ask(trial: Trial, call: Call, seed: int) -> Returned:
             return returned
     mine = session.call(call, seed, tolerate=True)
     if session.compare(mine, answer).ok:
-        _unseen_work(trial, found, program.recording)
+        if returned.outputs is None:
+            trial.program = None
+            trial.unrecordable = f"its program fails for other inputs: {returned.trouble}"[:300]
+        else:
+            _unseen_work(trial, found, program.recording)
     return mine
 
 
@@ -161,9 +165,7 @@ def _is_integer(leaf: torch.Tensor) -> bool:
 
 def _unseen_work(trial: Trial, found: Comparison, recording: Recording) -> None:
     trial.record.check("replay", "fail", found.detail)
-    trial.hack_unless_wrong(
-        "A16.unseen_work", constants=len(recording.constants), detail=found.detail or "its program fails"
-    )
+    trial.hack_unless_wrong("A16.unseen_work", constants=len(recording.constants), detail=found.detail)
 
 
 def _equal(one: Outputs, other: Outputs | None) -> bool:

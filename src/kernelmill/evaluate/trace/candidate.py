@@ -28,6 +28,9 @@ class TracedCandidate(Candidate):
         answer = super().do_call(request)
         recorder, self.recorder = self.recorder, None
         if recorder is not None and "error" not in answer:
+            if self.again is not None:
+                self._call_again(request, recorder, *self.again)
+            recorder.close()
             trace = recorder.trace
             self.extra = recorder.constants.sent
             answer["trace"] = None if recorder.trouble else vars(trace) | {"blobs": len(self.extra)}
@@ -37,6 +40,8 @@ class TracedCandidate(Candidate):
         return answer
 
     recorder: Recorder | None = None
+    again: tuple[Any, Any] | None = None
+    """The arguments of a second call to record."""
 
     def result_of(self, request: dict[str, Any], args: Any, kwargs: Any) -> Any:
         """Call the model. With `record`, a new one, and record its construction and its call."""
@@ -44,6 +49,7 @@ class TracedCandidate(Candidate):
         if given is None:
             return super().result_of(request, args, kwargs)
         init, state = (self.unpacked(given[name]) for name in ("init", "state"))
+        self.again = self.unpacked(given["again"]) if "again" in given else None
         self.recorder = recorder = Recorder()
         with self.runtime.recording(recorder), recorder:
             recorder.leaves({"init": init, "state": state, "inputs": (args, kwargs)})
@@ -59,8 +65,19 @@ class TracedCandidate(Candidate):
             recorder.called()
             recorder.seeded("seed", request["seed"])
             result = model(*args, **kwargs)
-        recorder.finish(result)
+        recorder.returned(result)
         return result
+
+    def _call_again(self, request: dict[str, Any], recorder: Recorder, args: Any, kwargs: Any) -> None:
+        """Record a second call, which finds what the first one has prepared."""
+        self.runtime.begin(request)
+        try:
+            with torch.no_grad(), self.runtime.recording(recorder), recorder:
+                recorder.called()
+                recorder.leaves({"again": (args, kwargs)})
+                recorder.returned_again(self.model(*args, **kwargs))
+        finally:
+            self.runtime.end()
 
     def do_open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Prepare the device in a process that runs programs."""
@@ -73,12 +90,21 @@ class TracedCandidate(Candidate):
         self.replayer = Replayer(request["trace"], os.getcwd(), lambda packed: self.owned(packed, blobs))
         return {}
 
-    def do_replay(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run the trace. Work and launches are those of the call, not of the model's construction."""
+    def do_ready(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run the trace's first call. From then on the model is the second one, as if it were the candidate's."""
+        self._build(request)
+        self.replayer.call(keep=True)
+        self.model = self.replayer.again
+        return {}
+
+    def _build(self, request: dict[str, Any]) -> None:
         given = ("inputs", "init", "state")  # in the order in which they were packed
         leaves = leaves_of({name: self.unpacked(request[name]) for name in given})
-        seeds = {name: request[name] for name in ("built_with", "seed")}
-        self.replayer.build(leaves, seeds)
+        self.replayer.build(leaves, {name: request[name] for name in ("built_with", "seed")})
+
+    def do_replay(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run the trace. Work and launches are those of the call, not of the model's construction."""
+        self._build(request)
         work = TorchWorkCounter(keep=False)
         self.runtime.begin(request)
         try:

@@ -74,12 +74,19 @@ class Recorder(OpRecorder):
         """The model is built, and now it is called."""
         self._step({"called": True})
 
-    def finish(self, result: Any) -> Trace | None:
-        """The trace of a call that has returned `result`; None if it could not be recorded."""
+    def returned(self, result: Any) -> None:
+        """The call has returned this."""
         with self._recording():
             self.trace.output = self._value(result)
+
+    def returned_again(self, result: Any) -> None:
+        """The second call has returned this."""
+        with self._recording():
+            self.trace.again = self._value(result)
+
+    def close(self) -> None:
+        """Free the tensors."""
         self._alive.clear()
-        return None if self.trouble else self.trace
 
     @contextmanager
     def _recording(self) -> Iterator[None]:

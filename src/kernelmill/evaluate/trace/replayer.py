@@ -40,11 +40,15 @@ class Replayer:
         self._steps, self._output = trace["steps"], trace["output"]
         self._kernels = Kernels(trace["kernels"], folder)
         self._constants = {
-            step["constant"]: constant(step["value"]) for step in self._steps if "constant" in step
+            step["constant"]: constant(step["value"]).to(step["device"])
+            for step in self._steps
+            if "constant" in step
         }
         self._values: dict[int, torch.Tensor] = {}
-        self._called = next((at for at, step in enumerate(self._steps) if "called" in step), 0)
-        self._dead = _last_uses(self._steps, self._output)
+        self._again = trace.get("again")
+        begins = [at for at, step in enumerate(self._steps) if "called" in step]
+        self._called, self._called_again = (*(begins or [0]), len(self._steps))[:2]
+        self._dead = _last_uses(self._steps, [self._output, self._again])
         self._given: dict[str, Any] = {}
 
     def build(self, leaves: dict[str, torch.Tensor], seeds: dict[str, int]) -> None:
@@ -58,15 +62,33 @@ class Replayer:
             for at in range(self._called):
                 self._run(at)
 
-    def call(self) -> Any:
-        """Run the steps of the call, once, after `build`. Returns its result."""
+    def call(self, keep: bool = False) -> Any:
+        """Run the steps of the call, once, after `build`. Returns its result. `keep` what `again` needs."""
         try:
-            with torch.no_grad():
-                for at in range(self._called, len(self._steps)):
-                    self._run(at)
-                return self._value(self._output)
+            result = self._section(self._called, self._called_again, self._output)
+        except BaseException:
+            keep = False
+            raise
         finally:
-            self._values, self._given = {}, {}
+            if not keep:
+                self._values = {}
+            self._given = {}
+        return result
+
+    def again(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the steps of the second call, as often as wanted, after `call` with `keep`."""
+        self._given = {"leaves": leaves_of({"again": (args, kwargs)})}
+        kept, self._values = self._values, dict(self._values)
+        try:
+            return self._section(self._called_again, len(self._steps), self._again)
+        finally:
+            self._values = kept
+
+    def _section(self, start: int, end: int, output: Any) -> Any:
+        with torch.no_grad():
+            for at in range(start, end):
+                self._run(at)
+            return self._value(output)
 
     def _run(self, at: int) -> None:
         self._step(self._steps[at])

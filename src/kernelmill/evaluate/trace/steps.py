@@ -38,5 +38,7 @@ class Trace:
     """What `kernel_text` makes of each kernel and device function."""
     output: Any = None
     """The result, as a nested value."""
+    again: Any = None
+    """The second call's, if one was recorded. It begins with the second `called`."""
     reads: list[str] = field(default_factory=list)
     """What the host read by functions that are no operations (`tolist`)."""
