@@ -175,7 +175,6 @@ class Candidate:
             answer["guard"] = {
                 "events": self.guard.events[:],
                 "tampered": self.guard.tampered() if request["check_tampering"] else [],
-                "threads": self.guard.threads(),
                 "settings": self.guard.settings(),
             }
         sent = self.outgoing.sent if isinstance(self.outgoing, Bytes) else []

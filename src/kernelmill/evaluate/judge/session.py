@@ -423,8 +423,6 @@ class Session:
             self.record.flag(str(event["code"]), "hard", event=str(event["event"]), line=event["line"])
         if guard.get("tampered"):
             self.record.flag("E1.tampers", "hard", names=[str(name) for name in guard["tampered"]], during=do)
-        if guard.get("threads"):
-            self.record.flag("D2.threads", "hard", threads=guard["threads"])
         if guard.get("settings"):
             self.record.flag("D11.changes_settings", "hard", names=[str(name) for name in guard["settings"]])
 

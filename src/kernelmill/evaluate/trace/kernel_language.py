@@ -19,6 +19,21 @@ INSIDES = frozenset({"handle", "fn", "run", "warmup", "src", "cache", "interpret
 """Attributes of values and functions of the language that lead out of it."""
 
 
+class NotInTheTrace(AttributeError):
+    """A kernel uses what a compiler may resolve, but what a trace cannot hold."""
+
+
+class ModulePart(types.ModuleType):
+    """What a kernel takes from a module that is not Triton's."""
+
+    def __init__(self, name: str, has: dict[str, Any]) -> None:
+        super().__init__(name)
+        self.__dict__.update(has)
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotInTheTrace(f"a kernel uses {self.__name__}.{name}")
+
+
 def is_language(module: str) -> bool:
     return module == "triton.language" or module.startswith("triton.language.")
 
@@ -47,7 +62,7 @@ def trouble_with(definition: ast.FunctionDef, uses: dict[str, Any]) -> str:
 def _reachable(node: ast.Attribute, uses: dict[str, Any]) -> bool:
     """Whether this is an attribute of a value, or of a module whose attribute a kernel may use."""
     owner = _module(node.value, uses)
-    if owner is None or owner is math:
+    if owner is None or owner is math or isinstance(owner, ModulePart):
         return True
     found = getattr(owner, node.attr, None)
     if isinstance(found, types.ModuleType) and not is_language(found.__name__) and found is not math:

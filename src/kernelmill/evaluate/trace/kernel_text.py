@@ -26,7 +26,13 @@ from triton.runtime.jit import ConstexprFunction, JITFunction
 
 from kernelmill.base.python_text import parse_module
 from kernelmill.evaluate.kernel_source import key_of, source_lines
-from kernelmill.evaluate.trace.kernel_language import INSIDES, is_language, is_usable, trouble_with
+from kernelmill.evaluate.trace.kernel_language import (
+    INSIDES,
+    ModulePart,
+    is_language,
+    is_usable,
+    trouble_with,
+)
 from kernelmill.evaluate.trace.steps import Unrecordable
 
 _BUILTINS = (
@@ -66,9 +72,6 @@ def text_of(kernel: Any, kernels: dict[str, dict[str, Any]]) -> str:
     definition = parse_module(text).body[0]
     assert isinstance(definition, ast.FunctionDef)
     names = _names(definition)
-    given = definition.args.defaults + [one for one in definition.args.kw_defaults if one is not None]
-    only_defaults = _names(*given) - _names(*definition.body)
-    """Names that Python resolves when it defines the function, before a compiler sees it."""
     for name in sorted(names):
         if name in free:
             value = free[name].cell_contents
@@ -82,7 +85,7 @@ def text_of(kernel: Any, kernels: dict[str, dict[str, Any]]) -> str:
             "constexpr",
         ):
             value = tl.constexpr(value)
-        packed = (packed_value if evaluated or name in only_defaults else packed_constant)(value, kernels)
+        packed = (packed_value if evaluated else packed_constant)(value, kernels)
         if packed is _FOREIGN and evaluated and isinstance(value, types.FunctionType):
             packed = {"kernel": text_of(value, kernels)}
         if packed is _FOREIGN and isinstance(value, types.ModuleType):
@@ -139,7 +142,34 @@ def _text_and_line(function: Any) -> tuple[str, int]:
         raise Unrecordable(f"{function.__qualname__} is no function")
     start = definition.lineno - 1
     text = textwrap.dedent("".join(lines[start : definition.end_lineno]))
-    return text, first + start
+    return _with_defaults(text, function), first + start
+
+
+def _with_defaults(text: str, function: Any) -> str:
+    """The text with default values instead of the expressions that Python evaluated when it defined the function."""
+    [definition] = parse_module(text).body
+    assert isinstance(definition, ast.FunctionDef)
+    arguments, lines = definition.args, text.splitlines(keepends=True)
+    by_name = function.__kwdefaults__ or {}
+    pairs = list(zip(arguments.defaults, function.__defaults__ or (), strict=False))
+    pairs += [
+        (node, by_name[one.arg])
+        for one, node in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if node is not None and one.arg in by_name
+    ]
+    for node, value in sorted(pairs, key=lambda pair: (pair[0].lineno, pair[0].col_offset), reverse=True):
+        if (
+            isinstance(node, ast.Constant)
+            or type(value) not in (bool, int, float, str)
+            or node.lineno != node.end_lineno
+        ):
+            continue
+        literal = repr(value) if not isinstance(value, float) or math.isfinite(value) else f"float('{value}')"
+        line = lines[node.lineno - 1].encode()
+        lines[node.lineno - 1] = (
+            line[: node.col_offset] + literal.encode() + line[node.end_col_offset :]
+        ).decode()
+    return "".join(lines)
 
 
 def packed_constant(value: Any, kernels: dict[str, dict[str, Any]]) -> Any:
@@ -222,21 +252,6 @@ class NotTheLanguage(Exception):
     """A kernel uses what no compiler would resolve."""
 
 
-class NotInTheTrace(AttributeError):
-    """A kernel uses what a compiler may resolve, but what a trace cannot hold."""
-
-
-class _Module:
-    """What a kernel takes from a module that is not Triton's."""
-
-    def __init__(self, of: str, has: dict[str, Any]) -> None:
-        self.__dict__.update(has)
-        self._of = of
-
-    def __getattr__(self, name: str) -> Any:
-        raise NotInTheTrace(f"a kernel uses {self._of}.{name}")
-
-
 class Kernels:
     """The kernels of a trace, made again from their text in this process."""
 
@@ -294,7 +309,7 @@ class Kernels:
         if kind == "kernel":
             return self[inner]
         if kind == "names":
-            return _Module(
+            return ModulePart(
                 str(inner["of"]), {name: self.value(value) for name, value in inner["has"].items()}
             )
         if kind == "module" and (inner in ("math", "triton") or is_language(inner)):

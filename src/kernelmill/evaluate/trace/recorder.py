@@ -165,10 +165,10 @@ class Recorder(OpRecorder):
                     raise Unrecordable("its constants are too large")
                 shape |= {"constant": len(self.constants.sent), "device": _device(tensor).type}
                 own = tensor.detach() if shape["device"] == "cpu" else _cpu(tensor.detach())
-                if name == "int64" and (addresses := self._addresses(own)):
+                if name in ("int64", "uint64") and (addresses := self._addresses(own)):
                     shape["addresses"] = addresses
                     own = own.clone()
-                    own.view(-1)[[place for place, _, _ in addresses]] = 0
+                    own.view(-1).view(torch.int64)[[place for place, _, _ in addresses]] = 0
                 shape["value"] = pack(own, self.constants)
         self._step(shape | {"out": self._number(tensor)})
         return self._numbers[id(tensor)]

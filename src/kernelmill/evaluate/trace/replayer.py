@@ -124,7 +124,7 @@ class Replayer:
         own = torch.empty_strided(step["size"], step["stride"], dtype=new.dtype, device=step["device"])
         own.copy_(new)
         for place, number, offset in step.get("addresses", ()):
-            own.view(-1)[place] = self._address(number, offset)
+            own.view(-1).view(torch.int64)[place] = self._address(number, offset)
         return own
 
     def _address(self, number: int, offset: int) -> int:
