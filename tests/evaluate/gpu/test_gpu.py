@@ -149,6 +149,77 @@ class ModelNew(nn.Module):
         kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), far, BLOCK=1024)
         return out
 """
+_MODULE = """
+    def __init__(self):
+        super().__init__()
+        self.ready = None
+"""
+_KERNEL, _CLASS = HEAD.split("class ModelNew")
+LAUNCHES = {
+    "a captured graph": _KERNEL
+    + f"""
+class ModelNew(nn.Module):
+{_MODULE}
+    def launch(self):
+        kernel[(triton.cdiv(self.x.numel(), 1024),)](self.x, self.out, self.x.numel(), BLOCK=1024)
+
+    def forward(self, x):
+        if self.ready is None:
+            self.x, self.out = x.clone(), torch.empty_like(x)
+            self.launch()
+            torch.cuda.synchronize()
+            self.ready = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.ready):
+                self.launch()
+        self.x.copy_(x)
+        self.ready.replay()
+        return self.out.clone()
+""",
+    "a compiled kernel": _KERNEL
+    + f"""
+class ModelNew(nn.Module):
+{_MODULE}
+    def forward(self, x):
+        out, grid = torch.empty_like(x), (triton.cdiv(x.numel(), 1024), 1, 1)
+        if self.ready is None:
+            self.ready = kernel.warmup(x, out, x.numel(), BLOCK=1024, grid=grid)
+        self.ready[grid](x, out, x.numel(), 1024)
+        return out
+""",
+    "an autotuner": _KERNEL.replace(
+        "@triton.jit",
+        "@triton.autotune([triton.Config({'BLOCK': n}, num_warps=4) for n in (512, 1024)], key=['n'])\n@triton.jit",
+    )
+    + """
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel())
+        return out
+""",
+    "the backward pass of an autograd function": _KERNEL
+    + """
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sum()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, = ctx.saved_tensors
+        out = torch.empty_like(x)
+        kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            total = Twice.apply(leaf)
+        return torch.autograd.grad(total, leaf)[0]
+""",
+}
 PATCHES_TORCH = REFERENCE.replace("class Model", "torch.cdist = None\n\nclass Model")
 
 
@@ -174,6 +245,16 @@ def assert_the_next_one_is_well(evaluator: Evaluator) -> None:
     assert (verdict.status, verdict.tier) == ("PASSED", "gpu_timed"), verdict.error
 
 
+@pytest.mark.parametrize("how", LAUNCHES)
+def test_a_launch_is_recorded_and_replayed_however_python_made_it(evaluator: Evaluator, how: str) -> None:
+    verdict = judged(evaluator, LAUNCHES[how])
+    assert (verdict.verdict, verdict.tier) == ("correct", "gpu_timed"), verdict.error
+    checks = {check.name: (check.result, check.detail) for check in verdict.checks}
+    assert checks["gpu:replay"] == ("pass", "bit for bit")
+    assert verdict.perf is not None
+    assert verdict.perf.program_us is not None
+
+
 def test_an_honest_kernel_is_right_timed_and_described(evaluator: Evaluator) -> None:
     verdict = judged(evaluator, HEAD + HONEST)
     assert (verdict.verdict, verdict.tier) == ("correct", "gpu_timed"), verdict.error
@@ -181,6 +262,7 @@ def test_an_honest_kernel_is_right_timed_and_described(evaluator: Evaluator) -> 
     assert perf is not None
     assert perf.speedup_lo <= perf.speedup <= perf.speedup_hi
     assert perf.baselines["eager"] > 1.2 * perf.median_us, "two operations of torch's against one kernel"
+    assert perf.program_us == pytest.approx(perf.own_us, rel=0.05)
     assert set(perf.baselines) == {"eager", "compile"}
     assert perf.compile_s is not None
     assert perf.compile_s > 0

@@ -173,11 +173,25 @@ class OnGpu:
             with recorder.muted():
                 return _bench(tuner, *args, **kwargs)
 
+        def watched(method: Any, tell: Callable[[Any], None]) -> Any:
+            def method_watched(graph: Any, *args: Any, **kwargs: Any) -> Any:
+                tell(graph)
+                return method(graph, *args, **kwargs)
+
+            return method_watched
+
+        graphs = torch.cuda.CUDAGraph
+        own = {name: getattr(graphs, name) for name in ("capture_begin", "capture_end", "replay")}
+        told = (recorder.capturing, recorder.captured, recorder.replays)
         self._recorder, Autotuner._bench = recorder, without_launches
+        for (name, method), tell in zip(own.items(), told, strict=True):
+            setattr(graphs, name, watched(method, tell))
         try:
             yield
         finally:
             self._recorder, Autotuner._bench = None, _bench
+            for name, method in own.items():
+                setattr(graphs, name, method)
 
     def unsupported(self, error: BaseException) -> str | None:
         return None

@@ -49,6 +49,9 @@ class Recorder(OpRecorder):
         """The first tensor of a storage, by the storage's address."""
         self._bytes = 0
         self._reads = _Reads(self)
+        self._captured_from = 0
+        self._graphs: dict[int, tuple[Any, list[dict[str, Any]]]] = {}
+        """Captured graphs by id, and the steps of each."""
 
     def __enter__(self) -> Recorder:
         self._reads.__enter__()
@@ -69,6 +72,23 @@ class Recorder(OpRecorder):
         for path, tensor in leaves_of(given).items():
             if id(tensor) not in self._numbers:  # one may be given twice
                 self._step({"leaf": path, "out": self._number(tensor)})
+
+    def capturing(self, graph: Any) -> None:
+        """What follows is captured, and does not run."""
+        self._captured_from = len(self.trace.steps)
+
+    def captured(self, graph: Any) -> None:
+        """The end of that. Its tensors exist from now on, with nothing in them: running it once does no harm."""
+        steps = self.trace.steps[self._captured_from :]
+        self._graphs[id(graph)] = graph, [step | {"in_place": True} for step in steps]
+
+    def replays(self, graph: Any) -> None:
+        """A graph runs."""
+        with self._recording():
+            if id(graph) not in self._graphs:
+                raise Unrecordable("a CUDA graph that was captured before")
+            for step in self._graphs[id(graph)][1]:
+                self._step(step)
 
     def called(self) -> None:
         """The model is built, and now it is called."""

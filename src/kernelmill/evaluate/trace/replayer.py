@@ -141,7 +141,17 @@ class Replayer:
         made = tensors_in(out)
         if len(made) != len(step["outs"]):
             raise NotReplayable(f"{step['op']} returned {len(made)} tensors instead of {len(step['outs'])}")
-        self._values |= dict(zip(step["outs"], made, strict=True))
+        for number, tensor in zip(step["outs"], made, strict=True):
+            self._values[number] = self._in_place(step, number, tensor)
+
+    def _in_place(self, step: dict[str, Any], number: int, new: torch.Tensor) -> torch.Tensor:
+        """What a captured graph makes is in the same memory each time that it runs."""
+        old = self._values.get(number) if step.get("in_place") else None
+        if old is None or old.shape != new.shape or old.dtype != new.dtype:
+            return new
+        if old.data_ptr() != new.data_ptr() and not step["op"].startswith("aten.empty"):
+            old.copy_(new)
+        return old
 
     def _value(self, packed: Any) -> Any:
         if isinstance(packed, list):

@@ -13,6 +13,8 @@ A tensor is a number. It is made by one step, and later steps may change it in p
     {"called": true}                            the model is built: what follows is its call
     {"launch": key, "grid": [x, y, z], "args": {name: value}, "options": {…}}
 
+A step with "in_place" is one of a captured CUDA graph: what it makes is where it was before.
+
 Values: numbers, strings and None as they are, `{"t": n}` a tensor, `{"float": hex}`, `{"torch": "float32"}` a
 dtype, a layout or a memory format, `{"device": "cpu"}`, `{"tl": "float32"}` a type of Triton's, `{"kernel": key}`,
 `{"address": [n, bytes]}` an address in a tensor's memory, `{"tuple": […]}`, lists. An operation's output that is not a tensor has no number.
