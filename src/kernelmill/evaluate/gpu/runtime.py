@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import statistics
@@ -49,6 +50,8 @@ _MOST_PROFILED = 500
 _TUNE_MS, _MOST_LAUNCHES = 4.0, 12
 """Limits for timing one configuration in a tuner: milliseconds, and number of launches."""
 _synchronize, _event = torch.cuda.synchronize, torch.cuda.Event
+_graph = torch.cuda.CUDAGraph
+_capture_begin, _capture_end, _replay = _graph.capture_begin, _graph.capture_end, _graph.replay
 _set_deterministic = torch._C._set_deterministic_algorithms
 _set_fill = torch._C._set_deterministic_fill_uninitialized_memory
 _empty_cache, _most_allocated = torch.cuda.empty_cache, torch.cuda.max_memory_allocated
@@ -85,6 +88,7 @@ class OnGpu:
         """The task is large: release unused memory to the GPU."""
         self._seen = GpuObserved()
         self._recorder: Recorder | None = None
+        self._suppresses_all = False
         self.pausing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         """Wraps work that does not count as the candidate's running time."""
 
@@ -109,10 +113,44 @@ class OnGpu:
                 _init_handles(kernel)
 
         JITFunction._do_compile, CompiledKernel._init_handles = compile_apart, load_apart
+        self._watch_graphs()
+
+    def _watch_graphs(self) -> None:
+        """What a captured graph launches counts when it runs."""
+        captured: dict[int, tuple[Any, list[GpuLaunch]]] = {}
+        before = 0
+
+        def begin(graph: Any, *args: Any, **kwargs: Any) -> None:
+            nonlocal before
+            _capture_begin(graph, *args, **kwargs)
+            before = len(self._seen.launches)
+            if self._recorder is not None:
+                self._recorder.capturing(graph)
+
+        def end(graph: Any) -> None:
+            _capture_end(graph)
+            captured[id(graph)] = graph, self._seen.launches[before:]
+            del self._seen.launches[before:]
+            if self._recorder is not None:
+                self._recorder.captured(graph)
+
+        def replay(graph: Any) -> None:
+            launches = captured.get(id(graph), (graph, []))[1]
+            self._seen.launches += [
+                dataclasses.replace(one, suppressed=self._suppresses_all) for one in launches
+            ]
+            if self._recorder is not None:
+                self._recorder.replays(graph)
+            if not self._suppresses_all:
+                _replay(graph)
+
+        graphs = torch.cuda.CUDAGraph
+        graphs.capture_begin, graphs.capture_end, graphs.replay = begin, end, replay
 
     def begin(self, request: dict[str, Any]) -> None:
         self._seen, runtime = (seen := GpuObserved()), self
-        suppressed, names = bool(request.get("suppress_all")), frozenset(request.get("suppress") or ())
+        self._suppresses_all = suppressed = bool(request.get("suppress_all"))
+        names = frozenset(request.get("suppress") or ())
 
         def launcher(kernel: Any) -> Callable[..., Any]:
             """What runs a compiled kernel, however Python came to launch it."""
@@ -147,6 +185,7 @@ class OnGpu:
 
     def end(self) -> GpuObserved:
         JITFunction.run, Autotuner.run, CompiledKernel.run = _run, _tune, _launcher_property
+        self._suppresses_all = False
         _set_deterministic(False)
         _synchronize()
         return self._seen
@@ -173,25 +212,11 @@ class OnGpu:
             with recorder.muted():
                 return _bench(tuner, *args, **kwargs)
 
-        def watched(method: Any, tell: Callable[[Any], None]) -> Any:
-            def method_watched(graph: Any, *args: Any, **kwargs: Any) -> Any:
-                tell(graph)
-                return method(graph, *args, **kwargs)
-
-            return method_watched
-
-        graphs = torch.cuda.CUDAGraph
-        own = {name: getattr(graphs, name) for name in ("capture_begin", "capture_end", "replay")}
-        told = (recorder.capturing, recorder.captured, recorder.replays)
         self._recorder, Autotuner._bench = recorder, without_launches
-        for (name, method), tell in zip(own.items(), told, strict=True):
-            setattr(graphs, name, watched(method, tell))
         try:
             yield
         finally:
             self._recorder, Autotuner._bench = None, _bench
-            for name, method in own.items():
-                setattr(graphs, name, method)
 
     def unsupported(self, error: BaseException) -> str | None:
         return None

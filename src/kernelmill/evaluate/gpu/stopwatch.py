@@ -41,8 +41,6 @@ timed: its memory is at another address."""
 WALL_S = 0.02
 """About how much time the judge's clock measures, in `FEW_FOR_THE_WALL` to `MOST_FOR_THE_WALL` calls."""
 FEW_FOR_THE_WALL, MOST_FOR_THE_WALL = 3, 100
-REPLAY_PAIRS = 4
-"""Blocks in which the candidate's program is timed beside the candidate."""
 MIN_FRACTION_OF_MEMORY_TIME = 0.9
 """Fraction of the time it takes to move the task's bytes: a faster candidate has not moved them."""
 _ASK_S = EXCLUSIVE_S / 2
@@ -178,8 +176,9 @@ class Stopwatch:
             return {}
         program: list[float] = []
         own: list[float] = []
-        for _ in range(REPLAY_PAIRS):
-            order = self._order(Plan.of(slowest_us).calls)
+        plan = Plan.of(slowest_us)
+        for _ in range(plan.replays):
+            order = self._order(plan.calls)
             for times, by in ((program, self._program), (own, self._session)):
                 times += self._ours("device", order, self._trial.random.randrange(len(order)), by=by)
         return {"program_us": statistics.median(program), "own_us": statistics.median(own)}

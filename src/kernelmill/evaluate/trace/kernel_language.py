@@ -23,15 +23,19 @@ class NotInTheTrace(AttributeError):
     """A kernel uses what a compiler may resolve, but what a trace cannot hold."""
 
 
-class ModulePart(types.ModuleType):
-    """What a kernel takes from a module that is not Triton's."""
+def module_part(name: str, has: dict[str, Any]) -> types.ModuleType:
+    """What a kernel takes from a module that is not Triton's: a plain module, since the compiler wants one."""
 
-    def __init__(self, name: str, has: dict[str, Any]) -> None:
-        super().__init__(name)
-        self.__dict__.update(has)
+    def missing(attribute: str) -> Any:
+        raise NotInTheTrace(f"a kernel uses {name}.{attribute}")
 
-    def __getattr__(self, name: str) -> Any:
-        raise NotInTheTrace(f"a kernel uses {self.__name__}.{name}")
+    part = types.ModuleType(name)
+    part.__dict__.update(has, __getattr__=missing)
+    _parts.append(part)
+    return part
+
+
+_parts: list[types.ModuleType] = []
 
 
 def is_language(module: str) -> bool:
@@ -62,7 +66,7 @@ def trouble_with(definition: ast.FunctionDef, uses: dict[str, Any]) -> str:
 def _reachable(node: ast.Attribute, uses: dict[str, Any]) -> bool:
     """Whether this is an attribute of a value, or of a module whose attribute a kernel may use."""
     owner = _module(node.value, uses)
-    if owner is None or owner is math or isinstance(owner, ModulePart):
+    if owner is None or owner is math or any(owner is part for part in _parts):
         return True
     found = getattr(owner, node.attr, None)
     if isinstance(found, types.ModuleType) and not is_language(found.__name__) and found is not math:

@@ -28,9 +28,9 @@ from kernelmill.base.python_text import parse_module
 from kernelmill.evaluate.kernel_source import key_of, source_lines
 from kernelmill.evaluate.trace.kernel_language import (
     INSIDES,
-    ModulePart,
     is_language,
     is_usable,
+    module_part,
     trouble_with,
 )
 from kernelmill.evaluate.trace.steps import Unrecordable
@@ -309,7 +309,7 @@ class Kernels:
         if kind == "kernel":
             return self[inner]
         if kind == "names":
-            return ModulePart(
+            return module_part(
                 str(inner["of"]), {name: self.value(value) for name, value in inner["has"].items()}
             )
         if kind == "module" and (inner in ("math", "triton") or is_language(inner)):
