@@ -9,7 +9,14 @@ import torch
 
 from kernelmill.evaluate.judge.choices import compare_leaf
 from kernelmill.evaluate.judge.recording import Recording
-from kernelmill.evaluate.judge.tolerance import Comparison, Policy, compare_scalars, is_scalar, kb_compat
+from kernelmill.evaluate.judge.tolerance import (
+    Comparison,
+    Policy,
+    compare_scalars,
+    is_scalar,
+    kb_compat,
+    lost_slice,
+)
 from kernelmill.evaluate.task.answers import Answer
 from kernelmill.evaluate.task.values import Outputs
 from kernelmill.evaluate.verdict import Status
@@ -71,6 +78,17 @@ def compare_outputs(
         worst.worst = {"output": path} | worst.worst
     worst.detail = f"{path}: {worst.detail}" if len(found) > 1 else worst.detail
     return worst
+
+
+def slices_compared(returned: Returned, answer: Answer) -> Comparison:
+    """Look at every slice of outputs that are right as a whole."""
+    assert returned.outputs is not None
+    leaves = zip(returned.outputs.leaves, answer.exact.leaves, answer.eager.leaves, strict=True)
+    for place, (got, exact, eager) in enumerate(leaves):
+        if place not in answer.eager.choices and (lost := lost_slice(got, exact, eager)):
+            where = f"{answer.eager.paths[place]}: " if len(answer.eager.paths) > 1 else ""
+            return Comparison(False, "INCORRECT_NUMERICAL", detail=f"{where}{lost}", place=place)
+    return Comparison(True)
 
 
 def compare_over_seeds(results: list[tuple[Returned, Answer]], policy: Policy) -> Comparison | None:

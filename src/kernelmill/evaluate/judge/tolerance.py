@@ -29,6 +29,8 @@ from kernelmill.evaluate.verdict import Status
 _MOST = 1e30  # a record holds no infinity
 FAR = 4.0
 """Inputs cannot be used if one rounding of them moves the output by more than this many times the bound."""
+MOST_SLICED = 1 << 24
+_FAR_OFF = 16.0
 FEW = 4
 """An output with fewer elements is a scalar. One value says little, so several seeds are judged together."""
 
@@ -91,6 +93,30 @@ def compare(
     if (trouble := _nonfinite(c, r, e)) is not None:
         return trouble
     return _numbers(c, r, e, rule_for(candidate.dtype, policy))
+
+
+def lost_slice(candidate: torch.Tensor, reference64: torch.Tensor, eager: torch.Tensor) -> str:
+    """Name a slice that is wrong though the whole is within its bounds, because the slice is small beside the rest.
+
+    A slice is what one index of one axis leaves: a channel, a row. It is lost if it is off by half its own size,
+    and by far more than eager's is. Empty if none is. Outputs that are very large are not looked at.
+    """
+    if eager.dim() < 2 or not eager.is_floating_point() or not 0 < eager.numel() <= MOST_SLICED:
+        return ""
+    r = reference64.detach().double()
+    errors = [(t.detach().double() - r).nan_to_num_(0, 0, 0).square_() for t in (candidate, eager)]
+    squares, eps = r.nan_to_num(0, 0, 0).square_(), rule_for(eager.dtype, IEEE).eps
+    for axis, size in enumerate(eager.shape):
+        if size < 2 or eager.numel() // size < FEW:
+            continue
+        rest = [other for other in range(eager.dim()) if other != axis]
+        c, e, own = (t.mean(rest).sqrt() for t in (*errors, squares))
+        lost = (c > 0.5 * own) & (c > _FAR_OFF * e + 64 * eps * own) & (own > 0)
+        if bool(lost.any()):
+            at = int(lost.int().argmax())
+            share = float(c[at] / own[at])
+            return f"index {at} of axis {axis} is off by {share:.0%} of its size: it is small beside the rest"
+    return ""
 
 
 def compare_scalars(

@@ -41,8 +41,9 @@ NEARBY = ("x8", "x4")
 
 The second is used only if the reference rejects the first.
 """
-EQUALS = "constant_rows"
-STRESS = (*NEARBY, "x100", "x1e-3", "negated", "half_x64", EQUALS, "sorted", "outlier")
+EQUALS = ("constant_rows", "ties", "zeros")
+"""Inputs with equal elements."""
+STRESS = (*NEARBY, "x100", "x1e-3", "negated", "half_x64", *EQUALS, "sorted", "outlier", "shifted")
 
 
 def run(trial: Trial) -> None:
@@ -253,7 +254,7 @@ def stress(trial: Trial) -> None:
             trial.record.check(f"distribution:{name}", "fail", returned.trouble[:200], seed=seed)
             robust = False
             continue
-        if name == EQUALS:
+        if name in EQUALS:
             returned = one_of_equals(returned, answer)
         found = trial.session.judge(f"distribution:{name}", call, returned, seed)
         trial.require_own_kernels(returned, "C11.looks_at_values", f"distribution:{name}")

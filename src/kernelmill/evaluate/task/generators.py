@@ -36,6 +36,9 @@ DISTRIBUTIONS = (
     "constant_rows",
     "sorted",
     "outlier",
+    "zeros",
+    "ties",
+    "shifted",
     "lines",
     "suffix",
     "masks",
@@ -162,6 +165,22 @@ def _sorted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return x.sort(-1).values if x.dim() else x
 
 
+def _zeros(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A random half is exactly zero."""
+    kept = torch.rand(x.shape, generator=generator, device=generator.device) < 0.5
+    return torch.where(kept, x, 0)
+
+
+def _ties(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Eight levels, so that most numbers occur often."""
+    step = (x.max() - x.min()) / 7
+    return x if not bool(step > 0) else x.min() + ((x - x.min()) / step).round() * step
+
+
+def _shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return x + 4 * x.std() if x.numel() > 1 else x
+
+
 def _outlier(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     flat = x.flatten().clone()
     place = torch.randint(flat.numel(), (1,), generator=generator, device=generator.device)
@@ -183,8 +202,11 @@ def _other_values(x: torch.Tensor, role: Role, generator: torch.Generator) -> to
         span = int(role.high - role.low) + 1
         if span < 2:
             return None
+        if role.unique:
+            return x.flatten().roll(1).view(x.shape)
         step = torch.randint(1, span, x.shape, generator=generator, device=generator.device)
-        return int(role.low) + (x.long() - int(role.low) + step) % span
+        other = int(role.low) + (x.long() - int(role.low) + step) % span
+        return other if role.sentinel is None else torch.where(x == role.sentinel, x.long(), other)
     span_ = role.high - role.low or 1.0
     shift = 0.25 + 0.5 * torch.rand(
         x.shape, generator=generator, device=generator.device, dtype=torch.float64
@@ -245,10 +267,15 @@ def _indices(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.T
     if role.permutation:
         return torch.randperm(x.numel(), generator=generator, device=generator.device)
     low, high = int(role.low), int(role.high)
+    if role.unique:
+        some = torch.randperm(high - low + 1, generator=generator, device=generator.device)[: x.numel()]
+        return (low + some).view(x.shape)
     new = torch.randint(low, high + 1, x.shape, generator=generator, device=generator.device).flatten()
     repeated = torch.rand(new.shape, generator=generator, device=generator.device) < 0.5
     new[repeated] = int(torch.randint(low, high + 1, (1,), generator=generator, device=generator.device))
     new[-1], new[0] = low, high
+    if role.sentinel is not None:
+        new = torch.where(x.flatten() == role.sentinel, role.sentinel, new)
     return new.view(x.shape)
 
 
@@ -263,6 +290,9 @@ _CHANGES: dict[str, Any] = {
     "constant_rows": _on_data(_constant_rows, each=False),
     "sorted": _on_data(_sorted, each=False),
     "outlier": _on_data(_outlier, each=False),
+    "zeros": _on_data(_zeros),
+    "ties": _on_data(_ties, each=False),
+    "shifted": _on_data(_shifted, each=False),
     "lines": _lines,
     "suffix": _suffix,
     "masks": _masks,

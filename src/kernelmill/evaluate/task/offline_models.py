@@ -141,22 +141,15 @@ def install() -> None:
 
 
 def _made(make: Callable[..., Any], name: str, config: Any, how: Mapping[str, Any]) -> Any:
-    import torch
+    from kernelmill.evaluate.task.values import seeded_apart  # needs torch
 
     config = config_of(name) if config is None else config
     said = {
         key: value for key, value in how.items() if key in _KEPT and not (value is None or value == "auto")
     }
-    on_gpus = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
-    drawn = [(generator, generator.get_state()) for generator in (torch.default_generator, *on_gpus)]
-    for generator, _ in drawn:
-        generator.manual_seed(generator.initial_seed() ^ zlib.crc32(name.encode()))
-    try:
+    with seeded_apart(zlib.crc32(name.encode())):
         # `from_pretrained` returns models in eval mode, too.
         return make(config, **said).eval()
-    finally:
-        for generator, state in drawn:
-            generator.set_state(state)
 
 
 _KEPT = {"dtype", "torch_dtype", "attn_implementation"}

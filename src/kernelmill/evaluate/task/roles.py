@@ -11,6 +11,8 @@ import torch
 from kernelmill.evaluate.task.chunked import chunks
 from kernelmill.evaluate.task.values import Call
 
+_NO_CHANCE = 3.0
+"""So many equal pairs are to be expected among random numbers: there being none says something."""
 Kind = Literal["data", "index", "mask", "probability", "fixed", "other"]
 
 
@@ -31,6 +33,10 @@ class Role:
     symmetric: bool = False
     ordered: bool = False
     permutation: bool = False
+    unique: bool = False
+    """No index occurs twice: slots of a cache, a part of a permutation."""
+    sentinel: int | None = None
+    """A negative number among indices that are not: the target that a loss ignores."""
 
 
 def roles(draws: list[Call]) -> list[Role]:
@@ -59,7 +65,13 @@ def _role(path: str, values: list[torch.Tensor]) -> Role:
     if not first.is_floating_point():
         if same and len(values) > 1 and not _is_permutation(first):
             return Role(path, "fixed")
-        return Role(path, "index", low, high, permutation=all(_is_permutation(v) for v in values))
+        sentinel = _sentinel(values)
+        if sentinel is not None:
+            low = min(float(v[v != sentinel].min()) for v in values)
+        permuted = all(_is_permutation(v) for v in values)
+        return Role(
+            path, "index", low, high, permutation=permuted, unique=_is_unique(values), sentinel=sentinel
+        )
     if not _each(values, lambda v: torch.isfinite(v.double())):
         return Role(path, "fixed")
     binary = low >= 0 and high <= 1 and _each(values, lambda v: (v == 0) | (v == 1))
@@ -110,6 +122,28 @@ def _is_permutation(value: torch.Tensor) -> bool:
     if value.dim() != 1 or value.numel() < 3:
         return False
     return bool(torch.equal(value.sort().values.long(), torch.arange(value.numel(), device=value.device)))
+
+
+def _sentinel(values: list[torch.Tensor]) -> int | None:
+    """The one negative number among all others, if there is one."""
+    negative = torch.cat([v[v < 0].unique() for v in values]).unique()
+    some_are_not = all(bool((v >= 0).any()) for v in values)
+    return (
+        int(negative[0])
+        if negative.numel() == 1 and some_are_not and values[0].dtype != torch.uint8
+        else None
+    )
+
+
+def _is_unique(values: list[torch.Tensor]) -> bool:
+    """Whether no number occurs twice in a draw, and that is no chance."""
+    count, low, high = (
+        values[0].numel(),
+        min(int(v.min()) for v in values),
+        max(int(v.max()) for v in values),
+    )
+    pairs = len(values) * count * (count - 1) / 2 / (high - low + 1)
+    return pairs > _NO_CHANCE and all(v.unique().numel() == count for v in values)
 
 
 def _is_symmetric(values: list[torch.Tensor]) -> bool:

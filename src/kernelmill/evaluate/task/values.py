@@ -14,6 +14,7 @@ import copy
 import dataclasses
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,28 @@ def seed_all(seed: int) -> None:
     if torch.cuda.is_initialized():
         for generator in torch.cuda.default_generators:
             generator.manual_seed(seed)
+
+
+told_of_seeds: list[Callable[[int | None], None]] = []
+"""Who wants to know when generators are seeded apart (`int`), and when they go on where they were (None)."""
+
+
+@contextmanager
+def seeded_apart(by: int) -> Iterator[None]:
+    """Draw other numbers inside, which depend on the last seed that was set and not on numbers drawn since."""
+    on_gpus = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+    drawn = [(generator, generator.get_state()) for generator in (torch.default_generator, *on_gpus)]
+    for generator, _ in drawn:
+        generator.manual_seed(generator.initial_seed() ^ by)
+    for tell in told_of_seeds:
+        tell(by)
+    try:
+        yield
+    finally:
+        for generator, state in drawn:
+            generator.set_state(state)
+        for tell in told_of_seeds:
+            tell(None)
 
 
 class UnsupportedValue(Exception):

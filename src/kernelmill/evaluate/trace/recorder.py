@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelmill.evaluate.judge.channel import DTYPES, Bytes, pack
 from kernelmill.evaluate.judge.torch_work import HOST_READS
-from kernelmill.evaluate.task.values import seed_all
+from kernelmill.evaluate.task.values import seed_all, told_of_seeds
 from kernelmill.evaluate.trace.kernel_text import is_foreign, packed_value, text_of
 from kernelmill.evaluate.trace.replayer import leaves_of
 from kernelmill.evaluate.trace.steps import MOST_CONSTANT_BYTES, MOST_STEPS, Trace, Unrecordable
@@ -53,7 +53,12 @@ class Recorder(OpRecorder):
         self._graphs: dict[int, tuple[Any, list[dict[str, Any]]]] = {}
         """Captured graphs by id, and the steps of each."""
 
+    def _seeded_apart(self, by: int | None) -> None:
+        with self._recording():
+            self._step({"seed_apart": by})
+
     def __enter__(self) -> Recorder:
+        told_of_seeds.append(self._seeded_apart)
         self._reads.__enter__()
         super().__enter__()
         return self
@@ -61,6 +66,7 @@ class Recorder(OpRecorder):
     def __exit__(self, *what: Any) -> None:
         super().__exit__(*what)
         self._reads.__exit__(*what)
+        told_of_seeds.remove(self._seeded_apart)
 
     def seeded(self, name: str, number: int) -> None:
         """Seed all generators with the number that is given under this name."""

@@ -7,13 +7,14 @@ from their text. The trace comes from an untrusted process: this one must be con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelmill.evaluate.judge.channel import DTYPES
-from kernelmill.evaluate.task.values import seed_all
+from kernelmill.evaluate.task.values import seed_all, seeded_apart
 from kernelmill.evaluate.trace.kernel_text import Kernels
 from kernelmill.torch_calls.tensors import tensors_in
 
@@ -50,6 +51,7 @@ class Replayer:
         self._called, self._called_again = (*(begins or [0]), len(self._steps))[:2]
         self._dead = _last_uses(self._steps, [self._output, self._again])
         self._given: dict[str, Any] = {}
+        self._apart = ExitStack()
 
     def build(self, leaves: dict[str, torch.Tensor], seeds: dict[str, int]) -> None:
         """Run the steps that build the model.
@@ -106,6 +108,8 @@ class Replayer:
             pass
         elif "seed" in step:
             seed_all(self._given["seeds"][step["seed"]])
+        elif "seed_apart" in step:
+            self._seed_apart(step["seed_apart"])
         elif "leaf" in step:
             if step["leaf"] not in self._given["leaves"]:
                 raise NotReplayable(f"it starts from {step['leaf']}, which is not given")
@@ -113,6 +117,12 @@ class Replayer:
         else:
             with torch._C._DisableTorchDispatch():  # no work of the program's
                 self._values[step["out"]] = self._view(step) if "view" in step else self._constant(step)
+
+    def _seed_apart(self, by: int | None) -> None:
+        if by is None:
+            self._apart.close()
+        else:
+            self._apart.enter_context(seeded_apart(by))
 
     def _view(self, step: dict[str, Any]) -> torch.Tensor:
         base = self._values[step["view"]]

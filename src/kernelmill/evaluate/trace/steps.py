@@ -7,6 +7,7 @@ A tensor is a number. It is made by one step, and later steps may change it in p
                                                 numbers that no recorded step has made: blob number i. Those
                                                 in "addresses" (place, tensor, bytes) are addresses of memory
     {"seed": name}                              all generators are seeded with a number given from outside
+    {"seed_apart": number or null}              generators draw other numbers (`task.values.seeded_apart`)
     {"view": m, "out": n, "size", "stride", "offset", "dtype"}
                                                 the memory of m, seen otherwise by no recorded step
     {"op": "aten.add.Tensor", "args", "kwargs", "outs": [n, …]}
