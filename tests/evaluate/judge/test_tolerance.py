@@ -19,6 +19,7 @@ from kernelmill.evaluate.judge.tolerance import (  # noqa: E402
     is_scalar,
     judgeable,
     kb_compat,
+    lost_slice,
 )
 from kernelmill.evaluate.task.chunked import CHUNK  # noqa: E402
 
@@ -333,3 +334,39 @@ def test_it_works_where_the_tensors_are() -> None:
     wrong[3, 7] += 1
     assert compare(wrong, x.double(), x).worst["index"] == [3, 7]
     assert compare(x.cpu(), x.double(), x).status == "INCORRECT_DTYPE"
+
+
+# ------------------------------------------------------------------------------------------- slice by slice
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_slice_that_is_small_beside_the_rest_may_not_be_zeros(dtype: torch.dtype, axis: int) -> None:
+    exact = noise(6, 7, 8).double()
+    exact.select(axis, 3).mul_(1e-6)
+    eager = exact.to(dtype)
+    wrong = eager.clone()
+    wrong.select(axis, 3).zero_()
+    assert compare(wrong, exact, eager).ok
+    assert lost_slice(wrong, exact, eager).startswith(f"index 3 of axis {axis} is off by 100%")
+    assert lost_slice(eager, exact, eager) == ""
+
+
+def test_a_slice_whose_digits_eager_has_lost_too_says_nothing() -> None:
+    large = noise(64, 64)
+    exact = large.double().clone()
+    exact[5] = 1e-9
+    eager, candidate = (
+        exact.float() + torch.where(torch.arange(64)[:, None] == 5, 1e-7, 0.0) * noise(64, 64, seed=seed)
+        for seed in (1, 2)
+    )
+    assert lost_slice(candidate, exact, eager) == ""
+
+
+@given(st.integers(0, 1000), st.sampled_from([torch.float32, torch.float16, torch.bfloat16]))
+def test_products_in_other_orders_lose_no_slice(seed: int, dtype: torch.dtype) -> None:
+    a, b = noise(24, 96, seed=seed).to(dtype), noise(96, 16, seed=seed + 1).to(dtype)
+    b[:, 3] *= 1e-4
+    exact = a.double() @ b.double()
+    in_halves = (a[:, :48].float() @ b[:48].float() + a[:, 48:].float() @ b[48:].float()).to(dtype)
+    assert lost_slice(in_halves, exact, a @ b) == ""

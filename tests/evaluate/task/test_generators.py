@@ -308,3 +308,57 @@ def test_a_nudge_moves_every_number_a_little_and_no_index() -> None:
     assert bool((before != after).float().mean() > 0.9)
     assert torch.allclose(after, before, rtol=1.01 * NUDGE, atol=0)
     assert torch.equal(calls[0].args[1], moved.args[1])
+
+
+# ------------------------------------------------------------------------------- values that real data has
+
+
+def test_half_of_the_numbers_may_be_exact_zeros_and_most_may_be_equal() -> None:
+    own, zeros, ties, shifted = (made(name, normal) for name in ("own", "zeros", "ties", "shifted"))
+    assert 0.3 < float((zeros == 0).float().mean()) < 0.7
+    assert torch.equal(zeros[zeros != 0], own[zeros != 0])
+    assert ties.unique().numel() == 8
+    assert float((ties - own).abs().max()) <= float(own.max() - own.min()) / 14 * 1.001
+    assert torch.allclose(shifted, own + 4 * own.std())
+
+
+def slots(g: torch.Generator) -> torch.Tensor:
+    return torch.randperm(200, generator=g)[:60]
+
+
+def targets(g: torch.Generator) -> torch.Tensor:
+    found = torch.randint(0, 50, (64,), generator=g)
+    found[::5] = -100
+    return found
+
+
+def test_indices_of_which_none_occurs_twice_stay_so() -> None:
+    assert role_of(slots).unique
+    assert not role_of(index).unique
+    for name in ("indices", "suffix", "lines"):
+        for seed in range(5):
+            found = made(name, slots, seed)
+            assert found is not None
+            assert found.unique().numel() == 60
+            assert 0 <= int(found.min()) <= int(found.max()) < 200
+
+
+def test_few_indices_of_many_are_unique_by_chance_and_may_be_equal() -> None:
+    def few(g: torch.Generator) -> torch.Tensor:
+        return torch.randint(0, 30_000, (8,), generator=g)
+
+    assert not role_of(few).unique
+
+
+def test_an_ignored_target_stays_the_only_negative_one() -> None:
+    role = role_of(targets)
+    assert (role.sentinel, role.low) == (-100, 0)
+    for name in ("indices", "suffix", "lines"):
+        found = made(name, targets)
+        assert found is not None
+        assert set(found[found < 0].tolist()) == {-100}
+        assert torch.equal(found < 0, targets(generator(0)) < 0)
+
+
+def test_negative_integers_that_are_many_are_ordinary_ones() -> None:
+    assert role_of(lambda g: torch.randint(-50, 50, (64,), generator=g)).sentinel is None

@@ -220,11 +220,12 @@ def _lines(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Ten
     chosen = torch.randperm(count, generator=generator, device=generator.device)[: -(-count // LINES)]
     touched = torch.zeros(count, dtype=torch.bool, device=x.device)
     touched[chosen] = True
-    whole = _other_values(x, role, generator) if role.permutation else None
+    if role.permutation or role.unique:
+        return _moved_around(x, touched.repeat_interleave(width)[: x.numel()])
     result = torch.empty_like(x)
     for start, (chunk, target) in chunks(x, result):
         end = start + chunk.numel()
-        new = _other_values(chunk, role, generator) if whole is None else whole[start:end]
+        new = _other_values(chunk, role, generator)
         if new is None:
             return None
         first = start // width
@@ -235,11 +236,22 @@ def _lines(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Ten
 
 def _suffix(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
     flat = x.flatten().clone()
-    tail = flat[flat.numel() - -(-flat.numel() // 16) :]
-    new = _other_values(flat if role.permutation else tail, role, generator)
+    start = flat.numel() - -(-flat.numel() // 16)
+    if role.permutation or role.unique:
+        return _moved_around(x, torch.arange(flat.numel(), device=x.device) >= start)
+    new = _other_values(flat[start:], role, generator)
     if new is None:
         return None
-    tail.copy_(new[-tail.numel() :])
+    flat[start:] = new.to(flat.dtype)
+    return flat.view(x.shape)
+
+
+def _moved_around(x: torch.Tensor, where: torch.Tensor) -> torch.Tensor | None:
+    """The same values, of which those in some places change theirs."""
+    flat = x.flatten().clone()
+    if int(where.sum()) < 2:
+        return None
+    flat[where] = flat[where].roll(1)
     return flat.view(x.shape)
 
 
