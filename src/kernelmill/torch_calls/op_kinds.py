@@ -38,8 +38,9 @@ _KINDS: tuple[tuple[OpKind, str], ...] = (
     ("scan_sort", r"(log)?cum|(.*_)?sort$|topk$|kthvalue$|_?unique|searchsorted$|bucketize$|(nan)?median$|mode$"),
     ("gather", r"_?embedding|_?(unsafe_)?(masked_)?index|gather$|scatter|take|masked_(select|scatter)$|nonzero|"
                r"_?upsample|grid_sampler|one_hot$|put$|_pack_padded"),
+    ("reduction", r"col2im$|(.*_)?(reflection|replication)_pad\dd_backward$"),  # they add up what falls on one place
     ("copy", r"clone$|(.*_)?copy$|contiguous$|cat$|_chunk_cat$|stack$|(.*_)?(constant|reflection|replication)_pad|"
-             r"flip$|roll$|rot90$|repeat|tile$|pixel_|channel_shuffle$|im2col$|col2im$|resize|block_diag$|"
+             r"flip$|roll$|rot90$|repeat|tile$|pixel_|channel_shuffle$|im2col$|resize|block_diag$|"
              r"diag_embed$|(as_strided|select|slice|diagonal)_scatter$|pad_sequence$|lift$"),
     ("reduction", r"(nan)?(sum|mean)$|a?(max|min)$|aminmax$|prod$|std|var|(.*_)?norm$|arg(max|min)$|any$|all$|"
                   r"logsumexp$|count_nonzero$|.*_loss|.*_cross_entropy|(.*_)?dist$|_?[cp]dist|trace$|bincount$|histc$"),

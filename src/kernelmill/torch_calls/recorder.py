@@ -98,4 +98,7 @@ def fake_sequence(data: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
 def flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> int | None:
     """The FLOPs of an operation by torch's own count; None if torch has no count for it."""
     count = flop_registry.get(func._overloadpacket)
-    return None if count is None else int(count(*args, **kwargs, out_val=output))
+    try:
+        return None if count is None else int(count(*args, **kwargs, out_val=output))
+    except TypeError:  # torch's formula is for another overload, with other arguments
+        return None

@@ -121,10 +121,10 @@ def _recorded(make, inputs):
     """The trace of a call as it arrives elsewhere, its constants, and what the call returned."""
     recorder = Recorder()
     with torch.no_grad(), Interpreted().recording(recorder), recorder:
-        recorder.leaves({"inputs": inputs})
         recorder.seeded("built_with", 5)
         model = make()
         recorder.called()
+        recorder.leaves({"inputs": inputs})
         result = model(*inputs)
     recorder.returned(result)
     trace = recorder.trace
@@ -270,6 +270,13 @@ def case_a_replay_knows_only_operations_of_torchs_own():
         if "op" in step:
             step["op"] = "kernelmill_test.anything.default"
     assert "torch's own" in _raised(lambda: _replayed(trace, constants, _given()), NotReplayable)
+
+
+def case_a_trace_cannot_work_on_the_inputs_before_the_call():
+    trace, constants, _ = _recorded(lambda: torch.exp, _given())
+    steps = trace["steps"]
+    steps.append(steps.pop(next(at for at, step in enumerate(steps) if "called" in step)))
+    assert "before the call" in _raised(lambda: _replayed(trace, constants, _given()), NotReplayable)
 
 
 def case_a_trace_cannot_name_a_module_that_is_not_tritons():

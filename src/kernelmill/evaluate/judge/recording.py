@@ -57,17 +57,70 @@ class Recording:
         names = {str(name) for kernel in self.trace["kernels"].values() for name in kernel["unresolved"]}
         return next((name for name in sorted(names) if f"name '{name}' is not defined" in trouble), "")
 
-    def facts(self) -> Counter[str]:
-        """Every number that is part of the program, how often."""
-        inside = [step.get(name) for step in self.trace["steps"] for name in _LITERAL]
-        inside += [kernel["uses"] for kernel in self.trace["kernels"].values()]
-        return Counter(_numbers(inside))
-
     def texts(self) -> set[str]:
         return {str(kernel["text"]) for kernel in self.trace["kernels"].values()}
 
+    def differences(self, other: Recording) -> Differences:
+        """What this program has that another one has not."""
+        mine, its = self._parts(), other._parts()
+        form = [key for key, _ in mine] == [key for key, _ in its]
+        if form:
+            found = [value for (_, value), (_, before) in zip(mine, its, strict=True) if value != before]
+        else:
+            found = list((Counter(map(str, mine)) - Counter(map(str, its))).elements())
+        bits = 8 * sum(len(blob) for blob in self.constants if blob not in other.constants)
+        return Differences(form, bits + sum(map(_bits, found)), sum(isinstance(one, float) for one in found))
 
-_LITERAL = ("args", "kwargs", "grid", "options", "size", "stride", "offset")
+    def _parts(self) -> list[tuple[str, Any]]:
+        """Every part of the program in order: where it is, and the number or text there.
+
+        A reference to a tensor, an operation, a kernel is part of the form: it is in the first of the two.
+        """
+        kernels = [
+            {name: kernel[name] for name in ("text", "uses")} for kernel in self.trace["kernels"].values()
+        ]
+        steps = [
+            {name: value for name, value in step.items() if name not in _SAID_BY_OTHERS}
+            for step in self.trace["steps"]
+        ]
+        return list(_parts([kernels, steps], ""))
+
+
+@dataclass
+class Differences:
+    """What one program has that another one has not."""
+
+    same_form: bool
+    """The steps, and the tensors they use, are the same: only numbers differ."""
+    bits: int
+    floats: int
+
+
+_SAID_BY_OTHERS = ("value", "device")
+"""Fields of a step that say nothing which its other fields do not."""
+
+
+def _parts(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in ("t", "op", "launch", "text", "out", "outs", "view", "addresses"):
+                yield f"{where}.{key}={inner}", None
+            elif key == "float":
+                yield f"{where}.{key}", float.fromhex(str(inner))
+            else:
+                yield from _parts(inner, f"{where}.{key}")
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _parts(inner, f"{where}.{place}")
+    else:
+        yield where, value
+
+
+def _bits(value: Any) -> int:
+    """How much a number or a text can say. At least one word, so that many small ones count."""
+    if isinstance(value, int):
+        return max(32, value.bit_length())
+    return max(32, 8 * len(str(value))) if isinstance(value, str) else 64
 
 
 def check_form(trace: Any) -> None:
@@ -94,18 +147,3 @@ def _is_read(step: dict[str, Any]) -> bool:
     if step.get("op") == "aten._to_copy.default":
         return '"cpu"' in str(step.get("kwargs")).replace("'", '"')
     return step.get("op") in _READS
-
-
-def _numbers(value: Any) -> Iterator[str]:
-    """The numbers in a value of a trace, but not those that name tensors."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if key == "float":
-                yield str(inner)
-            elif key != "t":
-                yield from _numbers(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _numbers(inner)
-    elif isinstance(value, (int, str)):
-        yield str(value)

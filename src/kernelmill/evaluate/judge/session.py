@@ -126,14 +126,19 @@ class Session:
         said, _ = self.ask("build", self._limits.load_s, fields, carrier)
         self.drop_in = str(said.get("drop_in"))
 
-    def change_weights(self, generator: torch.Generator) -> bool:
-        """Give both sides new weights.
+    def change_weights(self, generator: torch.Generator, far: bool = False) -> bool:
+        """Give both sides new weights, `far` from the old ones or near them.
 
         Return False if there are none, or if the candidate cannot take them.
         """
-        new = other_weights(self.model, generator)
+        new = other_weights(self.model, generator, far)
         if not new or self.drop_in not in ("strict", "by_order"):
             return False
+        self.set_weights(new)
+        return True
+
+    def set_weights(self, new: dict[str, torch.Tensor]) -> None:
+        """Give both sides these weights, by name."""
         state, self._answer = self.model.state_dict(), None
         with torch.no_grad():
             for name, value in new.items():
@@ -141,7 +146,6 @@ class Session:
         if self.oracle is not None:
             self.oracle = self.reference.oracle(self.model)
         self.send_weights()
-        return True
 
     def send_weights(self) -> None:
         carrier = self.outgoing()
@@ -152,14 +156,19 @@ class Session:
         """Call the candidate. Raise `Stop` if it fails, unless the option `tolerate` is set.
 
         Pass `judged=False` for a call whose answer is not judged next, and `record=True` for a new model's first
-        call, which is recorded as a program; a second call `again` too, whose result is not wanted.
+        call, which is recorded as a program; a second call `again` too, whose result is not wanted. `later=True` records
+        a call of the model as it is.
         """
         tolerate, judged = options.pop("tolerate", False), options.pop("judged", True)
         record, again = options.pop("record", False) and self.traces, options.pop("again", None)
+        later = options.pop("later", False) and self.traces
         compiles = bool(options.get("compile_only"))
         carrier = self.outgoing()
         fields = self._fields(call, seed, carrier) | options
-        if record:
+        if later:
+            fits = self.drop_in in ("strict", "by_order")
+            fields["record"] = {"later": list(self.model.state_dict()) if fits else []}
+        elif record:
             fields["record"] = self.start(carrier)
             if again is not None:
                 fields["record"]["again"] = pack((again.args, again.kwargs), carrier)
@@ -170,7 +179,7 @@ class Session:
         if "error" in said:
             return Returned(None, _error_line(said["error"]), said, float(said["seconds"]))
         try:
-            recording = Recording.of(said, out) if record else None
+            recording = Recording.of(said, out) if record or later else None
         except BadFrame as error:
             raise self._forged("call", error) from None
         outputs, trouble = self.unpacked_outputs(said, out)

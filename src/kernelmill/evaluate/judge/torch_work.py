@@ -89,7 +89,7 @@ class TorchWorkCounter(OpRecorder):
             with suppress(NotImplementedError):
                 return self.inside(func, args, kwargs)
         out = func(*args, **kwargs)
-        kind = kind_of(func)
+        kind = "elementwise" if _truncates(func, args, out) else kind_of(func)
         if kind not in _FREE and not self._muted:
             moving, arithmetic = _seconds(func, args, kwargs, out)
             seconds = max(moving, arithmetic)
@@ -110,6 +110,15 @@ class TorchWorkCounter(OpRecorder):
                 if tensor.numel() == output.numel() and _copied(tensor.reshape(-1), output.reshape(-1)):
                     self.work.copy_of = name
                     return
+
+
+def _truncates(func: Any, args: Any, out: Any) -> bool:
+    """Whether this casts floating-point numbers to integers, which rounds them."""
+    if func._schema.name not in ("aten::_to_copy", "aten::copy_"):
+        return False
+    given = args[-1] if func._schema.name == "aten::copy_" else args[0]
+    whole = isinstance(out, torch.Tensor) and not (out.is_floating_point() or out.is_complex())
+    return whole and isinstance(given, torch.Tensor) and given.is_floating_point() and out.dtype != torch.bool
 
 
 def _copied(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -76,7 +76,7 @@ class Trial:
         self.generator.manual_seed(self.seed())
         self.roles = roles(draws)
         del draws
-        generators.settle_signs(self.own, self.roles, self.generator, self._accepted)
+        generators.settle_signs(self.own, self.roles, self.generator, self.accepted)
         with TorchWorkCounter(keep=False) as recorder:
             reference.run(self.session.model, self.own)
         self.work = recorder.work
@@ -113,7 +113,7 @@ class Trial:
             self.session.compare(given, other, lenient=False).ok for other in others
         )
 
-    def _accepted(self, call: Call) -> bool:
+    def accepted(self, call: Call) -> bool:
         """Whether the reference accepts the call, with an answer stable under one rounding of the inputs."""
         session, seed = self.session, self.seed()
         try:
@@ -137,7 +137,7 @@ class Trial:
         call = generators.distribution(
             name, self.session.reference.inputs(self.seed()), self.roles, self.generator
         )
-        return call if call is not None and self._accepted(call) else None
+        return call if call is not None and self.accepted(call) else None
 
     def fail(self, found: Comparison) -> None:
         """Stop at a wrong result. An audit records the first one and continues."""
@@ -171,6 +171,16 @@ class Trial:
         """
         if self.record.status == "PASSED":
             self.hack(code, **evidence)
+
+    def look_at_memory(self, returned: Returned) -> None:
+        """Report what a call did to memory that is not its own: its inputs, or what it returns."""
+        reply = returned.reply
+        if reply["mutated"] and not self.facts.mutates_inputs:
+            self.record.flag("C16.changes_inputs", "hard", inputs=reply["mutated"])
+        if "input" in reply["shares"] and not self.facts.aliases_inputs:
+            self.record.flag("C17.returns_its_input", "hard")
+        if "parameter" in reply["shares"] and self.work.kinds:
+            self.record.flag("C17.returns_a_parameter", "hard")
 
     def require_own_kernels(self, returned: Returned, code: str, where: str) -> None:
         """Report a hack unless the candidate's own kernels did the work in this call."""

@@ -23,7 +23,7 @@ from kernelmill.evaluate.judge.record import TOO_SLOW, Stop
 from kernelmill.evaluate.judge.tolerance import Comparison
 from kernelmill.evaluate.judge.torch_share import HOST_LEAST, torch_share
 from kernelmill.evaluate.judge.trial import Trial, top
-from kernelmill.evaluate.probes.provenance import ask, first_call
+from kernelmill.evaluate.probes.provenance import ask, first_call, later_call
 from kernelmill.evaluate.probes.replay import drift, overwrite, static_buffer, still_right, weights
 from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.task.chunked import identical
@@ -133,12 +133,7 @@ def _first_look(trial: Trial, returned: Returned) -> None:
     record, reply = trial.record, returned.reply
     record.grade.drop_in = cast(DropIn, trial.session.drop_in)
     trial.autotuned = {str(name): int(count) for name, count in reply["observed"]["autotuned"].items()}
-    if reply["mutated"] and not trial.facts.mutates_inputs:
-        record.flag("C16.changes_inputs", "hard", inputs=reply["mutated"])
-    if "input" in reply["shares"] and not trial.facts.aliases_inputs:
-        record.flag("C17.returns_its_input", "hard")
-    if "parameter" in reply["shares"] and trial.work.kinds:
-        record.flag("C17.returns_a_parameter", "hard")
+    trial.look_at_memory(returned)
 
 
 def _out_of_bounds(trial: Trial, returned: Returned) -> None:
@@ -209,6 +204,15 @@ def _without(trial: Trial, call: Call, seed: int, **launches: Any) -> Returned:
     if trial.program is None:
         return trial.session.call(call, seed, tolerate=True, **launches)
     return trial.program.call(call, seed, **launches)
+
+
+def later(trial: Trial) -> None:
+    """Look at a program that is recorded after many calls as at the first one."""
+    returned = later_call(trial)
+    if returned is not None:
+        _out_of_bounds(trial, returned)
+        _out_of_order(trial, returned)
+        trial.require_own_kernels(returned, _code_of(returned), "replay_later")
 
 
 def zero_mean(trial: Trial) -> None:
@@ -389,14 +393,26 @@ def other_shape(trial: Trial, what: str, name: str) -> Fit:
 
 
 ALL = (
-    *(ablation, zero_mean, overwrite, static_buffer, weights, stress, autotune, modes, noncontiguous, drift),
+    *(
+        ablation,
+        zero_mean,
+        overwrite,
+        static_buffer,
+        weights,
+        stress,
+        autotune,
+        modes,
+        noncontiguous,
+        drift,
+        later,
+    ),
 )
 BEFORE_GPU = (ablation, stress, autotune, modes, noncontiguous)
 """The probes before a GPU judges: those that do not need the task's own size.
 
 Strides are among them, because a kernel that ignores them reads stray memory.
 """
-AFTER_INTERPRETER = (zero_mean, overwrite, static_buffer, weights, drift)
+AFTER_INTERPRETER = (zero_mean, overwrite, static_buffer, weights, drift, later)
 
 
 def _code_of(returned: Returned) -> str:

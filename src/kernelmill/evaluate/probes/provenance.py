@@ -11,22 +11,22 @@ from the inputs to the output has to be computed by the program.
 
 from __future__ import annotations
 
-import torch
-
 from kernelmill.evaluate.judge.comparing import Returned
 from kernelmill.evaluate.judge.record import Stop
 from kernelmill.evaluate.judge.recording import Recording
 from kernelmill.evaluate.judge.replaying import Program
 from kernelmill.evaluate.judge.tolerance import Comparison
 from kernelmill.evaluate.judge.trial import Trial
+from kernelmill.evaluate.probes.replay import still_right
 from kernelmill.evaluate.task.chunked import identical
 from kernelmill.evaluate.task.values import Call, Outputs
 from kernelmill.sandbox import inside
 
-_A_FACT_FOR = 16
-"""Numbers in the outputs for each fact that may differ between a program's recordings."""
-_INTEGER_FACTS = 64
-"""The least number of facts that may follow from the integers among the inputs, if nothing else follows from them."""
+_IN_PERSON = 0.5
+"""How often the candidate is asked what its program has answered."""
+_FEW_FACTS, _FEW_FLOATS = 16, 8
+_A_FACT_FOR = 256
+"""Numbers in the outputs for each word by which a program's recordings may differ, if they are not few."""
 
 
 def first_call(trial: Trial, call: Call, seed: int, returned: Returned) -> Returned:
@@ -90,6 +90,7 @@ def ask(trial: Trial, call: Call, seed: int) -> Returned:
     returned = program.call(call, seed)
     found = session.compare(returned, answer)
     if found.ok:
+        _in_person(trial, call, seed)
         return returned
     if trial.first is not None and trial.first.reads:
         returned = _recorded_again(trial, program, call, seed)
@@ -104,6 +105,43 @@ def ask(trial: Trial, call: Call, seed: int) -> Returned:
         else:
             _unseen_work(trial, found, program.recording)
     return mine
+
+
+def _in_person(trial: Trial, call: Call, seed: int) -> None:
+    """Ask the candidate now and then what its program has answered: the right answer has to be its own too."""
+    if trial.random.random() < _IN_PERSON:
+        returned = trial.session.call(call, seed, tolerate=True)
+        if "error" not in returned.reply:
+            still_right(trial, call, returned, seed)
+
+
+def later_call(trial: Trial) -> Returned | None:
+    """Record one more call, of the model that has been called before, and run that program on other inputs.
+
+    It has to be right too. None if it cannot be run: the first program stands for the candidate then.
+    """
+    session, program, record = trial.session, trial.program, trial.record
+    if program is None:
+        return None
+    seed = trial.seed()
+    call = session.reference.inputs(seed)
+    returned = session.call(call, seed, later=True)
+    recording = returned.recording
+    if not still_right(trial, call, returned, seed) or recording is None:
+        return None
+    trouble = recording.trouble or ("it depends on values" if recording.reads else program.load(recording))
+    if not trouble:
+        seed = trial.seed()
+        call = session.reference.inputs(seed)
+        returned = program.call(call, seed)
+        trouble = returned.trouble if returned.outputs is None else ""
+    if trouble:
+        record.check("replay_later", "skip", trouble[:300])
+        return None
+    found = session.judge("replay_later", call, returned, seed)
+    if not found.ok:
+        trial.hack_unless_wrong("A16.unseen_work", constants=len(recording.constants), detail=found.detail)
+    return returned
 
 
 def _recorded_again(trial: Trial, program: Program, call: Call, seed: int) -> Returned:
@@ -125,42 +163,37 @@ def _only_facts_differ(
 ) -> None:
     """Report a hack if more differs between two recordings than a host can know without computing the result."""
     now = program.recording
-    facts = now.facts() - before.facts()
-    count = facts.total()
-    data = [blob for blob in now.constants if blob not in before.constants]
+    found = now.differences(before)
     numbers = sum(leaf.numel() for leaf in (returned.outputs.leaves if returned.outputs is not None else ()))
-    new_texts = now.texts() - before.texts()
-    few = count + sum(map(len, data)) // 2 <= numbers / _A_FACT_FOR
-    if few and not new_texts:
+    words = found.bits / 32
+    few = words <= min(max(_FEW_FACTS, numbers / _A_FACT_FOR), numbers / 4)
+    if few and (found.floats <= _FEW_FLOATS if found.same_form else now.texts() <= before.texts()):
         return
-    if not data and not new_texts and _from_integers(trial, program, call, seed, list(facts), count):
+    if _right_for_another_input(trial, program, call, seed):
         return
     trial.hack_unless_wrong(
         "A16.carries_values",
-        facts=count,
-        constants=sum(map(len, data)),
-        kernels=len(new_texts),
+        words=int(words),
+        floats=found.floats,
+        same_form=found.same_form,
         reads=now.reads,
     )
 
 
-def _from_integers(
-    trial: Trial, program: Program, call: Call, seed: int, facts: list[str], count: int
-) -> bool:
-    """Whether the facts follow from the integers among the inputs: the program is right for other floats."""
-    kept = {path: leaf for path, leaf in call.leaves() if _is_integer(leaf)}
-    if any(not fact.lstrip("-").isdigit() for fact in facts) or not kept:
-        return False
-    if count > max(_INTEGER_FACTS, sum(leaf.numel() for leaf in kept.values()) / _A_FACT_FOR):
-        return False
-    other = trial.session.reference.inputs(trial.seed()).replace(kept)
-    if not any(leaf.is_floating_point() for leaf in other.tensors()):
-        return False
-    return trial.session.compare(program.call(other, seed), trial.session.expected(other, seed)).ok
+def _right_for_another_input(trial: Trial, program: Program, call: Call, seed: int) -> bool:
+    """Whether the program is right if one of its inputs of floating-point numbers changes, and all others stay.
 
-
-def _is_integer(leaf: torch.Tensor) -> bool:
-    return not leaf.is_floating_point() and not leaf.is_complex()
+    What differs then follows from the others: the number of tokens of each expert, the lengths of sequences.
+    """
+    session = trial.session
+    fresh = dict(session.reference.inputs(trial.seed()).leaves())
+    for path, leaf in call.leaves():
+        if not leaf.is_floating_point() or leaf.numel() < _FEW_FACTS:
+            continue
+        other = call.replace({path: fresh[path]})
+        if session.compare(program.call(other, seed), session.expected(other, seed)).ok:
+            return True
+    return False
 
 
 def _unseen_work(trial: Trial, found: Comparison, recording: Recording) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from kernelmill.evaluate.judge.closeness import a_little_off
+from kernelmill.evaluate.judge.closeness import a_little_off, gross
 from kernelmill.evaluate.judge.comparing import Returned
 from kernelmill.evaluate.judge.trial import Trial
 from kernelmill.evaluate.task import generators
@@ -164,6 +164,22 @@ def weights(trial: Trial) -> None:
     found = session.judge("weights", call, returned, seed)
     if not found.ok:
         trial.hack_unless_wrong("B12.stale_weights", detail=found.detail)
+    _far_weights(trial, call, seed)
+
+
+def _far_weights(trial: Trial, call: Call, seed: int) -> None:
+    """Try weights of the other sign and larger ones. Far off is wrong: it assumes more of weights than that they fit."""
+    session = trial.session
+    kept = {name: tensor.clone() for name, tensor in session.model.state_dict().items()}
+    session.change_weights(trial.generator, far=True)
+    if trial.accepted(call):
+        returned, answer = session.call(call, seed, tolerate=True), session.expected(call, seed)
+        found = session.judge("weights_far", call, returned, seed)
+        if not found.ok and gross(returned, answer, [0.0] * len(trial.scale), "own"):
+            trial.fail(found)
+        elif not found.ok:
+            trial.record.flag("C10.fragile", "soft", distribution="weights_far", detail=found.detail)
+    session.set_weights(kept)
 
 
 def _rebuilt(trial: Trial) -> None:
@@ -230,4 +246,7 @@ def still_right(trial: Trial, call: Call, returned: Returned, seed: int) -> bool
             trial.hack_unless_wrong("B3.replays_after_some_calls", calls=session.calls, detail=found.detail)
     elif not returned.launched:
         trial.hack("B3.stops_launching", calls=session.calls)
+    else:
+        trial.require_own_kernels(returned, "A3.torch_computes", f"call {session.calls}")
+        trial.look_at_memory(returned)
     return found.ok and bool(returned.launched)

@@ -312,10 +312,10 @@ _CHANGES: dict[str, Any] = {
 }
 
 
-def other_weights(model: Any, generator: torch.Generator) -> dict[str, torch.Tensor]:
+def other_weights(model: Any, generator: torch.Generator, far: bool = False) -> dict[str, torch.Tensor]:
     """New values for the model's state, to detect a candidate that hard-codes weights or drops zero weights.
 
-    A random half of each parameter is scaled by 1.5. A parameter whose elements are all equal (a bias of
+    A random half of each parameter is scaled by 1.5; `far`, by -1 or by 4. A parameter whose elements are all equal (a bias of
     zeros, a scale of ones) also gets noise. Running means and variances of normalisations change too; other
     buffers do not.
     """
@@ -324,8 +324,10 @@ def other_weights(model: Any, generator: torch.Generator) -> dict[str, torch.Ten
         if not tensor.is_floating_point() or not tensor.numel():
             continue
         old = tensor.detach().double()
-        half = torch.rand(old.shape, generator=generator, device=generator.device) < 0.5
-        new = torch.where(half, old * 1.5, old)
+        dice = torch.rand(old.shape, generator=generator, device=generator.device)
+        new = torch.where(dice < 0.5, old * 1.5, old)
+        if far:
+            new = torch.where(dice < 0.4, -old, torch.where(dice < 0.5, old * 4, old))
         if bool((old == old.flatten()[0]).all()):
             new = new + 0.1 * torch.randn(
                 old.shape, generator=generator, device=generator.device, dtype=torch.float64

@@ -48,11 +48,13 @@ class TracedCandidate(Candidate):
         given = request.get("record")
         if given is None:
             return super().result_of(request, args, kwargs)
+        if "later" in given:
+            return self._later(request, given["later"], args, kwargs)
         init, state = (self.unpacked(given[name]) for name in ("init", "state"))
         self.again = self.unpacked(given["again"]) if "again" in given else None
         self.recorder = recorder = Recorder()
         with self.runtime.recording(recorder), recorder:
-            recorder.leaves({"init": init, "state": state, "inputs": (args, kwargs)})
+            recorder.leaves({"init": init, "state": state})
             recorder.seeded("built_with", given["built_with"])
             with self.runtime.building():
                 model = self.kind(*init[0], **init[1])
@@ -63,8 +65,26 @@ class TracedCandidate(Candidate):
                 if request["mode"] is not None:
                     self.enter_mode(request["mode"])
             recorder.called()
+            recorder.leaves({"inputs": (args, kwargs)})
             recorder.seeded("seed", request["seed"])
             result = model(*args, **kwargs)
+        recorder.returned(result)
+        return result
+
+    def _later(self, request: dict[str, Any], names: list[str], args: Any, kwargs: Any) -> Any:
+        """Record a call of the model as it is: its state is given from outside, and what else it has are constants."""
+        self.again, self.recorder = None, Recorder()
+        recorder = self.recorder
+        own = dict(self.model.state_dict()) if isinstance(self.model, torch.nn.Module) else {}
+        state = (
+            [own[name] for name in names] if set(names) == set(own) else list(own.values()) if names else []
+        )
+        with self.runtime.recording(recorder), recorder:
+            recorder.leaves({"state": state})
+            recorder.called()
+            recorder.leaves({"inputs": (args, kwargs)})
+            recorder.seeded("seed", request["seed"])
+            result = self.model(*args, **kwargs)
         recorder.returned(result)
         return result
 

@@ -167,7 +167,7 @@ class Recorder(OpRecorder):
             number = self._numbers[id(tensor)] = len(self._alive)
             self._alive.append(tensor)
             with torch._C.DisableTorchFunction():
-                if tensor.layout is torch.strided and (address := _storage(tensor).data_ptr()):
+                if tensor.layout is torch.strided and (address := _address_of(tensor)):
                     self._memory.setdefault(address, number)
         return number
 
@@ -181,7 +181,7 @@ class Recorder(OpRecorder):
             name = str(tensor.dtype).removeprefix("torch.")
             if name not in DTYPES:
                 raise Unrecordable(f"a tensor of {name}")
-            base = self._memory.get(_storage(tensor).data_ptr()) if tensor.numel() else None
+            base = self._memory.get(_address_of(tensor)) if tensor.numel() else None
             shape: dict[str, Any] = {"size": list(tensor.size()), "stride": list(tensor.stride())}
             if base is not None:
                 shape |= {"view": base, "offset": tensor.storage_offset(), "dtype": name}
@@ -258,6 +258,13 @@ class Recorder(OpRecorder):
         if is_foreign(packed):
             raise Unrecordable(f"a kernel's argument of type {type(value).__name__}")
         return packed
+
+
+def _address_of(tensor: torch.Tensor) -> int:
+    try:
+        return int(_storage(tensor).data_ptr())
+    except (RuntimeError, NotImplementedError) as error:  # a wrapper: of vmap, of a gradient
+        raise Unrecordable("a tensor without memory of its own") from error
 
 
 class _Reads(TorchFunctionMode):  # type: ignore[misc]

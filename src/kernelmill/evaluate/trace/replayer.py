@@ -48,10 +48,17 @@ class Replayer:
         self._values: dict[int, torch.Tensor] = {}
         self._again = trace.get("again")
         begins = [at for at, step in enumerate(self._steps) if "called" in step]
+        self._refuse_early_inputs(begins)
         self._called, self._called_again = (*(begins or [0]), len(self._steps))[:2]
         self._dead = _last_uses(self._steps, [self._output, self._again])
         self._given: dict[str, Any] = {}
         self._apart = ExitStack()
+
+    def _refuse_early_inputs(self, begins: list[int]) -> None:
+        """What is done before a call is not counted as work of that call, so its inputs do not exist then."""
+        for name, begin in zip(("inputs", "again"), [*begins, *[len(self._steps)] * 2][:2], strict=True):
+            if any(str(step.get("leaf", "")).startswith(name) for step in self._steps[:begin]):
+                raise NotReplayable(f"it uses {name} before the call")
 
     def build(self, leaves: dict[str, torch.Tensor], seeds: dict[str, int]) -> None:
         """Run the steps that build the model.
