@@ -27,9 +27,9 @@ from triton.runtime.jit import ConstexprFunction, JITFunction
 from kernelmill.base.python_text import parse_module
 from kernelmill.evaluate.kernel_source import key_of, source_lines
 from kernelmill.evaluate.trace.kernel_language import (
-    INSIDES,
     is_language,
     is_usable,
+    leads_out,
     module_part,
     trouble_with,
 )
@@ -37,7 +37,7 @@ from kernelmill.evaluate.trace.steps import Unrecordable
 
 _BUILTINS = (
     "abs", "bool", "divmod", "float", "int", "isinstance", "len", "list", "max", "min", "print",
-    "range", "repr", "str", "sum", "tuple", "type", "zip", "enumerate", "reversed", "pow", "round", "ValueError",
+    "range", "sum", "tuple", "zip", "enumerate", "reversed", "pow", "round", "ValueError",
     "AssertionError", "TypeError", "RuntimeError",
 )  # fmt: skip
 _FOREIGN = object()
@@ -272,6 +272,9 @@ class Kernels:
         own = {name: getattr(builtins, name) for name in _BUILTINS} | {
             "getattr": _getattr,
             "hasattr": _hasattr,
+            "type": _type,
+            "str": _str,
+            "repr": _str,
         }
         namespace: dict[str, Any] = {"__builtins__": own, "__name__": f"kernel_{len(self._made)}"}
         self._made[key] = None  # while it is made: no kernel can call itself
@@ -282,7 +285,7 @@ class Kernels:
             raise NotTheLanguage(f"{key} is no plain function")
         if foreign := trouble_with(definition, namespace):
             raise NotTheLanguage(f"the kernel {key} uses {foreign}, which is not Triton's language")
-        exec(compile(entry["text"], file, "exec"), namespace)
+        exec(compile(entry["text"], file, "exec", dont_inherit=True), namespace)
         function = namespace[entry["name"]]
         function.__qualname__ = key
         if entry["kind"] == "kernel":
@@ -325,7 +328,7 @@ class Kernels:
 
 def _getattr(owner: Any, name: Any, *default: Any) -> Any:
     name = getattr(name, "value", name)
-    if isinstance(owner, types.ModuleType) or name.startswith("_") or name in INSIDES:
+    if type(name) is not str or isinstance(owner, types.ModuleType) or leads_out(name):
         raise NotTheLanguage(f"a kernel uses {name}, which is not Triton's language")
     return getattr(owner, name, *default)
 
@@ -333,3 +336,15 @@ def _getattr(owner: Any, name: Any, *default: Any) -> Any:
 def _hasattr(owner: Any, name: Any) -> bool:
     missing = object()
     return _getattr(owner, name, missing) is not missing
+
+
+def _type(value: Any) -> Any:
+    return type(value)
+
+
+def _str(value: Any) -> str:
+    """Only of what has one of its own: a text, a number, a type."""
+    value = getattr(value, "value", value)
+    if not isinstance(value, (str, int, float, tl.dtype)):
+        raise NotTheLanguage("a kernel makes a text of a value")
+    return str(value)
