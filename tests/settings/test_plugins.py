@@ -159,7 +159,7 @@ from kernelmill.evaluate.compile import compiling
 from kernelmill.evaluate.evaluator import Evaluator
 from kernelmill.evaluate.options import Options
 from kernelmill.sandbox import Sandbox
-from tests.evaluate.compile.kernels_to_compile import CANDIDATE, launch
+from tests.evaluate.compile.kernels_to_compile import launch, texts
 
 options = Options(device="cpu", targets=("sm_90", "sm_87"))
 Evaluator(options, workers=1).close()
@@ -167,7 +167,7 @@ assert options.key()["target sm_87"] == "mine 1.0"
 
 with Sandbox(compiling.WORKER, workers=1, timeout=120, programs=compiling.programs()) as sandbox:
     launches = [launch("any_size", "x:*fp32 o:*fp32")]
-    report = asyncio.run(compiling.cross_compile(sandbox, CANDIDATE, launches, ["sm_90", "sm_87"], 60.0))
+    report = asyncio.run(compiling.cross_compile(sandbox, texts(), launches, ["sm_90", "sm_87"], 60.0))
 assert [report["targets"][name]["ok"] for name in ("sm_90", "sm_87")] == [True, True], report
 """
     done = run(code=code)

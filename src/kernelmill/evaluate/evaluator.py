@@ -222,24 +222,23 @@ class Evaluator:
         """
         other_size = bool(self._gpu_judges) and bool(evaluation.verdict.task.get("shrunk"))
         return (
-            bool(self._language.compiler and evaluation.signatures and self.options.targets)
-            and not other_size
+            bool(self._language.compiler and evaluation.kernels and self.options.targets) and not other_size
         )
 
     async def _compile(self, evaluation: Evaluation) -> None:
         targets = list(self.options.targets)
         environment, seconds = evaluation.environment("small"), self.options.compile_timeout
-        code, launches = evaluation.code, evaluation.signatures
+        kernels, launches = evaluation.kernels, evaluation.signatures
         compile_it = partial(
             compiling.cross_compile,
             self._compilers.get(environment),
-            code,
+            kernels,
             launches,
             targets,
             seconds,
             evaluation.pair.id,
         )
-        given = [environment, code, launches, targets, seconds]
+        given = [environment, kernels, launches, targets, seconds]
         evaluation.compiled(await self._known_reports.get(given, compile_it))
 
 

@@ -11,6 +11,9 @@ from typing import Any
 
 from kernelmill.base.python_text import parse_module
 
+CANDIDATE_MODULE = "candidate"
+"""The name of the candidate's module in its own process."""
+
 
 @dataclass
 class _File:
@@ -27,11 +30,15 @@ _keys: dict[int, tuple[str, Any]] = {}
 
 
 def key_of(function: Any) -> str:
-    """A kernel's key: its qualified name, with a number if another function has that name too."""
+    """A kernel's key: its qualified name, with a number if another function has that name too.
+
+    It is the name of the function that is compiled, so it has to be one.
+    """
     if id(function) not in _keys:
-        name: str = function.__qualname__
-        number = 1 + sum(other.__qualname__ == name for _, other in _keys.values())
-        _keys[id(function)] = (name if number == 1 else f"{name}#{number}", function)
+        taken, key, number = {other for other, _ in _keys.values()}, function.__qualname__, 2
+        while key in taken:
+            key, number = f"{function.__qualname__}_{number}", number + 1
+        _keys[id(function)] = key, function
     return _keys[id(function)][0]
 
 

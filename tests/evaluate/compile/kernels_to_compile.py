@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 CANDIDATE = """\
@@ -131,12 +136,7 @@ class ModelNew(torch.nn.Module):
             at = tl.arange(0, B)
             tl.store(o + at, tl.load(x + at))
 
-        rows = x.shape[0]
-
-        @triton.jit
-        def closed(x, o, B: tl.constexpr):
-            at = tl.arange(0, B)
-            tl.store(o + at, tl.load(x + at) + rows)
+        return later
 
 
 @triton.jit
@@ -198,6 +198,42 @@ def endless(x, o, B: tl.constexpr):
 """
 
 
+@functools.cache
+def texts(source: str = CANDIDATE) -> dict[str, dict[str, Any]]:
+    """The kernels of a candidate as its program has them. Executes the source, so it must be one of ours."""
+    from triton.runtime.jit import JITFunction
+
+    from kernelmill.evaluate import kernel_source
+    from kernelmill.evaluate.kernel_source import CANDIDATE_MODULE
+    from kernelmill.evaluate.trace.kernel_text import text_of
+
+    file = Path(tempfile.mkdtemp()) / "candidate.py"
+    file.write_text(source)
+    spec = importlib.util.spec_from_file_location(CANDIDATE_MODULE, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[CANDIDATE_MODULE] = module
+    kernel_source._keys.clear()  # the names of a candidate's own process
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[CANDIDATE_MODULE]
+    inner = vars(getattr(module, "ModelNew", object)).values()
+    made = [
+        getattr(one, "fn", one) if not isinstance(one, JITFunction) else one for one in vars(module).values()
+    ]
+    while any(
+        hasattr(one, "fn") and not isinstance(one, JITFunction) for one in made
+    ):  # an autotuner of heuristics
+        made = [one if isinstance(one, JITFunction) else getattr(one, "fn", one) for one in made]
+    found: dict[str, dict[str, Any]] = {}
+    for one in [*made, *inner]:
+        if isinstance(one, JITFunction):
+            text_of(one, found)
+    return found
+
+
 def launch(
     kernel: str, signature: str, constants: dict[str, Any] | None = None, **rest: Any
 ) -> dict[str, Any]:
@@ -248,8 +284,8 @@ GOOD = {
         },
     ),
     "made twice": launch("make.<locals>.scaled", _XO),
+    "its twin": launch("make.<locals>.scaled_2", _XO),
     "in a class": launch("ModelNew.inside", _XO),
-    "in a method": launch("ModelNew.forward.<locals>.later", _XO),
 }
 GOOD["constants of every kind"]["signature"]["sizes"] = ["i32", "constexpr"]
 GOOD["constants of every kind"]["constexprs"]["sizes.1"] = 64
@@ -282,8 +318,7 @@ REFUSED = {
         "Hardware limit: 232448",
     ),
     "threads": (launch("any_size", _XO, num_warps=64), "OUT_OF_RESOURCES", "threads, Required: 2048"),
-    "closure": (launch("ModelNew.forward.<locals>.closed", _XO), "UNSUPPORTED", "with its values of rows"),
-    "not there": (launch("nowhere", _XO), "UNSUPPORTED", "does not define nowhere"),
+    "not there": (launch("nowhere", _XO), "UNSUPPORTED", "the text of nowhere is not known"),
     "other arguments": (launch("add", _XO), "UNSUPPORTED", "defined with"),
     "unknown constant": (launch("any_size", _XO, {"B": {"repr": "<thing>"}}), "UNSUPPORTED", "<thing>"),
 }

@@ -25,7 +25,7 @@ LAUNCH = {"kernel": "add"}
 def found(status: str | None = None) -> CompileReport:
     kernels = {"add": compiling.report(status, status and "why")}
     targets = {"sm_90": compiling.target_report(kernels)}
-    return CompileReport(targets=targets, replaced=[], seconds=0.5, cpu=0.4)
+    return CompileReport(targets=targets, seconds=0.5, cpu=0.4)
 
 
 class FakeCompiler:
@@ -128,7 +128,7 @@ def test_a_process_that_died_is_not_remembered() -> None:
     known, sandbox = KnownReports(), DeadSandbox()
 
     async def compile_it() -> CompileReport:
-        return await compiling.cross_compile(sandbox, "a", [LAUNCH], ["sm_90"], 1.0)  # type: ignore[arg-type]
+        return await compiling.cross_compile(sandbox, {}, [LAUNCH], ["sm_90"], 1.0)  # type: ignore[arg-type]
 
     async def twice() -> list[str | None]:
         reports = [await known.get(["a"], compile_it) for _ in range(2)]
@@ -137,34 +137,37 @@ def test_a_process_that_died_is_not_remembered() -> None:
     assert asyncio.run(twice()) == ["COMPILE_ERROR", None]
 
 
-def test_in_an_evaluator_equal_candidates_are_compiled_once_and_another_is_not_told(
+def test_in_an_evaluator_equal_kernels_are_compiled_once_and_others_for_themselves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The other holds the same kernel, and says something else beside it."""
+    """The second candidate says something else beside the same kernels. The third has another kernel."""
     pytest.importorskip("triton")
-    requests: list[tuple[str, list[str]]] = []
+    requests: list[tuple[Any, list[str]]] = []
     real = compiling.cross_compile
 
     async def counted(
-        sandbox: Any, code: str, launches: Any, targets: list[str], *rest: Any
+        sandbox: Any, kernels: Any, launches: Any, targets: list[str], *rest: Any
     ) -> CompileReport:
-        requests.append((code, targets))
-        return await real(sandbox, code, launches, targets, *rest)
+        requests.append((kernels, targets))
+        return await real(sandbox, kernels, launches, targets, *rest)
 
     monkeypatch.setattr(compiling, "cross_compile", counted)
     honest = case("A15_ok_autograd_function")
-    other = honest.code + "\nSAYS = 'something else'\n"
+    beside = honest.code + "\nSAYS = 'something else'\n"
+    other = honest.code.replace("    tl.store(", "    # stores\n    tl.store(")
+    assert other != honest.code
 
     async def judged() -> list[Verdict]:
         pairs = [
             Pair(str(number), honest.reference, code, honest.entry_point)
-            for number, code in enumerate((honest.code, honest.code, other))
+            for number, code in enumerate((honest.code, beside, other))
         ]
         async with Evaluator(Options(device="cpu"), workers=2) as evaluator:
             return await asyncio.gather(*map(evaluator.evaluate, pairs))
 
     verdicts = asyncio.run(judged())
     assert [verdict.status for verdict in verdicts] == ["PASSED"] * 3
-    assert sorted(requests) == sorted([(honest.code, [*DEFAULT]), (other, [*DEFAULT])])
+    assert [targets for _, targets in requests] == [[*DEFAULT]] * 2
+    assert requests[0][0] != requests[1][0]
     assert verdicts[0].compile == verdicts[1].compile
     assert [list(verdict.compile["targets"]) for verdict in verdicts] == [["sm_90"]] * 3

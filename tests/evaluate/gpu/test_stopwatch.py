@@ -115,3 +115,12 @@ def test_the_kernels_of_the_program_are_timed_beside_the_candidates(
 def test_without_a_program_nothing_is_timed_beside_the_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert measured(monkeypatch, 20e-6, 10e-6)._found["replay"] == {}
     assert measured(monkeypatch, 20e-6, 10e-6, waits=True, program=20e-6)._found["replay"] == {}
+
+
+def test_the_kernels_own_time_is_the_programs_and_what_a_caller_waits_for_the_candidates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    blocks = measured(monkeypatch, 20e-6, 10e-6, program=30e-6)._blocks
+    median = {regime: module._summary(*both)["median_us"] for regime, both in blocks.items()}
+    assert median["device"] == pytest.approx(30, rel=0.02)
+    assert median["latency"] < 27

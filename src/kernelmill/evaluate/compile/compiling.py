@@ -5,15 +5,11 @@ the real compiler said about every kernel:
 
     {"targets": {"sm_90": {"ok": True, "kernels": {"add_kernel": {
         "shared": 0, "regs": 30, "spills": 0, "s": 0.05, "error": None, "status": None}}}},
-     "replaced": [], "seconds": 0.06}
+     "seconds": 0.06}
 
 `status` is a verdict's status, or None if the kernel compiles and fits: COMPILE_ERROR, OUT_OF_RESOURCES,
 TIMEOUT (this kernel alone took all of its time), UNSUPPORTED (the result is unknown: the kernel cannot be
 built apart from the run, or others took the time).
-
-The candidate's module is executed in the process that compiles it, so the answer is evidence, not proof.
-`replaced` names the compiler functions that the module replaced. It is `[FORGED]` if the child's answer is
-not one that the worker gives.
 
 Standard library, `kernelmill.sandbox` and `targets` only.
 """
@@ -35,7 +31,6 @@ from kernelmill.sandbox import CHILD_PATH, Reply, Sandbox
 from kernelmill.sandbox.gpu_vendors import VENDORS
 
 MAX_ERROR = 2000
-FORGED = "the report"
 _STATUSES = ("COMPILE_ERROR", "OUT_OF_RESOURCES", "TIMEOUT", "UNSUPPORTED")
 WORKER = "kernelmill.evaluate.compile.worker"
 
@@ -59,7 +54,6 @@ class TargetReport(TypedDict):
 
 class CompileReport(TypedDict):
     targets: dict[str, TargetReport]
-    replaced: list[str]
     seconds: float
     cpu: float
     """CPU seconds."""
@@ -86,17 +80,22 @@ def most_seconds(one: float) -> float:
 
 async def cross_compile(
     sandbox: Sandbox,
-    candidate: str,
+    kernels: dict[str, dict[str, Any]],
     launches: list[dict[str, Any]],
     targets: list[str],
     seconds: float,
     label: str = "",
 ) -> CompileReport:
-    """Compile what was launched, each kernel for each target within `seconds` of CPU time.
+    """Compile what was launched, of `kernels` as text, each for each target within `seconds` of CPU time.
 
     If a kernel crashes the compiler or never returns, the kernels are retried one at a time to find it.
     """
-    request = {"candidate": candidate, "launches": launches, "targets": targets, "seconds": seconds}
+    request: dict[str, Any] = {
+        "kernels": kernels,
+        "launches": launches,
+        "targets": targets,
+        "seconds": seconds,
+    }
     request["label"] = label
     # The process that compiles imports no plug-in.
     request["own_targets"] = {one: TARGETS.find(one)._asdict() for one in targets if TARGETS.origin(one)}
@@ -104,13 +103,13 @@ async def cross_compile(
     reply = await sandbox.run(request)
     if reply["kind"] == "ok":
         return _checked(reply, targets, names)
-    total = CompileReport(targets={}, replaced=[], seconds=reply["seconds"], cpu=reply["cpu"], died=True)
+    total = CompileReport(targets={}, seconds=reply["seconds"], cpu=reply["cpu"], died=True)
     late = False
     for target in targets:
-        kernels: dict[str, KernelReport] = {}
+        reports: dict[str, KernelReport] = {}
         for name in names:
             if late:  # one timeout is enough to know, and each takes long
-                kernels[name] = report("UNSUPPORTED", "not tried: another kernel took all of the time")
+                reports[name] = report("UNSUPPORTED", "not tried: another kernel took all of the time")
                 continue
             its_own = [launch for launch in launches if launch["kernel"] == name]
             one = await sandbox.run(request | {"launches": its_own, "targets": [target], "loud": True})
@@ -119,11 +118,10 @@ async def cross_compile(
             late = one["kind"] == "timeout"
             if one["kind"] == "ok":
                 checked = _checked(one, [target], [name])
-                kernels[name] = checked["targets"][target]["kernels"][name]
-                total["replaced"] = checked["replaced"]
+                reports[name] = checked["targets"][target]["kernels"][name]
             else:
-                kernels[name] = blame(one)
-        total["targets"][target] = target_report(kernels)
+                reports[name] = blame(one)
+        total["targets"][target] = target_report(reports)
     total["seconds"] = round(total["seconds"], 4)
     return total
 
@@ -156,14 +154,10 @@ def _checked(reply: Reply, targets: list[str], names: list[str]) -> CompileRepor
             )
             for target in targets
         }
-        replaced = [str(name)[:200] for name in result["replaced"]][:20]
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
         forged = report("COMPILE_ERROR", "its process gave an answer that is not the compiler's")
         found = {target: target_report(dict.fromkeys(names, forged)) for target in targets}
-        replaced = [FORGED]
-    return CompileReport(
-        targets=found, replaced=replaced, seconds=round(reply["seconds"], 4), cpu=reply["cpu"]
-    )
+    return CompileReport(targets=found, seconds=round(reply["seconds"], 4), cpu=reply["cpu"])
 
 
 def _checked_kernel(kernel: dict[str, Any]) -> KernelReport:

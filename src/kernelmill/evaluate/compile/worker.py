@@ -1,11 +1,12 @@
 """A worker for `kernelmill.sandbox`: compile the kernels that a candidate launched, for other GPUs.
 
-It executes untrusted code, so call `handle` only in a sandboxed process, and without TRITON_INTERPRET. Nothing
-is ever launched: the module sees a GPU that accepts every launch and does nothing.
+The kernels are those of the candidate's program, as text: nothing else of the candidate is loaded, and nothing is
+ever launched. The compiler evaluates parts of a kernel in Python, so call `handle` only in a sandboxed process, and
+without TRITON_INTERPRET.
 
 The request:
 
-    {"candidate": source, "targets": ["sm_90", ...], "seconds": 60,
+    {"kernels": their texts (`trace.kernel_text`), "targets": ["sm_90", ...], "seconds": 60,
      "launches": [{"kernel": qualified name, "signature": {argument: "*fp32", "i32", "constexpr", ...},
                    "constexprs": {argument: value}, "attrs": arguments divisible by 16,
                    "num_warps": 4, "num_stages": 3, "options": {...}, "config": its number, if autotuned}],
@@ -23,9 +24,6 @@ UNSUPPORTED, because others took the time.
 Sources are built as Triton's own launch builds them, and have the key that a launch on such a GPU looks up.
 Launches with the same key are compiled once: those that differ only in the number of their configuration, or in
 what the kernel is not specialised on. Triton's own cache is the folder `triton` in the child's scratch folder.
-No two children share one, because a candidate can write to it.
-
-Not covered: kernels that are made while the candidate runs, from values it has then (UNSUPPORTED).
 """
 
 from __future__ import annotations
@@ -51,28 +49,24 @@ from triton import knobs
 from triton.compiler import ASTSource
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources, PTXASError
-from triton.runtime.jit import JITFunction
 
 from kernelmill.evaluate.compile import compiling
 from kernelmill.evaluate.compile.compiling import CompileReport, KernelReport, report, target_report
-from kernelmill.evaluate.compile.source import ExecutedModule, NotBuildable, source_of
+from kernelmill.evaluate.compile.source import NotBuildable, ProgramKernels, on, source_of
 from kernelmill.evaluate.compile.targets import DEFAULT, TARGETS, Target
 from kernelmill.evaluate.gpu_backends import BACKENDS
-from kernelmill.evaluate.task import offline_models
+from kernelmill.evaluate.trace.kernel_text import NotTheLanguage
 
 _WARM_UP = """
-import torch
-import torch.nn.functional
-import triton
-import triton.language as tl
-from triton.language.extra import libdevice
-
-@triton.jit
 def warm_up(a, b, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)
     block = tl.load(a + at[:, None] * SIZE + at[None, :])
     tl.store(b + at, tl.sum(libdevice.tanh(tl.dot(block, block)), axis=1))
 """
+_ITS_NAMES = {
+    "tl": {"module": "triton.language"},
+    "libdevice": {"module": "triton.language.extra.libdevice"},
+}
 
 
 class OutOfTime(BaseException):
@@ -118,10 +112,11 @@ def prepare() -> None:
     """Do one-time work in the server: import, hash Triton's files, query the assembler's version."""
     if knobs.runtime.interpret:
         raise RuntimeError("TRITON_INTERPRET is set: kernels would be interpreted, not compiled")
-    offline_models.prepare()
     signature = {"a": "*fp32", "b": "*fp32", "SIZE": "constexpr"}
     launch = {"kernel": "warm_up", "signature": signature, "constexprs": {"SIZE": 16}}
-    found = handle({"candidate": _WARM_UP, "launches": [launch], "targets": [*DEFAULT], "seconds": 100})
+    kernel = {"kind": "kernel", "name": "warm_up", "text": _WARM_UP, "uses": _ITS_NAMES, "options": {}}
+    kernels = {"warm_up": kernel | {"line": 1, "module": ""}}
+    found = handle({"kernels": kernels, "launches": [launch], "targets": [*DEFAULT], "seconds": 100})
     wrong = {name: of["kernels"] for name, of in found["targets"].items() if not of["ok"]}
     if wrong:
         raise RuntimeError(f"the compiler does not work here: {wrong}")
@@ -141,42 +136,23 @@ def handle(request: dict[str, Any]) -> CompileReport:
     launches: dict[str, dict[str, dict[str, Any]]] = {}
     for launch in request["launches"]:
         launches.setdefault(launch["kernel"], {})[json.dumps(launch, sort_keys=True)] = launch
-    candidate, trouble = _loaded(request["candidate"], budget)
-    targets = {}
-    for target in request["targets"]:
-        kernels = {}
-        for name, its_own in launches.items():
-            if candidate is None:
-                kernels[name] = trouble
-                continue
-            kernels[name] = _merged(
-                [_compiled(candidate, one, known[target], budget, compiler) for one in its_own.values()]
-            )
-        targets[target] = target_report(kernels)
-    replaced = [] if candidate is None else candidate.replaced
-    seconds = round(time.monotonic() - began, 4)
-    return CompileReport(targets=targets, replaced=replaced, seconds=seconds, cpu=_processor_time())
+    texts = ProgramKernels(request["kernels"], tempfile.gettempdir())
+    targets = {
+        target: target_report(
+            {
+                name: _merged(
+                    [_compiled(texts, one, known[target], budget, compiler) for one in its_own.values()]
+                )
+                for name, its_own in launches.items()
+            }
+        )
+        for target in request["targets"]
+    }
+    return CompileReport(targets=targets, seconds=round(time.monotonic() - began, 4), cpu=_processor_time())
 
 
 def _cache() -> Path:
     return Path(tempfile.gettempdir()) / "triton"
-
-
-def _loaded(code: str, budget: _Budget) -> tuple[ExecutedModule | None, KernelReport]:
-    """Load the candidate, or return why it failed.
-
-    It ran under the interpreter, so a failure here is due to the fake GPU.
-    """
-    try:
-        with budget.one():
-            return ExecutedModule(code), report()
-    except OutOfTime:
-        return None, report("UNSUPPORTED", "no time was left when the candidate's module had been executed")
-    except BaseException as error:  # noqa: BLE001  an untrusted module may raise anything
-        words = compiling.clean(
-            f"the module cannot be executed without a GPU: {type(error).__name__}: {error}"
-        )
-        return None, report("UNSUPPORTED", words)
 
 
 @dataclass
@@ -195,13 +171,11 @@ class _Compiler:
         self.loud = loud
         self._outcomes: dict[tuple[object, ...], KernelReport | Exception] = {}
 
-    def compile(
-        self, candidate: ExecutedModule, kernel: JITFunction[Any], launch: dict[str, Any], target: Target
-    ) -> KernelReport:
+    def compile(self, kernels: ProgramKernels, launch: dict[str, Any], target: Target) -> KernelReport:
         """Raises what Triton raises, also for a specialisation that has failed before."""
         gpu = BACKENDS[target.backend].target(target.arch)
-        with candidate.on(gpu):
-            source, options = source_of(kernel, launch, candidate, gpu)
+        with on(gpu):
+            source, options = source_of(launch, kernels, gpu)
             # Not only Triton's key: it takes kernels of the same text and different names for one.
             key = (target, source.name, source.hash(), repr(sorted(options.items())))
             if key not in self._outcomes:
@@ -218,25 +192,24 @@ class _Compiler:
 
 
 def _compiled(
-    candidate: ExecutedModule, launch: dict[str, Any], target: Target, budget: _Budget, compiler: _Compiler
+    kernels: ProgramKernels, launch: dict[str, Any], target: Target, budget: _Budget, compiler: _Compiler
 ) -> _Attempt:
-    """Compile every function that a launch may mean. Reports the first that fails, or else the last."""
+    """Compile the kernel of a launch."""
     began, whole = time.monotonic(), budget.whole
     attempt = _Attempt(report("UNSUPPORTED", "no time was left"), launch.get("config") is not None)
     with tempfile.TemporaryFile() as diagnostics:
         try:
             quiet = contextlib.nullcontext() if compiler.loud else _errors_to(diagnostics.fileno())
             with budget.one(), quiet:
-                for kernel in candidate.kernels(launch["kernel"]):
-                    attempt.report = compiler.compile(candidate, kernel, launch, target)
-                    if attempt.report["status"] is not None:
-                        attempt.skipped = True
-                        break
+                attempt.report = compiler.compile(kernels, launch, target)
+                attempt.skipped = attempt.report["status"] is not None
         except OutOfTime:
             late = "TIMEOUT", "the compiler took all of the time for one kernel"
             attempt.report = report(*(late if whole else ("UNSUPPORTED", "no time was left for it")))
         except NotBuildable as error:
             attempt.report = report("UNSUPPORTED", str(error))
+        except NotTheLanguage as error:
+            attempt.report = report("COMPILE_ERROR", str(error))
         except OutOfResources as error:
             attempt.report, attempt.skipped = report("OUT_OF_RESOURCES", str(error)), True
             attempt.report["shared"] = error.required
@@ -244,7 +217,7 @@ def _compiled(
             status = "OUT_OF_RESOURCES" if BACKENDS[target.backend].ran_out(str(error)) else "COMPILE_ERROR"
             attempt.report, attempt.skipped = report(status, compiling.clean(str(error))), True
         except CompilationError as error:
-            attempt.report = report("COMPILE_ERROR", compiling.clean(_located(error, candidate)))
+            attempt.report = report("COMPILE_ERROR", compiling.clean(_located(error, kernels)))
             attempt.skipped = isinstance(error, CompileTimeAssertionFailure)
         except (OSError, MemoryError):
             raise  # a problem of this machine, not of the kernel
@@ -287,12 +260,12 @@ def _merged(attempts: list[_Attempt]) -> KernelReport:
     return KernelReport(**{**shown, "s": round(seconds, 4)})
 
 
-def _located(error: CompilationError, candidate: ExecutedModule) -> str:
+def _located(error: CompilationError, kernels: ProgramKernels) -> str:
     """The compiler's message, with the line number converted from the function to the candidate's source."""
     chain = [error]
     while isinstance(chain[-1].__cause__, CompilationError):
         chain.append(chain[-1].__cause__)
-    ours = [(line, one) for one in chain if one.src and (line := candidate.line_of(one.src)) is not None]
+    ours = [(line, one) for one in chain if one.src and (line := kernels.line_of(one.src)) is not None]
     if not ours:
         return str(chain[-1])
     first, where = ours[-1]

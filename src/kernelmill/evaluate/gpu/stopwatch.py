@@ -1,4 +1,7 @@
-"""Time a candidate in its process against the reference in the judge's, alternating until the ratio is known.
+"""Time a candidate against the reference in the judge's process, alternating until the ratio is known.
+
+What a caller waits for (the latency) is timed in the candidate's process. The kernels' own time (the device
+regime) is timed in the process that runs the candidate's program, where none of its Python runs.
 
 The judge's own clock is a check from outside: the time it saw for a block of calls must fit what the events
 in the candidate's process say. Some of the timed results are compared with the correct ones. A block without
@@ -92,8 +95,10 @@ class Stopwatch:
         eager, ours = (statistics.median(side) for side in self._pair("latency", 2))  # clocks rise under load
         slowest = max(eager, ours, 1.0)
         waits = self._waits() if slowest < LAUNCHES_MATTER_BELOW_US else []
+        if waits or self._program_waits():
+            self._program = None
         one_regime = bool(waits) or slowest >= LAUNCHES_MATTER_BELOW_US
-        replay = {} if waits else self._replay(slowest)
+        replay = self._replay(slowest)
         regimes: tuple[Regime, ...] = ("latency",) if one_regime else ("latency", "device")
         # Use the kernels' own time if it is known: launch overhead depends on how busy the machine is.
         eager, _ = (statistics.median(side) for side in self._pair(regimes[-1], Plan.of(slowest).calls))
@@ -156,7 +161,7 @@ class Stopwatch:
         order = self._order(size)
         send = self._trial.random.randrange(size) if check else None
         eager = [] if candidate_first else self._eager(regime, order)
-        ours = self._ours(regime, order, send)
+        ours = self._ours(regime, order, send, self._timed_by(regime))
         return self._eager(regime, order) if candidate_first else eager, ours
 
     def _order(self, size: int) -> list[int]:
@@ -166,13 +171,20 @@ class Stopwatch:
     def _eager(self, regime: Regime, order: list[int]) -> list[float]:
         return self._clock.block([self._calls[index] for index in order], regime)
 
+    def _timed_by(self, regime: Regime) -> Session:
+        """The process whose calls are timed: the program's for the kernels' own time, if there is a program."""
+        return self._session if regime == "latency" or self._program is None else self._program
+
+    def _program_waits(self) -> bool:
+        if self._program is None:
+            return False
+        self._program.exclusive = self._session.exclusive
+        said, _ = self._program.ask("waits", _ASK_S, {"kept": self._kept}, counts=False)
+        return said["waits"] is True
+
     def _replay(self, slowest_us: float) -> dict[str, float]:
         """Time the kernels of the candidate's program in the other process, and beside it in the candidate's own."""
         if self._program is None:
-            return {}
-        self._program.exclusive = self._session.exclusive
-        said, _ = self._program.ask("waits", _ASK_S, {"kept": self._kept}, counts=False)
-        if said["waits"] is True:
             return {}
         program: list[float] = []
         own: list[float] = []
@@ -200,7 +212,7 @@ class Stopwatch:
         """Microseconds of a call that launches none of the candidate's kernels; None if it then fails."""
         order = [index % len(self._calls) for index in range(LEAST_CALLS)]
         fields = {"regime": regime, "order": order, "send": None, "kept": self._kept, "suppress_all": True}
-        said, _ = self._session.ask("time", _ASK_S, fields, tolerate=True, counts=False)
+        said, _ = self._timed_by(regime).ask("time", _ASK_S, fields, tolerate=True, counts=False)
         return None if "error" in said else statistics.median(_times(said, order))
 
     def _wall(self, slowest_us: float) -> dict[str, float]:

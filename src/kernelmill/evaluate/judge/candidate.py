@@ -28,6 +28,7 @@ import torch
 from kernelmill.evaluate.judge.channel import Bytes, Carrier, Channel, Closed, Config, pack, strided, unpack
 from kernelmill.evaluate.judge.guard import Guard
 from kernelmill.evaluate.judge.torch_work import TorchWorkCounter
+from kernelmill.evaluate.kernel_source import CANDIDATE_MODULE
 from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.task.chunked import identical
 from kernelmill.evaluate.task.values import seed_all
@@ -35,7 +36,6 @@ from kernelmill.sandbox.alarm import Alarm, too_slow
 from kernelmill.torch_calls.tensors import tensors_in
 
 FILE = "candidate.py"
-_MODULE = "candidate"
 _TRACE_LINES = 30
 _LAUNCHES = 200
 
@@ -124,11 +124,11 @@ def _execute(code: str, file: str) -> Any:
     """Execute the code as a module from a file: triton reads a kernel's source from there."""
     with open(file, "w", encoding="utf-8", errors="surrogatepass") as opened:
         opened.write(code)
-    spec = importlib.util.spec_from_file_location(_MODULE, file)
+    spec = importlib.util.spec_from_file_location(CANDIDATE_MODULE, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[_MODULE] = module
+    sys.modules[CANDIDATE_MODULE] = module
     spec.loader.exec_module(module)
     return module
 

@@ -89,6 +89,8 @@ class Record:
     )
     signatures: list[dict[str, Any]] = field(default_factory=list)
     kernels: list[str] = field(default_factory=list)
+    texts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The kernels of the candidate's program, as text (`trace.kernel_text`)."""
     task: dict[str, Any] = field(default_factory=dict)
     status: Status = "PASSED"
     error: str = ""

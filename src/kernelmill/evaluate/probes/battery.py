@@ -120,6 +120,7 @@ def _own_work(trial: Trial, seen: Returned) -> None:
     """Note which kernels ran, and how much of the work torch did."""
     record, reply = trial.record, seen.reply
     record.signatures = reply["observed"]["signatures"]
+    record.texts = trial.first.trace["kernels"] if trial.first is not None else {}
     record.kernels = sorted({launch["kernel"] for launch in seen.launched})
     share = torch_share(reply["work"], trial.work, trial.largest)
     record.grade.torch_share, record.grade.coverage = round(share, 4), round(1 - share, 4)

@@ -64,6 +64,7 @@ def text_of(kernel: Any, kernels: dict[str, dict[str, Any]]) -> str:
         "name": function.__name__,
         "text": text,
         "line": line,
+        "module": function.__module__,
         "uses": uses,
         "unresolved": [],
         "options": {} if evaluated else _options(kernel),
