@@ -65,6 +65,7 @@ MISTAKES: dict[str, tuple[list[str], int, str]] = {
     "JSON of many": (["pairs.jsonl", "--json"], 2, "--json is for one pair"),
     "a limit of one": ([*ONE, "--limit", "3"], 2, "--limit is for a file of pairs"),
     "a compressed output": (["pairs.jsonl", "-o", "out.jsonl.gz"], 2, "plain .jsonl"),
+    "a file for a folder": ([*ONE, "--traces", "cand.py"], 1, "cand.py: no folder can be made there"),
     "a folder that is not there": ([*ONE, "-o", "no/out.jsonl"], 1, "no is not there"),
     "a GPU tier on the CPU": (["pairs.jsonl", "--tier", "gpu", "--device", "cpu"], 2, "tier gpu needs a GPU"),
 }  # fmt: skip
@@ -308,3 +309,17 @@ def test_doctor_says_what_the_evaluator_can_do_here_without_importing_torch(mill
     assert {"isolation", "evaluate", "interpreter"} <= found.keys()
     assert all(name in found["interpreter"]["detail"] for name in UNSUPPORTED)
     assert "static" in found["evaluate"]["detail"] or "all tiers" in found["evaluate"]["detail"]
+
+
+@pytest.mark.usefixtures("files")
+def test_a_program_is_written_as_it_was_run_and_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ONE, "--traces", "programs/new", "--device", "cpu", "--json"]) == 0
+    key = json.loads(capsys.readouterr().out)["key"].removeprefix("sha256:")[:8]
+    program = json.loads(Path(f"programs/new/cand.py-{key}.json").read_text())
+    (launch,) = [step for step in program["steps"] if "launch" in step]
+    kernel = program["kernels"][launch["launch"]]
+    assert kernel["text"] in Path("cand.py").read_text()
+    text = Path(f"programs/new/cand.py-{key}.txt").read_text().splitlines()
+    (line,) = [one for one in text if one.startswith(f"{launch['launch']}[")]
+    assert line.startswith(f"{launch['launch']}[{', '.join(map(str, launch['grid']))}](")
+    assert all(f"{name}=" in line for name in launch["args"])

@@ -48,6 +48,8 @@ class PairBatch:
     """Name of a reward to write as the column `reward`."""
     entry_point: str | None = None
     limit: int | None = None
+    traces: Path | None = None
+    """A folder for the programs of the candidates."""
     force: bool = False
     """Discard the existing output and its journal."""
 
@@ -113,7 +115,9 @@ def _run(batch: PairBatch) -> Done:
 
 
 def _judge(batch: PairBatch, journal: VerdictJournal, owed: int) -> float:
-    evaluator = Evaluator(batch.options, workers=batch.workers)  # may raise, so before any progress is shown
+    evaluator = Evaluator(
+        batch.options, workers=batch.workers, traces=batch.traces
+    )  # may raise, so before any progress is shown
     progress = Progress(owed, journal.wanted() - owed, evaluator.doing)
     try:
         with progress:

@@ -104,6 +104,9 @@ class EvaluateSettings(ToolSettings):
         parse=_truths,
         metavar="VERDICTS",
     )
+    traces: Path | None = option(
+        None, "a folder for what each candidate did, as a program: JSON, and text to read", metavar="FOLDER"
+    )
     workers: int | None = workers_option("pairs")
     limit: int | None = option(None, "the first N pairs only", least=1)
     force: bool = option(
@@ -126,6 +129,11 @@ def main(given: EvaluateSettings) -> int:
         call_timeout=min(Options.call_timeout, given.timeout),
         seed=given.seed,
     )
+    if given.traces is not None:
+        try:
+            given.traces.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{given.traces}: no folder can be made there ({error.strerror})") from None
     if given.pairs is None:
         return _one(given, options)
     return _many(given, given.pairs, options)
@@ -140,7 +148,7 @@ def _one(given: EvaluateSettings, options: Options) -> int:
     if given.output is not None and not given.output.parent.is_dir():
         raise OutputError(f"{given.output.parent} is not there: make the folder first")
     pair = Pair(given.candidate.name, _read(given.reference), _read(given.candidate), given.entry_point)
-    verdict = asyncio.run(_judged(pair, options, quiet=True) if given.json else _judged(pair, options))
+    verdict = asyncio.run(_judged(pair, options, given.traces, quiet=given.json))
     row = finished(verdict.to_dict() | {"key": pair.key(options)}, pair.id, given.reward)
     if given.output is not None:
         given.output.write_bytes(encode(row))
@@ -156,8 +164,8 @@ def _exit_code(fail_on: tuple[VerdictValue, ...], verdicts: Mapping[VerdictValue
     return NOT_DONE if found else 0
 
 
-async def _judged(pair: Pair, options: Options, quiet: bool = False) -> Verdict:
-    async with Evaluator(options, workers=1) as evaluator:
+async def _judged(pair: Pair, options: Options, traces: Path | None, quiet: bool) -> Verdict:
+    async with Evaluator(options, workers=1, traces=traces) as evaluator:
         if options.tier == "static":
             return await evaluator.evaluate(pair)
         # All servers start in the background. A pair that the static checks decide waits for none of them.
@@ -183,7 +191,15 @@ def _many(given: EvaluateSettings, pairs: Path, options: Options) -> int:
         raise ConfigError(f"{output}: verdicts are written as plain .jsonl")
     workers = processors(given.workers)
     batch = PairBatch(
-        pairs, output, options, workers, given.reward, given.entry_point, given.limit, given.force
+        pairs,
+        output,
+        options,
+        workers,
+        given.reward,
+        given.entry_point,
+        given.limit,
+        given.traces,
+        given.force,
     )
     done = run(batch)
     print(render(done.summary))

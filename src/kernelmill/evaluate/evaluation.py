@@ -42,6 +42,9 @@ class Evaluation:
     signatures: list[dict[str, Any]] = field(default_factory=list)
     """The launches to compile, of `kernels`, which are texts."""
     kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    wants_trace: bool = False
+    trace: dict[str, Any] | None = None
+    """Its program, if it is wanted and was recorded: on a GPU that of the task's own size."""
 
     def __post_init__(self) -> None:
         self._begun = time.monotonic()
@@ -147,6 +150,7 @@ class Evaluation:
         )
         verdict.task |= result["task"]
         verdict.candidate["launched"] = result["kernels"]
+        self.trace = result["trace"] or self.trace
         self.signatures, self.kernels = list(result["signatures"]), dict(result["texts"])
 
     def failed_shrunk(self) -> bool:

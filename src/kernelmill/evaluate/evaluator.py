@@ -10,6 +10,7 @@ import asyncio
 import os
 import secrets
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 
 from kernelmill.base.missing import require
@@ -23,6 +24,7 @@ from kernelmill.evaluate.languages import LANGUAGES
 from kernelmill.evaluate.options import Options, Pair
 from kernelmill.evaluate.progress import Now
 from kernelmill.evaluate.servers import compiler, interpreter
+from kernelmill.evaluate.trace import saving
 from kernelmill.evaluate.verdict import (
     Status,
     Verdict,
@@ -48,8 +50,16 @@ class Evaluator:
     one event loop. Each process of a pool needs its own.
     """
 
-    def __init__(self, options: Options | None = None, workers: int | None = None, per_gpu: int = 8) -> None:
+    def __init__(
+        self,
+        options: Options | None = None,
+        workers: int | None = None,
+        per_gpu: int = 8,
+        traces: Path | None = None,
+    ) -> None:
         self.options = options or Options()
+        self.traces = traces
+        """A folder for the programs of the candidates that are judged (`trace.saving`)."""
         self.workers = workers or max(1, (os.cpu_count() or 2))
         self._running: dict[int, Evaluation] = {}
         """Candidates in progress, by `id()`."""
@@ -126,13 +136,15 @@ class Evaluator:
 
     async def evaluate(self, pair: Pair) -> Verdict:
         """Judge one candidate. Never raises for what a candidate or a reference does."""
-        evaluation = Evaluation(pair, self.options)
+        evaluation = Evaluation(pair, self.options, wants_trace=self.traces is not None)
         self._running[id(evaluation)] = evaluation
         try:
             if not self._decided_statically(evaluation):
                 await self._run_phases(evaluation)
         finally:
             del self._running[id(evaluation)]
+        if self.traces is not None and evaluation.trace is not None:
+            saving.write(self.traces, pair.id, pair.key(self.options), evaluation.trace)
         return evaluation.finished()
 
     def static_verdict(self, pair: Pair) -> Verdict | None:
@@ -189,6 +201,7 @@ class Evaluator:
             "audit": self.options.audit,
             "probes": "before_gpu" if self._gpu_judges and not self.options.audit else "all",
             "tf32": self.options.tf32,
+            "traces": evaluation.wants_trace,
             "limits": {
                 "total_s": self._interpreter_s(),
                 "call_s": self.options.call_timeout,

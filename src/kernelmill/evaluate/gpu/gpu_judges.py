@@ -107,6 +107,7 @@ class GpuJudges:
                 "compile_total_s": _KERNELS * options.compile_timeout,
             },
             "timed": timed,
+            "traces": evaluation.wants_trace,
             "label": evaluation.pair.id,
             "constant": evaluation.verdict.task.get("constant_outputs", []),
             # A candidate that the interpreter could not run gets every check here.

@@ -229,8 +229,8 @@ def _judge(
 def _trial(
     session: GpuSession, record: Record, facts: Facts, dice: random.Random, request: dict[str, Any]
 ) -> Trial:
-    audit, timed = (bool(request.get(name)) for name in ("audit", "timed"))
-    return Trial(session, record, facts, dice, audit, request.get("probes", "all"), timed)
+    audit, timed, traces = (bool(request.get(name)) for name in ("audit", "timed", "traces"))
+    return Trial(session, record, facts, dice, audit, request.get("probes", "all"), timed, wants_trace=traces)
 
 
 def _timed(

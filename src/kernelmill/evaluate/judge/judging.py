@@ -116,13 +116,13 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
     inside.server.doing("loads the candidate")
     try:
         _load(first, request, record)
-        trial = _trial(first, chosen, record, dice, bool(request.get("audit")))
+        trial = _trial(first, chosen, record, dice, request)
         degenerate = trial.degenerate()
         for limits_of in (SMALL, TINY):
             if degenerate and chosen.picked.size.elements > limits_of.elements:
                 # Large sums saturate what follows them: a smaller version may tell more.
                 chosen = _choose(request, limits_of, record, dice)
-                trial = _trial(first, chosen, record, dice, bool(request.get("audit")))
+                trial = _trial(first, chosen, record, dice, request)
                 degenerate = trial.degenerate()
         trial.probes = request.get("probes", "all")
         if degenerate:
@@ -161,14 +161,17 @@ def _load(session: Session, request: dict[str, Any], record: Record) -> None:
     record.check("import", "pass", ms=(time.monotonic() - before) * 1e3)
 
 
-def _trial(session: Session, chosen: _Chosen, record: Record, dice: random.Random, audit: bool) -> Trial:
+def _trial(
+    session: Session, chosen: _Chosen, record: Record, dice: random.Random, request: dict[str, Any]
+) -> Trial:
     before = time.monotonic()
     size = chosen.picked.size
     session.own_size = not chosen.changes
     session.enough_s = _STEP_S * max(size.elements, size.largest, size.flops / 2)
     session.build(chosen.picked.reference, dice.getrandbits(31), chosen.mode)
     record.check("init", "pass", f"weights: {session.drop_in}", ms=(time.monotonic() - before) * 1e3)
-    trial = Trial(session, record, chosen.facts, dice, audit)
+    trial = Trial(session, record, chosen.facts, dice, bool(request.get("audit")))
+    trial.wants_trace = bool(request.get("traces"))
     trial.prepare()
     return trial
 

@@ -91,6 +91,8 @@ class Record:
     kernels: list[str] = field(default_factory=list)
     texts: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The kernels of the candidate's program, as text (`trace.kernel_text`)."""
+    trace: dict[str, Any] | None = None
+    """The program itself, if it is wanted (`trace.saving`)."""
     task: dict[str, Any] = field(default_factory=dict)
     status: Status = "PASSED"
     error: str = ""

@@ -51,6 +51,7 @@ class Trial:
     """Elements of the largest tensor among inputs, weights and outputs."""
     own: Call | None = None
     """One of the task's own calls. After `free_inputs` it has only shapes and types."""
+    wants_trace: bool = False
     first_seed: int | None = None
     """Seed of the inputs of the candidate's first call."""
     scale: list[float] = field(default_factory=list)

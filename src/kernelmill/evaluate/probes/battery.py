@@ -28,6 +28,7 @@ from kernelmill.evaluate.probes.replay import drift, overwrite, static_buffer, s
 from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.task.chunked import identical
 from kernelmill.evaluate.task.values import Call
+from kernelmill.evaluate.trace.saving import saved
 from kernelmill.evaluate.verdict import DropIn
 from kernelmill.sandbox import inside
 
@@ -120,7 +121,9 @@ def _own_work(trial: Trial, seen: Returned) -> None:
     """Note which kernels ran, and how much of the work torch did."""
     record, reply = trial.record, seen.reply
     record.signatures = reply["observed"]["signatures"]
-    record.texts = trial.first.trace["kernels"] if trial.first is not None else {}
+    if trial.first is not None:
+        record.texts = trial.first.trace["kernels"]
+        record.trace = saved(trial.first.trace, trial.first.constants) if trial.wants_trace else None
     record.kernels = sorted({launch["kernel"] for launch in seen.launched})
     share = torch_share(reply["work"], trial.work, trial.largest)
     record.grade.torch_share, record.grade.coverage = round(share, 4), round(1 - share, 4)

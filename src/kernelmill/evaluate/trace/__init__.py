@@ -9,5 +9,6 @@ replay either, so its result is wrong on inputs that the candidate has not seen.
     kernel_text    a kernel with all that the compiler would resolve, as data and back
     recorder       make a trace
     replayer       run one
+    saving         traces as files
     candidate      both as requests of the judge, whose side is `judge.replaying`
 """
