@@ -1,6 +1,7 @@
 """The evaluator behind HTTP, for trainers: `kernelmill serve`.
 
     command     flags, the socket, signals, start and shutdown
+    arrival     the connection: a request's headers have to come in time
     gate        ASGI middleware for every request: token, body size, open requests; then log and counters
     app         the endpoints
     pages       `/` and `/docs`, for people

@@ -33,6 +33,7 @@ except ImportError as error:
     raise ConfigError(f"serve needs {error.name}: pip install 'kernelmill[serve,eval]'") from None
 
 from kernelmill.base.event_loop_thread import EventLoopThread
+from kernelmill.serve import arrival
 from kernelmill.serve.app import make_app
 from kernelmill.serve.gate import Gate
 from kernelmill.serve.service import Service
@@ -140,7 +141,7 @@ def _serve(flags: ServeSettings, evaluator: Evaluator, listening: socket.socket,
         uvicorn.Config(
             app,
             loop="asyncio",
-            http="h11",
+            http=arrival.protocol(service.metrics),
             ws="none",
             log_config=None,
             access_log=False,

@@ -1,6 +1,7 @@
 """The gate for every request.
 
-It checks the token, the body's size and arrival time, and the number of open requests.
+It checks the token, the body's size and arrival time, and the number of open requests. The headers' arrival
+time is checked in `arrival`, before there is a request.
 
 The body is read here, whole and within its limit, before anything else sees it. Afterwards the request is
 counted and logged: method, endpoint, status, seconds. Bodies, queries, headers and unknown paths are never
@@ -26,6 +27,7 @@ OPEN = ("/", "/docs", "/health")
 """Endpoints without a token: they describe the service and whether it is up."""
 ENDPOINTS = (*OPEN, "/eval", "/evaluate", "/evaluate/batch", "/metrics", "/openapi.json")
 ARRIVAL_SECONDS = 30.0
+"""How long a request's headers may take to arrive, and its body."""
 _LINGER_SECONDS = 2.0
 GONE = 499
 """The client disconnected before the response. Only the log and the counters see this status."""
@@ -73,9 +75,8 @@ class Gate:
             await self._pass(scope, receive, watched)
         finally:
             self.open -= 1
-            self.metrics.requests[endpoint, str(status)] += 1
             method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD") else "other"
-            log.info("%s %s %d %.3f s", method, endpoint, status, time.monotonic() - start)
+            record(self.metrics, method, endpoint, status, start)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -131,6 +132,12 @@ class Gate:
                         return bytes(body)
         except TimeoutError:
             raise _Refused(408, "too_slow", f"the body did not come in {ARRIVAL_SECONDS:g} s") from None
+
+
+def record(metrics: Metrics, method: str, endpoint: str, status: int, start: float) -> None:
+    """Count and log a request. `start` is the time by `time.monotonic`."""
+    metrics.requests[endpoint, str(status)] += 1
+    log.info("%s %s %d %.3f s", method, endpoint, status, time.monotonic() - start)
 
 
 async def _linger(receive: Receive) -> None:

@@ -34,6 +34,7 @@ _ANSWER = {
 }
 _ERRORS = {
     "401": "no token, or not the right one: send Authorization: Bearer TOKEN",
+    "408": "the headers or the body came too slowly",
     "413": "the body or the batch is too large",
     "422": "a field is missing, unknown or of the wrong type; `error` names it",
     "429": "the queue is full: come again after Retry-After seconds",

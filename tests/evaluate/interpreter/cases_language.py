@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 import torch
@@ -212,6 +213,14 @@ def case_a_named_tuple_carries_a_function_and_tensors():
     _calls_a_closure[(1,)](x, _Closure(_scaled_by, (torch.tensor([3.0]),)), out, N=16)
     observer.end()
     torch.testing.assert_close(out, x * 3)
+
+
+def case_nothing_says_that_a_kernel_is_interpreted():
+    assert isinstance(_scaled_by, triton.JITFunction)
+    assert isinstance(_scaled_by, triton.runtime.jit.JITFunction)
+    assert type(_scaled_by).__name__ == "JITFunction"
+    assert not triton.knobs.runtime.interpret
+    assert "TRITON_INTERPRET" not in os.environ
 
 
 def case_a_rewritten_kernel_knows_its_line():

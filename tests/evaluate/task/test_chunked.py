@@ -165,8 +165,8 @@ def get_init_inputs():
 def test_the_size_of_a_task_of_34_gb_is_told_without_making_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_size, "_SECONDS", 30.0)  # a first call imports much
     weights = 4 * (4096 * 4096 + 4096)
-    assert own_size.own_bytes(LARGE, None) == 2 * (4 << 20) * 4096 + weights
+    assert own_size.own_size(LARGE, None).bytes == 2 * (4 << 20) * 4096 + weights
 
 
 def test_a_task_whose_numbers_decide_has_no_size_beforehand() -> None:
-    assert own_size.own_bytes(LARGE.replace("self.layer(x)", "x[: int(x.sum())]"), None) is None
+    assert own_size.own_size(LARGE.replace("self.layer(x)", "x[: int(x.sum())]"), None) is None

@@ -2,7 +2,8 @@
 
 Each null is judged as a candidate would be: on the task's own inputs over several seeds, and on every other
 case that can be built (`cases`). A null that passes the own inputs but fails another case is harmless,
-and is listed. Honest versions are judged too, and must pass: the exact result rounded once, and eager with
+and is listed. For each input tensor there is a null that does everything right but never reads this one.
+Honest versions are judged too, and must pass: the exact result rounded once, and eager with
 its sums in another order.
 
 Not covered: `torch.compile` as an honest version, which needs compilers that a sandboxed process may not
@@ -18,9 +19,10 @@ from typing import Any
 
 import torch
 
-from kernelmill.evaluate.admit.cases import Case, Questions, Skipped
+from kernelmill.evaluate.admit.cases import DRAWS, Case, Questions, Skipped
 from kernelmill.evaluate.judge.choices import compare_leaf
 from kernelmill.evaluate.judge.tolerance import IEEE, Policy, compare_scalars, is_scalar
+from kernelmill.evaluate.task.answers import same
 from kernelmill.evaluate.task.facts import FAR
 from kernelmill.evaluate.task.reference import BadReference, Reference
 
@@ -80,6 +82,12 @@ def battery(reference: Reference, seed: int = 0, policy: Policy = IEEE) -> Admis
         reasons.append(
             f"an input passed through passes: a candidate is accepted that returns {what}, unchanged"
         )
+    unread = details["unread"] = _unread(reference, asked, probes, policy)
+    reasons += [
+        f"{path} does not matter: a candidate is accepted that never reads it"
+        for path, said in unread.items()
+        if said == "passes"
+    ]
     details["honest"] = {}
     for name, honest in HONEST.items():
         trouble = _refused(reference, honest, asked, policy)
@@ -94,7 +102,10 @@ def _judged(reference: Reference, null: _Null, own: list[Case], probes: list[Cas
         return "does not apply"
     if _refused(reference, null, own, policy):
         return "refused"
-    caught = [case.name for case in probes if _refused(reference, null, [case], policy)]
+    return _by_probes([case.name for case in probes if _refused(reference, null, [case], policy)])
+
+
+def _by_probes(caught: list[str]) -> str:
     return f"refused only by {', '.join(caught)}" if caught else "passes"
 
 
@@ -132,19 +143,62 @@ def _instead(place: int, name: str) -> _Null:
     return null
 
 
+def _unread(reference: Reference, own: list[Case], probes: list[Case], policy: Policy) -> dict[str, str]:
+    """What becomes of a candidate that never reads one of the inputs, by input."""
+    draws = [dict(reference.inputs(own[0].seed + 1000 + i).leaves()) for i in range(DRAWS)]
+    # A tensor that is passed twice is one input: whoever ignores one of its places may read the other.
+    paths = {id(leaf): path for path, leaf in own[0].call.leaves() if isinstance(leaf, torch.Tensor)}
+    return {
+        path: _judged_without(reference, path, [draw.get(path) for draw in draws], own, probes, policy)
+        for path in paths.values()
+    }
+
+
+def _judged_without(
+    reference: Reference, path: str, draws: list[Any], own: list[Case], probes: list[Case], policy: Policy
+) -> str:
+    """How a null is judged that has other draws' values in place of one input.
+
+    It cannot be told apart on a case whose own value it has.
+    """
+    apart = [case for case in own if _other_value(case, path, draws) is not None]
+    if not apart:
+        return "does not apply: it is the same in every draw"
+
+    def null(reference: Reference, case: Case) -> _Leaves:
+        value = _other_value(case, path, draws)
+        call = case.call if value is None else case.call.replace({path: value})
+        return reference.run(case.model, call, case.seed).leaves
+
+    try:
+        if _wrong(reference, null, apart, policy):
+            return "refused"
+        return _by_probes([case.name for case in probes if _wrong(reference, null, [case], policy)])
+    except BadReference as error:
+        return f"does not apply: the reference refuses another draw's: {error}"
+
+
+def _other_value(case: Case, path: str, draws: list[Any]) -> torch.Tensor | None:
+    """The first value that is not the case's own."""
+    mine = dict(case.call.leaves())[path]
+    return next((value for value in draws if isinstance(value, torch.Tensor) and not same(mine, value)), None)
+
+
 def _refused(reference: Reference, null: _Null, cases: list[Case], policy: Policy) -> str:
+    """What is wrong with the first wrong output, or why there is none; empty if all are accepted."""
+    try:
+        return _wrong(reference, null, cases, policy)
+    except BadReference as error:
+        return str(error)
+
+
+def _wrong(reference: Reference, null: _Null, cases: list[Case], policy: Policy) -> str:
     """What is wrong with the first wrong output; empty if all are accepted.
 
-    Scalars are judged over all cases together.
+    Scalars are judged over all cases together. Raises `BadReference`.
     """
-    results = []
-    for case in cases:
-        try:
-            leaves = null(reference, case)
-        except BadReference as error:
-            return str(error)
-        if leaves is not None:
-            results.append((leaves, case))
+    made = [(null(reference, case), case) for case in cases]
+    results = [(leaves, case) for leaves, case in made if leaves is not None]
     for index in range(len(cases[0].answer.eager.leaves)):
         if is_scalar(cases[0].answer.eager.leaves[index]):
             rows = [

@@ -35,7 +35,7 @@ from triton.runtime.interpreter import interpreter_builder
 
 from kernelmill.evaluate.fake_gpu import cuda, driver
 from kernelmill.evaluate.fake_gpu.host import place
-from kernelmill.evaluate.interpreter import autotune, handles, language, launch, programs, speed
+from kernelmill.evaluate.interpreter import as_compiled, autotune, handles, language, launch, programs, speed
 from kernelmill.evaluate.interpreter.memory import access, atomics, tiles
 from kernelmill.evaluate.interpreter.observe import Launch, Observed, Observer, Oob, Race, observer
 from kernelmill.evaluate.interpreter.operations import blocks, libdevice, numerics, reduce
@@ -72,6 +72,7 @@ def prepare() -> None:
 def install() -> None:
     """Make this process run Triton code written for a GPU on the CPU, permanently."""
     _install_in_triton()
+    as_compiled.forget_the_setting()
     driver.install()
     cuda.install()
 
@@ -91,6 +92,7 @@ def _install_in_triton() -> None:
     libdevice.install()
     launch.install()
     autotune.install()
+    as_compiled.install()
 
 
 def progress(error: BaseException) -> str:

@@ -19,6 +19,7 @@ from kernelmill.evaluate.interpreter.handles import Array, full
 from kernelmill.evaluate.interpreter.operations.blocks import transposed
 from kernelmill.evaluate.interpreter.programs import group
 from kernelmill.evaluate.interpreter.rewriting import rewritten
+from kernelmill.evaluate.kernel_source import source_lines
 
 semantic = stock.interpreter_semantic
 
@@ -34,7 +35,9 @@ running = _Running()
 
 def _rewrite(self: Any) -> Any:
     """The rewritten function. Launches call `rewritten` themselves: only debugging tools ask for this."""
-    self.rewriter.filename, self.rewriter.def_file_lineno = self.rewriter._get_jit_fn_file_line()
+    lines, first = source_lines(self.fn)
+    before = next((number for number, line in enumerate(lines) if line.lstrip().startswith("def ")), 0)
+    self.rewriter.filename, self.rewriter.def_file_lineno = self.fn.__code__.co_filename, first + before
     return rewritten(self.fn, self.kwargs)
 
 

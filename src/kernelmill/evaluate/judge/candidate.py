@@ -20,12 +20,22 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
 
-from kernelmill.evaluate.judge.channel import Bytes, Carrier, Channel, Closed, Config, pack, strided, unpack
+from kernelmill.evaluate.judge.channel import (
+    Bytes,
+    Carrier,
+    Channel,
+    Closed,
+    Config,
+    Hollow,
+    pack,
+    strided,
+    unpack,
+)
 from kernelmill.evaluate.judge.guard import Guard
 from kernelmill.evaluate.judge.torch_work import TorchWorkCounter
 from kernelmill.evaluate.kernel_source import CANDIDATE_MODULE
@@ -221,11 +231,12 @@ class Candidate:
             self.enter_mode(request["mode"])
         previous = _stores(self.last)
         seed_all(request["seed"])
-        self.runtime.begin(request)
+        plain = bool(request.get("plain"))
+        self.runtime.begin(request | ({"poison": False} if plain else {}))
         recorder = TorchWorkCounter()
         error: BaseException | None = None
         try:
-            with torch.set_grad_enabled(bool(request.get("grad"))), recorder:
+            with torch.set_grad_enabled(bool(request.get("grad"))), nullcontext() if plain else recorder:
                 result = self.result_of(request, args, kwargs)
         except BaseException as raised:  # noqa: BLE001  reported with what was observed so far
             error = raised
@@ -293,6 +304,27 @@ class Candidate:
                 observed = self.runtime.end()
             launched.append(any(one.file == self.file and one.programs for one in observed.launches))
         return {"launched": launched}
+
+    def do_hollow(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Build a model of other sizes, and call it once with suppressed launches, on tensors without numbers."""
+        args, kwargs, init, named = (
+            unpack(request[name], Hollow()) for name in ("args", "kwargs", "init", "init_kwargs")
+        )
+        seed_all(request["seed"])
+        recorder = TorchWorkCounter(keep=False)
+        with torch.no_grad():
+            with self.runtime.building():
+                model = self.kind(*init, **named)
+            model = self.runtime.placed(model)
+            if _is_module(model) and request["mode"] is not None:
+                model.train(request["mode"] == "train")
+            self.runtime.begin({"suppress_all": True, "poison": False})
+            try:
+                with recorder:
+                    model(*args, **kwargs)
+            finally:
+                observed = self.runtime.end()
+        return {"observed": seen(observed, self.file), "work": recorder.work.to_dict()}
 
     def enter_mode(self, mode: str) -> None:
         """Set the mode: `train`, `eval`, or `built`, which restores each submodule's mode at construction."""

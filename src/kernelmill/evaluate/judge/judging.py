@@ -36,7 +36,7 @@ from kernelmill.evaluate.task.fit_size import (
     pick_other,
     room_for,
 )
-from kernelmill.evaluate.task.own_size import own_bytes
+from kernelmill.evaluate.task.own_size import own_size
 from kernelmill.evaluate.task.reference import BadReference
 from kernelmill.evaluate.task.resize import has_old_shape, keeps_powers_of_two, resized
 from kernelmill.sandbox import inside
@@ -70,7 +70,7 @@ def prepare(warm_up: str) -> None:
     candidate.warm_up(warm_up)
     picked = pick(_WARM_UP_REFERENCE, None)
     picked.reference.examine(1)
-    own_bytes(_WARM_UP_REFERENCE, None)
+    own_size(_WARM_UP_REFERENCE, None)
     guard.prepare()
 
 
@@ -100,8 +100,8 @@ def _choose(request: dict[str, Any], limits: SizeLimits, record: Record, dice: r
     record.task = _task(picked, facts, changes)
     # A GPU judges next, and needs to know the memory for the task at its own size.
     if picked.version.kind != "original" and request.get("probes") == "before_gpu":
-        size = own_bytes(request["reference"], request.get("entry_point"))
-        record.task |= {} if size is None else {"own_bytes": size}
+        own = own_size(request["reference"], request.get("entry_point"))
+        record.task |= {} if own is None else {"own_bytes": own.bytes}
     if facts.no_answer:
         raise Stop("UNSUPPORTED", facts.no_answer)
     return _Chosen(picked, facts, changes, "eval" if facts.random else None)
@@ -131,6 +131,8 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
                 "the reference's output does not depend on its inputs: any candidate would pass",
             )
         battery.run(trial)
+        if chosen.changes and trial.probes == "all":
+            battery.at_own_size(trial, own_size(request["reference"], request.get("entry_point")))
     except Stop as stop:
         failure, goes_on = stop, False
     else:  # an audit continues after a failure, which is in the record

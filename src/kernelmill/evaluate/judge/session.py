@@ -22,6 +22,7 @@ from kernelmill.evaluate.judge.channel import (
     Carrier,
     Channel,
     Closed,
+    Hollow,
     Other,
     TimedOut,
     pack,
@@ -157,7 +158,8 @@ class Session:
 
         Pass `judged=False` for a call whose answer is not judged next, and `record=True` for a new model's first
         call, which is recorded as a program; a second call `again` too, whose result is not wanted. `later=True` records
-        a call of the model as it is.
+        a call of the model as it is. In a `plain` call torch's work is not counted and new memory is as it comes: nothing
+        is other than in a user's call.
         """
         tolerate, judged = options.pop("tolerate", False), options.pop("judged", True)
         record, again = options.pop("record", False) and self.traces, options.pop("again", None)
@@ -211,6 +213,20 @@ class Session:
         launched = [] if "error" in said else [bool(one) for one in said["launched"]]
         self.calls += max(1, len(launched))
         return launched
+
+    def hollow(self, init: Call, call: Call, seed: int) -> Returned:
+        """Have the candidate build a model and call it, all without numbers: calls are on the meta device."""
+        carrier = Hollow()
+        fields = {
+            "args": pack(call.args, carrier),
+            "kwargs": pack(call.kwargs, carrier),
+            "init": pack(init.args, carrier),
+            "init_kwargs": pack(init.kwargs, carrier),
+        }
+        more = {"seed": seed, "mode": self.mode}
+        said, _ = self.ask("hollow", self.call_s, fields | more, tolerate=True)
+        trouble = _error_line(said["error"]) if "error" in said else ""
+        return Returned(None, trouble, said, float(said["seconds"]))
 
     def resend(self) -> Outputs | None:
         said, out = self.ask("resend", self.call_s, {})

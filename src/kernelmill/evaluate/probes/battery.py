@@ -21,12 +21,13 @@ from kernelmill.evaluate.judge.closeness import (
 from kernelmill.evaluate.judge.comparing import Returned, compare_over_seeds
 from kernelmill.evaluate.judge.record import TOO_SLOW, Stop
 from kernelmill.evaluate.judge.tolerance import Comparison
-from kernelmill.evaluate.judge.torch_share import HOST_LEAST, torch_share
+from kernelmill.evaluate.judge.torch_share import HOST_LEAST, torch_share, who_computed
 from kernelmill.evaluate.judge.trial import Trial, top
 from kernelmill.evaluate.probes.provenance import ask, first_call, later_call
 from kernelmill.evaluate.probes.replay import drift, overwrite, static_buffer, still_right, weights
 from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.task.chunked import identical
+from kernelmill.evaluate.task.own_size import OwnSize
 from kernelmill.evaluate.task.values import Call
 from kernelmill.evaluate.trace.saving import saved
 from kernelmill.evaluate.verdict import DropIn
@@ -37,6 +38,7 @@ Fit = Literal["right", "wrong", "fails"]
 SEEDS = 3
 SCALAR_SEEDS = 6
 CONFIGS = 8
+MOST_OWN_BYTES = 1 << 30
 NEARBY = ("x8", "x4")
 """So close to the task's own inputs that a finite result has to be right.
 
@@ -69,7 +71,7 @@ def rest(trial: Trial) -> None:
         raise Stop("UNSUPPORTED", f"who computed the result cannot be established: {trial.unrecordable}")
 
 
-def _begin(probe: Callable[[Trial], None]) -> None:
+def _begin(probe: Callable[..., None]) -> None:
     inside.server.doing(f"probe {probe.__name__}")
 
 
@@ -374,6 +376,28 @@ def scalars(trial: Trial) -> None:
         )
         if not found.ok:
             trial.fail(found)
+
+
+def at_own_size(trial: Trial, own: OwnSize | None) -> None:
+    """Call once at the task's own size, without numbers and with launches suppressed, if the task was shrunk.
+
+    Who computes the result must not depend on the size. What it computes there is not known.
+    """
+    _begin(at_own_size)
+    if own is None or own.bytes > MOST_OWN_BYTES:
+        why = "the reference does not run without numbers" if own is None else f"{own.bytes:,} bytes"
+        trial.record.check("own_size", "skip", why)
+        return
+    returned = trial.session.hollow(own.init, own.call, trial.seed())
+    if returned.trouble:  # without numbers there may be no index that is valid, and no size that fits
+        trial.record.check("own_size", "skip", returned.trouble[:200])
+        return
+    work = returned.reply["work"]
+    covered = who_computed(work, own.work, own.largest, own.largest) if returned.launched else "no launch"
+    trial.record.check("own_size", "fail" if covered else "pass", covered)
+    if covered:
+        code = "A3.torch_computes" if returned.launched else "A1.no_kernel_launched"
+        trial.hack(code, during="own_size", found=covered, torch=top(returned))
 
 
 def other_shape(trial: Trial, what: str, name: str) -> Fit:

@@ -31,6 +31,8 @@ They have half the time. The least number of them may take four times as long.
 MUTED_AT_ONCE = 8
 """Of these, calls in one request."""
 ONE_NUMBER = 4
+USERS_SEEDS = (0, 1, 42, 123, 1234, 2024)
+"""Of plain calls: what is judged otherwise has seeds that nobody guesses."""
 FIRST = "overwrite_first"
 
 
@@ -195,17 +197,22 @@ def _rebuilt(trial: Trial) -> None:
 
 
 def drift(trial: Trial) -> None:
-    """Call many times with new inputs, to detect a candidate that counts calls or replays earlier results."""
+    """Call many times with new inputs, to detect a candidate that counts calls or replays earlier results.
+
+    Every other call is plain: what looks for a judge finds none.
+    """
     session = trial.session
     end = session.used + session.replay_s
     _muted(trial)
+    plain = False
     least, most = DRIFT_CALLS + trial.random.randrange(4), trial.random.randrange(DRIFT_MOST // 4, DRIFT_MOST)
     for number in range(most):
         if number >= least and session.used > end:
             break
-        seed = trial.seed()
-        call = session.reference.inputs(seed)
-        if not still_right(trial, call, session.call(call, seed), seed):
+        plain = not plain
+        seed = trial.random.choice(USERS_SEEDS) if plain else trial.seed()
+        call = session.reference.inputs(trial.seed() if plain else seed)
+        if not still_right(trial, call, session.call(call, seed, plain=plain), seed):
             return
     trial.record.check("drift", "pass", f"{session.calls} calls in all")
 

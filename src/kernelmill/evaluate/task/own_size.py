@@ -1,13 +1,16 @@
-"""Measure the size of an original task without allocating it: run the reference on the meta device."""
+"""The original task without its numbers: the reference runs on the meta device, so nothing is allocated."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernelmill.evaluate.judge.torch_work import TorchWork, TorchWorkCounter
 from kernelmill.evaluate.task.reference import BadReference, load_reference
+from kernelmill.evaluate.task.values import Call
 
 _SECONDS = 0.5
 """Limit on processor time."""
@@ -28,15 +31,31 @@ class _Briefly(TorchDispatchMode):  # type: ignore[misc]
         return func(*args, **(kwargs or {}))
 
 
-def own_bytes(code: str, entry_point: str | None) -> int | None:
-    """Bytes of inputs, weights and outputs; None if the reference does not run on the meta device."""
+@dataclass
+class OwnSize:
+    """A task at its own size. The tensors are on the meta device: shapes and types only."""
+
+    init: Call
+    call: Call
+    work: TorchWork
+    """The reference's work in one call."""
+    bytes: int
+    """Of inputs, weights and outputs."""
+    largest: int
+    """Elements of the largest of these tensors."""
+
+
+def own_size(code: str, entry_point: str | None) -> OwnSize | None:
+    """The task at its own size; None if the reference does not run on the meta device."""
+    counter = TorchWorkCounter(keep=False)
     try:
         with _Briefly():
             reference = load_reference(code, entry_point, "meta")
-            model, call = reference.new(0), reference.inputs(0)
-            outputs = reference.run_in_place(model, call).leaves
+            init, model, call = reference.init_call(0), reference.new(0), reference.inputs(0)
+            with counter:
+                outputs = reference.run_in_place(model, call).leaves
     except BadReference:  # it reads a number, asks for another device, or takes too long
         return None
-    return int(
-        sum(t.numel() * t.element_size() for t in [*call.tensors(), *model.state_dict().values(), *outputs])
-    )
+    tensors = [*call.tensors(), *model.state_dict().values(), *outputs]
+    size = sum(t.numel() * t.element_size() for t in tensors)
+    return OwnSize(init, call, counter.work, size, max((t.numel() for t in tensors), default=1))
